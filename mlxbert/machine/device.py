@@ -12,6 +12,7 @@ import os
 import platform
 import sys
 import time
+from typing import Any, cast
 
 from mlxbert.errors import DeviceError
 from mlxbert.machine import mac
@@ -58,12 +59,14 @@ __all__ = [
     "available_memory",
     "choose_dtype",
     "describe",
+    "dispatch",
     "dtype_name",
     "mac_problems",
     "measure_gflops",
     "mx",
     "nn",
     "on_gpu",
+    "scalar",
     "tf32",
     "use",
 ]
@@ -110,6 +113,16 @@ def _hint_once(text: str) -> None:
 def on_gpu() -> bool:
     """Whether MLX computes on a GPU now."""
     return mx.default_device().type == mx.DeviceType.gpu
+
+
+def dispatch(*arrays: Any) -> None:
+    """Starts computing trees of arrays: a GPU does it while Python goes ahead, a CPU before this returns."""
+    (mx.async_eval if on_gpu() else mx.eval)(*arrays)
+
+
+def scalar(array: mx.array) -> float:
+    """The value of a scalar; waits for the device."""
+    return cast(float, array.item())
 
 
 def tf32() -> bool:

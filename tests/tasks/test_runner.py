@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mlxbert.errors import InputError
+from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
 from mlxbert.readers.live import Live
 from mlxbert.tasks.runner import run, run_batches, windows
@@ -19,30 +20,41 @@ def of_lengths(lengths: list[int]) -> list[Encoding]:
     return [encoding([number + 1] * length) for number, length in enumerate(lengths)]
 
 
+def ids_of(batch: Batch, group: list[int]) -> mx.array:
+    return batch.input_ids
+
+
+def numbers(found: mx.array, group: list[int]) -> list[int]:
+    return group
+
+
 @QUICK
 @given(LENGTHS, BUDGETS | st.none())
 @pytest.mark.usefixtures("exact_lengths")
 def test_results_come_in_the_order_of_the_inputs(lengths: list[int], budget: int | None) -> None:
     calls: list[list[int]] = []
 
-    def compute(batch: Batch, group: list[int]) -> list[tuple[int, int]]:
+    def forward(batch: Batch, group: list[int]) -> mx.array:
         calls.append(group)
         assert batch.input_ids.shape == (len(group), max(lengths[number] for number in group))
-        return [(number, lengths[number]) for number in group]
+        return batch.input_ids
 
-    assert list(run_batches(of_lengths(lengths), compute, CONFIG, budget)) == list(enumerate(lengths))
+    def read(ids: mx.array, group: list[int]) -> list[tuple[int, int]]:
+        return [(int(row[0]) - 1, lengths[number]) for row, number in zip(ids.tolist(), group, strict=True)]  # type: ignore[call-overload, arg-type]
+
+    assert list(run_batches(of_lengths(lengths), forward, read, CONFIG, budget)) == list(enumerate(lengths))
     assert calls == sorted(plan(lengths, default_batch_tokens() if budget is None else budget), key=min)
 
 
 def test_a_computation_that_loses_a_result_is_noticed() -> None:
     with pytest.raises(ValueError, match="shorter"):
-        list(run_batches(of_lengths([3, 4]), lambda _, group: group[:-1], CONFIG, 100))
+        list(run_batches(of_lengths([3, 4]), ids_of, lambda _, group: group[:-1], CONFIG, 100))
 
 
 @pytest.mark.usefixtures("exact_lengths")
 def test_what_is_computed_is_counted() -> None:
     usage = Usage()
-    list(run_batches(of_lengths([30, 50, 31]), lambda _, group: group, CONFIG, 80, usage))
+    list(run_batches(of_lengths([30, 50, 31]), ids_of, numbers, CONFIG, 80, usage))
     assert (usage.inputs, usage.tokens, usage.padded_tokens, usage.batches) == (3, 111, 31 * 2 + 50, 2)
 
 
@@ -50,19 +62,19 @@ def test_a_gpu_gets_padded_lengths_and_no_dummy_rows(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("mlxbert.text.batch.on_gpu", lambda: True)
     shapes = []
 
-    def compute(batch: Batch, group: list[int]) -> list[int]:
+    def compute(batch: Batch, group: list[int]) -> mx.array:
         shapes.append(batch.input_ids.shape)
         assert batch.attention_mask is not None and batch.attention_mask.sum().item() == sum(map(len, batch_of(group)))
-        return group
+        return batch.input_ids
 
     inputs = of_lengths([3, 130, 17, 590])
 
     def batch_of(group: list[int]) -> list[Encoding]:
         return [inputs[number] for number in group]
 
-    assert list(run_batches(inputs, compute, CONFIG, 40)) == [0, 1, 2, 3]
+    assert list(run_batches(inputs, compute, numbers, CONFIG, 40)) == [0, 1, 2, 3]
     assert shapes == [(1, 16), (1, 192), (1, 32), (1, 600)]
-    assert list(run_batches(of_lengths([3, 5]), lambda _, group: group, CONFIG, 32)) == [0, 1]
+    assert list(run_batches(of_lengths([3, 5]), ids_of, numbers, CONFIG, 32)) == [0, 1]
 
 
 @QUICK
@@ -95,11 +107,11 @@ def test_windows_take_no_more_than_they_need() -> None:
 def test_an_output_is_there_as_soon_as_those_before_it_are() -> None:
     calls: list[list[int]] = []
 
-    def compute(batch: Batch, group: list[int]) -> list[int]:
+    def compute(batch: Batch, group: list[int]) -> mx.array:
         calls.append(group)
-        return group
+        return batch.input_ids
 
-    outputs = run_batches(of_lengths([50, 3, 50, 3]), compute, CONFIG, 50)
+    outputs = run_batches(of_lengths([50, 3, 50, 3]), compute, numbers, CONFIG, 50)
     assert next(outputs) == 0
     assert calls == [[0]]
     assert list(outputs) == [1, 2, 3]

@@ -1,0 +1,94 @@
+"""Python waits for the device once per batch and once per update, and batches have few shapes."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mlxbert
+from mlxbert.text.batch import Usage
+from tests.helpers.answering import save_answering
+from tests.helpers.classifiers import EMOTIONS, NLI, SENTIMENT, STARS, save_classifier
+from tests.helpers.taggers import NER, save_random_tagger
+from tests.helpers.tiny import save
+from tests.helpers.waits import counted
+from tests.pretraining.files import model_folder, text_file
+from tests.training.files import data_file
+
+Models = Callable[[str], mlxbert.Model]
+TEXTS = ["the cat sat " * (number % 7 + 1) for number in range(40)]
+MASKED = [text + "[MASK]" for text in TEXTS]
+QUESTIONS = [("the cat", text) for text in TEXTS]
+PAIRS = [(text, "he bought milk") for text in TEXTS]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    made = tmp_path_factory.mktemp("waits")
+    return {
+        "tiny": save(made / "tiny"),
+        "answer": save_answering(made / "answer"),
+        "tag": save_random_tagger(made / "tag", NER),
+        **{
+            name: save_classifier(made / name, labels)
+            for name, labels in (("one", SENTIMENT), ("many", EMOTIONS), ("nli", NLI), ("stars", STARS))
+        },
+    }
+
+
+# By the task: its model, and a call for texts of several lengths.
+CALLS: dict[str, tuple[str, Callable[..., Any]]] = {
+    "embed": ("tiny", lambda model, **more: mlxbert.embed(model, TEXTS, **more)),
+    "similarity": ("tiny", lambda model, **more: mlxbert.similarity(model, TEXTS[0], TEXTS, **more)),
+    "fill_mask": ("tiny", lambda model, **more: [*mlxbert.fill_mask(model, MASKED, **more)]),
+    "next_sentence": ("tiny", lambda model, **more: [*mlxbert.next_sentence(model, PAIRS, **more)]),
+    "classify": ("one", lambda model, **more: [*mlxbert.classify(model, TEXTS, **more)]),
+    "classify, several labels": ("many", lambda model, **more: [*mlxbert.classify(model, TEXTS, **more)]),
+    "classify, zero-shot": ("nli", lambda model, **more: [*mlxbert.classify(model, TEXTS, labels=["a", "b"], **more)]),
+    "rerank": ("stars", lambda model, **more: mlxbert.rerank(model, "the cat", TEXTS, **more)),
+    "tag": ("tag", lambda model, **more: [*mlxbert.tag(model, TEXTS, **more)]),
+    "answer": ("answer", lambda model, **more: [*mlxbert.answer(model, QUESTIONS, **more)]),
+}
+
+
+@pytest.mark.parametrize("task", CALLS)
+def test_a_batch_is_waited_for_once(task: str, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    name, call = CALLS[task]
+    model, usage = mlxbert.load(folders[name], dtype="float32"), Usage()
+    with counted(monkeypatch) as waits:
+        call(model, usage=usage, batch_tokens=160)
+    assert usage.batches > 3 and waits.count == usage.batches
+
+
+def waits_of_an_update(start: Callable[..., Iterator[mlxbert.Event]], patch: pytest.MonkeyPatch) -> int:
+    """The waits up to the next event, after updates that make tables."""
+    with counted(patch) as waits:
+        steps = (event for event in start(dtype="float32") if isinstance(event, mlxbert.Step))
+        next(steps), next(steps)
+        before, _ = waits.count, next(steps)
+        return waits.count - before
+
+
+@pytest.mark.parametrize("task", ["classify", "tag", "answer", "embed"])
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_an_update_is_waited_for_once(
+    task: str, accumulation: int, folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = partial(
+        mlxbert.finetune, task, train=data_file(tmp_path, task, 60), model=folders["tiny"], output=tmp_path / "out",
+        batch_size=4, gradient_accumulation=accumulation,
+    )  # fmt: skip
+    assert waits_of_an_update(start, monkeypatch) == 1
+
+
+@pytest.mark.parametrize("objective", ["mlm", "mlm,nsp"])
+def test_an_update_of_pretraining_is_waited_for_once(
+    objective: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = partial(
+        mlxbert.pretrain, text_file(tmp_path / "text.txt"), model=model_folder(tmp_path / "tiny"),
+        output=tmp_path / "out", objective=objective, length="24", batch_size=8, steps=6, eval_every=6,
+    )  # fmt: skip
+    assert waits_of_an_update(start, monkeypatch) == 1
