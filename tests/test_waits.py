@@ -1,14 +1,16 @@
 """Python waits for the device once per batch and once per update, and batches have few shapes."""
 
-from collections.abc import Callable, Iterator
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.text.batch import Usage
+from mlxbert.text.batch import WINDOW, Usage, padded_length, plan
 from tests.helpers.answering import save_answering
 from tests.helpers.classifiers import EMOTIONS, NLI, SENTIMENT, STARS, save_classifier
 from tests.helpers.taggers import NER, save_random_tagger
@@ -56,10 +58,45 @@ CALLS: dict[str, tuple[str, Callable[..., Any]]] = {
 @pytest.mark.parametrize("task", CALLS)
 def test_a_batch_is_waited_for_once(task: str, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     name, call = CALLS[task]
-    model, usage = mlxbert.load(folders[name], dtype="float32"), Usage()
+    model, usage = mlxbert.load(folders[name], dtype="float32", device="cpu"), Usage()
+    expected = call(model, batch_tokens=160)
     with counted(monkeypatch) as waits:
-        call(model, usage=usage, batch_tokens=160)
+        found = call(model, usage=usage, batch_tokens=160)
     assert usage.batches > 3 and waits.count == usage.batches
+    assert numbers_of(found) == pytest.approx(numbers_of(expected), abs=1e-5)
+
+
+def numbers_of(results: Any) -> list[float]:
+    """All numbers in results."""
+    if isinstance(results, float | int):
+        return [results]
+    if isinstance(results, str | bool | None):
+        return []
+    parts = results.flatten().tolist() if isinstance(results, np.ndarray) else results
+    parts = parts if isinstance(parts, Iterable) else vars(parts).values()
+    return [number for part in parts for number in numbers_of(part)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_epoch_has_few_shapes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU compiles and keeps memory by shape; the lengths are about those of SST-2, and of sentences and articles."""
+    monkeypatch.setattr("mlxbert.text.batch.on_gpu", lambda: True)
+    rng = random.Random(seed)
+    short = [min(3 + int(rng.expovariate(1 / 10)), 66) for _ in range(10_000)]
+    mixed = [min(3 + int(rng.lognormvariate(4, 1.2)), 512) for _ in range(10_000)]
+    lengths = {name: {padded_length(one, 512) for one in found} for name, found in (("s", short), ("m", mixed))}
+    assert len(lengths["s"]) <= 5 and len(lengths["m"]) <= 14
+    shapes = {name: set(shapes_of(found)) for name, found in (("s", short), ("m", mixed))}
+    assert {length for _, length in shapes["s"]} <= lengths["s"]
+    assert {length for _, length in shapes["m"]} <= lengths["m"]
+
+
+def shapes_of(lengths: Sequence[int], batch_tokens: int = 16384) -> Iterator[tuple[int, int]]:
+    """The shapes of the batches of texts of these lengths, in windows."""
+    for start in range(0, len(lengths), WINDOW):
+        padded = [padded_length(one, 512) for one in lengths[start : start + WINDOW]]
+        for group in plan(padded, batch_tokens):
+            yield len(group), max(padded[number] for number in group)
 
 
 def waits_of_an_update(start: Callable[..., Iterator[mlxbert.Event]], patch: pytest.MonkeyPatch) -> int:

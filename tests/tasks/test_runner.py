@@ -1,6 +1,6 @@
 """Batches of many inputs: outputs in the order of the inputs, counted, with padded lengths on a GPU."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
 import pytest
@@ -10,7 +10,7 @@ from mlxbert.errors import InputError
 from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
 from mlxbert.readers.live import Live
-from mlxbert.tasks.runner import run, run_batches, windows
+from mlxbert.tasks.runner import remembering, run, run_batches, windows
 from mlxbert.text.batch import Usage, default_batch_tokens, plan
 from mlxbert.text.encoding import Encoding
 from tests.text.test_batch import BUDGETS, CONFIG, LENGTHS, QUICK, encoding
@@ -140,3 +140,63 @@ def test_items_before_a_source_that_fails_have_results() -> None:
     assert [next(results) for _ in range(5)] == [0.0, 1.0, 2.0, 3.0, 4.0]
     with pytest.raises(OSError):
         next(results)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mlxbert.tasks.runner.on_gpu", lambda: True)
+
+
+class Recorder:
+    """Notes when batches are started and read."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+
+    def forward(self, batch: Batch, group: list[int]) -> mx.array:
+        self.log.append(f"start {group}")
+        return batch.input_ids
+
+    def read(self, found: mx.array, group: list[int]) -> list[int]:
+        self.log.append(f"read {group}")
+        return group
+
+    def compute(self, jobs: Sequence[Encoding]) -> Iterator[int]:
+        return run_batches(jobs, self.forward, self.read, CONFIG, 8)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_gpu_has_the_next_batch_before_one_is_read() -> None:
+    notes = Recorder()
+    outputs = notes.compute(of_lengths([8, 8, 8]))
+    assert notes.log == ["start [0]"]
+    assert next(outputs) == 0 and notes.log == ["start [0]", "start [1]", "read [0]"]
+    assert list(outputs) == [1, 2] and notes.log[3:] == ["start [2]", "read [1]", "read [2]"]
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_gpu_has_the_next_window_before_one_is_read() -> None:
+    notes = Recorder()
+    results = run(iter(of_lengths([8] * 3)), lambda one: one, notes.compute, "raise", window=1)
+    assert list(results) == [0, 0, 0]  # the first of each window
+    assert notes.log == ["start [0]", "start [0]", "read [0]", "start [0]", "read [0]", "read [0]"]
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_batch_that_fails_does_so_after_the_outputs_in_front_of_it() -> None:
+    outputs = Recorder().compute([*of_lengths([8]), encoding([CONFIG.vocab_size] * 8), *of_lengths([8])])
+    assert next(outputs) == 0
+    with pytest.raises(InputError, match=str(CONFIG.vocab_size)):
+        next(outputs)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_batches_that_are_remembered_are_not_started() -> None:
+    notes, stored = Recorder(), [[0], [1]]
+
+    def how(_: str, compute: Callable[[], Sequence[int]]) -> Sequence[int]:
+        return stored.pop(0) if stored else compute()
+
+    with remembering(how):
+        assert list(notes.compute(of_lengths([8] * 4))) == [0, 1, 2, 3]
+    assert notes.log == ["start [2]", "read [2]", "start [3]", "read [3]"]
