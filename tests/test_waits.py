@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import mlxbert
+from mlxbert.machine.device import mx
 from mlxbert.text.batch import WINDOW, Usage, padded_length, plan
 from tests.helpers.answering import save_answering
 from tests.helpers.classifiers import EMOTIONS, NLI, SENTIMENT, STARS, save_classifier
@@ -18,6 +19,7 @@ from tests.helpers.tiny import save
 from tests.helpers.waits import counted
 from tests.pretraining.files import model_folder, text_file
 from tests.training.files import data_file
+from tests.training.runs import make_run, steps
 
 Models = Callable[[str], mlxbert.Model]
 TEXTS = ["the cat sat " * (number % 7 + 1) for number in range(40)]
@@ -89,6 +91,7 @@ def test_an_epoch_has_few_shapes(seed: int, monkeypatch: pytest.MonkeyPatch) -> 
     shapes = {name: set(shapes_of(found)) for name, found in (("s", short), ("m", mixed))}
     assert {length for _, length in shapes["s"]} <= lengths["s"]
     assert {length for _, length in shapes["m"]} <= lengths["m"]
+    assert len(shapes["s"]) <= 50 and len(shapes["m"]) <= 150
 
 
 def shapes_of(lengths: Sequence[int], batch_tokens: int = 16384) -> Iterator[tuple[int, int]]:
@@ -129,3 +132,22 @@ def test_an_update_of_pretraining_is_waited_for_once(
         output=tmp_path / "out", objective=objective, length="24", batch_size=8, steps=6, eval_every=6,
     )  # fmt: skip
     assert waits_of_an_update(start, monkeypatch) == 1
+
+
+@pytest.mark.parametrize("options", [{}, {"gradient_accumulation": 2, "max_grad_norm": 0.5}, {"dtype": mx.float16}])
+def test_updates_that_are_not_waited_for_are_those_of_a_cpu(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mlxbert.training.loop._FIRST_SCALE", 2.0**24)  # too large for the first updates in float16
+    cpu = make_run(rate=0.0, evaluate=None, epochs=3, **options)
+    expected = steps(cpu.events())
+    with counted(monkeypatch):
+        gpu = make_run(rate=0.0, evaluate=None, epochs=3, **options)
+        found = steps(gpu.events())
+    assert [one.loss for one in found] == pytest.approx(
+        [one.loss for one in expected], rel=2e-2 if "dtype" in options else 1e-4
+    )
+    assert len(expected) > 8 and expected[-1].loss != expected[0].loss
+    here, there = cpu.state.progress, gpu.state.progress
+    assert (here.updates, here.scale, here.step) == (there.updates, there.scale, there.step)
+    assert here.updates < here.step if "dtype" in options else here.updates == here.step

@@ -139,12 +139,12 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
         )
         return self.embedder(output, batch.attention_mask, self.prompt_length if self.prompt else 0)
 
-    def read(self, found: mx.array | None, parts: Sequence[tuple[Job[str], int]]) -> Sequence["Vector | None"]:
+    def read(self, found: mx.array | None, parts: Sequence[tuple[Job[str], int]]) -> Sequence["Vector"]:
         """One vector (W,) per row; `None` where it was another process's turn."""
         import numpy as np
 
         if found is None:
-            return [None] * len(parts)
+            return cast(Sequence["Vector"], [None] * len(parts))
         vectors = np.array(found)
         if not np.isfinite(vectors).all():
             raise MlxbertError(

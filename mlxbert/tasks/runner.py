@@ -62,7 +62,7 @@ def run(
     compute: Callable[[Sequence[Job]], Iterable[Result]],
     on_error: str,
     window: int = WINDOW,
-    together: Callable[[Sequence[Item]], AbstractContextManager[None]] = nullcontext,
+    together: Callable[[Sequence[Item]], AbstractContextManager[None]] = lambda items: nullcontext(),
 ) -> Iterator[Result | Failure]:
     """Prepares and computes a window of items at a time, in constant memory.
 

@@ -256,7 +256,7 @@ class Run:
     ) -> tuple[Callable[[], State], list[float]]:
         """What gives the state after an update; and the loss, its weight, the norm and the terms, read at once.
 
-        A GPU computes the update before they are read, so that it does not wait; then the state is there already. A CPU
+        A GPU gets the update before they are read, so that it does not wait; then the state is there already. A CPU
         loses nothing, and clips with the digits of a Python float.
 
         Args:
@@ -268,8 +268,8 @@ class Run:
         total = norm(found.arrays)
         values = mx.stack([found.loss, weight, total, *found.terms.values()])
         if on_gpu():
+            dispatch(values)  # apart from the update: reading waits for all that was started together
             state = update(total / (weight * scale), weight * scale)
-            dispatch(values, state.parameters, state.optimizer.means, state.optimizer.squares)
         loss, divisor, length, *terms = cast(list[float], values.tolist())
         mean = length / (divisor * scale)
         after = (lambda: state) if on_gpu() else functools.partial(update, mean, divisor * scale)

@@ -11,6 +11,9 @@ import pytest
 from mlxbert.machine.device import mx, nn
 
 _READS = ("item", "tolist", "__bool__", "__int__", "__float__", "__array__")
+_WAITING: list[tuple[Any, str]] = [
+    *((mx.array, name) for name in _READS), (mx, "eval"), (np, "array"), (np, "asarray"),
+]  # fmt: skip
 
 
 class Waits:
@@ -46,7 +49,6 @@ def counted(patch: pytest.MonkeyPatch) -> Iterator[Waits]:
     with patch.context() as within:
         within.setattr(mx, "default_device", lambda: SimpleNamespace(type=mx.DeviceType.gpu))
         within.setattr(mx, "set_default_device", lambda device: None)
-        for place, names in ((mx, ("eval",)), (mx.array, _READS), (np, ("array", "asarray"))):
-            for name in names:
-                within.setattr(place, name, noting(getattr(place, name)))
+        for place, name in _WAITING:
+            within.setattr(place, name, noting(getattr(place, name)))
         yield waits

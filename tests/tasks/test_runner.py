@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -40,7 +41,8 @@ def test_results_come_in_the_order_of_the_inputs(lengths: list[int], budget: int
         return batch.input_ids
 
     def read(ids: mx.array, group: list[int]) -> list[tuple[int, int]]:
-        return [(int(row[0]) - 1, lengths[number]) for row, number in zip(ids.tolist(), group, strict=True)]  # type: ignore[call-overload, arg-type]
+        first: Any = ids[:, 0].tolist()
+        return [(one - 1, lengths[number]) for one, number in zip(first, group, strict=True)]
 
     assert list(run_batches(of_lengths(lengths), forward, read, CONFIG, budget)) == list(enumerate(lengths))
     assert calls == sorted(plan(lengths, default_batch_tokens() if budget is None else budget), key=min)

@@ -5,7 +5,7 @@ What a head is stands in its own file here. Families add the names of tensors an
 Shapes: B batch, L length, V vocabulary.
 """
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import cast
 
 from mlxbert.config import EncoderConfig
@@ -135,7 +135,7 @@ class Network(nn.Module):
         Raises:
             InputError: An array of the batch is invalid, see `__call__`.
         """
-        run = self
+        run: Callable[..., EncoderOutput] = self
         if batch.ids is not None:
             batch.ids.check(self.encoder.config)
             run = self.encoder
@@ -186,8 +186,8 @@ def _check_inputs(
         tables.append(("token_type_ids", token_type_ids, config.type_vocab_size, "table of segments"))
     bounds = mx.stack([bound.astype(mx.int64) for _, ids, _, _ in tables for bound in (ids.min(), ids.max())])
     try:
-        found = cast(list[int], bounds.tolist())
+        limits = cast(list[int], bounds.tolist())
     except ValueError:  # MLX: "Attempting to eval an array during function transformations"
         return
-    for (name, _, rows, table), low, high in zip(tables, found[::2], found[1::2], strict=True):
+    for (name, _, rows, table), low, high in zip(tables, limits[::2], limits[1::2], strict=True):
         check_rows(name, low, high, rows, table)
