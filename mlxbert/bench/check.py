@@ -24,10 +24,9 @@ from mlxbert.bench.reference import (
     write_model,
 )
 from mlxbert.machine import device as devices
-from mlxbert.machine.device import dtype_name, mx, nn
+from mlxbert.machine.device import dtype_name, mx, nn, scalar
 from mlxbert.model import load
 from mlxbert.tasks.embed import embed
-from mlxbert.training.loop import scalar
 from mlxbert.training.optimizer import AdamW
 
 _CASE = "pairs"  # of the inputs of the models: several lengths, two segments

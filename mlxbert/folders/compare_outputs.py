@@ -95,12 +95,15 @@ def _run(model: Model, encodings: Sequence[Encoding], heads: Sequence[str]) -> l
 
     network = model.network
 
-    def compute(batch: Batch, group: list[int]) -> list[dict[str, "Array"]]:
+    def forward(batch: Batch, group: list[int]) -> dict[str, mx.array]:
         output = network.encoder(batch.input_ids, batch.attention_mask, batch.token_type_ids)
         arrays: dict[str, mx.array] = {_HIDDEN: output.last_hidden_state}
         for name in heads:
             arrays[name] = network.logits(name, output)
-        whole = {name: np.array(array.astype(mx.float32)) for name, array in arrays.items()}
+        return {name: array.astype(mx.float32) for name, array in arrays.items()}
+
+    def read(found: dict[str, mx.array], group: list[int]) -> list[dict[str, "Array"]]:
+        whole = {name: np.array(array) for name, array in found.items()}
         if not all(np.isfinite(array).all() for array in whole.values()):
             raise MlxbertError(_not_finite(whole))
         return [
@@ -113,7 +116,7 @@ def _run(model: Model, encodings: Sequence[Encoding], heads: Sequence[str]) -> l
             for row, number in enumerate(group)
         ]
 
-    return list(run_batches(encodings, compute, model.config, None))
+    return list(run_batches(encodings, forward, read, model.config, None))
 
 
 def _not_finite(arrays: Mapping[str, "Array"]) -> str:

@@ -13,6 +13,7 @@ import platform
 import sys
 import time
 from collections.abc import Mapping
+from typing import Any, cast
 
 from mlxbert.errors import DeviceError
 from mlxbert.machine import mac
@@ -62,6 +63,7 @@ __all__ = [
     "available_memory",
     "choose_dtype",
     "describe",
+    "dispatch",
     "dtype_name",
     "fit_cache",
     "gpu_size",
@@ -73,6 +75,7 @@ __all__ = [
     "nn",
     "on_gpu",
     "reset_cache",
+    "scalar",
     "tf32",
     "use",
 ]
@@ -154,6 +157,16 @@ def gpu_size() -> mac.GpuSize | None:
 def on_gpu() -> bool:
     """Whether MLX computes on a GPU now."""
     return mx.default_device().type == mx.DeviceType.gpu
+
+
+def dispatch(*arrays: Any) -> None:
+    """Starts computing trees of arrays: a GPU does it while Python goes ahead, a CPU before this returns."""
+    (mx.async_eval if on_gpu() else mx.eval)(*arrays)
+
+
+def scalar(array: mx.array) -> float:
+    """The value of a scalar; waits for the device."""
+    return cast(float, array.item())
 
 
 def tf32() -> bool:

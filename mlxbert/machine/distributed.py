@@ -10,15 +10,17 @@ import logging
 import math
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from mlxbert.errors import DeviceError, MlxbertError
 from mlxbert.machine.device import mx
 from mlxbert.machine.faults import device_errors
+
+R = TypeVar("R")
 
 Arrays = dict[str, mx.array]
 _LOG = logging.getLogger("mlxbert")
@@ -131,9 +133,9 @@ class Turns:
         self.group = group
         self._turns = itertools.cycle(range(group.size))
 
-    def take(self, rows: int, compute: Callable[[], Sequence[Any]]) -> Sequence[Any]:
-        """The rows of the next batch; `None` for each of them if it is another process's turn."""
-        return compute() if next(self._turns) == self.group.rank else [None] * rows
+    def is_mine(self) -> bool:
+        """Whether this process computes the next batch; asked once for each."""
+        return next(self._turns) == self.group.rank
 
     def all_gather(self, rows: Sequence[Any]) -> list[Any]:
         """The rows of all batches, float32 arrays, in every process.

@@ -3,7 +3,7 @@
 Shapes: B batch, L length, D hidden size, H heads, E embedding size, S stored layers.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from mlxbert.config import EncoderConfig, PreNorm
 from mlxbert.errors import InputError
@@ -23,11 +23,46 @@ class Batch:
         input_ids: int32 (B, L).
         attention_mask: bool (B, L), or `None` when nothing is padded.
         token_type_ids: int32 (B, L), or `None` when every segment is 0.
+        ids: The ids, where they are known without waiting for the device.
     """
 
     input_ids: mx.array
     attention_mask: mx.array | None = None
     token_type_ids: mx.array | None = None
+    ids: "KnownIds | None" = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class KnownIds:
+    """The ids of a batch, from the lists that it was made of.
+
+    Attributes:
+        tokens: The token ids.
+        last_segment: The highest id of a segment.
+    """
+
+    tokens: frozenset[int]
+    last_segment: int = 0
+
+    def check(self, config: EncoderConfig) -> None:
+        """Refuses ids that are not rows of a model's tables: MLX would read past them.
+
+        Raises:
+            InputError: An id is not.
+        """
+        check_rows("input_ids", min(self.tokens), max(self.tokens), config.vocab_size, "vocabulary")
+        if config.type_vocab_size:  # a model without segments ignores them
+            check_rows("token_type_ids", 0, self.last_segment, config.type_vocab_size, "table of segments")
+
+
+def check_rows(name: str, low: int, high: int, rows: int, table: str) -> None:
+    """Refuses ids from `low` to `high` of which one is not a row of its table.
+
+    Raises:
+        InputError: One is not.
+    """
+    if not 0 <= low <= high < rows:
+        raise InputError(f"{name} are from {low} to {high}, the {table} has ids from 0 to {rows - 1}")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from mlxbert.config import EncoderConfig
 from mlxbert.errors import ArgumentError
 from mlxbert.machine.device import mx
 from mlxbert.machine.distributed import ProcessGroup
-from mlxbert.nn.encoder import Batch
+from mlxbert.nn.encoder import Batch, KnownIds
 from mlxbert.nn.heads import Network
 from mlxbert.pretraining.electra import Electra
 from mlxbert.pretraining.examples import Example, Examples, in_batches
@@ -89,14 +89,17 @@ class Pretraining(LoopObjective[Any]):
         lengths = np.array([len(example) for example in examples])
         mask = np.arange(length) < lengths[:, None]
         segments = _rows([example.segments for example in examples], length, 0)
+        pad = self.config.pad_token_id
+        ids, clean = (_rows([getattr(one, name) for one in examples], length, pad) for name in ("ids", "clean"))
         inputs = Batch(
-            input_ids=mx.array(_rows([example.ids for example in examples], length, self.config.pad_token_id)),
+            input_ids=mx.array(ids),
             attention_mask=None if mask.all() else mx.array(mask),
             token_type_ids=mx.array(segments) if self.config.type_vocab_size > 1 and segments.any() else None,
+            ids=KnownIds(frozenset(np.unique([ids, clean]).tolist()), int(segments.max())),
         )
-        return TrainBatch(inputs, self._targets(examples, length))
+        return TrainBatch(inputs, self._targets(examples, mx.array(clean)))
 
-    def _targets(self, examples: Sequence[Example], length: int) -> Targets:
+    def _targets(self, examples: Sequence[Example], clean: mx.array) -> Targets:
         hidden = [len(example.places) for example in examples]
         count = sum(hidden)
         fill = -count % _FILLED if count else _FILLED
@@ -111,7 +114,7 @@ class Pretraining(LoopObjective[Any]):
             originals=column([example.originals for example in examples]),
             counted=mx.array(np.arange(count + fill) < count).astype(mx.float32),
             labels=None if None in labels else mx.array(cast(list[int], labels), dtype=mx.int32),
-            clean=mx.array(_rows([example.clean for example in examples], length, self.config.pad_token_id)),
+            clean=clean,
             draws=_filled([example.draws for example in examples], fill),
         )
 

@@ -30,8 +30,8 @@ class ElectraInputs(TermInputs):
     @cached_property
     def words(self) -> mx.array:
         """The scores of the generator for all words at the hidden places, (M, V)."""
-        batch, generator = self.batch, self.both.generator
-        output = generator(batch.input_ids, batch.attention_mask, batch.token_type_ids)
+        generator = self.both.generator
+        output = generator.encode(self.batch)
         return generator.logits("masked_lm", output.select(self.targets.rows, self.targets.columns))
 
     @cached_property

@@ -5,7 +5,7 @@ Shapes: B examples, L length, M hidden tokens of the batch, D hidden size, V voc
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -70,7 +70,7 @@ class TermInputs:
     @cached_property
     def output(self) -> EncoderOutput:
         """The output of the encoder."""
-        return self.network(self.batch.input_ids, self.batch.attention_mask, self.batch.token_type_ids)
+        return self.network.encode(self.batch)
 
     @cached_property
     def words(self) -> mx.array:
@@ -86,7 +86,7 @@ class TermInputs:
     @cached_property
     def teacher_output(self) -> EncoderOutput:
         """The output of the teacher's encoder, for the same batch."""
-        return self.teacher.network(self.batch.input_ids, self.batch.attention_mask, self.batch.token_type_ids)
+        return self.teacher.network.encode(self.batch)
 
     @cached_property
     def teacher_words(self) -> mx.array:
@@ -105,7 +105,7 @@ class TermInputs:
         """The teacher's vectors of the texts with nothing hidden, (B, W)."""
         teacher = self.teacher
         assert teacher.embedder is not None
-        output = teacher.network(self.targets.clean, self.batch.attention_mask, self.batch.token_type_ids)
+        output = teacher.network.encode(replace(self.batch, input_ids=self.targets.clean))
         return mx.stop_gradient(teacher.embedder(output))
 
 

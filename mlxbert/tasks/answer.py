@@ -105,6 +105,10 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
         encoding = self.tokenizer.encode(question, context, overflow=self.overflow)
         return AnswerJob((question, context), [encoding], encoding.truncated, 0, iter(()))
 
+    def texts(self, item: Item) -> tuple[str, str]:
+        """The question and the context."""
+        return self._split(item)
+
     def _split(self, item: Item) -> tuple[str, str]:
         if isinstance(item, str):
             if self.context is None:
@@ -116,21 +120,28 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
 
     def outputs(self, jobs: Sequence[AnswerJob]) -> Iterator[Sequence[Spans]]:
         """The best spans of each job, block by block."""
+        return self._all_blocks(jobs, super().outputs(jobs))
+
+    def _all_blocks(self, jobs: Sequence[AnswerJob], outputs: Iterator[Sequence[Spans]]) -> Iterator[Sequence[Spans]]:
         found = [Spans(self.top_k) for _ in jobs]
         waiting = [*zip(jobs, found, strict=True)]
         while waiting:
-            outputs = super().outputs([job for job, _ in waiting])
             for (_, spans), windows in zip(waiting, outputs, strict=True):
                 for window in windows:
                     spans.add(window.best, window.no_answer)
             waiting = [(more, spans) for job, spans in waiting if (more := job.following()) is not None]
+            outputs = super().outputs([job for job, _ in waiting])
         yield from ([spans] for spans in found)
 
-    def forward(self, batch: Batch, parts: Sequence[tuple[AnswerJob, int]]) -> list[Spans]:
+    def forward(self, batch: Batch, parts: Sequence[tuple[AnswerJob, int]]) -> mx.array:
+        """The logits (B, L, 2)."""
+        return self.model.network.logits(HEAD, batch).astype(mx.float32)
+
+    def read(self, found: mx.array, parts: Sequence[tuple[AnswerJob, int]]) -> list[Spans]:
         """For each row its best spans, with offsets within the block."""
         import numpy as np
 
-        logits = np.array(self.model.network.logits(HEAD, batch).astype(mx.float32))
+        logits = np.array(found)
         if not np.isfinite(logits).all():
             raise MlxbertError(
                 "the model computed scores that are not finite (NaN or infinite)",

@@ -74,11 +74,17 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
         encoding = self.model.tokenizer.encode(text, pair, overflow=self.overflow)
         return Job((text, pair), [encoding], encoding.truncated)
 
-    def forward(self, batch: Batch, parts: Sequence[tuple[ClassifyJob, int]]) -> list[list[float]]:
-        """For each row its scores (C)."""
+    def forward(self, batch: Batch, parts: Sequence[tuple[ClassifyJob, int]]) -> tuple[mx.array, mx.array]:
+        """The scores (B, C), and the logits."""
         logits = self.model.network.logits(HEAD, batch)
-        check_finite(cast(list[float], logits.flatten().tolist()))  # their scores may be: the sigmoid of infinity is 1
-        return cast(list[list[float]], scores(logits, self.labels).tolist())
+        return scores(logits, self.labels), logits
+
+    def read(self, found: tuple[mx.array, mx.array], parts: Sequence[tuple[ClassifyJob, int]]) -> list[list[float]]:
+        """For each row its scores (C)."""
+        wanted, logits = found
+        for row in cast(list[list[float]], logits.tolist()):
+            check_finite(row)  # scores may be: the sigmoid of infinity is 1
+        return cast(list[list[float]], wanted.tolist())
 
     def result(self, job: ClassifyJob, outputs: Sequence[list[float]]) -> Classification | Regression:
         """The labels, best first, or the number; over windows the mean of their scores, weighted by their tokens."""

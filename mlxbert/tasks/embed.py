@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast, overload
 
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
+from mlxbert.machine.device import mx
 from mlxbert.machine.distributed import ProcessGroup, Turns
 from mlxbert.model import Model
 from mlxbert.nn.embedder import SMALLEST_NORM
@@ -75,7 +76,6 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
         chosen: EmbedOptions = {"overflow": "truncate", **options}
         super().__init__(model, chosen["overflow"], chosen.get("batch_tokens"), usage)
         self._turns = Turns(group or ProcessGroup())
-        self.take = self._turns.take
         normalize = chosen.get("normalize")
         if not isinstance(normalize, bool | None):
             raise ArgumentError(f"normalize is {normalize!r:.60}, expected True, False or None")
@@ -112,27 +112,41 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
         unknown, only = self.tokenizer.unknown([encoding], before)
         return Job(item, [encoding], encoding.truncated, unknown=unknown, only_unknown=only)
 
+    def texts(self, item: str) -> list[str]:
+        """The text with the prompt before it; the prompt alone is split for every text with windows."""
+        return [self.prompt + item, *[self.prompt] * bool(self.prompt)] if isinstance(item, str) else []
+
     def outputs(self, jobs: Sequence[Job[str]]) -> Iterator[Sequence["Vector"]]:
         """The vectors of the encodings of each job; of several processes, when all have computed theirs."""
         found = super().outputs(jobs)
-        if self._turns.group.size == 1:
-            yield from found
-            return
+        return found if self._turns.group.size == 1 else self._gathered(jobs, found)
+
+    def _gathered(self, jobs: Sequence[Job[str]], found: Iterator[Sequence["Vector"]]) -> Iterator[Sequence["Vector"]]:
         rows = iter(self._turns.all_gather([row for some in found for row in some]))
         for job in jobs:
             yield [next(rows) for _ in job.encodings]
 
-    def forward(self, batch: Batch, parts: Sequence[tuple[Job[str], int]]) -> Sequence["Vector"]:
-        """One vector (W,) per row."""
-        import numpy as np
+    def is_mine(self) -> bool:
+        """See `Task.is_mine`."""
+        return self._turns.is_mine()
 
+    def forward(self, batch: Batch, parts: Sequence[tuple[Job[str], int]]) -> mx.array:
+        """The vectors (B, W)."""
         output = self.model.network.encoder(
             batch.input_ids,
             batch.attention_mask,
             batch.token_type_ids,
             output_attentions=self.embedder.needs_attentions,
         )
-        vectors = np.array(self.embedder(output, batch.attention_mask, self.prompt_length if self.prompt else 0))
+        return self.embedder(output, batch.attention_mask, self.prompt_length if self.prompt else 0)
+
+    def read(self, found: mx.array | None, parts: Sequence[tuple[Job[str], int]]) -> Sequence["Vector"]:
+        """One vector (W,) per row; `None` where it was another process's turn."""
+        import numpy as np
+
+        if found is None:
+            return cast(Sequence["Vector"], [None] * len(parts))
+        vectors = np.array(found)
         if not np.isfinite(vectors).all():
             raise MlxbertError(
                 "the model computed vectors that are not finite (NaN or infinite)",

@@ -101,31 +101,35 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
         cut = self.overflow == "truncate" and encodings[0].truncated
         return MaskJob(item, encodings, cut, masks, unknown=unknown, only_unknown=only)
 
-    def forward(self, batch: Batch, parts: Sequence[tuple[MaskJob, int]]) -> list[list[Words]]:
-        """For each row, for each of its masks: the best words."""
+    def texts(self, item: str) -> list[str]:
+        """The text with the vocabulary's own mask tokens."""
+        mask = self.model.tokenizer.mask_token
+        return [_respell(item, mask)[0]] if mask and isinstance(item, str) else []
+
+    def forward(self, batch: Batch, parts: Sequence[tuple[MaskJob, int]]) -> tuple[mx.array, mx.array]:
+        """The columns of the best words of M masks, and their scores, both (M, K)."""
         network = self.model.network
         output = network.encoder(batch.input_ids, batch.attention_mask, batch.token_type_ids)
         masks = [job.masks[number] for job, number in parts]
         rows = [row for row, places in enumerate(masks) for _ in places]
         columns = [mask.token for places in masks for mask in places]
         # The product with the vocabulary costs as much as several layers: only masked places go through it.
-        words = iter(self._best_words(network.logits("masked_lm", output.select(mx.array(rows), mx.array(columns)))))
-        return [[next(words) for _ in places] for places in masks]
-
-    def _best_words(self, logits: mx.array) -> list[Words]:
-        """Logits (M, V) of M masks to the best words for each."""
-        scores = probabilities(logits)
+        scores = probabilities(network.logits("masked_lm", output.select(mx.array(rows), mx.array(columns))))
         if self.candidates is not None:
             scores = scores[:, mx.array(self.candidates)]
         best = mx.argpartition(-scores, kth=self.count - 1, axis=-1)[:, : self.count]
-        numbers = cast(list[list[int]], best.tolist())
-        values = cast(list[list[float]], mx.take_along_axis(scores, best, axis=-1).tolist())
-        found = []
-        for columns, row in zip(numbers, values, strict=True):
-            ids = columns if self.candidates is None else [self.candidates[column] for column in columns]
-            words = zip(ids, check_finite(row), strict=True)
-            found.append(sorted(words, key=lambda word: (-word[1], word[0])))
-        return found
+        return best, mx.take_along_axis(scores, best, axis=-1)
+
+    def read(self, found: tuple[mx.array, mx.array], parts: Sequence[tuple[MaskJob, int]]) -> list[list[Words]]:
+        """For each row, for each of its masks: the best words."""
+        best, scores = (array.tolist() for array in found)
+        words = map(self._words, cast(list[list[int]], best), cast(list[list[float]], scores))
+        return [[next(words) for _ in job.masks[number]] for job, number in parts]
+
+    def _words(self, columns: list[int], scores: list[float]) -> Words:
+        """The best words of a mask with their scores."""
+        ids = columns if self.candidates is None else [self.candidates[column] for column in columns]
+        return sorted(zip(ids, check_finite(scores), strict=True), key=lambda word: (-word[1], word[0]))
 
     def result(self, job: MaskJob, outputs: Sequence[list[Words]]) -> FillMask:
         """The text's masks with their words."""

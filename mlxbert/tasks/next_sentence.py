@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, cast, overload
 
 from mlxbert.errors import InputError
+from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import probabilities
@@ -34,10 +35,14 @@ class NextSentenceTask(Task[Pair, PairJob, float, NextSentence]):
         encoding = self.model.tokenizer.encode(first, second, overflow=self.overflow)
         return Job((first, second), [encoding], encoding.truncated)
 
-    def forward(self, batch: Batch, parts: Sequence[tuple[PairJob, int]]) -> list[float]:
-        """One probability per row."""
+    def forward(self, batch: Batch, parts: Sequence[tuple[PairJob, int]]) -> mx.array:
+        """The probabilities (B,)."""
         scores = probabilities(self.model.network.logits("next_sentence", batch))
-        return check_finite(cast(list[float], scores[:, 0].tolist()))
+        return scores[:, 0]
+
+    def read(self, found: mx.array, parts: Sequence[tuple[PairJob, int]]) -> list[float]:
+        """One probability per row."""
+        return check_finite(cast(list[float], found.tolist()))
 
     def result(self, job: PairJob, outputs: Sequence[float]) -> NextSentence:
         """The pair with its probability."""

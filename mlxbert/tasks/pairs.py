@@ -1,6 +1,7 @@
 """How similar the texts of pairs are, and every query to every text. N queries, M texts."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal, overload
 
 from mlxbert.errors import ArgumentError, InputError
@@ -105,9 +106,15 @@ def similarity_pairs(
             raise InputError(f"expected a pair of texts, found {pair!r:.60}", hint="a pair is a tuple: (a, b)")
         return first.prepare(pair[0]), second.prepare(pair[1])
 
-    def compute(jobs: Sequence[PairJob]) -> list[PairSimilarity]:
-        found = zip(first.compute([a for a, _ in jobs]), second.compute([b for _, b in jobs]), strict=True)
-        return [
+    @contextmanager
+    def together(pairs: Sequence[Pair]) -> Iterator[None]:
+        usable = [pair for pair in pairs if isinstance(pair, tuple | list) and len(pair) == 2]
+        with first.together([a for a, _ in usable]), second.together([b for _, b in usable]):
+            yield
+
+    def compute(jobs: Sequence[PairJob]) -> Iterator[PairSimilarity]:
+        found = zip(first.results([a for a, _ in jobs]), second.results([b for _, b in jobs]), strict=True)
+        return (
             PairSimilarity(
                 a.text,
                 b.text,
@@ -115,11 +122,13 @@ def similarity_pairs(
                 a.truncated or b.truncated,
             )
             for a, b in found
-        ]
+        )
 
     if isinstance(pairs, tuple) and len(pairs) == 2 and all(isinstance(text, str) for text in pairs):
-        return compute([prepare((str(pairs[0]), str(pairs[1])))])[0]
-    return run(check_inputs(pairs, "pairs", "one or an iterable of them"), prepare, compute, on_error)
+        return next(compute([prepare((str(pairs[0]), str(pairs[1])))]))
+    return run(
+        check_inputs(pairs, "pairs", "one or an iterable of them"), prepare, compute, on_error, together=together
+    )
 
 
 def similarity_matrix(

@@ -28,10 +28,13 @@ class ReplacedTask(Task[str, Job[str], list[float], Replaced]):
         encoding = tokenizer.encode(item, overflow=self.overflow)
         return Job(item, [encoding], encoding.truncated)
 
-    def forward(self, batch: Batch, parts: Sequence[tuple[Job[str], int]]) -> list[list[float]]:
+    def forward(self, batch: Batch, parts: Sequence[tuple[Job[str], int]]) -> mx.array:
+        """The probabilities (B, L)."""
+        return mx.sigmoid(self.model.network.logits("discriminator", batch).astype(mx.float32))
+
+    def read(self, found: mx.array, parts: Sequence[tuple[Job[str], int]]) -> list[list[float]]:
         """For each row the probabilities of its tokens, padding included."""
-        logits = self.model.network.logits("discriminator", batch)
-        return cast(list[list[float]], mx.sigmoid(logits.astype(mx.float32)).tolist())
+        return cast(list[list[float]], found.tolist())
 
     def result(self, job: Job[str], outputs: Sequence[list[float]]) -> Replaced:
         """A token of several windows has the score from the window where it is furthest from the edge."""

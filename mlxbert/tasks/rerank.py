@@ -58,11 +58,20 @@ class RerankTask(Task[str, Job[str], float, _Scored]):
         encoding = self.model.tokenizer.encode(self.query, item, overflow=self.overflow)
         return Job(item, [encoding], encoding.truncated)
 
-    def forward(self, batch: Batch, parts: Sequence[tuple[Job[str], int]]) -> list[float]:
-        """The score of each row."""
+    def texts(self, item: str) -> list[str]:
+        """The query and the text."""
+        return [self.query, item]
+
+    def forward(self, batch: Batch, parts: Sequence[tuple[Job[str], int]]) -> tuple[mx.array, mx.array]:
+        """The scores (B,), and the logits."""
         logits = self.model.network.logits(HEAD, batch).astype(mx.float32)[:, 0]
+        return mx.sigmoid(logits) if self.probabilities else logits, logits
+
+    def read(self, found: tuple[mx.array, mx.array], parts: Sequence[tuple[Job[str], int]]) -> list[float]:
+        """The score of each row."""
+        scores, logits = found
         check_finite(cast(list[float], logits.tolist()))
-        return cast(list[float], (mx.sigmoid(logits) if self.probabilities else logits).tolist())
+        return cast(list[float], scores.tolist())
 
     def result(self, job: Job[str], outputs: Sequence[float]) -> _Scored:
         """The score of the best window."""

@@ -2,15 +2,16 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import ArgumentError, InputError, OutOfMemoryError
-from mlxbert.machine.device import hint_once, mx
+from mlxbert.machine.device import hint_once, mx, on_gpu
 from mlxbert.machine.faults import USUAL, device_errors
 from mlxbert.nn.encoder import Batch
 from mlxbert.readers.live import Live
@@ -25,15 +26,31 @@ Item = TypeVar("Item")
 Job = TypeVar("Job")
 Output = TypeVar("Output")
 Result = TypeVar("Result")
+T = TypeVar("T")
+Arrays = TypeVar("Arrays")  # an MLX array, or several
+_Window = tuple[list[Job | InputError], Iterator[Result]]
 
 # Takes a key of a batch and what computes its outputs; returns them, perhaps those of an interrupted run.
 Remember = Callable[[str, Callable[[], Sequence[Any]]], Sequence[Any]]
-# Takes the number of rows of a batch and what computes their outputs; returns those, see `Turns.take`.
-Take = Callable[[int, Callable[[], Sequence[Any]]], Sequence[Any]]
-_remember: ContextVar[Remember | None] = ContextVar("remember", default=None)
 ON_ERROR = ("raise", "return")
 _SMALLER = "a smaller batch_tokens=, where that is an option, avoids this"
 _TOGETHER = 2**21  # characters of a window, so that its memory is bounded; 512 usual texts have far fewer
+
+
+@dataclass
+class _Memory:
+    """Where outputs of batches come from.
+
+    Attributes:
+        how: May know those of an interrupted run; `None` where nothing does.
+        computes: Whether the next batch has to be computed: those that are known come first.
+    """
+
+    how: Remember | None
+    computes: bool
+
+
+_memory: ContextVar[_Memory] = ContextVar("memory", default=_Memory(None, computes=True))  # noqa: B039
 
 
 def check_on_error(on_error: str) -> None:
@@ -48,6 +65,7 @@ def run(
     compute: Callable[[Sequence[Job]], Iterable[Result]],
     on_error: str,
     window: int = WINDOW,
+    together: Callable[[Sequence[Item]], AbstractContextManager[None]] = lambda items: nullcontext(),
 ) -> Iterator[Result | Failure]:
     """Prepares and computes a window of items at a time, in constant memory.
 
@@ -55,13 +73,14 @@ def run(
         items: Any number of items. An InputError among them, from whoever reads the items, fails like an item that
             cannot be used: it keeps its place, so that batches do not depend on what could be read.
         prepare: Makes a job of an item; raises InputError if the item cannot be used.
-        compute: One result per job, in their order.
+        compute: One result per job, in their order; on a GPU, its first batch starts at the call.
         on_error: `raise` (an error that says which item it is, if there are several), or `return` a Failure in place of
             the result.
         window: How many items are prepared and computed together.
+        together: Prepares what can be prepared for all items of a window at once; it is there for `prepare`.
     """
     check_on_error(on_error)
-    return _run(items, prepare, compute, on_error, window)
+    return _run(items, prepare, compute, on_error, window, together)
 
 
 def _run(
@@ -70,14 +89,18 @@ def _run(
     compute: Callable[[Sequence[Job]], Iterable[Result]],
     on_error: str,
     size: int,
+    together: Callable[[Sequence[Item]], AbstractContextManager[None]],
 ) -> Iterator[Result | Failure]:
+    def started() -> Iterator[tuple[_Window[Job, Result], bool]]:
+        for prepared, more in _ahead(items, prepare, size, together):
+            if on_error == "raise":  # no result after the first bad item is needed
+                found = (place for place, job in enumerate(prepared) if isinstance(job, InputError))
+                prepared = prepared[: next(found, len(prepared)) + 1]
+            yield (prepared, iter(compute([job for job in prepared if not isinstance(job, InputError)]))), more
+
     index = 0
-    for prepared in filter(None, _ahead(items, prepare, size)):
+    for prepared, results in _one_behind(started()):
         alone = index == 0 and len(prepared) == 1
-        if on_error == "raise":  # no result after the first bad item is needed
-            bad = next((place for place, job in enumerate(prepared) if isinstance(job, InputError)), len(prepared) - 1)
-            prepared = prepared[: bad + 1]
-        results = iter(compute([job for job in prepared if not isinstance(job, InputError)]))
         for place, job in enumerate(prepared, index):
             if not isinstance(job, InputError):
                 yield next(results)
@@ -88,23 +111,41 @@ def _run(
         index += len(prepared)
 
 
+def _one_behind(windows: Iterable[tuple[T, bool]]) -> Iterator[T]:
+    """Windows, each with whether there are more at hand; on a GPU, one is given when the next one has been started."""
+    waiting: list[T] = []
+    try:
+        for window, more in windows:
+            waiting.append(window)
+            while len(waiting) > (more and on_gpu()):
+                yield waiting.pop(0)
+    except Exception:
+        yield from waiting
+        raise
+    yield from waiting
+
+
 def _ahead(
-    items: Iterable[Item | InputError], prepare: Callable[[Item], Job], size: int
-) -> Iterator[list[Job | InputError]]:
-    """Windows of jobs, each prepared on another thread while the one before is computed.
+    items: Iterable[Item | InputError],
+    prepare: Callable[[Item], Job],
+    size: int,
+    together: Callable[[Sequence[Item]], AbstractContextManager[None]],
+) -> Iterator[tuple[list[Job | InputError], bool]]:
+    """Windows of jobs, each prepared on another thread while the one before is computed; and whether more are at hand.
 
     The items themselves are read on this thread: an iterable may be bound to the thread that made it.
     """
 
     def prepare_all(window: list[Item | InputError]) -> list[Job | InputError]:
-        return [_prepared(item, prepare) for item in window]
+        with together([item for item in window if not isinstance(item, InputError)]):
+            return [_prepared(item, prepare) for item in window]
 
     with ExitStack() as stack:
         thread: Executor | None = None
         waiting: list[Future[list[Job | InputError]]] = []
         for window, more in windows(items, size):
             if not more and not waiting:  # nothing to compute meanwhile: a thread would gain nothing
-                yield prepare_all(window)
+                yield prepare_all(window), False
                 continue
             if thread is None:
                 from concurrent.futures import ThreadPoolExecutor
@@ -112,9 +153,9 @@ def _ahead(
                 thread = stack.enter_context(ThreadPoolExecutor(1, "mlxbert-tokenizing"))
             waiting.append(thread.submit(prepare_all, window))
             while len(waiting) > more:
-                yield waiting.pop(0).result()
-        for last in waiting:
-            yield last.result()
+                yield waiting.pop(0).result(), bool(waiting)
+        while waiting:
+            yield waiting.pop(0).result(), bool(waiting)
 
 
 def windows(items: Iterable[Item], size: int) -> Iterator[tuple[list[Item], bool]]:
@@ -176,65 +217,122 @@ def in_halves(items: Sequence[Item], compute: Callable[[Sequence[Item]], Output]
     return [*in_halves(items[:middle], compute), *in_halves(items[middle:], compute)]
 
 
-def compute_all(rows: int, compute: Callable[[], Sequence[Any]]) -> Sequence[Any]:
-    """A `Take` of a process that computes every batch."""
-    return compute()
-
-
 def run_batches(
     encodings: Sequence[Encoding],
-    compute: Callable[[Batch, list[int]], Sequence[Output]],
+    forward: Callable[[Batch, list[int]], Arrays],
+    read: Callable[[Any, list[int]], Sequence[Output]],
     config: EncoderConfig,
     batch_tokens: int | None,
     usage: Usage | None = None,
-    take: Take = compute_all,
+    mine: Callable[[], bool] = lambda: True,
 ) -> Iterator[Output]:
-    """Runs `compute` on batches of encodings; yields its outputs in the order of the encodings, each when it is known.
+    """Computes batches of encodings; gives the outputs in the order of the encodings, each when it is known.
 
-    A batch for which the memory does not suffice is computed in halves.
+    A GPU gets the first batch at once, and each following one before the one in front of it is read. A batch for which
+    the memory does not suffice is computed in halves.
 
     Args:
         encodings: The inputs of the model.
-        compute: Takes a batch and the numbers of its encodings, returns one output for each.
+        forward: Takes a batch and the numbers of its encodings, returns lazy arrays.
+        read: Takes these arrays, evaluated, and the numbers; returns one output for each. For a batch that another
+            process computes, it takes `None`.
         config: The encoder's facts: its longest input, its padding.
         batch_tokens: Tokens per batch, padding included; `None` for the default.
         usage: Counts what is computed.
-        take: Called once for each batch; computes its outputs, or leaves them to another process.
+        mine: Asked once for each batch, in their order: whether this process computes it.
 
     Raises:
         DeviceError: The device failed, or has too little memory for one encoding.
     """
-    outputs: dict[int, Output] = {}
-    following = 0
     lengths = [padded_length(len(encoding), config.max_length) for encoding in encodings]
     groups = plan(lengths, default_batch_tokens() if batch_tokens is None else batch_tokens)
-    known = _remember.get()
+    order = sorted(groups, key=min)  # those with the first encodings come first
+    batches = _Batches(encodings, order, forward, read, config, usage, mine)
+    batches.start_ahead(0)
+    return batches.outputs()
 
-    def computed(group: list[int]) -> Sequence[Output]:
-        if usage is not None:
-            usage.add([len(encodings[number]) for number in group], max(lengths[number] for number in group))
-        return take(len(group), lambda: [*chain.from_iterable(in_halves(group, forward))])
 
-    def forward(group: Sequence[int]) -> Sequence[Output]:
-        return compute(make_batch([encodings[number] for number in group], config), [*group])
+class _Batches(Generic[Arrays, Output]):
+    """Batches that are started and read in their order; see `run_batches`."""
 
-    for group in sorted(groups, key=min):  # those with the first encodings come first
-        if known is None:
-            found = computed(group)
-        else:
-            ids = [encodings[number].ids for number in group]
-            found = known(hashlib.sha256(repr(ids).encode()).hexdigest(), partial(computed, group))
-        outputs.update(zip(group, found, strict=True))
-        while following in outputs:
-            yield outputs.pop(following)
-            following += 1
+    def __init__(
+        self,
+        encodings: Sequence[Encoding],
+        groups: Sequence[list[int]],
+        forward: Callable[[Batch, list[int]], Arrays],
+        read: Callable[[Any, list[int]], Sequence[Output]],
+        config: EncoderConfig,
+        usage: Usage | None,
+        mine: Callable[[], bool],
+    ) -> None:
+        self._encodings, self._groups, self._config, self._usage = encodings, groups, config, usage
+        self._forward, self._read, self._mine, self._memory = forward, read, mine, _memory.get()
+        self._started: dict[int, Arrays | Exception | None] = {}  # `None` for those of other processes
+
+    def _start(self, number: int) -> None:
+        if number in self._started or number >= len(self._groups):
+            return
+        if not self._mine():
+            self._started[number] = None
+            return
+        try:
+            found = self._started[number] = self._lazy(self._groups[number])
+            mx.async_eval(found)
+        except Exception as problem:  # raised in its turn, after the outputs of the batches in front of it
+            self._started[number] = problem
+
+    def _lazy(self, group: Sequence[int]) -> Arrays:
+        return self._forward(make_batch([self._encodings[one] for one in group], self._config), [*group])
+
+    def start_ahead(self, number: int) -> None:
+        """Starts a batch before its turn, on a GPU and where it will have to be computed."""
+        if self._memory.computes and on_gpu():
+            self._start(number)
+
+    def _computed(self, number: int) -> Sequence[Output]:
+        self._memory.computes = True
+        self._start(number)
+        group = self._groups[number]
+        if self._usage is not None:
+            lengths = [len(self._encodings[one]) for one in group]
+            self._usage.add(lengths, padded_length(max(lengths), self._config.max_length))
+        waiting = [self._started.pop(number)]  # for the first attempt
+        if waiting[0] is None:
+            return self._read(None, group)
+
+        def compute(some: Sequence[int]) -> Sequence[Output]:
+            found = waiting.pop() if waiting else self._lazy(some)
+            if isinstance(found, Exception):
+                raise found
+            mx.eval(found)
+            return self._read(found, [*some])
+
+        return [*chain.from_iterable(in_halves(group, compute))]
+
+    def outputs(self) -> Iterator[Output]:
+        """The outputs in the order of the encodings."""
+        known: dict[int, Output] = {}
+        following = 0
+        for number, group in enumerate(self._groups):
+            self.start_ahead(number)
+            self.start_ahead(number + 1)
+            known.update(zip(group, self._remembered(number), strict=True))
+            while following in known:
+                yield known.pop(following)
+                following += 1
+
+    def _remembered(self, number: int) -> Sequence[Output]:
+        if self._memory.how is None:
+            return self._computed(number)
+        ids = [self._encodings[one].ids for one in self._groups[number]]
+        return self._memory.how(hashlib.sha256(repr(ids).encode()).hexdigest(), partial(self._computed, number))
 
 
 @contextmanager
 def remembering(how: Remember | None) -> Iterator[None]:
     """Meanwhile, the outputs of all batches come from a function, which may know some of them; in order."""
-    token = _remember.set(how)
+    token = _memory.set(_Memory(how, computes=how is None))
     try:
         yield
     finally:
-        _remember.reset(token)
+        _memory.reset(token)

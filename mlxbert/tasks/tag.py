@@ -105,13 +105,20 @@ class TagTask(Task[Item, TagJob, "Scores", Tagged]):
         assert job is not None  # even an empty text has a window
         return replace(job, truncated=self.overflow == "truncate" and job.encodings[0].truncated)
 
-    def forward(self, batch: Batch, parts: Sequence[tuple[TagJob, int]]) -> list["Scores"]:
-        """For each row the probabilities, or logits for a CRF, of the tokens that it judges."""
+    def texts(self, item: Item) -> list[str]:
+        """The text, or that of the words."""
+        return [_joined(item)]
+
+    def forward(self, batch: Batch, parts: Sequence[tuple[TagJob, int]]) -> mx.array:
+        """The probabilities, or logits for a CRF, (B, L, C)."""
+        logits = self.model.network.logits(HEAD, batch)
+        return logits.astype(mx.float32) if self.crf is not None else probabilities(logits)
+
+    def read(self, found: mx.array, parts: Sequence[tuple[TagJob, int]]) -> list["Scores"]:
+        """For each row those of the tokens that it judges."""
         import numpy as np
 
-        logits = self.model.network.logits(HEAD, batch)
-        rows = np.array(logits.astype(mx.float32) if self.crf is not None else probabilities(logits))
-        return [row[job.chosen[number]] for row, (job, number) in zip(rows, parts, strict=True)]
+        return [row[job.chosen[number]] for row, (job, number) in zip(np.array(found), parts, strict=True)]
 
     def result(self, job: TagJob, outputs: Sequence["Scores"]) -> Tagged:
         """The entities of a text, whose other windows are computed meanwhile."""

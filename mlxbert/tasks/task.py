@@ -3,9 +3,9 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from mlxbert.bounds import check_whole
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
@@ -15,7 +15,7 @@ from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.results.result import Failure
 from mlxbert.tasks.arguments import check_inputs, check_model
-from mlxbert.tasks.runner import Take, check_on_error, compute_all, run, run_batches
+from mlxbert.tasks.runner import check_on_error, run, run_batches
 from mlxbert.text.batch import WINDOW, Usage, check_batch_tokens
 from mlxbert.text.encoding import Encoding
 
@@ -47,12 +47,13 @@ class Job(Generic[Item]):
 class Task(ABC, Generic[Item, AnyJob, Output, Result]):
     """A model and checked options; `prepare` and `compute` turn items into results.
 
-    A subclass sets `name` and `overflows`, and implements `prepare`, `forward` and `result`.
+    A subclass sets `name` and `overflows`, and implements `prepare`, `forward`, `read` and `result`.
 
     Attributes:
         name: The task's name in `mlxbert.nn.heads.TASKS`.
         overflows: The allowed values of `overflow`.
         model: The model that computes.
+        tokenizer: Splits the texts.
         overflow: What happens to an item too long for the model.
         batch_tokens: Tokens per batch, padding included; `None` for the default.
         usage: Counts what is computed.
@@ -72,11 +73,15 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
         if batch_tokens is not None:
             check_batch_tokens(batch_tokens)
         self.model, self.overflow, self.batch_tokens, self.usage = model, overflow, batch_tokens, usage
-        self.take: Take = compute_all
+        self.tokenizer = model.tokenizer
 
     def is_item(self, given: object) -> bool:
         """Whether `given` is one item and not an iterable of items."""
         return isinstance(given, str)
+
+    def is_mine(self) -> bool:
+        """Whether this process computes the next batch; asked once for each."""
+        return True
 
     @abstractmethod
     def prepare(self, item: Item) -> AnyJob:
@@ -86,16 +91,46 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
             InputError: The item cannot be used.
         """
 
+    def texts(self, item: Item) -> Sequence[str]:
+        """The texts that `prepare` splits into tokens, so that those of many items are split at once.
+
+        Raises:
+            InputError: The item cannot be used.
+        """
+        return item if isinstance(item, tuple | list) else [cast(str, item)]
+
+    @contextmanager
+    def together(self, items: Sequence[Item]) -> Iterator[None]:
+        """Within it, the texts of these items are split already."""
+        found: list[str] = []
+        for item in items:
+            with suppress(InputError):  # `prepare` raises it, too
+                found += self.texts(item)
+        with self.tokenizer.together(found):
+            yield
+
     @abstractmethod
-    def forward(self, batch: Batch, parts: Sequence[tuple[AnyJob, int]]) -> Sequence[Output]:
-        """Runs the network on a batch.
+    def forward(self, batch: Batch, parts: Sequence[tuple[AnyJob, int]]) -> Any:
+        """Runs the network on a batch; reads nothing, as a GPU gets the next batch before the values are needed.
 
         Args:
             batch: The encodings of `parts`, padded.
             parts: For each row its job and the number of the encoding within the job.
 
         Returns:
-            One output per row, as evaluated Python or NumPy values.
+            A lazy MLX array, or several.
+        """
+
+    @abstractmethod
+    def read(self, found: Any, parts: Sequence[tuple[AnyJob, int]]) -> Sequence[Output]:
+        """The outputs of a batch.
+
+        Args:
+            found: What `forward` returned, evaluated.
+            parts: As there.
+
+        Returns:
+            One output per row, as Python or NumPy values.
         """
 
     @abstractmethod
@@ -112,8 +147,11 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
         return list(self.results(jobs))
 
     def results(self, jobs: Sequence[AnyJob]) -> Iterator[Result]:
-        """Those of `compute`, each as soon as it is known."""
-        for job, found in zip(jobs, self.outputs(jobs), strict=True):
+        """Those of `compute`, each as soon as it is known; a GPU gets the first batch at the call."""
+        return self._results(jobs, self.outputs(jobs))
+
+    def _results(self, jobs: Sequence[AnyJob], outputs: Iterator[Sequence[Output]]) -> Iterator[Result]:
+        for job, found in zip(jobs, outputs, strict=True):
             if self.usage is not None:
                 self.usage.texts += 1
                 self.usage.truncated += job.truncated
@@ -125,18 +163,22 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
         parts = [(job, number) for job in jobs for number in range(len(job.encodings))]
         encodings = [job.encodings[number] for job, number in parts]
 
-        def forward(batch: Batch, group: list[int]) -> Sequence[Output]:
+        def forward(batch: Batch, group: list[int]) -> Any:
             self.model.require(self.name)  # again: an iterator can move to another thread
             with evaluation_mode(self.model.network):
                 return self.forward(batch, [parts[number] for number in group])
 
-        found = run_batches(encodings, forward, self.model.config, self.batch_tokens, self.usage, self.take)
-        for job in jobs:
-            yield [next(found) for _ in job.encodings]
+        def read(found: Any, group: list[int]) -> Sequence[Output]:
+            return self.read(found, [parts[number] for number in group])
+
+        found = run_batches(
+            encodings, forward, read, self.model.config, self.batch_tokens, self.usage, mine=self.is_mine
+        )
+        return ([next(found) for _ in job.encodings] for job in jobs)
 
     def run(self, items: Iterable[Item | InputError], on_error: str = "raise") -> Iterator[Result | Failure]:
         """Prepares and computes any number of items; see `run`."""
-        return run(items, self.prepare, self.results, on_error, self.window)
+        return run(items, self.prepare, self.results, on_error, self.window, self.together)
 
 
 def one_or_many(

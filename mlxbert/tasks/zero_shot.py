@@ -80,11 +80,18 @@ class ZeroShotTask(Task[Item, Job[str], Logits, Classification | Regression]):
         encodings = self.model.tokenizer.encode_each(item, self.hypotheses, overflow=self.overflow)
         return Job(item, encodings, any(encoding.truncated for encoding in encodings))
 
-    def forward(self, batch: Batch, parts: Sequence[tuple[Job[str], int]]) -> list[Logits]:
+    def texts(self, item: Item) -> list[str]:
+        """The text and the hypotheses."""
+        return [item, *self.hypotheses] if isinstance(item, str) else []
+
+    def forward(self, batch: Batch, parts: Sequence[tuple[Job[str], int]]) -> mx.array:
+        """The logits (B, C)."""
+        return self.model.network.logits(HEAD, batch).astype(mx.float32)
+
+    def read(self, found: mx.array, parts: Sequence[tuple[Job[str], int]]) -> list[Logits]:
         """For each row its logits of entailment and contradiction."""
-        logits = self.model.network.logits(HEAD, batch).astype(mx.float32)
-        check_finite(cast(list[float], logits.flatten().tolist()))
-        return [(row[self.entailment], row[self.contradiction]) for row in cast(list[list[float]], logits.tolist())]
+        rows = cast(list[list[float]], found.tolist())
+        return [(row[self.entailment], row[self.contradiction]) for row in map(check_finite, rows)]
 
     def result(self, job: Job[str], outputs: Sequence[Logits]) -> Classification:
         """The labels, best first."""

@@ -11,7 +11,7 @@ from mlxbert.bounds import check_whole
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import InputError
 from mlxbert.machine.device import gpu_size, mx, on_gpu
-from mlxbert.nn.encoder import Batch
+from mlxbert.nn.encoder import Batch, KnownIds
 from mlxbert.text.encoding import Encoding
 
 WINDOW = 512  # items that are sorted by length together; a constant, so that batches depend only on the items
@@ -79,16 +79,22 @@ def bucket(length: int, most: int) -> int:
 
 
 def make_batch(encodings: Sequence[Encoding], config: EncoderConfig) -> Batch:
-    """Pads inputs on the right to the `padded_length` of the longest."""
+    """Pads inputs on the right to the `padded_length` of the longest.
+
+    Raises:
+        InputError: An id is not a row of the model's tables: MLX would read past them.
+    """
     length = padded_length(max(map(len, encodings)), config.max_length)
     pad_id = config.pad_token_id
     padded = any(len(encoding) < length for encoding in encodings)
     # Tokenizers may put the second text into segment 1 although the model has one segment (XLM-RoBERTa) or none.
     last = max(max(encoding.token_type_ids, default=0) for encoding in encodings) if config.type_vocab_size > 1 else 0
-    if last >= max(config.type_vocab_size, 1):  # MLX would read past the table
+    if last >= max(config.type_vocab_size, 1):
         raise InputError(
             f"the tokenizer gives segment {last}, the model has segments 0 to {config.type_vocab_size - 1}"
         )
+    ids = KnownIds(frozenset([pad_id] * padded).union(*(encoding.ids for encoding in encodings)), last)
+    ids.check(config)
 
     def rows(values: Iterable[list[int]], fill: int) -> mx.array:
         return mx.array([row + [fill] * (length - len(row)) for row in values], dtype=mx.int32)
@@ -97,6 +103,7 @@ def make_batch(encodings: Sequence[Encoding], config: EncoderConfig) -> Batch:
         input_ids=rows((encoding.ids for encoding in encodings), pad_id),
         attention_mask=rows(([1] * len(encoding) for encoding in encodings), 0) != 0 if padded else None,
         token_type_ids=rows((encoding.token_type_ids for encoding in encodings), 0) if last else None,
+        ids=ids,
     )
 
 

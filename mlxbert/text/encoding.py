@@ -99,15 +99,22 @@ def assemble(template: Template, texts: Sequence[Pieces], *, truncated: bool) ->
     shift, number = 0, 0
     for special, segment in template:
         if special is not None:
-            run, sequence = Pieces([special], [(0, 0)], [None]), None
-        else:
-            run, sequence, number = texts[number], number, number + 1
+            positions.append(len(ids) + shift)
+            ids.append(special)
+            segments.append(segment)
+            offsets.append((0, 0))
+            words.append(None)
+            sequences.append(None)
+            continue
+        run = texts[number]
+        count = len(run.ids)
         shift += run.before
-        positions += range(len(ids) + shift, len(ids) + shift + len(run))
+        positions += range(len(ids) + shift, len(ids) + shift + count)
         ids += run.ids
         offsets += run.offsets
         words += run.words
-        segments += [segment] * len(run)
-        sequences += [sequence] * len(run)
+        segments += [segment] * count
+        sequences += [number] * count
         shift += run.after
+        number += 1
     return Encoding(ids, segments, offsets, words, sequences, positions, truncated)

@@ -5,8 +5,8 @@ complete input.
 """
 
 import copy
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tokenizers import Encoding as Library, Tokenizer as Plain
@@ -21,6 +21,7 @@ from mlxbert.weights.tokenizers.checks import guarded, largest_id
 from mlxbert.weights.tokenizers.files import TokenizerFiles, lower_cased, read_tokenizer, without_special
 from mlxbert.weights.tokenizers.growth import check_size, growth_of
 
+_TOGETHER = 2**17  # code points that are split at once
 _LONG = 256  # code points from which on a text is kept until the next: the questions about one follow each other
 
 
@@ -53,6 +54,7 @@ class Tokenizer:
             )
         self._spelling, self.growth = files.spelling, growth_of(files.tokenizer)
         self._last: tuple[str, Pieces] | None = None
+        self._ready: dict[str, Pieces] = {}
         self._plain: Plain | None = None
         mask = files.special.get("mask", "")
         with guarded("the vocabulary"):
@@ -96,6 +98,7 @@ class Tokenizer:
                 )
         if lower_case:
             changed._tokenizer, changed._last, changed._plain = lower_cased(self._tokenizer), None, None
+        changed._ready = {}
         return changed
 
     @property
@@ -225,11 +228,41 @@ class Tokenizer:
         with guarded("the vocabulary"):
             return list(self._plain.encode_batch(list(texts), add_special_tokens=False))
 
-    def _encode(self, text: str, pair: str | None = None, *, special: bool = False) -> Library:
-        found = self._tokenizer.encode(text, pair, add_special_tokens=special)
-        largest = max(found.ids, default=0)
+    @contextmanager
+    def together(self, texts: Iterable[str]) -> Iterator[None]:
+        """Within it, these texts are split already: on all cores, and without holding up the other threads of Python.
+
+        A text that cannot be split is left to `split`, which says what is wrong with it.
+        """
+        self._ready = self._split_all(texts)
+        try:
+            yield
+        finally:
+            self._ready = {}
+
+    def _split_all(self, texts: Iterable[str]) -> dict[str, Pieces]:
+        found: dict[str, Pieces] = {}
+        for some in _batches({text: None for text in texts if isinstance(text, str) and len(text) <= SIZE}):
+            with suppress(InputError, TypeError, TokenizerError):
+                with guarded("texts", text=True):
+                    for text in some:
+                        check_size(self._tokenizer, self.growth, text)
+                    raw = self._tokenizer.encode_batch(some, add_special_tokens=False)
+                found |= zip(some, map(self._pieces, some, raw), strict=True)
+        return found
+
+    def _pieces(self, text: str, found: Library) -> Pieces:
+        self._check(text, ids := found.ids)
+        return Pieces(ids, found.offsets, found.word_ids)
+
+    def _check(self, text: str, ids: list[int]) -> None:
+        largest = max(ids, default=0)
         if largest >= self._rows:  # of a special token that only the post-processor knows
             raise TokenizerError(f"token id {largest} in {text!r:.60}, the model has {self._rows} word embeddings")
+
+    def _encode(self, text: str, pair: str | None = None, *, special: bool = False) -> Library:
+        found = self._tokenizer.encode(text, pair, add_special_tokens=special)
+        self._check(text, found.ids)
         return found
 
     def split(self, text: str) -> Pieces:
@@ -238,13 +271,15 @@ class Tokenizer:
             raise InputError(f"expected a text, found {type(text).__name__}")
         if (last := self._last) is not None and last[0] == text:  # read once: another thread may replace it
             return last[1]
+        if (ready := self._ready.get(text)) is not None:
+            return ready
         try:
             with guarded(f"{text!r:.60}", text=True):
                 check_size(self._tokenizer, self.growth, text)
-                raw = self._encode(text)
+                raw = self._tokenizer.encode(text, add_special_tokens=False)
         except TypeError:  # the library raises it for a string that cannot be encoded as UTF-8
             raise InputError("the text contains half of a surrogate pair, which is not a character") from None
-        found = Pieces(raw.ids, raw.offsets, raw.word_ids)
+        found = self._pieces(text, raw)
         if len(text) >= _LONG:
             self._last = text, found
         return found
@@ -381,6 +416,19 @@ class Tokenizer:
         before = self.prompt_length("")
         where = [(chosen[start], before + place - start) for start, place in zip(starts, places, strict=True)]
         return inputs, where
+
+
+def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
+    """Texts in lists that bound the memory of what the library returns; a single text would gain nothing."""
+    batch, length = list[str](), 0
+    for text in texts:
+        batch.append(text)
+        length += len(text)
+        if length > _TOGETHER:
+            yield batch
+            batch, length = [], 0
+    if len(batch) > 1:
+        yield batch
 
 
 def load_tokenizer(folder: Path | ModelFolder, config: EncoderConfig) -> Tokenizer:

@@ -110,8 +110,8 @@ class Distillation:
     def _computed(self, inputs: Sequence[Encoding], group: ProcessGroup | None = None) -> Predictions:
         """Vectors (W,), or the scores of the head, (C,) or (L, C), for each of the inputs."""
 
-        def scores(network: Network, inputs: Batch) -> Scores:
-            return np.asarray(self._own.taught(network, inputs).astype(mx.float32))
+        def scores(network: Network, inputs: Batch) -> mx.array:
+            return self._own.taught(network, inputs).astype(mx.float32)
 
         assert self._network is not None
         return compute(self._network, inputs, scores, group=group)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from mlxbert.machine.cores import in_parallel, training_workers
-from mlxbert.machine.device import mx, nn
+from mlxbert.machine.device import dispatch, mx, nn
 from mlxbert.nn import dropout
 from mlxbert.nn.heads import Network
 from mlxbert.training.objectives.objective import Comparison, LoopObjective, TrainBatch
@@ -48,7 +48,7 @@ class Gradients:
 def added(one: Gradients, other: Gradients) -> Gradients:
     """The sum of both."""
     arrays, terms = _plus(one.arrays, other.arrays), _plus(one.terms, other.terms)
-    mx.eval(arrays, terms)
+    dispatch(arrays, terms)
     return Gradients(one.loss + other.loss, one.weight + other.weight, arrays, terms)
 
 
@@ -119,14 +119,14 @@ class Differentiator:
         return loss * scale, (loss, mx.array(weight, dtype=mx.float32), terms)
 
     def __call__(self, parameters: Arrays, parts: Sequence[MicroBatch], scale: float = 1.0) -> Gradients:
-        """The sums over some parts, evaluated.
+        """The sums over some parts; on a CPU they are evaluated, a GPU computes them meanwhile.
 
         Args:
             parameters: The trained parameters, float32, by name.
             parts: Make batches, and the keys of their dropout; may be empty.
             scale: Factor of the loss, which keeps small gradients in the range of float16.
         """
-        mx.eval(parameters)
+        dispatch(parameters)
         return self._summed(parameters, [functools.partial(self._evaluated, parameters, part, scale) for part in parts])
 
     def _summed(self, parameters: Arrays, parts: Sequence[Callable[[], Gradients]]) -> Gradients:
@@ -137,7 +137,7 @@ class Differentiator:
         if total is not None:
             return total
         sums = {name: mx.zeros_like(array) for name, array in parameters.items()}
-        mx.eval(sums)
+        dispatch(sums)
         return Gradients(mx.array(0.0), mx.array(0.0), sums, {name: mx.array(0.0) for name in self._objective.losses})
 
     def _evaluated(
@@ -147,7 +147,7 @@ class Differentiator:
         with self._tracing:
             # A copy: MLX puts its tracers into the dictionary meanwhile, which an interrupted run may be saving.
             (_, (loss, weight, terms)), gradients = self._function(dict(parameters), *part(), scale, compare)
-        mx.eval(loss, weight, terms, gradients)
+        dispatch(loss, weight, terms, gradients)
         return Gradients(loss, weight, gradients, terms)
 
     def compared(
@@ -158,7 +158,7 @@ class Differentiator:
         batch: Whole,
         scale: float = 1.0,
     ) -> Gradients:
-        """The gradients of a loss that compares the examples of all parts, evaluated.
+        """The gradients of a loss that compares the examples of all parts; see `__call__`.
 
         Args:
             parameters: The trained parameters, float32, by name.
@@ -170,7 +170,7 @@ class Differentiator:
         Returns:
             The gradients of this process's parts, with the loss and the weight of the whole.
         """
-        mx.eval(parameters)
+        dispatch(parameters)
         own = {number: part for number, part in enumerate(parts) if part is not None}
         if len(parts) == 1 and batch.total is None:
             return self._evaluated(parameters, own[0], scale, batch.compare)
@@ -182,7 +182,7 @@ class Differentiator:
         (loss, weight), shares = mx.value_and_grad(batch.compare)(whole)
         starts = [sum(rows[:number]) for number in own]
         mine = [shares[start : start + rows[number]] for number, start in zip(own, starts, strict=True)]
-        mx.eval(loss, mine)
+        dispatch(loss, mine)
         backward = [
             functools.partial(self._evaluated, parameters, part, scale, functools.partial(_weighted, share))
             for part, share in zip(own.values(), mine, strict=True)
@@ -197,7 +197,7 @@ class Differentiator:
             batch, key = part()
             with dropout.seeded(key):
                 outputs = self._objective.outputs(self._network, batch.inputs)
-        mx.eval(outputs)
+        dispatch(outputs)
         return outputs
 
 

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
 
 from mlxbert.errors import DeviceError, DivergedError, MlxbertError
-from mlxbert.machine.device import fit_cache, mx, nn, reset_cache
+from mlxbert.machine.device import dispatch, fit_cache, mx, nn, on_gpu, reset_cache
 from mlxbert.machine.distributed import LostError, ProcessGroup
 from mlxbert.machine.faults import device_errors
 from mlxbert.nn.encoder import Encoder
@@ -27,7 +27,16 @@ from mlxbert.training.checkpoint import Progress, State, Store
 from mlxbert.training.events import Evaluated, Event, Saved, Step
 from mlxbert.training.gradients import Differentiator, Gradients, MicroBatch, Whole, added, dropout_key, install
 from mlxbert.training.objectives.objective import Comparison, LoopObjective, TrainBatch
-from mlxbert.training.optimizer import AdamW, Arrays, depth_factors, is_frozen, learning_rate, norm, weight_decays
+from mlxbert.training.optimizer import (
+    AdamW,
+    Arrays,
+    clipping,
+    depth_factors,
+    is_frozen,
+    learning_rate,
+    norm,
+    weight_decays,
+)
 from mlxbert.training.options import TrainingOptions
 from mlxbert.training.rows import TABLE, SparseRows
 from mlxbert.training.sampler import Order
@@ -177,8 +186,12 @@ class Run:
         step, kept = self.state.progress.step, ""
         if self._store is not None and step > 0:
             mx.clear_cache()
-            list(self._save())
-            kept = f"; the state after step {step} is saved, and the same call resumes from it"
+            try:
+                with device_errors():
+                    list(self._save())
+                kept = f"; the state after step {step} is saved, and the same call resumes from it"
+            except DeviceError:  # a GPU computes an update while the next step begins: that one may have failed
+                kept = "; the same call resumes from the last saved state"
         return type(problem)(problem.message + kept, hint=problem.hint)
 
     def best(self) -> Arrays:
@@ -246,11 +259,10 @@ class Run:
         progress, begun = state.progress, time.perf_counter()
         batches = self.order.batches(progress.step)
         found, lr = self._gradients(batches, progress), learning_rate(progress.step, self.steps, options)
-        loss, weight = scalar(found.loss), scalar(found.weight) or 1.0  # batches without a target change nothing
-        length = scalar(norm(found.arrays)) / (weight * progress.scale)
-        usable = math.isfinite(length) and math.isfinite(loss)
-        if usable:
-            state = self._updated(state, found.arrays, length, weight * progress.scale, lr)
+        update = functools.partial(self._updated, state, found.arrays, lr=lr)
+        after, (loss, weight, length, *sums) = self._measured(found, progress.scale, update)
+        if usable := math.isfinite(length) and math.isfinite(loss):
+            state = after()
             fit_cache()
         elif self._t.dtype != mx.float16 or progress.scale <= 1 or not math.isfinite(loss):
             for _ in self._save() if progress.step > 0 else ():
@@ -261,10 +273,36 @@ class Run:
         self.state = replace(state, progress=replace(scaled, step=progress.step + 1, seconds=seconds))
         self._saved = False
         self._recent.append((time.perf_counter() - begun, sum(map(self.order.tokens, batches))))
-        terms = {name: scalar(term) / weight for name, term in found.terms.items()}
+        terms = {name: one / weight for name, one in zip(found.terms, sums, strict=True)}
         return self._step_event(loss / weight, terms, lr, length)
 
-    def _updated(self, state: State, gradients: Arrays, length: float, divisor: float, lr: float) -> State:
+    def _measured(
+        self, found: Gradients, scale: float, update: Callable[..., State]
+    ) -> tuple[Callable[[], State], list[float]]:
+        """What gives the state after an update; and the loss, its weight, the norm and the terms, read at once.
+
+        A GPU gets the update before they are read, so that it does not wait; then the state is there already. A CPU
+        loses nothing, and clips with the digits of a Python float.
+
+        Args:
+            found: Sums over the parts of the batch.
+            scale: The factor of the loss.
+            update: Takes the norm of the mean gradient, and what makes means of the sums.
+        """
+        weight = mx.where(found.weight == 0, 1.0, found.weight)  # batches without a target change nothing
+        total = norm(found.arrays)
+        values = mx.stack([found.loss, weight, total, *found.terms.values()])
+        if on_gpu():
+            dispatch(values)  # apart from the update: reading waits for all that was started together
+            state = update(total / (weight * scale), weight * scale)
+        loss, divisor, length, *terms = cast(list[float], values.tolist())
+        mean = length / (divisor * scale)
+        after = (lambda: state) if on_gpu() else functools.partial(update, mean, divisor * scale)
+        return after, [loss, divisor, mean, *terms]
+
+    def _updated(
+        self, state: State, gradients: Arrays, length: float | mx.array, divisor: float | mx.array, lr: float
+    ) -> State:
         """The state after an update of the weights.
 
         Args:
@@ -275,7 +313,7 @@ class Run:
             lr: The learning rate.
         """
         options = self._t.options
-        factor = min(1.0, options.max_grad_norm / (length + 1e-6)) if options.max_grad_norm else 1.0
+        factor = clipping(length, options.max_grad_norm)
         rates = {name: lr * self._factors[name] for name in state.parameters}
         optimizer, parameters = state.optimizer.update(
             state.parameters, gradients, factor / divisor, rates, self._decays
@@ -293,8 +331,8 @@ class Run:
         """Computes an update and drops it."""
         with device_errors(self._smaller()):
             found = self._gradients(batches, self.state.progress)
-            weight = (scalar(found.weight) or 1.0) * self.state.progress.scale  # as in `step`
-            self._updated(self.state, found.arrays, scalar(norm(found.arrays)) / weight, weight, 0.0)
+            update = functools.partial(self._updated, self.state, found.arrays, lr=0.0)
+            self._measured(found, self.state.progress.scale, update)[0]()
 
     def _step_event(self, loss: float, terms: Mapping[str, float], lr: float, length: float) -> Step:
         step = self.state.progress.step
@@ -395,8 +433,3 @@ def _rescaled(progress: Progress, usable: bool) -> Progress:
     if progress.calm + 1 == _CALM:
         return replace(progress, scale=min(progress.scale * 2, _LARGEST_SCALE), calm=0)
     return replace(progress, calm=progress.calm + 1)
-
-
-def scalar(array: mx.array) -> float:
-    """The value of a scalar."""
-    return cast(float, array.item())

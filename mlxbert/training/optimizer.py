@@ -11,7 +11,7 @@ from functools import partial
 
 from mlxbert.config import EncoderConfig, RelativeBias
 from mlxbert.machine.cores import in_parallel, training_workers
-from mlxbert.machine.device import mx
+from mlxbert.machine.device import dispatch, mx
 from mlxbert.training.options import TrainingOptions
 
 BETAS, EPS = (0.9, 0.999), 1e-8
@@ -42,9 +42,14 @@ class AdamW:
         return cls(zeros, dict(zeros))
 
     def update(
-        self, parameters: Arrays, gradients: Arrays, factor: float, rates: dict[str, float], decays: dict[str, float]
+        self,
+        parameters: Arrays,
+        gradients: Arrays,
+        factor: float | mx.array,
+        rates: dict[str, float],
+        decays: dict[str, float],
     ) -> tuple["AdamW", Arrays]:
-        """The state and the parameters after an update, evaluated.
+        """The state and the parameters after an update; on a CPU they are evaluated, a GPU computes them meanwhile.
 
         Args:
             parameters: Their values.
@@ -56,7 +61,7 @@ class AdamW:
         updates = self.updates + 1
         first, second = ((1 - beta) / (1 - beta**updates) for beta in BETAS)
 
-        mx.eval(parameters, gradients, self.means, self.squares)
+        dispatch(parameters, gradients, self.means, self.squares)
 
         def change(names: Sequence[str]) -> tuple[Arrays, Arrays, Arrays]:
             means, squares, changed = Arrays(), Arrays(), Arrays()
@@ -67,7 +72,7 @@ class AdamW:
                 step = mean * (rates[name] * first / math.sqrt(second)) / (mx.sqrt(square) + EPS / math.sqrt(second))
                 kept = 1 - rates[name] * decays[name]
                 changed[name] = (parameters[name] if kept == 1 else parameters[name] * kept) - step
-            mx.eval(means, squares, changed)
+            dispatch(means, squares, changed)
             return means, squares, changed
 
         parts = in_parallel([partial(change, names) for names in _shares(parameters)])
@@ -77,16 +82,24 @@ class AdamW:
 
 def norm(gradients: Arrays) -> mx.array:
     """The length of all gradients together, float32; the same to the bit in whatever order they come."""
-    mx.eval(gradients)
+    dispatch(gradients)
 
     def square(names: Sequence[str]) -> Arrays:
         found = {name: mx.square(gradients[name].reshape(-1)).sum() for name in names}
-        mx.eval(found)
+        dispatch(found)
         return found
 
     parts = in_parallel([partial(square, names) for names in _shares(gradients)])
     squares = _merged(parts)
     return mx.sqrt(sum((squares[name] for name in sorted(gradients)), mx.array(0.0)))
+
+
+def clipping(length: float | mx.array, most: float | None) -> float | mx.array:
+    """The factor that shortens a gradient of this length to `most`; 1 if that is 0 or `None`."""
+    if not most:
+        return 1.0
+    factor = most / (length + 1e-6)
+    return mx.minimum(factor, 1.0) if isinstance(factor, mx.array) else min(factor, 1.0)
 
 
 def _merged(parts: Iterable[Arrays]) -> Arrays:

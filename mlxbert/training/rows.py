@@ -10,6 +10,7 @@ Shapes: V vocabulary, K used tokens, E embedding size.
 from collections.abc import Iterable
 from dataclasses import replace
 
+from mlxbert.errors import InputError
 from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
 from mlxbert.training.optimizer import Arrays
@@ -28,17 +29,23 @@ class SparseRows:
 
     def __init__(self, table: mx.array, used: Iterable[int], fixed: int) -> None:
         ids = sorted({*used, *range(fixed + 1)})  # the first ids are special tokens in every vocabulary
-        numbers = [-1] * table.shape[0]  # which the network refuses
+        numbers = [-1] * table.shape[0]
         for number, token in enumerate(ids):
             numbers[token] = number
-        self._table, self._ids, self._numbers = table, mx.array(ids), mx.array(numbers)
+        self._table, self._ids, self._numbers, self._used = table, mx.array(ids), mx.array(numbers), frozenset(ids)
 
     def take(self) -> mx.array:
         """The used rows, (K, E)."""
         return self._table[self._ids]
 
     def renumbered(self, batch: Batch) -> Batch:
-        """A batch whose ids are rows of the small table."""
+        """A batch whose ids are rows of the small table.
+
+        Raises:
+            InputError: It has other tokens than the training data. (The network refuses those that are not known here.)
+        """
+        if batch.ids is not None and (other := batch.ids.tokens - self._used):
+            raise InputError(f"input_ids have {min(other)}, which is not a token of the training data")
         return replace(batch, input_ids=self._numbers[batch.input_ids])
 
     def whole(self, parameters: Arrays, decay: float) -> Arrays:

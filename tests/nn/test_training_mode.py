@@ -3,6 +3,7 @@
 import ctypes
 import os
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine import device
 from mlxbert.machine.device import BLAS, mx
-from mlxbert.nn.encoder import Batch
+from mlxbert.nn.encoder import Batch, KnownIds
 from tests.helpers.tiny import random_network, tiny_config
 
 IDS = mx.array([[2, 9, 8, 7, 3], [2, 6, 5, 3, 0], [2, 11, 12, 13, 3], [2, 9, 3, 0, 0]])
@@ -81,3 +82,13 @@ def test_batches_from_outside_are_checked(batch: Batch) -> None:
 def test_logits_of_something_else() -> None:
     with pytest.raises(ArgumentError, match="Batch"):
         random_network(tiny_config()).logits("next_sentence", IDS)  # type: ignore[arg-type]
+
+
+def test_a_batch_that_knows_its_ids_fits_each_network_or_is_refused() -> None:
+    small, large = tiny_config(), tiny_config(vocab_size=500)
+    batch = Batch(mx.array([[2, 400, 3]]), ids=KnownIds(frozenset({2, 3, 400})))
+    assert random_network(large).logits("next_sentence", batch).shape == (1, 2)
+    with pytest.raises(InputError, match="400"):
+        random_network(small).logits("next_sentence", batch)
+    with pytest.raises(InputError, match="token_type_ids"):
+        random_network(large).logits("next_sentence", replace(batch, ids=KnownIds(frozenset({2}), last_segment=2)))

@@ -11,14 +11,13 @@ import pytest
 
 import mlxbert
 from mlxbert.errors import ArgumentError, CheckpointError
-from mlxbert.machine.device import mx, nn
+from mlxbert.machine.device import mx, nn, scalar
 from mlxbert.nn import dropout
 from mlxbert.pretraining.electra import GENERATOR, generator_sizes
 from mlxbert.pretraining.initial import find_initial
 from mlxbert.pretraining.objective import read_terms
 from mlxbert.pretraining.replaced import ElectraInputs, ReplacedTokens, sampled
 from mlxbert.training.events import Evaluated, Step
-from mlxbert.training.loop import scalar
 from mlxbert.weights.build import parameters
 from mlxbert.weights.source import ModelRef
 from tests.helpers.tiny import CONFIG, tiny_config

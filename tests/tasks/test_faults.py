@@ -26,6 +26,22 @@ INPUTS = of_lengths([4, 3, 5, 9, 9, 9, 2, 8, 7, 1, 5])
 TEXTS = ["the cat sat on the mat .", "the dog", "paris is the largest city", "a man went to the store", "he play ##s !"]
 
 
+Compute = Callable[[Batch, list[int]], list[int]]
+
+
+def batches(compute: Compute, most: int = 10_000, usage: Usage | None = None, group: ProcessGroup | None = None) -> Any:
+    """The outputs of `INPUTS`, of which a function computes one number each."""
+
+    def read(found: mx.array | None, numbers: list[int]) -> Any:
+        return [None] * len(numbers) if found is None else found.tolist()
+
+    def forward(batch: Batch, numbers: list[int]) -> mx.array:
+        return mx.array(compute(batch, numbers))
+
+    turns = Turns(group or ProcessGroup())
+    return [*run_batches(INPUTS, forward, read, CONFIG, most, usage, mine=turns.is_mine)]
+
+
 @pytest.fixture(autouse=True)
 def _untold() -> None:
     hint_once.cache_clear()
@@ -44,7 +60,7 @@ def test_halves_until_they_fit(rows: int, monkeypatch: pytest.MonkeyPatch, caplo
         return group
 
     usage = Usage()
-    assert [*run_batches(INPUTS, compute, CONFIG, 10_000, usage)] == [*range(11)]
+    assert batches(compute, usage=usage) == [*range(11)]
     for one, following in itertools.pairwise(happened):  # every failure is followed by a cleared cache
         assert (following == "cleared") == (isinstance(one, int) and one > rows)
     assert (usage.inputs, usage.batches) == (11, 1)
@@ -59,9 +75,8 @@ def test_memory_that_does_not_suffice_for_one_input(sentence: str) -> None:
             raise RuntimeError(sentence)
         return group
 
-    found = run_batches(INPUTS, compute, CONFIG, 10_000)
     with pytest.raises(OutOfMemoryError) as problem:
-        list(found)
+        batches(compute)
     assert sentence in problem.value.message and problem.value.hint and "batch_tokens" not in problem.value.hint
 
 
@@ -75,7 +90,7 @@ def test_other_errors_end_the_run_at_once(sentence: str) -> None:
         raise RuntimeError(sentence)
 
     with pytest.raises(RuntimeError if sentence in NO_FAULTS else DeviceError):
-        [*run_batches(INPUTS, compute, CONFIG, 10_000)]
+        batches(compute)
     assert calls == 1
 
 
@@ -92,7 +107,7 @@ def test_the_arrays_of_what_failed_are_gone_before_the_next_attempt() -> None:
             raise RuntimeError(MEMORY[0])
         return group
 
-    assert [*run_batches(INPUTS, compute, CONFIG, 10_000)] == [*range(11)]
+    assert batches(compute) == [*range(11)]
     assert len(kept) > 3
 
 
@@ -102,10 +117,8 @@ def test_processes_keep_their_turns() -> None:
             raise RuntimeError(MEMORY[0])
         return group
 
-    def found(rank: int, compute: Callable[[Batch, list[int]], list[int]]) -> list[int | None]:
-        return [*run_batches(INPUTS, compute, CONFIG, 16, take=Turns(ProcessGroup(rank, 2)).take)]
-
-    first, second = found(0, compute), found(1, lambda _, group: group)
+    first = batches(compute, 16, group=ProcessGroup(0, 2))
+    second = batches(lambda _, numbers: numbers, 16, group=ProcessGroup(1, 2))
     assert all({one, other} == {number, None} for number, (one, other) in enumerate(zip(first, second, strict=True)))
     assert None in first and None in second
 

@@ -1,15 +1,17 @@
 """Batches of many inputs: outputs in the order of the inputs, counted, with padded lengths on a GPU."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
 from mlxbert.errors import InputError
+from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
 from mlxbert.readers.live import Live
-from mlxbert.tasks.runner import run, run_batches, windows
+from mlxbert.tasks.runner import remembering, run, run_batches, windows
 from mlxbert.text.batch import Usage, default_batch_tokens, plan
 from mlxbert.text.encoding import Encoding
 from tests.text.test_batch import BUDGETS, CONFIG, LENGTHS, QUICK, encoding
@@ -19,30 +21,42 @@ def of_lengths(lengths: list[int]) -> list[Encoding]:
     return [encoding([number + 1] * length) for number, length in enumerate(lengths)]
 
 
+def ids_of(batch: Batch, group: list[int]) -> mx.array:
+    return batch.input_ids
+
+
+def numbers(found: mx.array, group: list[int]) -> list[int]:
+    return group
+
+
 @QUICK
 @given(LENGTHS, BUDGETS | st.none())
 @pytest.mark.usefixtures("exact_lengths")
 def test_results_come_in_the_order_of_the_inputs(lengths: list[int], budget: int | None) -> None:
     calls: list[list[int]] = []
 
-    def compute(batch: Batch, group: list[int]) -> list[tuple[int, int]]:
+    def forward(batch: Batch, group: list[int]) -> mx.array:
         calls.append(group)
         assert batch.input_ids.shape == (len(group), max(lengths[number] for number in group))
-        return [(number, lengths[number]) for number in group]
+        return batch.input_ids
 
-    assert list(run_batches(of_lengths(lengths), compute, CONFIG, budget)) == list(enumerate(lengths))
+    def read(ids: mx.array, group: list[int]) -> list[tuple[int, int]]:
+        first: Any = ids[:, 0].tolist()
+        return [(one - 1, lengths[number]) for one, number in zip(first, group, strict=True)]
+
+    assert list(run_batches(of_lengths(lengths), forward, read, CONFIG, budget)) == list(enumerate(lengths))
     assert calls == sorted(plan(lengths, default_batch_tokens() if budget is None else budget), key=min)
 
 
 def test_a_computation_that_loses_a_result_is_noticed() -> None:
     with pytest.raises(ValueError, match="shorter"):
-        list(run_batches(of_lengths([3, 4]), lambda _, group: group[:-1], CONFIG, 100))
+        list(run_batches(of_lengths([3, 4]), ids_of, lambda _, group: group[:-1], CONFIG, 100))
 
 
 @pytest.mark.usefixtures("exact_lengths")
 def test_what_is_computed_is_counted() -> None:
     usage = Usage()
-    list(run_batches(of_lengths([30, 50, 31]), lambda _, group: group, CONFIG, 80, usage))
+    list(run_batches(of_lengths([30, 50, 31]), ids_of, numbers, CONFIG, 80, usage))
     assert (usage.inputs, usage.tokens, usage.padded_tokens, usage.batches) == (3, 111, 31 * 2 + 50, 2)
 
 
@@ -50,19 +64,19 @@ def test_a_gpu_gets_padded_lengths_and_no_dummy_rows(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("mlxbert.text.batch.on_gpu", lambda: True)
     shapes = []
 
-    def compute(batch: Batch, group: list[int]) -> list[int]:
+    def compute(batch: Batch, group: list[int]) -> mx.array:
         shapes.append(batch.input_ids.shape)
         assert batch.attention_mask is not None and batch.attention_mask.sum().item() == sum(map(len, batch_of(group)))
-        return group
+        return batch.input_ids
 
     inputs = of_lengths([3, 130, 17, 590])
 
     def batch_of(group: list[int]) -> list[Encoding]:
         return [inputs[number] for number in group]
 
-    assert list(run_batches(inputs, compute, CONFIG, 40)) == [0, 1, 2, 3]
+    assert list(run_batches(inputs, compute, numbers, CONFIG, 40)) == [0, 1, 2, 3]
     assert shapes == [(1, 16), (1, 192), (1, 32), (1, 600)]
-    assert list(run_batches(of_lengths([3, 5]), lambda _, group: group, CONFIG, 32)) == [0, 1]
+    assert list(run_batches(of_lengths([3, 5]), ids_of, numbers, CONFIG, 32)) == [0, 1]
 
 
 @QUICK
@@ -95,11 +109,11 @@ def test_windows_take_no_more_than_they_need() -> None:
 def test_an_output_is_there_as_soon_as_those_before_it_are() -> None:
     calls: list[list[int]] = []
 
-    def compute(batch: Batch, group: list[int]) -> list[int]:
+    def compute(batch: Batch, group: list[int]) -> mx.array:
         calls.append(group)
-        return group
+        return batch.input_ids
 
-    outputs = run_batches(of_lengths([50, 3, 50, 3]), compute, CONFIG, 50)
+    outputs = run_batches(of_lengths([50, 3, 50, 3]), compute, numbers, CONFIG, 50)
     assert next(outputs) == 0
     assert calls == [[0]]
     assert list(outputs) == [1, 2, 3]
@@ -128,3 +142,63 @@ def test_items_before_a_source_that_fails_have_results() -> None:
     assert [next(results) for _ in range(5)] == [0.0, 1.0, 2.0, 3.0, 4.0]
     with pytest.raises(OSError):
         next(results)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mlxbert.tasks.runner.on_gpu", lambda: True)
+
+
+class Recorder:
+    """Notes when batches are started and read."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+
+    def forward(self, batch: Batch, group: list[int]) -> mx.array:
+        self.log.append(f"start {group}")
+        return batch.input_ids
+
+    def read(self, found: mx.array, group: list[int]) -> list[int]:
+        self.log.append(f"read {group}")
+        return group
+
+    def compute(self, jobs: Sequence[Encoding]) -> Iterator[int]:
+        return run_batches(jobs, self.forward, self.read, CONFIG, 8)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_gpu_has_the_next_batch_before_one_is_read() -> None:
+    notes = Recorder()
+    outputs = notes.compute(of_lengths([8, 8, 8]))
+    assert notes.log == ["start [0]"]
+    assert next(outputs) == 0 and notes.log == ["start [0]", "start [1]", "read [0]"]
+    assert list(outputs) == [1, 2] and notes.log[3:] == ["start [2]", "read [1]", "read [2]"]
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_gpu_has_the_next_window_before_one_is_read() -> None:
+    notes = Recorder()
+    results = run(iter(of_lengths([8] * 3)), lambda one: one, notes.compute, "raise", window=1)
+    assert list(results) == [0, 0, 0]  # the first of each window
+    assert notes.log == ["start [0]", "start [0]", "read [0]", "start [0]", "read [0]", "read [0]"]
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_batch_that_fails_does_so_after_the_outputs_in_front_of_it() -> None:
+    outputs = Recorder().compute([*of_lengths([8]), encoding([CONFIG.vocab_size] * 8), *of_lengths([8])])
+    assert next(outputs) == 0
+    with pytest.raises(InputError, match=str(CONFIG.vocab_size)):
+        next(outputs)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_batches_that_are_remembered_are_not_started() -> None:
+    notes, stored = Recorder(), [[0], [1]]
+
+    def how(_: str, compute: Callable[[], Sequence[int]]) -> Sequence[int]:
+        return stored.pop(0) if stored else compute()
+
+    with remembering(how):
+        assert list(notes.compute(of_lengths([8] * 4))) == [0, 1, 2, 3]
+    assert notes.log == ["start [2]", "read [2]", "start [3]", "read [3]"]

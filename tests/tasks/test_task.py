@@ -32,11 +32,16 @@ class Widths(Task[Pair, Job[Pair], tuple[int, int], list[int]]):
         """The second text in windows, each with the first."""
         return Job(item, self.model.tokenizer.windows(*item, stride=3), False)
 
-    def forward(self, batch: Batch, parts: Sequence[tuple[Job[Pair], int]]) -> list[tuple[int, int]]:
+    def forward(self, batch: Batch, parts: Sequence[tuple[Job[Pair], int]]) -> mx.array:
+        """The ids."""
+        assert not self.model.network.training
+        return batch.input_ids
+
+    def read(self, found: mx.array, parts: Sequence[tuple[Job[Pair], int]]) -> list[tuple[int, int]]:
         """The number of each encoding and its length, which has to be that of its row."""
         lengths = [len(job.encodings[number]) for job, number in parts]
-        assert batch.input_ids.shape == (len(parts), max(lengths)) and not self.model.network.training
-        ids = [row[: len(job.encodings[n])] for row, (job, n) in zip(batch.input_ids.tolist(), parts, strict=True)]  # type: ignore[arg-type, index]
+        assert found.shape == (len(parts), max(lengths))
+        ids = [row[: len(job.encodings[n])] for row, (job, n) in zip(found.tolist(), parts, strict=True)]  # type: ignore[arg-type, index]
         assert ids == [job.encodings[number].ids for job, number in parts]
         return [(number, length) for (_, number), length in zip(parts, lengths, strict=True)]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mlxbert.config import Absolute
-from mlxbert.errors import ArgumentError
+from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
 from mlxbert.text.batch import MOST_PADDING, Usage, bucket, make_batch, plan
 from mlxbert.text.encoding import Encoding
@@ -109,3 +109,9 @@ def test_the_pad_id_among_real_tokens_is_not_masked() -> None:
     batch = make_batch([encoding([PAD, 1, PAD]), encoding([2])], CONFIG)
     assert batch.attention_mask is not None
     assert batch.attention_mask.tolist() == [[True, True, True], [True, False, False]]
+
+
+def test_ids_that_are_not_in_the_vocabulary_make_no_batch() -> None:
+    for wrong in (-1, CONFIG.vocab_size):
+        with pytest.raises(InputError, match=f"{wrong}"):
+            make_batch([encoding([1, 2]), encoding([3, wrong])], CONFIG)

@@ -272,3 +272,39 @@ def test_pairs_are_cut_as_by_transformers(reference: Any) -> None:
         found = tokenizer(limit).encode(*texts, overflow="truncate")
         assert (found.ids, found.token_type_ids) == (theirs["input_ids"], theirs["token_type_ids"]), (texts, limit)
         assert found.offsets == theirs["offset_mapping"] and found.sequence_ids == theirs.sequence_ids()
+
+
+@QUICK
+@given(st.lists(SENTENCES.map(" ".join) | st.text(max_size=20), min_size=2, max_size=6))
+def test_texts_that_are_split_together_are_split_alike(texts: list[str]) -> None:
+    one, many = tokenizer(), tokenizer()
+    with many.together(texts):
+        assert [many.split(text) for text in texts] == [one.split(text) for text in texts]
+
+
+def test_texts_are_split_together_but_for_those_that_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, alone, batches = tokenizer(), [], []
+    inside = plain._tokenizer
+
+    class Counting:
+        def encode(self, text: str, **given: Any) -> Any:
+            alone.append(text)
+            return inside.encode(text, **given)
+
+        def encode_batch(self, texts: list[str], **given: Any) -> Any:
+            batches.append(texts)
+            return inside.encode_batch(texts, **given)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(inside, name)
+
+    monkeypatch.setattr(plain, "_tokenizer", Counting())
+    with plain.together(["a cat", "a mat", "a cat", "x" * 20_000]):
+        assert plain.pieces("a cat") == [1037, 4937] and len(plain.pieces("x" * 20_000)) == 1
+    assert batches == [["a cat", "a mat"]] and alone == ["x" * 20_000]
+    plain.pieces("a mat")
+    assert alone[1:] == ["a mat"]  # nothing is kept
+    with plain.together(["a cat", "half \ud800", "a mat"]):
+        assert plain.pieces("a cat") == [1037, 4937]
+        with pytest.raises(InputError, match="surrogate"):
+            plain.pieces("half \ud800")

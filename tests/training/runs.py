@@ -44,8 +44,8 @@ class Parity(Objective[Example]):
         chosen = mx.take_along_axis(logits, batch.targets[:, None], axis=-1)[:, 0]
         return (mx.logsumexp(logits, axis=-1) - chosen).sum(), float(len(batch.targets))
 
-    def predict(self, network: Network, inputs: Batch) -> Predictions:
-        return np.array(network.logits(HEAD, inputs).astype(mx.float32))
+    def predict(self, network: Network, inputs: Batch) -> mx.array:
+        return network.logits(HEAD, inputs).astype(mx.float32)
 
     def metrics(self, examples: Sequence[Example], predictions: Predictions) -> dict[str, float]:
         right = [example.target == row.argmax() for example, row in zip(examples, predictions, strict=True)]

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from mlxbert.errors import CheckpointError, MlxbertError
-from mlxbert.machine.device import mx
+from mlxbert.machine.device import mx, scalar
 from mlxbert.training.checkpoint import Store
 from mlxbert.training.events import Evaluated, Event, Saved, Step
-from mlxbert.training.loop import scalar
 from mlxbert.training.rows import TABLE
 from tests.training.runs import Parity, digest, make_run, parameters, steps
 

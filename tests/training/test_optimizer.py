@@ -5,7 +5,9 @@ import math
 import pytest
 
 from mlxbert.config import Absolute, RelativeBias
+from mlxbert.errors import InputError
 from mlxbert.machine.device import mx
+from mlxbert.nn.encoder import Batch, KnownIds
 from mlxbert.training.optimizer import AdamW, depth_factors, is_frozen, norm, weight_decays
 from mlxbert.training.options import TrainingOptions
 from mlxbert.training.rows import TABLE, SparseRows
@@ -79,3 +81,14 @@ def test_rows_that_are_not_used_only_decay() -> None:
         (table[row] * (10 if row in (0, 1, 3, 5) else 0.5)).tolist() for row in range(6)
     ]  # fmt: skip
     assert table.tolist() == (mx.arange(12).reshape(6, 2) + 1).tolist()  # untouched
+
+
+def test_a_token_that_is_not_in_the_training_data_is_refused() -> None:
+    used = SparseRows(mx.ones((9, 2)), [5, 3], fixed=1)
+    for ids in (KnownIds(frozenset({5, 4})), None):  # without known ids, the network refuses it
+        batch = Batch(mx.array([[5, 4]]), ids=ids)
+        if ids is None:
+            assert used.renumbered(batch).input_ids.tolist() == [[3, -1]]
+        else:
+            with pytest.raises(InputError, match="4"):
+                used.renumbered(batch)

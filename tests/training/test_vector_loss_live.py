@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlxbert.machine.device import mx, nn
+from mlxbert.machine.device import mx, nn, scalar
 from mlxbert.nn import dropout
 from mlxbert.readers.rows import read_rows
 from mlxbert.training.base import BaseModel
 from mlxbert.training.gradients import Differentiator, Whole, dropout_key
-from mlxbert.training.loop import scalar
 from mlxbert.training.objectives.embed import Embed
 from mlxbert.training.objectives.objective import TrainBatch
 from mlxbert.training.objectives.vector_loss import Texts

@@ -5,14 +5,14 @@ What a head is stands in its own file here. Families add the names of tensors an
 Shapes: B batch, L length, V vocabulary.
 """
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import cast
 
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import ops
-from mlxbert.nn.encoder import Batch, Encoder, EncoderOutput
+from mlxbert.nn.encoder import Batch, Encoder, EncoderOutput, check_rows
 from mlxbert.nn.heads import (
     discriminator,
     masked_lm,
@@ -111,7 +111,8 @@ class Network(nn.Module):
     ) -> EncoderOutput:
         """Runs the encoder on arrays that may come from anywhere; see `Encoder`.
 
-        Their ids are checked, which waits for the device, except inside `mx.compile`, where arrays have no values yet.
+        Their ids are checked, which waits for the device once, except inside `mx.compile`, where arrays have no values
+        yet. `encode` takes batches whose ids are known.
 
         Raises:
             InputError: `input_ids` are not integers (B, L), another array has another shape, or an id is not a row of
@@ -125,6 +126,19 @@ class Network(nn.Module):
             output_hidden_states=output_hidden_states,
             output_attentions=output_attentions,
         )
+
+    def encode(self, batch: Batch, *, output_attentions: bool = False) -> EncoderOutput:
+        """Runs the encoder on a batch; if it knows its ids, this does not wait for the device.
+
+        Raises:
+            InputError: An array of the batch is invalid, see `__call__`.
+        """
+        run: Callable[..., EncoderOutput] = self
+        if batch.ids is not None:
+            batch.ids.check(self.encoder.config)
+            run = self.encoder
+        given = batch.input_ids, batch.attention_mask, batch.token_type_ids
+        return run(*given, output_attentions=output_attentions)
 
     def logits(self, head: str, inputs: Batch | EncoderOutput) -> mx.array:
         """The scores of a head.
@@ -146,7 +160,7 @@ class Network(nn.Module):
                 f"head is {head!r:.60}, expected one of this network's: {', '.join(self.heads) or 'it has none'}"
             )
         if isinstance(inputs, Batch):
-            inputs = self(inputs.input_ids, inputs.attention_mask, inputs.token_type_ids)
+            inputs = self.encode(inputs)
         if not isinstance(inputs, EncoderOutput):
             raise ArgumentError(f"inputs are {inputs!r:.60}, expected a Batch or the output of the network")
         return self.heads[head](inputs, self.encoder)
@@ -163,17 +177,15 @@ def _check_inputs(
         if array is not None and (not isinstance(array, mx.array) or array.shape != input_ids.shape):
             found = array.shape if isinstance(array, mx.array) else f"that of {array!r:.60}"
             raise InputError(f"{name}: the shape is {found}, expected {input_ids.shape}, that of input_ids")
-    _check_ids("input_ids", input_ids, config.vocab_size, "vocabulary")
+    tables = [("input_ids", input_ids, config.vocab_size, "vocabulary")]
     if token_type_ids is not None and config.type_vocab_size:  # a model without segments ignores them
         if not mx.issubdtype(token_type_ids.dtype, mx.integer):
             raise InputError(f"token_type_ids are {token_type_ids.dtype}, expected integers")
-        _check_ids("token_type_ids", token_type_ids, config.type_vocab_size, "table of segments")
-
-
-def _check_ids(name: str, ids: mx.array, rows: int, table: str) -> None:
+        tables.append(("token_type_ids", token_type_ids, config.type_vocab_size, "table of segments"))
+    bounds = mx.stack([bound.astype(mx.int64) for _, ids, _, _ in tables for bound in (ids.min(), ids.max())])
     try:
-        low, high = (cast(int, bound.item()) for bound in (ids.min(), ids.max()))
+        limits = cast(list[int], bounds.tolist())
     except ValueError:  # MLX: "Attempting to eval an array during function transformations"
         return
-    if not 0 <= low <= high < rows:
-        raise InputError(f"{name} are from {low} to {high}, the {table} has ids from 0 to {rows - 1}")
+    for (name, _, rows, table), low, high in zip(tables, limits[::2], limits[1::2], strict=True):
+        check_rows(name, low, high, rows, table)

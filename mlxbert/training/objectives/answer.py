@@ -122,9 +122,9 @@ class AnswerObjective(TaskObjective[Window]):
         ours = mx.where(theirs > _HIDDEN, scores, _HIDDEN)
         return divergence(ours.transpose(0, 2, 1), theirs.transpose(0, 2, 1), temperature) / 2
 
-    def predict(self, network: Network, inputs: Batch) -> Predictions:
+    def predict(self, network: Network, inputs: Batch) -> mx.array:
         """The scores of each token as the first and the last of the answer, float32 (B, L, 2)."""
-        return np.array(network.logits(HEAD, inputs).astype(mx.float32))
+        return network.logits(HEAD, inputs).astype(mx.float32)
 
     def metrics(self, examples: Sequence[Window], predictions: Predictions) -> dict[str, float]:
         """See `mlxbert.training.scores.answers`, with a threshold that is tuned on these predictions.

@@ -201,9 +201,9 @@ class Embed(TaskObjective[Texts], Comparison[Texts]):
         """The vectors of a teacher."""
         return self.outputs(network, inputs)
 
-    def predict(self, network: Network, inputs: Batch) -> Predictions:
+    def predict(self, network: Network, inputs: Batch) -> mx.array:
         """Vectors, float32 (T, W)."""
-        return np.array(self.outputs(network, inputs))
+        return self.outputs(network, inputs)
 
     def metrics(self, examples: Sequence[Texts], predictions: Predictions) -> dict[str, float]:
         """See `mlxbert.training.scores.vectors`."""

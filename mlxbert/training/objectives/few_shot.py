@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mlxbert.data.labelled import Labelled
 from mlxbert.errors import ArgumentError, InputError
@@ -114,7 +113,7 @@ class FewShot(Comparison[Example], Classify):
         weights = [(f"heads.{HEAD}.linear.{name}", mx.array(array, mx.float32)) for name, array in head.items()]
         network.load_weights(weights, strict=False)
 
-    def _vectors(self, network: Network, inputs: Batch) -> NDArray[np.float32]:
+    def _vectors(self, network: Network, inputs: Batch) -> mx.array:
         """What the classifier takes: vectors as they are pooled, float32 (T, W)."""
         hidden = network.encoder(inputs.input_ids, inputs.attention_mask, inputs.token_type_ids)
-        return np.array(self.embedder.variant(normalize=False)(hidden))
+        return self.embedder.variant(normalize=False)(hidden)

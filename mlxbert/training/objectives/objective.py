@@ -229,8 +229,8 @@ class Objective(LoopObjective[AnyExample]):
         """
 
     @abstractmethod
-    def predict(self, network: Network, inputs: Batch) -> Predictions:
-        """One prediction per input: numbers, (B, …). Where they are per token, (B, L, …), they include padding."""
+    def predict(self, network: Network, inputs: Batch) -> mx.array:
+        """One prediction per input, lazy: (B, …). Where they are per token, (B, L, …), they include padding."""
 
     @abstractmethod
     def metrics(self, examples: Sequence[AnyExample], predictions: Predictions) -> dict[str, float]:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from mlxbert.machine.device import mx
 from mlxbert.machine.distributed import ProcessGroup, Turns
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
@@ -47,7 +48,7 @@ def predict(
 def compute(
     network: Network,
     inputs: Sequence[Encoding],
-    function: Callable[[Network, Batch], Any],
+    function: Callable[[Network, Batch], mx.array],
     *,
     group: ProcessGroup | None = None,
     batch_tokens: int | None = None,
@@ -58,7 +59,7 @@ def compute(
     Args:
         network: The network.
         inputs: N inputs.
-        function: A batch of B inputs to numbers (B, …).
+        function: A batch of B inputs to numbers (B, …), which stay lazy.
         group: The processes that share the work; each gets all predictions.
         batch_tokens: Tokens per batch, padding included.
         on_progress: Called with how many inputs are done, and N; first with 0, then after every batch.
@@ -70,21 +71,20 @@ def compute(
     done = 0
     tell = on_progress or (lambda done, total: None)
 
-    def forward(batch: Batch, numbers: list[int]) -> Sequence[Any]:
-        return [*np.asarray(function(network, batch), np.float32)]
+    def forward(batch: Batch, numbers: list[int]) -> mx.array:
+        return function(network, batch)
 
-    def take(count: int, compute: Callable[[], Sequence[Any]]) -> Sequence[Any]:
+    def read(found: mx.array | None, numbers: list[int]) -> Sequence[Any]:
         nonlocal done
-        rows = turns.take(count, compute)
-        done += count
+        done += len(numbers)
         tell(done, len(inputs))
-        return rows
+        return [None] * len(numbers) if found is None else [*np.asarray(found, np.float32)]
 
     tell(done, len(inputs))
     found: list[Any] = []
     with evaluation_mode(network):
         for start in range(0, len(inputs), _CHUNK):
             some = inputs[start : start + _CHUNK]
-            found += run_batches(some, forward, network.encoder.config, batch_tokens, take=take)
+            found += run_batches(some, forward, read, network.encoder.config, batch_tokens, mine=turns.is_mine)
     rows = turns.all_gather(found)
     return np.array(rows, np.float32) if len({row.shape for row in rows}) < 2 else rows

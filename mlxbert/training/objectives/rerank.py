@@ -126,10 +126,10 @@ class Rerank(TaskObjective[Pair]):
             return super().teacher_distance(scores, targets, temperature)
         return independent_divergence(scores, targets.scores, temperature)
 
-    def predict(self, network: Network, inputs: Batch) -> Predictions:
+    def predict(self, network: Network, inputs: Batch) -> mx.array:
         """The scores, float32 (B,): probabilities, or the logits themselves."""
         logits = network.logits(HEAD, inputs).astype(mx.float32)[:, 0]
-        return np.array(mx.sigmoid(logits) if self._probabilities else logits)
+        return mx.sigmoid(logits) if self._probabilities else logits
 
     def metrics(self, examples: Sequence[Pair], predictions: Predictions) -> dict[str, float]:
         """See `mlxbert.training.scores.reranking`; `loss` is that of training, without dropout."""

@@ -210,9 +210,9 @@ class Tag(TaskObjective[TagExample]):
             return 0 * scores.sum()
         return divergence(scores.reshape(-1, scores.shape[-1])[targets.rows], targets.scores, temperature)
 
-    def predict(self, network: Network, inputs: Batch) -> Predictions:
+    def predict(self, network: Network, inputs: Batch) -> mx.array:
         """Logits, float32 (B, L, C)."""
-        return np.array(network.logits(HEAD, inputs).astype(mx.float32))
+        return network.logits(HEAD, inputs).astype(mx.float32)
 
     def metrics(self, examples: Sequence[TagExample], predictions: Predictions) -> dict[str, float]:
         """See `mlxbert.training.scores.tagging`; `loss` is that of training, without dropout."""

@@ -81,9 +81,9 @@ class TextObjective(TaskObjective[Example]):
     def target(self, record: Labelled) -> Any:
         """What the model should predict, as numbers."""
 
-    def predict(self, network: Network, inputs: Batch) -> Predictions:
+    def predict(self, network: Network, inputs: Batch) -> mx.array:
         """Probabilities, or for numbers the logit itself, float32 (B, C)."""
-        return np.array(self.scores(network.logits(HEAD, inputs).astype(mx.float32)))
+        return self.scores(network.logits(HEAD, inputs).astype(mx.float32))
 
     @abstractmethod
     def scores(self, logits: mx.array) -> mx.array:

@@ -1,0 +1,54 @@
+"""How often Python waits for the device: every call that needs the values of an array."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mlxbert.machine.device import mx, nn
+
+_READS = ("item", "tolist", "__bool__", "__int__", "__float__", "__array__")
+_WAITING: list[tuple[Any, str]] = [
+    *((mx.array, name) for name in _READS), (mx, "eval"), (np, "array"), (np, "asarray"),
+]  # fmt: skip
+
+
+class Waits:
+    """Counts waits.
+
+    Attributes:
+        count: How many there were.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._known: dict[int, mx.array] = {}  # the arrays themselves: an id may be given to another
+
+    def note(self, arrays: list[mx.array]) -> None:
+        """Counts one wait, unless these arrays have been waited for."""
+        new = [array for array in arrays if id(array) not in self._known]
+        self._known |= {id(array): array for array in new}
+        self.count += bool(new)
+
+
+@contextmanager
+def counted(patch: pytest.MonkeyPatch) -> Iterator[Waits]:
+    """Counts the waits within, where every path is that of a GPU."""
+    waits = Waits()
+
+    def noting(call: Callable[..., Any]) -> Callable[..., Any]:
+        def instead(*given: Any, **named: Any) -> Any:
+            waits.note([one for one in dict(nn.utils.tree_flatten(list(given))).values() if isinstance(one, mx.array)])
+            return call(*given, **named)
+
+        return instead
+
+    with patch.context() as within:
+        within.setattr(mx, "default_device", lambda: SimpleNamespace(type=mx.DeviceType.gpu))
+        within.setattr(mx, "set_default_device", lambda device: None)
+        for place, name in _WAITING:
+            within.setattr(place, name, noting(getattr(place, name)))
+        yield waits

@@ -1,0 +1,153 @@
+"""Python waits for the device once per batch and once per update, and batches have few shapes."""
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mlxbert
+from mlxbert.machine.device import mx
+from mlxbert.text.batch import WINDOW, Usage, padded_length, plan
+from tests.helpers.answering import save_answering
+from tests.helpers.classifiers import EMOTIONS, NLI, SENTIMENT, STARS, save_classifier
+from tests.helpers.taggers import NER, save_random_tagger
+from tests.helpers.tiny import save
+from tests.helpers.waits import counted
+from tests.pretraining.files import model_folder, text_file
+from tests.training.files import data_file
+from tests.training.runs import make_run, steps
+
+Models = Callable[[str], mlxbert.Model]
+TEXTS = ["the cat sat " * (number % 7 + 1) for number in range(40)]
+MASKED = [text + "[MASK]" for text in TEXTS]
+QUESTIONS = [("the cat", text) for text in TEXTS]
+PAIRS = [(text, "he bought milk") for text in TEXTS]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    made = tmp_path_factory.mktemp("waits")
+    return {
+        "tiny": save(made / "tiny"),
+        "answer": save_answering(made / "answer"),
+        "tag": save_random_tagger(made / "tag", NER),
+        **{
+            name: save_classifier(made / name, labels)
+            for name, labels in (("one", SENTIMENT), ("many", EMOTIONS), ("nli", NLI), ("stars", STARS))
+        },
+    }
+
+
+# By the task: its model, and a call for texts of several lengths.
+CALLS: dict[str, tuple[str, Callable[..., Any]]] = {
+    "embed": ("tiny", lambda model, **more: mlxbert.embed(model, TEXTS, **more)),
+    "similarity": ("tiny", lambda model, **more: mlxbert.similarity(model, TEXTS[0], TEXTS, **more)),
+    "fill_mask": ("tiny", lambda model, **more: [*mlxbert.fill_mask(model, MASKED, **more)]),
+    "next_sentence": ("tiny", lambda model, **more: [*mlxbert.next_sentence(model, PAIRS, **more)]),
+    "classify": ("one", lambda model, **more: [*mlxbert.classify(model, TEXTS, **more)]),
+    "classify, several labels": ("many", lambda model, **more: [*mlxbert.classify(model, TEXTS, **more)]),
+    "classify, zero-shot": ("nli", lambda model, **more: [*mlxbert.classify(model, TEXTS, labels=["a", "b"], **more)]),
+    "rerank": ("stars", lambda model, **more: mlxbert.rerank(model, "the cat", TEXTS, **more)),
+    "tag": ("tag", lambda model, **more: [*mlxbert.tag(model, TEXTS, **more)]),
+    "answer": ("answer", lambda model, **more: [*mlxbert.answer(model, QUESTIONS, **more)]),
+}
+
+
+@pytest.mark.parametrize("task", CALLS)
+def test_a_batch_is_waited_for_once(task: str, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    name, call = CALLS[task]
+    model, usage = mlxbert.load(folders[name], dtype="float32", device="cpu"), Usage()
+    expected = call(model, batch_tokens=160)
+    with counted(monkeypatch) as waits:
+        found = call(model, usage=usage, batch_tokens=160)
+    assert usage.batches > 3 and waits.count == usage.batches
+    assert numbers_of(found) == pytest.approx(numbers_of(expected), abs=1e-5)
+
+
+def numbers_of(results: Any) -> list[float]:
+    """All numbers in results."""
+    if isinstance(results, float | int):
+        return [results]
+    if isinstance(results, str | bool | None):
+        return []
+    parts = results.flatten().tolist() if isinstance(results, np.ndarray) else results
+    parts = parts if isinstance(parts, Iterable) else vars(parts).values()
+    return [number for part in parts for number in numbers_of(part)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_epoch_has_few_shapes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU compiles and keeps memory by shape; the lengths are about those of SST-2, and of sentences and articles."""
+    monkeypatch.setattr("mlxbert.text.batch.on_gpu", lambda: True)
+    rng = random.Random(seed)
+    short = [min(3 + int(rng.expovariate(1 / 10)), 66) for _ in range(10_000)]
+    mixed = [min(3 + int(rng.lognormvariate(4, 1.2)), 512) for _ in range(10_000)]
+    lengths = {name: {padded_length(one, 512) for one in found} for name, found in (("s", short), ("m", mixed))}
+    assert len(lengths["s"]) <= 5 and len(lengths["m"]) <= 14
+    shapes = {name: set(shapes_of(found)) for name, found in (("s", short), ("m", mixed))}
+    assert {length for _, length in shapes["s"]} <= lengths["s"]
+    assert {length for _, length in shapes["m"]} <= lengths["m"]
+    assert len(shapes["s"]) <= 50 and len(shapes["m"]) <= 150
+
+
+def shapes_of(lengths: Sequence[int], batch_tokens: int = 16384) -> Iterator[tuple[int, int]]:
+    """The shapes of the batches of texts of these lengths, in windows."""
+    for start in range(0, len(lengths), WINDOW):
+        padded = [padded_length(one, 512) for one in lengths[start : start + WINDOW]]
+        for group in plan(padded, batch_tokens):
+            yield len(group), max(padded[number] for number in group)
+
+
+def waits_of_an_update(start: Callable[..., Iterator[mlxbert.Event]], patch: pytest.MonkeyPatch) -> int:
+    """The waits up to the next event, after updates that make tables."""
+    with counted(patch) as waits:
+        steps = (event for event in start(dtype="float32") if isinstance(event, mlxbert.Step))
+        next(steps), next(steps)
+        before, _ = waits.count, next(steps)
+        return waits.count - before
+
+
+@pytest.mark.parametrize("task", ["classify", "tag", "answer", "embed"])
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_an_update_is_waited_for_once(
+    task: str, accumulation: int, folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = partial(
+        mlxbert.finetune, task, train=data_file(tmp_path, task, 60), model=folders["tiny"], output=tmp_path / "out",
+        batch_size=4, gradient_accumulation=accumulation,
+    )  # fmt: skip
+    assert waits_of_an_update(start, monkeypatch) == 1
+
+
+@pytest.mark.parametrize("objective", ["mlm", "mlm,nsp"])
+def test_an_update_of_pretraining_is_waited_for_once(
+    objective: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = partial(
+        mlxbert.pretrain, text_file(tmp_path / "text.txt"), model=model_folder(tmp_path / "tiny"),
+        output=tmp_path / "out", objective=objective, length="24", batch_size=8, steps=6, eval_every=6,
+    )  # fmt: skip
+    assert waits_of_an_update(start, monkeypatch) == 1
+
+
+@pytest.mark.parametrize("options", [{}, {"gradient_accumulation": 2, "max_grad_norm": 0.5}, {"dtype": mx.float16}])
+def test_updates_that_are_not_waited_for_are_those_of_a_cpu(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mlxbert.training.loop._FIRST_SCALE", 2.0**24)  # too large for the first updates in float16
+    cpu = make_run(rate=0.0, evaluate=None, epochs=3, **options)
+    expected = steps(cpu.events())
+    with counted(monkeypatch):
+        gpu = make_run(rate=0.0, evaluate=None, epochs=3, **options)
+        found = steps(gpu.events())
+    assert [one.loss for one in found] == pytest.approx(
+        [one.loss for one in expected], rel=2e-2 if "dtype" in options else 1e-4
+    )
+    assert len(expected) > 8 and expected[-1].loss != expected[0].loss
+    here, there = cpu.state.progress, gpu.state.progress
+    assert (here.updates, here.scale, here.step) == (there.updates, there.scale, there.step)
+    assert here.updates < here.step if "dtype" in options else here.updates == here.step
