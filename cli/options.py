@@ -151,7 +151,7 @@ class TalkOptions:
 class OutputOptions(TalkOptions):
     """How results are shown."""
 
-    json: Annotated[bool, Option("Print JSON lines, even at a terminal.")] = False
+    json: Annotated[bool, Option("Print JSON lines, even in a terminal.")] = False
 
 
 @dataclass(frozen=True)
@@ -214,6 +214,16 @@ def _declared(group: Any) -> list[inspect.Parameter]:
         default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
         found.append(inspect.Parameter(field.name, _KEYWORD, default=default, annotation=Annotated[kind, told]))
     return found
+
+
+def with_usual(options: Sequence[inspect.Parameter], **usual: str) -> list[inspect.Parameter]:
+    """Options of a command, some of which have another default in words than elsewhere."""
+
+    def changed(option: inspect.Parameter) -> inspect.Parameter:
+        kind, told = typing.get_args(option.annotation)
+        return option.replace(annotation=Annotated[kind, dataclasses.replace(told, usual=usual[option.name])])
+
+    return [changed(option) if option.name in usual else option for option in options]
 
 
 def with_options(command: Callable[..., None], about: str, options: Sequence[inspect.Parameter]) -> Callable[..., None]:

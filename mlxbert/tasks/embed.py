@@ -107,7 +107,7 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
             return Job(item, windows, False, unknown=unknown, only_unknown=only)
         encoding = self.tokenizer.encode(self.prompt + item, overflow=self.overflow)
         if self.prompt and len(encoding) <= self.prompt_length:
-            raise InputError(f"the prompt and {item!r:.60} are fewer tokens together than the prompt alone")
+            raise InputError(f"{item!r:.60} and the prompt give fewer tokens than the prompt alone")
         unknown, only = self.tokenizer.unknown([encoding], before)
         return Job(item, [encoding], encoding.truncated, unknown=unknown, only_unknown=only)
 
