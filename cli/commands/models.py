@@ -159,7 +159,7 @@ def _check_name(name: str) -> None:
 
 
 def _agreed(facts: dict[str, Any]) -> bool:
-    """Shows what would be removed, and asks at a terminal."""
+    """Shows what would be removed, and asks in a terminal."""
     if sys.stdin is None or sys.stderr is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise ArgumentError(
             f"{facts['name']}: would remove {facts['folder']} ({console.size(facts['bytes'])}), but cannot ask "

@@ -337,7 +337,7 @@ def check_texts(texts: object, name: str = "texts") -> Iterable[str]:
 def choose_prompt(
     model: Model, prompt: str | None, name: str | None, kind: str | None = None, *, prefix: str = ""
 ) -> str:
-    """The text that stands before each text.
+    """The text that is put before each text.
 
     Args:
         model: The model, which may have prompts of its own.

@@ -287,7 +287,7 @@ TASKS: Mapping[str, TaskSpec] = {
             *("f1", "precision", "recall", "accuracy"),
             *("macro_f1", "weighted_f1", "macro_precision", "macro_recall"),
         ),
-        by_data="f1; for plain tags accuracy",
+        by_data="f1; accuracy for plain tags",
         data=WordData,
         learning=TagOptions,
         needs="tag",
@@ -327,7 +327,7 @@ TASKS: Mapping[str, TaskSpec] = {
     "embed": TaskSpec(
         objective=("embed", "Embed"),
         metrics=(*("spearman", "pearson", "ndcg@10", "map", "mrr@10", "recall@10", "recall@100", "triplet_accuracy"),),
-        by_data="ndcg@10; for pairs with scores spearman",
+        by_data="ndcg@10; spearman for pairs with scores",
         shares=("triplet_accuracy",),
         data=RelatedData,
         learning=VectorOptions,
@@ -352,7 +352,7 @@ TASKS: Mapping[str, TaskSpec] = {
     "rerank": TaskSpec(
         objective=("rerank", "Rerank"),
         metrics=("average_precision", "f1", "accuracy", "spearman", "pearson", "ndcg@10", "map", "mrr@10"),
-        by_data="average_precision; for labels other than 0 and 1 spearman",
+        by_data="average_precision; spearman for labels other than 0 and 1",
         data=QueryData,
         learning=RerankOptions,
         use="rerank",
