@@ -124,7 +124,9 @@ def pretrain(
     group = join()
     with group.raise_together():
         if model is not None and config is not None:
-            raise ArgumentError("give model to continue one, or config to start a new one, not both")
+            raise ArgumentError(
+                "model and config are given: give model to continue one, or config to start a new one, not both"
+            )
         ref = ModelRef(BUILTIN if model is None else model, adapter, revision, offline, dtype, device)
         devices.use(ref.device, fast_float32=loop.fast_float32)
         base = find_initial(ref, config, vocabulary, layers, heads_of(weights), on_progress)
