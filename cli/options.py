@@ -220,6 +220,16 @@ def _declared(group: Any) -> list[inspect.Parameter]:
     return found
 
 
+def with_usual(options: Sequence[inspect.Parameter], **usual: str) -> list[inspect.Parameter]:
+    """Options of a command, some of which have another default in words than elsewhere."""
+
+    def changed(option: inspect.Parameter) -> inspect.Parameter:
+        kind, told = typing.get_args(option.annotation)
+        return option.replace(annotation=Annotated[kind, dataclasses.replace(told, usual=usual[option.name])])
+
+    return [changed(option) if option.name in usual else option for option in options]
+
+
 def with_options(command: Callable[..., None], about: str, options: Sequence[inspect.Parameter]) -> Callable[..., None]:
     """A command with `**given` that takes options, see `flatten`, and has a help."""
     command.__doc__ = about

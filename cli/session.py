@@ -95,13 +95,13 @@ class OutputManifest:
 
 
 class Screen:
-    """Results on stdout: drawn at a terminal, JSON lines in a pipe or with `--json`.
+    """Results on stdout: drawn in a terminal, JSON lines in a pipe or with `--json`.
 
     Args:
-        draw: How one result looks at a terminal.
+        draw: How one result looks in a terminal.
         options: The output options.
-        last: What follows the last result at a terminal.
-        gap: Whether an empty line separates results at a terminal.
+        last: What follows the last result in a terminal.
+        gap: Whether an empty line separates results in a terminal.
         left_out: What lines of JSON leave out, as it is the same in all.
     """
 
@@ -151,7 +151,7 @@ class Screen:
 
 
 def show_object(value: dict[str, Any], draw: Callable[[], Iterable["RenderableType"]], options: OutputOptions) -> None:
-    """One object: drawn at a terminal, one line of JSON in a pipe or with `--json`."""
+    """One object: drawn in a terminal, one line of JSON in a pipe or with `--json`."""
     if console.draws(options.json):
         screen = console.stdout()
         for part in draw():
@@ -177,11 +177,11 @@ def stream(
         source: The input.
         results: The results of its records in their order, computed as they are asked for: where a run is resumed,
             records that are done are skipped before.
-        draw: How a result looks at a terminal.
+        draw: How a result looks in a terminal.
         options: Where results go.
         task: What is done with which model, for the manifest of an output file.
         usage: What the task counts; it is summarized on stderr after a file of inputs.
-        last: What follows the last result at a terminal.
+        last: What follows the last result in a terminal.
         group: The processes that share the work: all have all results, and the first one writes the file.
 
     Raises:

@@ -14,9 +14,7 @@ from mlxbert.errors import ArgumentError
 from mlxbert.options import Option, choices_of, kinds_of
 from mlxbert.readers.formats import Format
 from mlxbert.training.options import VARIED, TrainingOptions
-from mlxbert.training.options.tasks import TASKS
 
-_METRICS = ", ".join(f"{task}: {spec.metrics[0]}" for task, spec in TASKS.items())
 FormatOption = Annotated[
     Format | None, Option("Format of the files; by default taken from their extensions.", panel="Data")
 ]
@@ -30,7 +28,7 @@ class TrainingData:
     train: Annotated[list[str], Option("Training data; - is stdin.", "FILE")]
     valid: Annotated[
         list[str] | None,
-        Option("Validation data, which choose the best model; by default a part of the training data.", "FILE"),
+        Option("Data used to choose the best model; by default a part of the training data.", "FILE"),
     ] = None
     validation_fraction: Annotated[
         float | None, Option("How much of the training data to validate on.", usual="0.1")
@@ -44,7 +42,7 @@ class RunOptions:
     """How many runs there are, and which is the best."""
 
     panel: ClassVar[str] = "Training"
-    metric: Annotated[str | None, Option("Metric that chooses the best model.", usual=_METRICS)] = None
+    metric: Annotated[str | None, Option("Metric that chooses the best model.")] = None
     seeds: Annotated[int, Option("Train with N seeds, report mean and standard deviation, keep the best.")] = 1
     sweep: Annotated[
         list[str] | None, Option("Try each value of an option, keep the best: lr=1e-5,2e-5.", "NAME=A,B,…")
@@ -83,7 +81,7 @@ class LabelledData:
 
     panel: ClassVar[str] = "Data"
     data: Annotated[list[str], Option("Labelled data; - is stdin.", "FILE")]
-    metric: Annotated[str | None, Option("Metric to put first.", usual=_METRICS)] = None
+    metric: Annotated[str | None, Option("Metric to put first.")] = None
     format: FormatOption = None
 
 
@@ -107,9 +105,14 @@ class PretrainingOptions:
 
     panel: ClassVar[str] = "Training"
     objective: Annotated[
-        str | None, Option("mlm, nsp, sop; soft, hidden, vectors; electra; mlm:1,nsp:0.5.", "TERMS", "mlm")
+        str | None,
+        Option(
+            "Losses, with weights if not 1 (mlm,nsp:0.5): mlm, nsp, sop, soft, hidden, vectors; or electra.",
+            "TERMS",
+            "mlm",
+        ),
     ] = None
-    steps: Annotated[int | None, Option("Updates of the weights.", usual="as --epochs say")] = None
+    steps: Annotated[int | None, Option("Updates of the weights.", usual="set by --epochs")] = None
     epochs: Annotated[float | None, Option("Passes over the corpus.", usual="1")] = None
     fill: Annotated[
         list[str] | None, Option("A text with [MASK] to fill at each evaluation; repeatable.", "TEXT", "none")
@@ -127,7 +130,7 @@ class NewModelOptions:
     panel: ClassVar[str] = "Model"
     config: Annotated[
         str | None,
-        Option("Begin a new model: tiny, mini, small, medium, base, or a config.json.", "SIZE", "continue --model"),
+        Option("Start a new model: tiny, mini, small, medium, base, or a config.json.", "SIZE", "continue --model"),
     ] = None
     vocabulary: Annotated[str | None, Option("Its vocabulary; see mlxbert vocabulary.", "DIR", "none")] = None
     teacher: Annotated[
@@ -144,7 +147,7 @@ class StudentOptions:
     teacher: Annotated[str, Option("Model to learn from.")]
     student: Annotated[str | None, Option("Model to train.", usual="layers of the teacher")] = None
     layers: Annotated[
-        tuple[int, ...] | None, Option("Layers of the teacher that the student begins with.", usual="every other one")
+        tuple[int, ...] | None, Option("Layers of the teacher that the student starts with.", usual="every other one")
     ] = None
 
 
@@ -154,7 +157,7 @@ class TextData:
 
     panel: ClassVar[str] = "Data"
     data: Annotated[list[str], Option("Text.", "FILE")]
-    examples: Annotated[int | None, Option("That many examples, drawn at random.")] = 1000
+    examples: Annotated[int | None, Option("Number of examples, drawn at random.")] = 1000
     length: Annotated[int, Option("Tokens of an example.")] = 128
     objective: Annotated[str, Option("mlm, or with pairs mlm,nsp or mlm,sop.", "TERMS", panel="")] = "mlm"
 

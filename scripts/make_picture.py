@@ -29,7 +29,7 @@ COMMANDS = (
 
 
 def printed(command: str) -> str:
-    """What a command prints at a terminal of `WIDTH` columns."""
+    """What a command prints in a terminal of `WIDTH` columns."""
     parts: list[bytes] = []
 
     def keep(descriptor: int) -> bytes:

@@ -24,7 +24,7 @@ def gives_probabilities(folder: ModelFolder) -> bool:
     """Whether the score of a pair is the sigmoid of the model's output, which it is where no file says otherwise.
 
     Raises:
-        CheckpointError: A file names another function, or a prompt that stands before every pair.
+        CheckpointError: A file names another function, or a prompt that is put before every pair.
         ConfigError: A file is damaged.
     """
     settings, config = folder.settings.values, folder.config_json.values

@@ -168,7 +168,8 @@ def plan_network(architecture: Architecture, network: Network, dtype: str | None
     unnamed = ours.keys() - {name for entry in entries for name in entry.ours}
     if unnamed:
         raise CheckpointError(
-            f"the network's parameter {min(unnamed)!r} has no name in files of {architecture.family_name} models",
+            f"the network's parameter {min(unnamed)!r} has no counterpart in the file format of "
+            f"{architecture.family_name} models",
             hint="quantized weights are written by mlxbert.convert",
         )
     for name, shape in network_shapes(config).items():

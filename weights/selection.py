@@ -128,8 +128,8 @@ class Selection:
             return _parsed(pattern)[0]
         except (ValueError, re.error):
             raise ConfigError(
-                f"{self.settings.path}: {key} has the pattern {pattern!r:.80}, expected names of modules, also with "
-                r"., [01], \d, \w, each followed by *, + or ?, and with alternatives (a|b)",
+                f"{self.settings.path}: {key} has the pattern {pattern!r:.80}, expected module names; allowed patterns "
+                r"are ., [01], \d, \w, each also followed by *, + or ?, and alternatives (a|b)",
                 hint="write the names of the modules instead",
             ) from None
 

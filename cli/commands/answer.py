@@ -20,24 +20,24 @@ def answer(
     context: Annotated[str | None, Option("The text to answer from.", "TEXT")] = None,
     context_file: Annotated[str | None, Option("A file with the text; - is stdin.", "FILE")] = None,
     top_k: Annotated[int, Option("Spans per question.")] = 1,
-    max_words: Annotated[int, Option("Words of an answer, at most.")] = 30,
+    max_words: Annotated[int, Option("Most words of an answer.")] = 30,
     max_length: Annotated[
         int | None,
         Option("Tokens of a window.", usual="384, or the model's"),
     ] = None,
     stride: Annotated[
         int | None,
-        Option("Tokens that windows have in common.", usual="128"),
+        Option("Overlap of windows, in tokens.", usual="128"),
     ] = None,
     no_answer_threshold: Annotated[
         float | None,
         Option('Threshold of "no answer".', usual="the model's"),
     ] = None,
-    overflow: Annotated[Window, Option("A text longer than a window.")] = "window",
+    overflow: Annotated[Window, Option("What to do with a text longer than a window.")] = "window",
 ) -> None:
     """Find the answers to questions in a text, if it has any.
 
-    A file has both in the fields or columns question and context, or as named.
+    In a file they are the columns question and context, or others that you name.
 
     Example: mlxbert answer "When was it built?" --context-file a.txt -m DIR
     """

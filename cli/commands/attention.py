@@ -18,9 +18,9 @@ def attention(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The text.")],
     pair: Annotated[str | None, Option("A second text, in segment B.", "TEXT")] = None,
     layer: Annotated[
-        int | None, Option("A layer, from 0; -1 is the last.", usual="all; a table has their mean")
+        int | None, Option("A layer, from 0; -1 is the last.", usual="all; a table shows their mean")
     ] = None,
-    head: Annotated[int | None, Option("A head, from 0.", usual="all; a table has their mean")] = None,
+    head: Annotated[int | None, Option("A head, from 0.", usual="all; a table shows their mean")] = None,
     overflow: Annotated[NoWindow, Option("What to do with a text too long for the model.")] = "error",
     output: Annotated[
         Path | None,
@@ -30,7 +30,7 @@ def attention(
 ) -> None:
     """Show which tokens each token of a text attends to.
 
-    A row is a token, its columns the tokens that it attends to. A .html page has all layers and heads to point at.
+    A row is a token, its columns the tokens that it attends to. In a .html page you choose the layer and the head.
 
     Example: mlxbert attention "The bank of the river." --output bank.html
     """

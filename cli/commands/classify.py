@@ -67,7 +67,7 @@ def classify(
     out: FileOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")] = None,
     pair: Annotated[str | None, Option("A second text, for each of the texts.", "TEXT")] = None,
-    top_k: Annotated[int | None, Option("Labels per text; by default all, at a terminal 5.")] = None,
+    top_k: Annotated[int | None, Option("Labels per text; by default all, in a terminal 5.")] = None,
     overflow: Annotated[Overflow, Option("What to do with a text too long for the model.")] = "truncate",
 ) -> None:
     """Classify texts, or pairs of texts, with a fine-tuned model; or texts with any --labels.

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from mlxbert.cli import processes, session
-from mlxbert.cli.options import ModelOptions, OutputOptions, options_of, with_options
+from mlxbert.cli.options import ModelOptions, OutputOptions, options_of, with_options, with_usual
 from mlxbert.cli.training import LabelledData, TextData
 from mlxbert.cli.views import console, progress
 from mlxbert.cli.views.training import evaluation
@@ -65,7 +65,9 @@ def _evaluate_embed(task: str, model: ModelOptions, out: OutputOptions, given: d
             raise ArgumentError("split is given, but --data is not a folder of queries, documents and judgements")
         return _evaluate(task, model, out, given)
     if len(given["data"]) > 1 or _changed(given, task):
-        raise ArgumentError(f"--data {folder} is a folder, which goes with no other data, columns or --max-length")
+        raise ArgumentError(
+            f"--data {folder} is a folder, which cannot be combined with other data, columns or --max-length"
+        )
     loaded = session.load("embed", model)
     from mlxbert.training.scores.search import evaluate_search
 
@@ -121,7 +123,9 @@ def _command(task: str) -> Callable[..., None]:
     def command(model: ModelOptions, out: OutputOptions, **given: Any) -> None:
         run(task, model, out, given)
 
-    return with_options(command, TASKS[task].evaluate, options_of(LabelledData, TASKS[task].data, *more))
+    spec = TASKS[task]
+    options = with_usual(options_of(LabelledData, spec.data, *more), metric=spec.usual_metric)
+    return with_options(command, spec.evaluate, options)
 
 
 def _mlm(model: ModelOptions, out: OutputOptions, **given: Any) -> None:
@@ -131,7 +135,7 @@ def _mlm(model: ModelOptions, out: OutputOptions, **given: Any) -> None:
     with progress.counted("bytes") as update:
         found = evaluate_words(loaded, **given, batch_tokens=model.batch_tokens, on_progress=update)
     rows = [(name.replace("_", " "), f"{value:.4f}") for name, value in found.metrics.items()]
-    rows += [("hidden tokens", f"{found.hidden:,}"), ("examples", f"{found.examples:,}")]
+    rows += [("masked tokens", f"{found.hidden:,}"), ("examples", f"{found.examples:,}")]
     session.show_object(found.to_dict(), lambda: console.facts("masked tokens", rows), out)
 
 
@@ -139,7 +143,7 @@ _MLM = with_options(
     _mlm,
     """Measure how well a model predicts masked tokens of plain text: accuracy and pseudo-perplexity.
 
-    The same words are hidden every time, so that models with the same vocabulary can be compared.
+    The same tokens are masked every time, so that models with the same vocabulary can be compared.
 
     Example: mlxbert evaluate mlm --data notes.txt --model my-bert
     """,

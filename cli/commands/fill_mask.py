@@ -27,9 +27,9 @@ def fill_mask(
 ) -> None:
     """Find words that fit in place of [MASK].
 
-    Several masks are filled independently: the others stay masked. In a text too long for the model, each mask is seen
-    through a window around it. Scores are probabilities over the whole vocabulary. From the 50th mask of a text on,
-    words come without the filled text.
+    Several masks are filled independently: the others stay masked. In a text too long for the model, each mask is
+    processed in a window around it. Scores are probabilities over the whole vocabulary. Only the first 49 masks come
+    with the filled text.
 
     Example: mlxbert fill-mask "Tokyo is the largest city in [MASK]." --top-k 3
     """

@@ -19,7 +19,7 @@ def inspect(
     revision: Revision = None,
     offline: Offline = False,
     everything: Annotated[
-        bool, typer.Option("--all", help="Also the configuration, all parts, and what each tensor becomes.")
+        bool, typer.Option("--all", help="Also show the configuration, all parts, and mlxbert's name for each tensor.")
     ] = False,
     tensors: Annotated[bool, Option("Like --all, but with every tensor instead of one line for all layers.")] = False,
 ) -> None:

@@ -22,7 +22,7 @@ _SLOW = 10.0  # GFLOP/s: a core with a fast BLAS has 30 and more, the reference 
 
 def doctor(
     out: OutputOptions,
-    device: Annotated[Device, Option("The device to look at; auto takes the GPU if there is one.")] = "auto",
+    device: Annotated[Device, Option("Device to check; auto uses the GPU if there is one.")] = "auto",
     check: Annotated[
         bool, Option("Also check what the device computes, kernel by kernel and family by family: about a minute.")
     ] = False,
@@ -61,12 +61,13 @@ def bench(
     against: Annotated[
         Peer | None, Option("Another library, measured in turn on the same model, if it is installed.")
     ] = None,
-    rounds: Annotated[int, Option("Measure everything N times; medians count.")] = 5,
+    rounds: Annotated[int, Option("Measure everything N times; the median is reported.")] = 5,
 ) -> None:
     """Measure how fast this machine runs a model: tokens per second, memory, start.
 
-    Fixed shapes are texts x tokens; mixed are texts of different lengths, sentences and articles. The share is that of
-    a product of large square matrices, which is about the most that the device can do.
+    Fixed shapes are texts x tokens; mixed are texts of different lengths, sentences and articles. The share is
+    relative to multiplying large square matrices, roughly the device's peak.
+
     Example: mlxbert bench --model BAAI/bge-small-en-v1.5 --against torch
     """
     from mlxbert.bench.measure import bench as measure

@@ -55,13 +55,14 @@ def models_download(talk: TalkOptions, name: Name, revision: Revision = None) ->
 def models_verify(
     out: OutputOptions,
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="Name on the hub; without it, all.", show_default=False)
+        str | None,
+        typer.Argument(metavar="[NAME]", help="Name on the hub; by default, all models.", show_default=False),
     ] = None,
     revision: Revision = None,
 ) -> None:
     """Compare the files of models in the cache with their hashes; nothing is downloaded.
 
-    Exit status: 0 if all fit, 1 if files are damaged or missing. `mlxbert models download NAME` replaces them.
+    Exit status: 0 if all match, 1 if files are damaged or missing. `mlxbert models download NAME` replaces them.
 
     Example: mlxbert models verify google-bert/bert-base-uncased
     """
@@ -158,7 +159,7 @@ def _check_name(name: str) -> None:
 
 
 def _agreed(facts: dict[str, Any]) -> bool:
-    """Shows what would be removed, and asks at a terminal."""
+    """Shows what would be removed, and asks in a terminal."""
     if sys.stdin is None or sys.stderr is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise ArgumentError(
             f"{facts['name']}: would remove {facts['folder']} ({console.size(facts['bytes'])}), but cannot ask "

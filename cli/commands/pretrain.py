@@ -10,7 +10,7 @@ import typer
 from mlxbert.cli import session
 from mlxbert.cli.events.run import open_sinks, resumable, send
 from mlxbert.cli.events.sink import Sink
-from mlxbert.cli.options import ComputingOptions, OutputOptions, options_of, with_options
+from mlxbert.cli.options import ComputingOptions, OutputOptions, options_of, with_options, with_usual
 from mlxbert.cli.training import (
     CorpusFiles,
     EventOptions,
@@ -21,7 +21,7 @@ from mlxbert.cli.training import (
 )
 from mlxbert.cli.views import progress, vocabulary as views
 from mlxbert.options import Option
-from mlxbert.pretraining.settings import Documents, Settings
+from mlxbert.pretraining.settings import DISTILLED, Documents, Settings
 from mlxbert.training.events import Event
 from mlxbert.training.options import TrainingOptions
 
@@ -57,9 +57,9 @@ def _distill(out: EventOptions, **given: Any) -> None:
 
 pretrain = with_options(
     _pretrain,
-    """Train a model on plain text: continue one on your own documents, or begin a new one.
+    """Train a model on plain text: continue one on your own documents, or start a new one.
 
-    If training is interrupted, with Ctrl-C or otherwise, the same command resumes it from the last saved state.
+    If it is interrupted, the same command resumes it.
 
     Example: mlxbert pretrain notes.txt --model bert-base-uncased --output my-bert
     """,
@@ -73,12 +73,12 @@ distill = with_options(
     _distill,
     """Train a smaller model on plain text to predict what a larger one predicts.
 
-    The student begins with every other layer of its teacher. Interrupted, the same command resumes.
+    The student starts with every other layer of its teacher. If it is interrupted, the same command resumes it.
 
     Example: mlxbert distill notes.txt --teacher bert-base-uncased --output my-student
     """,
     [
-        *_SHARED,
+        *with_usual(_SHARED, objective=DISTILLED),
         *options_of(Settings, without=["generator"]),
         *options_of(StudentOptions),
         *options_of(ComputingOptions, without=["model", "adapter"]),
@@ -106,7 +106,7 @@ def vocabulary(
     out: OutputOptions,
     files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Texts: .txt or .jsonl, also .gz or .xz.")],
     output: Annotated[Path, Option("Folder to write.", "DIR", short="-o")],
-    kind: Annotated[Kind, Option("As of BERT, RoBERTa or XLM-RoBERTa.")] = "wordpiece",
+    kind: Annotated[Kind, Option("Kind of vocabulary: that of BERT, RoBERTa or XLM-RoBERTa.")] = "wordpiece",
     size: Annotated[int, Option("Number of tokens, special tokens included.")] = 30_000,
     cased: Annotated[bool, Option("Distinguish case in a wordpiece vocabulary; the others always do.")] = False,
     documents: Annotated[

@@ -31,9 +31,9 @@ def rerank(
 ) -> None:
     """Rank texts by how well they answer a query.
 
-    It takes a cross-encoder, which reads the query and a text together: slower than similarity, and more accurate. The
-    texts may come from a file or a pipe; without a query on the command line, the first text is the query. The index
-    in the output counts the texts, from 0. At a terminal, the 20 best of a file are shown.
+    Needs a cross-encoder, which reads the query and a text together; this is slower than similarity but more accurate.
+    The texts may come from a file or a pipe. If no query is given, the first text of the file is the query. The index
+    in the output counts the texts, from 0. In a terminal, the 20 best texts of a file are shown.
 
     Example: mlxbert rerank "who wrote emma" --input answers.txt --model cross-encoder/ms-marco-MiniLM-L6-v2
     """

@@ -34,11 +34,11 @@ def similarity(
         Option("One of the model's own prompts, for A only.", panel="Vectors"),
     ] = None,
 ) -> None:
-    """Rank texts by how similar their vectors are to that of the first: by the cosine, or as the model's files say.
+    """Rank texts by how similar they are to the first (cosine, unless the model names another function).
 
-    The others may come from a file or a pipe; without A on the command line, its first text is A. The index in the
-    output counts the others, from 0. At a terminal, the 20 nearest of a file are shown. Where the model has prompts of
-    its own for queries and documents, A is the query.
+    The others may come from a file or a pipe. If A is not given, the first text of the file is A. The index in the
+    output counts the others, from 0. In a terminal, the 20 most similar texts of a file are shown. If the model has
+    prompts for queries and documents, A is the query.
 
     Example: mlxbert similarity "A man eats." "Someone is having lunch." "The sky is blue."
     """

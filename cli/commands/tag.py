@@ -29,8 +29,8 @@ def tag(
 ) -> None:
     """Find entities in texts, or tag words, with a fine-tuned model.
 
-    The model decides what is found: names of persons and places, or the part of speech of every word. A text of any
-    length is seen through overlapping windows.
+    The model decides what is found: names of persons and places, or the part of speech of every word. Long texts are
+    processed in overlapping windows.
 
     Example: mlxbert tag "Angela Merkel visited Paris." --model dslim/bert-base-NER
     """

@@ -92,7 +92,7 @@ def set_quiet(quiet: bool) -> None:
 def say(kind: str, text: str, command: str = "") -> None:
     """Prints a line on stderr: `note: …`, `hint: …` or `error: …`; nothing where stderr cannot be written.
 
-    At a terminal it is wrapped between words.
+    In a terminal it is wrapped between words.
 
     A `command` that follows the text is to be copied: it stays in one piece, on a line of its own if it is long.
 

@@ -1,4 +1,4 @@
-"""How a conversion looks at a terminal."""
+"""How a conversion looks in a terminal."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""How the inspection of a model looks at a terminal."""
+"""How the inspection of a model looks in a terminal."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping

@@ -22,7 +22,7 @@ def to_line(result: Any, kept: Mapping[str, Any], left_out: Container[str] = ())
     own = {name: value for name, value in result.to_dict().items() if name not in left_out}
     for name in kept:
         if name in own:
-            raise ArgumentError(f"--keep {name}: results have a field of this name; theirs are {', '.join(own)}")
+            raise ArgumentError(f"--keep {name}: results have a field of this name; result fields are {', '.join(own)}")
     return to_json({**kept, **own})
 
 

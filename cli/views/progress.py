@@ -43,7 +43,7 @@ class Pace:
 
 @contextmanager
 def download(name: str, before: Callable[[], None] = lambda: None) -> Iterator[Update]:
-    """What is downloaded, and a bar of bytes at a terminal; nothing until the first bytes arrive.
+    """What is downloaded, and a bar of bytes in a terminal; nothing until the first bytes arrive.
 
     An interrupt says what is kept.
 
@@ -73,7 +73,7 @@ def download(name: str, before: Callable[[], None] = lambda: None) -> Iterator[U
 
 @contextmanager
 def transfer(what: str, before: Callable[[], None] = lambda: None) -> Iterator[Update]:
-    """A line that says what is done with how many bytes, and a bar of them at a terminal; nothing until the first call.
+    """A line that says what is done with how many bytes, and a bar of them in a terminal; nothing until the first call.
 
     Args:
         what: What is done.
@@ -135,7 +135,7 @@ def _bytes(total: int) -> Iterator[Update]:
 
 @contextmanager
 def counted(what: str) -> Iterator[Update]:
-    """A bar at a terminal, nothing elsewhere; it appears with the first count.
+    """A bar in a terminal, nothing elsewhere; it appears with the first count.
 
     Args:
         what: What is counted.
@@ -179,7 +179,7 @@ def _counting(drawn: "Progress", what: str, total: int) -> Update:
 
 @contextmanager
 def records(total: int | None, *, shown: bool, before: tuple[int, int] = (0, 0)) -> Iterator[Update]:
-    """A bar at a terminal: the share of the input whose results are there, how many these are, and their rate.
+    """A bar in a terminal: the share of the input whose results are there, how many these are, and their rate.
 
     The results of a window come late, and then at once: the time left is that of whole windows.
 

@@ -1,4 +1,4 @@
-"""How the comparison of two models looks at a terminal."""
+"""How the comparison of two models looks in a terminal."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING

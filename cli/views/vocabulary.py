@@ -1,4 +1,4 @@
-"""How a trained vocabulary looks at a terminal."""
+"""How a trained vocabulary looks in a terminal."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING

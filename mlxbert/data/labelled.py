@@ -208,7 +208,7 @@ def _parts(value: Any, column: str, separator: str) -> Sequence[Any]:
             return list(json.loads(value))
         except ValueError:
             raise InputError(
-                f"{column!r} is {value!r:.60}, a list, but not in JSON",
+                f"{column!r} is {value!r:.60}, which looks like a list, but is not valid JSON",
                 hint='write a list as ["a", "b"], or the labels with commas between them',
             ) from None
     return value.split(separator) if value else []

@@ -72,8 +72,8 @@ def read_questions(rows: Sequence[Row], columns: Columns) -> list[Question]:
     found = read_each(rows, lambda row: _question(row, columns))
     moved = [question.place for question, shifted in found if shifted]
     if moved:
-        said = "1 answer does" if len(moved) == 1 else f"{len(moved):,} answers do"
-        _LOG.warning("%s not stand at answer_start, the first in %s: the nearest occurrence is used", said, moved[0])
+        said = "1 answer is" if len(moved) == 1 else f"{len(moved):,} answers are"
+        _LOG.warning("%s not at answer_start, the first in %s: the nearest occurrence is used", said, moved[0])
     return [question for question, _ in found]
 
 

@@ -115,6 +115,6 @@ def _label(values: Mapping[str, Any], column: str, max_score: float) -> float:
     if not 0 <= number <= max_score:
         raise InputError(
             f"{column!r} is {number:g}, expected a number from 0 to {max_score:g}",
-            hint="scores from 0 to 5 become labels with max_score=5" if number >= 0 else None,
+            hint="for scores from 0 to 5, give max_score=5" if number >= 0 else None,
         )
     return number / max_score

@@ -76,7 +76,7 @@ def read_tagged(rows: Iterable[Row], columns: Columns) -> list[Tagged]:
     cut = [sentence.place for sentence, cuts in found for _ in range(cuts)]
     if cut:
         said = "1 span begins or ends" if len(cut) == 1 else f"{len(cut):,} spans begin or end"
-        _LOG.warning("%s within a word, the first in %s: offsets should count code points", said, cut[0])
+        _LOG.warning("%s in the middle of a word, the first in %s: offsets should count code points", said, cut[0])
     return [sentence for sentence, _ in found]
 
 

@@ -193,7 +193,7 @@ def join() -> ProcessGroup:
         raise DeviceError(f"the {expected} processes of this run cannot connect ({problem})") from None
     if size != expected:
         raise DeviceError(
-            f"this run was started as {expected} processes, {size} found each other",
+            f"this run was started as {expected} processes, but only {size} could connect",
             hint="check the addresses in the hostfile, and that no earlier run still uses them",
         )
     return ProcessGroup(rank, size)

@@ -92,7 +92,7 @@ def full_sentences(corpus: Corpus, room: int, *, across: bool = False) -> Iterat
     Args:
         corpus: The corpus.
         room: The most tokens of a chunk.
-        across: Whether a chunk continues in the next document; then a separator stands between both, which counts.
+        across: Whether a chunk continues in the next document; a separator token, which counts, is put between them.
     """
     first = start = last = separators = before = 0  # `last` is where the sentence before ends, in the document `before`
     for document, end in corpus.ends():

@@ -110,7 +110,8 @@ class Maker:
                 chunks = Chunks.written(apart_from(chunks, held), folder)
             if not len(chunks):
                 raise InputError(
-                    "the corpus is so small that all of it is held out", hint="more text, or valid= with other text"
+                    "the corpus is so small that all of it is held out",
+                    hint="give more text, or separate text with valid=",
                 )
             size = max(options.batch_size * self.lengths[0].tokens // length.tokens, 1)  # as many tokens in each phase
             phases.append(Phase(chunks, length.tokens, length.share, size, chunks))

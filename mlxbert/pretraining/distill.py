@@ -6,12 +6,11 @@ from typing import Any
 
 from mlxbert.errors import ArgumentError
 from mlxbert.pretraining.pretrain import pretrain
+from mlxbert.pretraining.settings import DISTILLED
 from mlxbert.training.events import TrainingEvents
 from mlxbert.weights.adapted import find_model
 from mlxbert.weights.families.registry import read_architecture
 from mlxbert.weights.source import ModelRef
-
-OBJECTIVE = "mlm:2,soft:5,hidden:1"  # DistilBERT's terms and weights (arXiv:1910.01108)
 
 
 def distill(
@@ -21,7 +20,7 @@ def distill(
     output: str | Path,
     student: str | Path | None = None,
     layers: str | Sequence[int] | None = None,
-    objective: str = OBJECTIVE,
+    objective: str = DISTILLED,
     **options: Any,
 ) -> TrainingEvents:
     """Trains a student on plain text to predict what its teacher predicts, and writes it as a model folder.
@@ -47,7 +46,7 @@ def distill(
     """
     for name in ("model", "config", "vocabulary", "adapter"):
         if options.get(name) is not None:
-            raise ArgumentError(f"{name} is given, which distill does not have: the student is student or layers")
+            raise ArgumentError(f"{name} is not an option of distill; choose the student with student or layers")
     if student is not None:
         if layers is not None:
             raise ArgumentError("student and layers are given, expected one: layers are those of the teacher")

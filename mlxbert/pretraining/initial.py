@@ -174,7 +174,7 @@ def _read(path: Path) -> dict[str, Any]:
         found = json.loads(path.read_bytes())
     except OSError:
         raise ArgumentError(
-            f"config is {str(path)!r:.60}, expected {', '.join(SIZES)}, or a file as a config.json"
+            f"config is {str(path)!r:.60}, expected {', '.join(SIZES)}, or a file in the format of config.json"
         ) from None
     except ValueError as problem:
         raise ArgumentError(f"{path}: is not JSON ({problem})") from None

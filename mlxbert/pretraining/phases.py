@@ -150,7 +150,7 @@ def read_lengths(text: str | int, most: int) -> list[Length]:
             found.append(Length(int(tokens), float(share) if colon else 1.0))
         except ValueError:
             raise ArgumentError(
-                f"length is {text!r:.60}, expected tokens, or phases with their shares", hint="128, or 128:0.9,512:0.1"
+                f"length is {text!r:.60}, expected a number of tokens, or phases such as 128:0.9,512:0.1"
             ) from None
     total = sum(length.share for length in found)
     if not math.isclose(total, 1.0, abs_tol=1e-6) or any(not 0 < length.share <= 1 for length in found):

@@ -124,7 +124,9 @@ def pretrain(
     group = join()
     with group.raise_together():
         if model is not None and config is not None:
-            raise ArgumentError("model and config are given, expected one: continue a model, or begin a new one")
+            raise ArgumentError(
+                "model and config are given: give model to continue one, or config to start a new one, not both"
+            )
         ref = ModelRef(BUILTIN if model is None else model, adapter, revision, offline, dtype, device)
         devices.use(ref.device, fast_float32=loop.fast_float32)
         base = find_initial(ref, config, vocabulary, layers, heads_of(weights), on_progress)
@@ -204,7 +206,9 @@ def _check_lora(base: InitialModel) -> None:
     """
     for name, value in (("config", base.config), ("layers", base.layers)):
         if value is not None:
-            raise ArgumentError(f"{name} is given with lora, but an adapter needs a trained model, as it is on disk")
+            raise ArgumentError(
+                f"{name} is given with lora, but an adapter needs a trained model that is saved on disk"
+            )
     refuse_with_adapters(base.files, check=False)
 
 

@@ -15,6 +15,7 @@ from mlxbert.readers.inputs import Stamp, hashed
 if TYPE_CHECKING:
     from mlxbert.pretraining.examples import Pairs
 
+DISTILLED = "mlm:2,soft:5,hidden:1"  # DistilBERT's terms and weights (arXiv:1910.01108)
 Documents = Literal["blank", "line"]
 _PAIRS: "dict[str, Pairs]" = {"nsp": "next", "sop": "order"}
 
@@ -35,15 +36,15 @@ class Settings:
     valid: tuple[Path, ...] = ()
     field: Annotated[str, Option("Field of the text in .jsonl files.")] = "text"
     documents: Annotated[
-        Documents, Option("What separates documents in .txt files: blank lines, or each line is one.")
+        Documents, Option("What separates documents in .txt files: a blank line, or the end of each line.")
     ] = "blank"
     across_documents: Annotated[bool, Option("Examples continue in the next document.")] = False
     length: Annotated[str, Option("Tokens of an example, or phases: 128:0.9,512:0.1.", "N")] = "128"
-    whole_words: Annotated[bool, Option("Hide all tokens of a word together.")] = False
+    whole_words: Annotated[bool, Option("Mask all tokens of a word together.")] = False
     masks: Annotated[int | None, Option("Repeat the masks of the first N passes.", usual="new ones in every pass")] = (
         None
     )
-    mask_probability: Annotated[float, Option("Share of the tokens that are hidden.")] = 0.15
+    mask_probability: Annotated[float, Option("Share of the tokens that are masked.")] = 0.15
     validation_fraction: float = 0.01
     generator: Annotated[
         float, Option("Width of a new generator of ELECTRA, next to the discriminator.", usual="0.25", panel="Model")

@@ -57,14 +57,14 @@ def load_teacher(source: BaseModel, terms: Sequence[str], student: Model) -> Tea
     model = source.load(heads=heads)
     if model.tokenizer.files.tokenizer.to_str() != student.tokenizer.files.tokenizer.to_str():
         raise ArgumentError(
-            f"{source.name}: has another vocabulary than the student, which sees the same tokens",
-            hint="begin the student from layers of the teacher, or with its vocabulary",
+            f"{source.name}: has a different vocabulary from the student; they must be the same",
+            hint="start the student from layers of the teacher, or with its vocabulary",
         )
     if model.config.max_length < student.config.max_length or model.config.vocab_size != student.config.vocab_size:
         raise ArgumentError(
-            f"{source.name}: takes {model.config.max_length} tokens of {model.config.vocab_size:,} words, the student "
-            f"{student.config.max_length} of {student.config.vocab_size:,}",
-            hint="begin the student from layers of the teacher",
+            f"{source.name}: takes up to {model.config.max_length} tokens (vocabulary of {model.config.vocab_size:,}), "
+            f"the student {student.config.max_length} ({student.config.vocab_size:,})",
+            hint="start the student from layers of the teacher",
         )
     ours, theirs = student.config.hidden_size, model.config.hidden_size
     if ours != theirs and (narrow := [term for term in terms if term != "soft"]):

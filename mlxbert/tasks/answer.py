@@ -207,7 +207,7 @@ def answer(
         >>> model = mlxbert.load("deepset/roberta-base-squad2", task="answer")
         >>> mlxbert.answer(model, "Where was she born?", context="Angela Merkel was born in Hamburg.").answer
 
-    A text of any length is looked at through overlapping windows, in memory that does not grow with it. An answer is
+    A text of any length is split into overlapping windows, in memory that does not grow with it. An answer is
     made of whole tokens, as the model sees the text, without the whitespace around.
 
     Args:

@@ -108,7 +108,7 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
             return Job(item, windows, False, unknown=unknown, only_unknown=only)
         encoding = self.tokenizer.encode(self.prompt + item, overflow=self.overflow)
         if self.prompt and len(encoding) <= self.prompt_length:
-            raise InputError(f"the prompt and {item!r:.60} are fewer tokens together than the prompt alone")
+            raise InputError(f"{item!r:.60} and the prompt give fewer tokens than the prompt alone")
         unknown, only = self.tokenizer.unknown([encoding], before)
         return Job(item, [encoding], encoding.truncated, unknown=unknown, only_unknown=only)
 
@@ -349,7 +349,7 @@ def check_texts(texts: object, name: str = "texts") -> Iterable[str]:
 def choose_prompt(
     model: Model, prompt: str | None, name: str | None, kind: str | None = None, *, prefix: str = ""
 ) -> str:
-    """The text that stands before each text.
+    """The text that is put before each text.
 
     Args:
         model: The model, which may have prompts of its own.

@@ -80,7 +80,7 @@ def similarity_pairs(
         dimensions: Keep only the first values of vectors.
         prompt: Put before each text.
         prompt_name: The name of one of the model's own prompts, instead of `prompt`.
-        query_prompt: Put before the query; `prompt` then stands before the other texts only.
+        query_prompt: Put before the query; `prompt` is then put before the other texts only.
         query_prompt_name: The name of one of the model's own prompts, instead of `query_prompt`.
         overflow: A text too long for the model: `truncate`, `window` or `error`.
         batch_tokens: Tokens per batch, padding included.
@@ -167,7 +167,7 @@ def similarity_matrix(
         dimensions: Keep only the first values of vectors.
         prompt: Put before each text.
         prompt_name: The name of one of the model's own prompts, instead of `prompt`.
-        query_prompt: Put before the query; `prompt` then stands before the other texts only.
+        query_prompt: Put before the query; `prompt` is then put before the other texts only.
         query_prompt_name: The name of one of the model's own prompts, instead of `query_prompt`.
         overflow: A text too long for the model: `truncate`, `window` or `error`.
         batch_tokens: Tokens per batch, padding included.

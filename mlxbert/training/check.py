@@ -40,7 +40,7 @@ def require(heads: Mapping[str, Labels | None]) -> None:
             f"check compares models with one of {', '.join(FINE_TUNED)}, this one gets {', '.join(heads)}"
         )
     if any(HEADS[head].is_own(labels) for head, labels in heads.items()):
-        raise ArgumentError("check compares with transformers, which has no classifier of vectors as few_shot makes it")
+        raise ArgumentError("check compares with transformers, which has nothing equivalent to few_shot's classifier")
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise ArgumentError(

@@ -84,7 +84,7 @@ def reading(folder: Path, what: str) -> Iterator[None]:
     except (OSError, ValueError, TypeError, LookupError, RuntimeError) as problem:
         raise CheckpointError(
             f"{folder}: the {what} of the run cannot be used ({problem})",
-            hint=f"remove {folder} and repeat the command: this run starts over, other ones are kept",
+            hint=f"remove {folder} and repeat the command: this run starts over, other runs are kept",
         ) from None
 
 

@@ -58,7 +58,7 @@ class Distillation:
         on_progress: Progress | None = None,
     ) -> None:
         if not isinstance(task, TaskObjective):
-            raise ArgumentError("teacher is given with an Objective of one's own, expected the name of a task")
+            raise ArgumentError("teacher is given with a custom Objective, expected the name of a task")
         task.check_teacher()
         found = BaseModel(ref=ref, files=find_model(ref, on_progress))
         model = found.load(task=task.spec.needs)
@@ -132,6 +132,6 @@ class Distillation:
         """
         if self._of_tokens and [one.encoding.ids for one in self._train.examples] != [one.ids for one in self._inputs]:
             raise ArgumentError(
-                f"{self.name}: cuts texts into other tokens than the student, but {self._task.name} compares tokens",
+                f"{self.name}: tokenizes texts differently from the student, but {self._task.name} compares tokens",
                 hint="teacher and student need the same vocabulary; max_length= gives both windows of one length",
             )

@@ -1,5 +1,6 @@
 """Options are said once: the docs, the help and the library have the same names, units and defaults."""
 
+import inspect
 import itertools
 import re
 from pathlib import Path
@@ -7,10 +8,12 @@ from typing import Any
 
 import pytest
 
+import mlxbert
 from mlxbert.cli.options import RENAMED
 from mlxbert.cli.training import parse_sweep
 from mlxbert.cli.views import help as view
 from mlxbert.text.batch import BATCH_TOKENS
+from mlxbert.training.options.tasks import TASKS
 from tests.helpers.commands import COMMANDS, PROGRAM
 from tests.helpers.program import call
 
@@ -24,6 +27,7 @@ KNOWN: dict[str, list[Any]] = {}
 for one in itertools.chain(*OPTIONS.values()):
     for name in (*one.opts, *one.secondary_opts):
         KNOWN.setdefault(name, []).append(one)
+METRICS = {name for spec in TASKS.values() for name in spec.metrics}
 ROWS = [(path.name, *row.groups()) for path in DOCS for row in map(ROW.match, path.read_text().splitlines()) if row]
 
 
@@ -69,3 +73,17 @@ def test_earlier_names_of_options_are_accepted_and_not_listed(old: str) -> None:
 
 def test_a_sweep_takes_earlier_names_of_options() -> None:
     assert parse_sweep(["clip=1,2", "accumulate=4"]) == {"max_grad_norm": [1.0, 2.0], "gradient_accumulation": [4]}
+
+
+def test_the_help_of_distill_has_its_own_default_of_objective() -> None:
+    library = inspect.signature(mlxbert.distill).parameters["objective"].default
+    for command, usual in (("distill", library), ("pretrain", "mlm")):
+        assert {default(one) for one in OPTIONS[command] if one.name == "objective"} == {usual}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_help_of_a_task_names_its_own_metric_alone(task: str) -> None:
+    for command in ("finetune", "evaluate"):
+        [metric] = [one for one in OPTIONS[f"{command} {task}"] if one.name == "metric"]
+        assert {*re.findall(r"[\w@]+", default(metric))} & METRICS <= {*TASKS[task].metrics}
+        assert {*re.findall(r"[\w@]+", default(metric))} & METRICS

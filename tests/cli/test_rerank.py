@@ -1,4 +1,4 @@
-"""`rerank`: lines as the library computes them, texts from files and pipes, and how it looks at a terminal."""
+"""`rerank`: lines as the library computes them, texts from files and pipes, and how it looks in a terminal."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`similarity`: its lines and their order, texts from files, what is bad, and how it looks at a terminal."""
+"""`similarity`: its lines and their order, texts from files, what is bad, and how it looks in a terminal."""
 
 import json
 import re

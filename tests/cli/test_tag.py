@@ -1,4 +1,4 @@
-"""`mlxbert tag`: lines for programs, colours in the text at a terminal, words with their tags below them, files."""
+"""`mlxbert tag`: lines for programs, colours in the text in a terminal, words with their tags below them, files."""
 
 import json
 from pathlib import Path

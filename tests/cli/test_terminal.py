@@ -1,4 +1,4 @@
-"""At a terminal results are drawn: bars, percents, colours, rows; and no text steers the terminal."""
+"""In a terminal results are drawn: bars, percents, colours, rows; and no text steers the terminal."""
 
 import io
 import json

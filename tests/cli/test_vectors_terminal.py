@@ -1,4 +1,4 @@
-"""`embed` at a terminal: strips and the cosines of a few texts, a bar for a file, and no text steers it."""
+"""`embed` in a terminal: strips and the cosines of a few texts, a bar for a file, and no text steers it."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`mlxbert verify`: exit status, one object for a pipe, tables at a terminal."""
+"""`mlxbert verify`: exit status, one object for a pipe, tables in a terminal."""
 
 import re
 from pathlib import Path

@@ -89,7 +89,7 @@ def test_sets_with_something_else_are_refused(value: Any, said: str) -> None:
 
 def test_lists_of_python_are_refused_with_a_hint() -> None:
     problem = refused("classes", "['a', 'b']")
-    assert "a list, but not in JSON" in problem.message and problem.hint and '["a", "b"]' in problem.hint
+    assert "not valid JSON" in problem.message and problem.hint and '["a", "b"]' in problem.hint
 
 
 def test_numbers_are_finite() -> None:

@@ -95,7 +95,7 @@ def test_the_nearest_place_is_taken_where_answer_start_is_wrong_and_said(caplog:
     found = read(*(asked([{"text": "cat", "answer_start": start}]) for start in places))
     assert [one.start for one in found] == list(places.values())
     assert all(CONTEXT[one.start : one.end] == "cat" for one in found)
-    assert "7 answers do not stand at answer_start, the first in record 1" in caplog.text
+    assert "7 answers are not at answer_start, the first in record 1" in caplog.text
     emoji = read(
         asked([{"text": "1973", "answer_start": CONTEXT.encode("utf-16-le").find("1973".encode("utf-16-le")) // 2}])
     )

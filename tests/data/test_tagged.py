@@ -106,7 +106,7 @@ def test_spans_that_cut_a_word_are_counted_as_offsets_of_utf_16_do(caplog: pytes
     shifted = len("😀😀 ".encode("utf-16-le")) // 2
     records = read({"text": text, "spans": good}, {"text": text, "spans": [[shifted, shifted + 3, "PER"]]})
     assert entities(records[1]) == [("PER", "a m")]
-    assert "1 span begins or ends within a word, the first in in, line 2" in caplog.text
+    assert "1 span begins or ends in the middle of a word, the first in in, line 2" in caplog.text
 
 
 def test_texts_none_of_which_has_a_span() -> None:

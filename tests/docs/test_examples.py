@@ -43,7 +43,7 @@ def test_the_examples_of_a_page_work_one_after_the_other(page: str, tmp_path: Pa
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """One in which `mlxbert` is the program under test, at a terminal of 100 columns without colours."""
+    """One in which `mlxbert` is the program under test, in a terminal of 100 columns without colours."""
     program = folder / ".bin" / "mlxbert"
     program.parent.mkdir(exist_ok=True)
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m mlxbert "$@"\n')
@@ -61,7 +61,7 @@ def run(*command: str, folder: Path) -> str:
 
 
 def at_terminal(command: str, folder: Path) -> str:
-    """What a command prints at a terminal."""
+    """What a command prints in a terminal."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         ["bash", "-c", command], cwd=folder, env=environment(folder), stdin=theirs, stdout=theirs

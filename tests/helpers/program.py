@@ -1,4 +1,4 @@
-"""Shared by the tests of the command line: the program in this process, in its own, at a terminal; a tiny model."""
+"""Shared by the tests of the command line: the program in this process, in its own, in a terminal; a tiny model."""
 
 import errno
 import io

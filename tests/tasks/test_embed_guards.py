@@ -86,7 +86,7 @@ def test_a_text_that_runs_together_with_its_prompt_is_refused_alone(tmp_path: Pa
     model = mlxbert.load(folder)
     found = list(mlxbert.embed_stream(model, ["the cat", "SK]", "a dog"], prompt="[MA", on_error="return"))
     assert [type(one).__name__ for one in found] == ["Embedding", "Failure", "Embedding"]
-    assert isinstance(found[1], mlxbert.Failure) and "fewer tokens together" in found[1].error.message
+    assert isinstance(found[1], mlxbert.Failure) and "fewer tokens than the prompt" in found[1].error.message
 
 
 def test_what_stands_before_a_bad_text_is_not_lost_and_the_error_says_which_it_is(unit: mlxbert.Model) -> None:

@@ -265,10 +265,10 @@ def test_a_wrong_group_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     for listed, variables, said in (
         (None, ring, "names no list"),
         ("\n", ring, None),  # what mlx.launch writes for a ring of one
-        (pair, ring, "2 processes, 1 found"),
-        (pair, {**ring, "MLX_WORLD_SIZE": "3"}, "3 processes, 1 found"),
+        (pair, ring, "2 processes, but only 1 could"),
+        (pair, {**ring, "MLX_WORLD_SIZE": "3"}, "3 processes, but only 1 could"),
         (pair, {}, None),
-        (pair, {"OMPI_COMM_WORLD_SIZE": "2"}, "2 processes, 1 found"),
+        (pair, {"OMPI_COMM_WORLD_SIZE": "2"}, "2 processes, but only 1 could"),
     ):
         if listed is not None:
             hosts.write_text(listed)

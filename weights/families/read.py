@@ -129,7 +129,7 @@ def labels(config: ConfigJson) -> Labels:
     options = {field.name: config.get(field.name, field.default) for field in fields(Labels)[1:]}
     found = Labels(_read_names(config), **options)
     if problem := found.thresholds_problem():
-        raise config.refuse("thresholds", problem, hint='remove "thresholds" from it to choose labels from 0.5 on')
+        raise config.refuse("thresholds", problem, hint='remove "thresholds" from it to use a threshold of 0.5')
     for layer in OWN_LAYERS:
         if problem := layer.problem(found):
             raise config.refuse(layer.option, problem, hint=f'remove "{layer.option}" from it to use the model without')

@@ -1,4 +1,4 @@
-"""Training at a terminal: the report, the live view, the summary."""
+"""Training in a terminal: the report, the live view, the summary."""
 
 from mlxbert.cli.views import console
 from mlxbert.cli.views.training import corpus, evaluation, report, summary

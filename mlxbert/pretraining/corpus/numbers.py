@@ -49,7 +49,7 @@ class Stored:
             raise CheckpointError(
                 f"the stored corpus ends after {start * self._size + len(content):,} bytes, expected "
                 f"{len(self) * self._size:,}",
-                hint="remove its folder of shards: it is made again",
+                hint="remove its folder of shards: it will be rebuilt",
             )
         return np.frombuffer(content, self.dtype).reshape(-1, *self._shape[1:])
 

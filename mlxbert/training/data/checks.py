@@ -97,6 +97,10 @@ class Unknown:
         noun = "label" if len(self.labels) == 1 else "labels"
         return f"{noun} {', '.join(shown)}{_more(len(self.labels) - _UNKNOWN)}"
 
+    def of_no_model(self) -> str:
+        """The labels as the subject of an error: `label 'x' (3 records) is not a label of the model`."""
+        return f"{self} {'is not a label' if len(self.labels) == 1 else 'are not labels'} of the model"
+
 
 def find_unknown(known: Callable[[str], object], records: Iterable[Named]) -> Unknown | None:
     """The labels of records that are not known; `None` if all are."""

@@ -170,7 +170,7 @@ def spelled_as(records: Sequence[Tagged], names: Sequence[str], scheme: str) -> 
     unknown = find_unknown(lambda kind: kind in spelled or kind.casefold() in folded, records)
     if unknown is not None and not any({*record.names} - unknown.labels.keys() for record in records):
         raise InputError(
-            f"{unknown.place}: {unknown} not in the model, which has: {_shown(known)}",
+            f"{unknown.place}: {unknown.of_no_model()}, which has: {_shown(known)}",
             hint="rename the tags of the data, or choose their column with label_column=",
         )
 

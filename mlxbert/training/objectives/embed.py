@@ -126,7 +126,7 @@ class Embed(TaskObjective[Texts], Comparison[Texts]):
         self._prompts = {kind: prompts.get(own_prompt(prompts, kind) or "", usual) for kind in KINDS} | {None: usual}
         if any(self._prompts.values()) and not self.embedder.config.include_prompt:
             raise ArgumentError(
-                f"{model.source} leaves prompts out of its pooling, which training and its metrics do not",
+                f"{model.source} excludes the prompt from pooling; training does not support this",
                 hint="mlxbert embed computes its vectors",
             )
 

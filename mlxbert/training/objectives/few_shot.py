@@ -79,7 +79,8 @@ class FewShot(Comparison[Example], Classify):
         labels = self.labels_of(records)
         if len(labels) == len(records):
             raise InputError(
-                f"{records[0].place} and below: every training example has another label, expected two with the same"
+                f"{records[0].place} and below: every training example has a different label, expected at least two "
+                "with the same one"
             )
         self._records = records
         return {HEAD: replace(labels, head_pooling=self._pooling)}

@@ -152,7 +152,7 @@ class TextObjective(TaskObjective[Example]):
             shown = ", ".join(labels.names[:20]) + (", …" if len(labels) > 20 else "")
             if one or not any(spelled(name) for record in records for name in record.names):
                 raise InputError(
-                    f"{unknown.place}: {unknown} not in the model, which has: {shown}",
+                    f"{unknown.place}: {unknown.of_no_model()}, which has: {shown}",
                     hint="rename the labels of the data, or choose the column with label_column=",
                 )
             _LOG.warning("%s does not have %s: the scores leave them out", model.source, unknown)

@@ -23,6 +23,8 @@ class TrainingOptions:
     """The options of a run, the same for every task; biases and norms have no weight decay (arXiv:1711.05101)."""
 
     panel: ClassVar[str] = "Training"
+    # `finetune` replaces the defaults of `epochs` and `lr` by ones for the size of the data and of the model
+    # (`_with_defaults` in finetune.py, `usual_rate` in run.py); it never takes fewer than these 3 epochs.
     epochs: Annotated[int, Option("Passes over the training data.", usual="3 to 20, by the size of the data")] = 3
     lr: Annotated[
         float, Option("Highest learning rate.", usual="1e-4 to 2e-5 by the size of the model, more for new weights")
@@ -51,7 +53,7 @@ class TrainingOptions:
         ),
     ] = None
     seed: Annotated[int, Option("Random seed of new weights, the order of the data, and dropout.")] = 0
-    lora: Annotated[int | None, _Lora("Train adapters of rank R, and the head alone next to them.", "R", "off")] = None
+    lora: Annotated[int | None, _Lora("Train only the head and adapters of rank R.", "R", "off")] = None
     lora_alpha: Annotated[float | None, _Lora("Scale of adapters, divided by the rank.", usual="2R")] = None
     lora_dropout: Annotated[float, _Lora("Dropout rate of the inputs of adapters.")] = 0.0
     lora_layers: Annotated[str, _Lora("Layers with adapters: A,B,… or all-linear.", "NAMES")] = DEFAULT_LAYERS
@@ -92,7 +94,9 @@ class TrainingOptions:
             ArgumentError: There are fewer layers.
         """
         if self.freeze > layers:
-            raise ArgumentError(f"freeze is {self.freeze}, expected at most the {layers} layers whose weights differ")
+            raise ArgumentError(
+                f"freeze is {self.freeze}, expected at most {layers}, the number of layers with separate weights"
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """The options by name."""
@@ -104,9 +108,9 @@ class TeacherOptions:
     """How much a teacher counts."""
 
     panel: ClassVar[str] = "Training"
-    teacher_weight: Annotated[float, Option("Share of the teacher in the loss; the labels have the rest.")] = 0.5
+    teacher_weight: Annotated[float, Option("Share of the teacher in the loss; the labels make up the rest.")] = 0.5
     temperature: Annotated[
-        float, Option("Divides scores of teacher and model: larger, and unlikely labels count more.")
+        float, Option("Divides scores of teacher and model; higher values give unlikely labels more weight.")
     ] = 2.0
 
     def __post_init__(self) -> None:

@@ -71,7 +71,7 @@ class WordData:
         int | None, Option("Longest input in tokens, by default what the model takes; longer sentences become windows.")
     ] = None
     stride: Annotated[
-        int | None, Option("Tokens that windows of a long sentence have in common.", usual="a quarter")
+        int | None, Option("Overlap of the windows of a long sentence, in tokens.", usual="a quarter")
     ] = None
 
 
@@ -80,9 +80,11 @@ class TagOptions:
     """How tags are learned."""
 
     panel: ClassVar[str] = "Training"
-    scheme: Annotated[Scheme | None, Option("How the model writes entities.", usual="as the data, or the model")] = None
+    scheme: Annotated[Scheme | None, Option("Tagging scheme.", usual="the model's, or for a new head the data's")] = (
+        None
+    )
     crf: Annotated[bool, Option("Also learn which tag follows which (a CRF).")] = False
-    label_all_pieces: Annotated[bool, Option("Train on all tokens of a word, not on its first.")] = False
+    label_all_pieces: Annotated[bool, Option("Train on all tokens of a word, not only its first.")] = False
 
 
 @dataclass(frozen=True)
@@ -100,8 +102,8 @@ class QuestionData:
             usual="384, or what the model takes",
         ),
     ] = None
-    stride: Annotated[int | None, Option("Tokens that windows of a long context have in common.", usual="128")] = None
-    max_words: Annotated[int, Option("Words of an answer, at most.")] = 30
+    stride: Annotated[int | None, Option("Overlap of the windows of a long context, in tokens.", usual="128")] = None
+    max_words: Annotated[int, Option("Most words of an answer.")] = 30
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ class RelatedData:
     text_column: Annotated[str | None, Option("Column of the text, or query; guessed if left out.")] = None
     pair_column: Annotated[str | None, Option("Column of the text, or list of texts, that belongs to it.")] = None
     negative_column: Annotated[str | None, Option("Column of texts that do not belong to it.")] = None
-    label_column: Annotated[str | None, Option("Column of how similar text and pair are.")] = None
+    label_column: Annotated[str | None, Option("Column of the similarity score.")] = None
     max_length: Annotated[int | None, Option("Truncate texts to N tokens; by default to what the model takes.")] = None
 
 
@@ -126,7 +128,7 @@ class VectorOptions:
     ] = None
     temperature: Annotated[float, Option("Divides the cosines of in-batch and cosent.")] = 0.05
     margin: Annotated[float, Option("How much farther a negative should be (triplet).")] = 5.0
-    symmetric: Annotated[bool, Option("Pairs must find each other both ways (in-batch).")] = False
+    symmetric: Annotated[bool, Option("Also match positives to texts, not only texts to positives (in-batch).")] = False
     dimensions: Annotated[
         tuple[int, ...] | None,
         Option("Train vectors that can be truncated to these sizes (Matryoshka): 384,192,96.", usual="all"),
@@ -137,7 +139,7 @@ class VectorOptions:
         Option("Compute N examples of a batch at a time: a large batch then takes little memory.", usual="all"),
     ] = None
     pooling: Annotated[str | None, Option("How tokens become a vector, as in embed.", usual="the model's")] = None
-    normalize: Annotated[bool | None, Option("Give vectors the length 1.", usual="as the model")] = None
+    normalize: Annotated[bool | None, Option("Scale vectors to length 1.", usual="the model's setting")] = None
 
 
 @dataclass(frozen=True)
@@ -171,6 +173,7 @@ class TaskSpec:
         objective: The class of its objective: a module of `mlxbert.training.objectives`, and a name there.
         variants: Other objectives for it, each by the option that chooses it.
         metrics: Its metrics; the first is the main one, which chooses the best model.
+        by_data: Which metric is the main one, in words, where that depends on the data.
         minimized: The metrics of which less is better.
         shares: The metrics that are shares of independent examples: they have Wilson's interval, others a bootstrap.
             Words are not independent, nor are pairs with a threshold that is tuned on them.
@@ -192,6 +195,7 @@ class TaskSpec:
     objective: tuple[str, str]
     variants: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     metrics: tuple[str, ...]
+    by_data: str = ""
     minimized: tuple[str, ...] = ("log_loss", "mse", "mae")
     shares: tuple[str, ...] = ()
     data: type = TextData
@@ -206,6 +210,11 @@ class TaskSpec:
     numeric: bool = False
     of_words: bool = False
     mistakes: Literal["class", "answer", "labels", "ranks"] = "answer"
+
+    @property
+    def usual_metric(self) -> str:
+        """The default of `metric`, in words."""
+        return self.by_data or self.metrics[0]
 
     @property
     def groups(self) -> tuple[type, ...]:
@@ -278,6 +287,7 @@ TASKS: Mapping[str, TaskSpec] = {
             *("f1", "precision", "recall", "accuracy"),
             *("macro_f1", "weighted_f1", "macro_precision", "macro_recall"),
         ),
+        by_data="f1; accuracy for plain tags",
         data=WordData,
         learning=TagOptions,
         needs="tag",
@@ -303,8 +313,8 @@ TASKS: Mapping[str, TaskSpec] = {
         arguments='"…" --context-file FILE',
         finetune="""Train a model to answer questions with a part of a text, or to say that the text has no answer.
 
-        Data are .json files of SQuAD, 1.1 or 2.0, or rows of question, context and answers. Long contexts are looked at
-        through windows; --max-length is the length of a window, by default 384 tokens.
+        Data are .json files of SQuAD, 1.1 or 2.0, or rows of question, context and answers. Long contexts are split
+        into windows; --max-length is the length of a window, by default 384 tokens.
 
         Example: mlxbert finetune answer --train train-v2.0.json --output my-model
         """,
@@ -317,6 +327,7 @@ TASKS: Mapping[str, TaskSpec] = {
     "embed": TaskSpec(
         objective=("embed", "Embed"),
         metrics=(*("spearman", "pearson", "ndcg@10", "map", "mrr@10", "recall@10", "recall@100", "triplet_accuracy"),),
+        by_data="ndcg@10; spearman for pairs with scores",
         shares=("triplet_accuracy",),
         data=RelatedData,
         learning=VectorOptions,
@@ -331,8 +342,7 @@ TASKS: Mapping[str, TaskSpec] = {
 
         Example: mlxbert finetune embed --train pairs.csv --output my-model
         """,
-        evaluate="""Measure how well vectors say which texts belong together: with pairs and scores, or by what texts
-        find.
+        evaluate="""Measure how well vectors say which texts belong together: against scores of pairs, or by search.
 
         A folder of BEIR or SMART has queries, documents and judgements: every query ranks all documents.
 
@@ -342,6 +352,7 @@ TASKS: Mapping[str, TaskSpec] = {
     "rerank": TaskSpec(
         objective=("rerank", "Rerank"),
         metrics=("average_precision", "f1", "accuracy", "spearman", "pearson", "ndcg@10", "map", "mrr@10"),
+        by_data="average_precision; spearman for labels other than 0 and 1",
         data=QueryData,
         learning=RerankOptions,
         use="rerank",
