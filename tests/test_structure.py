@@ -209,7 +209,11 @@ def test_the_project_speaks_of_itself_alone() -> None:
 
 
 def test_every_head_has_a_file_of_its_own() -> None:
-    assert {*HEADS} == {path.stem for path in (ROOT / "mlxbert/nn/heads").glob("*.py")} - {"__init__", "head", "initialize"}
+    assert {*HEADS} == {path.stem for path in (ROOT / "mlxbert/nn/heads").glob("*.py")} - {
+        "__init__",
+        "head",
+        "initialize",
+    }
 
 
 # Words that a native reader stumbles over, and those for which the field has others.

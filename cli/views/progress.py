@@ -4,12 +4,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
 
-from mlxbert.cli.views import console
-
-if TYPE_CHECKING:
-    from rich.progress import Progress, ProgressColumn, Task
+from mlxbert.cli.views import console, rich
 
 Update = Callable[[int, int], None]
 _LEAST, _MOST = 4, 40  # columns of a bar
@@ -109,15 +105,11 @@ def waiting(text: str) -> Iterator[Callable[[], None]]:
     """
     with ExitStack() as drawn:
         if console.may_draw() and console.at_terminal():
-            from rich.live import Live
-            from rich.spinner import Spinner
-            from rich.text import Text
-
             screen = console.stderr()
-            shown = Spinner("dots", Text(text, "dim"))
+            shown = rich.Spinner("dots", rich.Text(text, "dim"))
             drawn.enter_context(console.live(screen))  # notes appear above it
             drawn.enter_context(
-                Live(shown, console=screen, transient=True, redirect_stdout=False, redirect_stderr=False)
+                rich.Live(shown, console=screen, transient=True, redirect_stdout=False, redirect_stderr=False)
             )
         yield drawn.close
 
@@ -127,9 +119,7 @@ def _bytes(total: int) -> Iterator[Update]:
     if not console.may_draw():
         yield lambda done, total: None
         return
-    from rich.progress import DownloadColumn, TransferSpeedColumn
-
-    with _drawing(DownloadColumn(), TransferSpeedColumn()) as drawn:
+    with _drawing(rich.DownloadColumn(), rich.TransferSpeedColumn()) as drawn:
         yield _counting(drawn, "", total)
 
 
@@ -160,13 +150,11 @@ def _counts(what: str, total: int) -> Iterator[Update]:
     if not console.may_draw():
         yield lambda done, total: None
         return
-    from rich.progress import MofNCompleteColumn, TextColumn
-
-    with _drawing(MofNCompleteColumn(), TextColumn("{task.description}", markup=False)) as drawn:
+    with _drawing(rich.MofNCompleteColumn(), rich.TextColumn("{task.description}", markup=False)) as drawn:
         yield _counting(drawn, what, total)
 
 
-def _counting(drawn: "Progress", what: str, total: int) -> Update:
+def _counting(drawn: "rich.Progress", what: str, total: int) -> Update:
     pace = Pace()
     task = drawn.add_task(what, total=total, pace=pace)
 
@@ -194,13 +182,11 @@ def records(total: int | None, *, shown: bool, before: tuple[int, int] = (0, 0))
     if not shown or not console.may_draw():
         yield lambda done, results: None
         return
-    from rich.progress import TextColumn
-
     from mlxbert.text.batch import WINDOW
 
     of = "" if total is None else f"of {console.size(total)}, "
     shown_rate = f"{of}{{task.fields[results]:,}} done, {{task.fields[rate]:,.0f}}/s"
-    with _drawing(TextColumn(shown_rate, markup=False), percent=total is not None) as drawn:
+    with _drawing(rich.TextColumn(shown_rate, markup=False), percent=total is not None) as drawn:
         pace, measured = Pace(), before[1]
         pace.add(before[0])
         task = drawn.add_task("", total=total, completed=before[0], results=before[1], rate=0.0, pace=pace)
@@ -216,27 +202,25 @@ def records(total: int | None, *, shown: bool, before: tuple[int, int] = (0, 0))
         yield update
 
 
-def _drawing(*columns: "ProgressColumn", percent: bool = True) -> "Progress":
+def _drawing(*columns: "rich.ProgressColumn", percent: bool = True) -> "rich.Progress":
     """A bar, the percentage, the columns and the time left in one line; on a narrow terminal the percentage alone.
 
     stdout is left alone: rich would send what is written there to stderr, too.
     """
-    from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
-    from rich.text import Text
 
-    class TimeLeft(ProgressColumn):
+    class TimeLeft(rich.ProgressColumn):
         max_refresh = 0.5
 
-        def render(self, task: "Task") -> Text:
-            return Text(_clock(task.fields["pace"].left(task.total)), style="progress.remaining")
+        def render(self, task: "rich.Task") -> rich.Text:
+            return rich.Text(_clock(task.fields["pace"].left(task.total)), style="progress.remaining")
 
     screen = console.stderr()
-    bar = BarColumn(bar_width=max(_LEAST, min(_MOST, screen.width - _BESIDE)))
-    share = (TextColumn("{task.percentage:>3.0f}%"),) if percent else ()
+    bar = rich.BarColumn(bar_width=max(_LEAST, min(_MOST, screen.width - _BESIDE)))
+    share = (rich.TextColumn("{task.percentage:>3.0f}%"),) if percent else ()
     shown = (bar, *share, *columns, TimeLeft())
     if screen.width < _ROOM:
         shown = share or columns
-    return Progress(*shown, console=screen, transient=True, redirect_stdout=False)
+    return rich.Progress(*shown, console=screen, transient=True, redirect_stdout=False)
 
 
 def _clock(seconds: float | None) -> str:

@@ -3,14 +3,12 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from mlxbert.cli.views import console
+from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.table import Column, Indented, Rows
 from mlxbert.cli.views.training import words
 from mlxbert.cli.views.training.confusion import confusion
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from mlxbert.training.scores.summary import Evaluation, LabelScore, Mistake
 
 _NAME = Column(wraps=True, most=24)  # of a label
@@ -21,12 +19,10 @@ _MOST = 5  # mistakes
 _GUESSED = 1.5  # times as sure as if all labels were alike: hardly more than a guess
 
 
-def evaluation(found: "Evaluation", width: int) -> Iterator["RenderableType"]:
+def evaluation(found: "Evaluation", width: int) -> Iterator["rich.RenderableType"]:
     """The details, and the metrics below them, where a person looks first."""
-    from rich.text import Text
-
     yield from details(found, width)
-    yield Text.assemble(
+    yield rich.Text.assemble(
         (f"{console.visible(found.metric)} {words.score(found.score)}", "bold green"),
         f"  95 % interval {words.interval(found.interval, found.metric, found.spec)}",
     )
@@ -42,32 +38,32 @@ def evaluation(found: "Evaluation", width: int) -> Iterator["RenderableType"]:
     yield [*console.facts("", rows)][1]
 
 
-def details(found: "Evaluation", width: int) -> Iterator["RenderableType"]:
+def details(found: "Evaluation", width: int) -> Iterator["rich.RenderableType"]:
     """A table per label, the confusion matrix, the worst mistakes: as far as the task has them."""
-    from rich.text import Text
-
     if found.mistakes:
-        yield from (*_mistakes(found, width), Text())
+        yield from (*_mistakes(found, width), rich.Text())
     if found.confusion is not None and len(found.labels) > 1:
-        yield from (*confusion(found.classes, found.confusion, width), Text())
+        yield from (*confusion(found.classes, found.confusion, width), rich.Text())
     if found.labels:
-        yield from (*_labels(found.labels, width), Text())
+        yield from (*_labels(found.labels, width), rich.Text())
 
 
-def _labels(scores: Sequence["LabelScore"], width: int) -> Iterator["RenderableType"]:
+def _labels(scores: Sequence["LabelScore"], width: int) -> Iterator["rich.RenderableType"]:
     """A line per label, with a bar for its F1."""
-    from rich.text import Text
-
-    yield Text("labels", "bold")
+    yield rich.Text("labels", "bold")
     wide = width >= _WIDE
     heads = [Column(name, right=True) for name in (_LONG if wide else _SHORT)]
     columns = (_NAME, *heads[:3], Column(bar=True, most=24), heads[3])
     rows = []
     for score in scores:
         f1 = _graded(score.f1)
-        numbers = Text(f"{score.precision:.3f}"), Text(f"{score.recall:.3f}"), Text(f"{score.f1:.3f}", f1)
-        name, bar = Text(console.visible(score.label)), console.bar_of(score.f1, f1)
-        rows.append((name, *numbers, bar, Text(f"{score.support:,}")))
+        numbers = (
+            rich.Text(f"{score.precision:.3f}"),
+            rich.Text(f"{score.recall:.3f}"),
+            rich.Text(f"{score.f1:.3f}", f1),
+        )
+        name, bar = rich.Text(console.visible(score.label)), console.bar_of(score.f1, f1)
+        rows.append((name, *numbers, bar, rich.Text(f"{score.support:,}")))
     yield Rows(columns, rows, indent=2)
 
 
@@ -75,24 +71,22 @@ def _graded(f1: float) -> str:
     return "green" if f1 >= 0.8 else "yellow" if f1 >= 0.5 else "red"
 
 
-def _mistakes(found: "Evaluation", width: int) -> Iterator["RenderableType"]:
+def _mistakes(found: "Evaluation", width: int) -> Iterator["rich.RenderableType"]:
     """Where each stands and how sure the model was, what was expected and predicted, and the text."""
-    from rich.text import Text
-
-    yield Text("worst mistakes", "bold")
+    yield rich.Text("worst mistakes", "bold")
     surest = max(mistake.score for mistake in found.mistakes)
     if found.spec.mistakes == "class" and surest < _GUESSED / max(len(found.labels), 1):
-        yield Indented(Text(f"none shown: the model was at most {surest:.0%} sure of a wrong label", "dim"))
+        yield Indented(rich.Text(f"none shown: the model was at most {surest:.0%} sure of a wrong label", "dim"))
         return
     for mistake in found.mistakes[:_MOST]:
-        line = Text.assemble(
+        line = rich.Text.assemble(
             ("expected ", "dim"),
             (words.line(mistake.expected, 60) or "none", "green"),
             ("  predicted ", "dim"),
             (words.line(mistake.predicted, 60) or "none", "red"),
         )
         place = f"{console.visible(mistake.place)}  {_sureness(found, mistake)}"
-        yield Indented(Text(place, "dim"))
+        yield Indented(rich.Text(place, "dim"))
         yield Indented(line, 4)
         yield _indented(mistake.text, width)
         if mistake.pair is not None:
@@ -117,6 +111,4 @@ def _sureness(found: "Evaluation", mistake: "Mistake") -> str:
 
 
 def _indented(text: str, width: int) -> Indented:
-    from rich.text import Text
-
-    return Indented(Text(words.line(text, min(_TEXT, 3 * max(width - 6, 10)))), 4)
+    return Indented(rich.Text(words.line(text, min(_TEXT, 3 * max(width - 6, 10)))), 4)
