@@ -17,13 +17,7 @@ _COLUMNS = (
 def draw(
     result: Classification | Regression, most: int = MOST, known: Labels | None = None
 ) -> Iterator["rich.RenderableType"]:
-    """The text or the pair, and below it what the model says.
-
-    Args:
-        result: What is drawn.
-        most: Labels that are shown, besides chosen ones.
-        known: The labels of the model, with its thresholds and the name of its number.
-    """
+    """The text or the pair, and below it what the model says: `most` labels, and all chosen ones."""
     if result.pair is None:
         yield rich.Text(console.shortened(result.text), style="dim")
     else:

@@ -120,12 +120,7 @@ def _print(kind: str, shown: str, command: str) -> None:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """The lines of a text, wrapped between words; words that are too long for a line, such as paths, stay whole.
-
-    Args:
-        text: One paragraph.
-        width: Columns of a line; a wide character takes two.
-    """
+    """The lines of a paragraph, wrapped between words; words too long for a line, such as paths, stay whole."""
     lines: list[str] = []
     for gap, word in re.findall("( *)([^ ]+)", text):
         if lines and rich.cell_len(lines[-1]) + len(gap) + rich.cell_len(word) <= width:
@@ -136,13 +131,7 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def counted(number: int, what: str, several: str = "") -> str:
-    """A number of things: `1 text`, `2,000 texts`.
-
-    Args:
-        number: How many.
-        what: The name of one.
-        several: The name of several, if that is not the name of one with an s.
-    """
+    """A number of things: `1 text`, `2,000 texts`; `several` is their name if that is not the one with an s."""
     return f"{number:,} {what if number == 1 else several or f'{what}s'}"
 
 

@@ -18,12 +18,7 @@ _COLUMNS = 30  # of a line, for dtype, shape and the space between columns
 
 
 def short(found: "Inspection", name: str) -> Iterator["rich.RenderableType"]:
-    """What a model is, its size, what it can do, what it takes and gives, and what is wrong with it: ten lines.
-
-    Args:
-        found: The inspection.
-        name: How the user calls the model.
-    """
+    """What a model is, its size, what it can do, what it takes and gives, and what is wrong with it: ten lines."""
     yield from console.facts(name, _short_rows(found))
     yield rich.Text("--all shows the configuration, all parts and what each tensor becomes", style="dim")
 

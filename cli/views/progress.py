@@ -39,16 +39,9 @@ class Pace:
 
 @contextmanager
 def download(name: str, before: Callable[[], None] = lambda: None) -> Iterator[Update]:
-    """What is downloaded, and a bar of bytes at a terminal; nothing until the first bytes arrive.
+    """What is downloaded, and a bar of bytes at a terminal; nothing until the first bytes arrive (done, in all).
 
-    An interrupt says what is kept.
-
-    Args:
-        name: The model.
-        before: Called before anything is printed.
-
-    Yields:
-        A function of (bytes done, bytes in all), to be called as they arrive.
+    An interrupt says what is kept. `before` is called before anything is printed.
     """
     kept = total = 0
 
@@ -71,12 +64,7 @@ def download(name: str, before: Callable[[], None] = lambda: None) -> Iterator[U
 def transfer(what: str, before: Callable[[], None] = lambda: None) -> Iterator[Update]:
     """A line that says what is done with how many bytes, and a bar of them at a terminal; nothing until the first call.
 
-    Args:
-        what: What is done.
-        before: Called before anything is printed.
-
-    Yields:
-        A function of (bytes done, bytes in all).
+    `before` is called before anything is printed.
     """
     with ExitStack() as drawn:
         update: Update | None = None
@@ -98,11 +86,7 @@ def transfer(what: str, before: Callable[[], None] = lambda: None) -> Iterator[U
 
 @contextmanager
 def waiting(text: str) -> Iterator[Callable[[], None]]:
-    """A line with a spinner where stdout and stderr are terminals, nothing elsewhere.
-
-    Yields:
-        A function that removes it.
-    """
+    """A line with a spinner where stdout and stderr are terminals, nothing elsewhere; yields what removes it."""
     with ExitStack() as drawn:
         if console.may_draw() and console.at_terminal():
             screen = console.stderr()
@@ -125,14 +109,7 @@ def _bytes(total: int) -> Iterator[Update]:
 
 @contextmanager
 def counted(what: str) -> Iterator[Update]:
-    """A bar at a terminal, nothing elsewhere; it appears with the first count.
-
-    Args:
-        what: What is counted.
-
-    Yields:
-        A function of (done, in all).
-    """
+    """A bar at a terminal, nothing elsewhere; it appears with the first count (done, in all)."""
     with ExitStack() as drawn:
         update: Update | None = None
 
@@ -169,15 +146,8 @@ def _counting(drawn: "rich.Progress", what: str, total: int) -> Update:
 def records(total: int | None, *, shown: bool, before: tuple[int, int] = (0, 0)) -> Iterator[Update]:
     """A bar at a terminal: the share of the input whose results are there, how many these are, and their rate.
 
-    The results of a window come late, and then at once: the time left is that of whole windows.
-
-    Args:
-        total: Bytes of the input; `None` if that is not known.
-        shown: Whether the terminal is free for a bar: results go elsewhere.
-        before: Bytes and results of an earlier run: the bar begins there, the rate counts the rest.
-
-    Yields:
-        A function of (bytes of the input that have results, results so far).
+    The results of a window come late, and then at once: the time left is that of whole windows. `before` are bytes
+    and results of an earlier run: the bar begins there, the rate counts the rest. Yields a function of the same two.
     """
     if not shown or not console.may_draw():
         yield lambda done, results: None

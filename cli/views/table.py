@@ -37,13 +37,7 @@ class Column:
 
 
 class Rows:
-    """A table without lines.
-
-    Args:
-        columns: Its columns.
-        rows: Texts and bars, in which invisible characters are escaped already.
-        indent: Columns on the left that are left free.
-    """
+    """A table without lines; invisible characters in its texts are escaped already."""
 
     def __init__(self, columns: Sequence[Column], rows: Iterable[Sequence[Cell]], indent: int = 0) -> None:
         self._rows, self._indent = [*rows], indent
@@ -107,12 +101,7 @@ class Rows:
 
 
 class Indented:
-    """A text with space on its left, if the terminal has room for that.
-
-    Args:
-        text: The text.
-        by: Columns on the left.
-    """
+    """A text with space on its left, if the terminal has room for that."""
 
     def __init__(self, text: "rich.Text", by: int = 2) -> None:
         self._text, self._by = text, by

@@ -11,13 +11,7 @@ _GAP = 2  # columns between words
 
 
 def draw(result: Tagged, labels: Sequence[str] = (), *, words: bool = False) -> Iterator["rich.RenderableType"]:
-    """The text with what was found in it.
-
-    Args:
-        result: What is drawn.
-        labels: All types or tags, in an order that does not depend on the text: each keeps its colour.
-        words: Whether every word has a tag.
-    """
+    """The text with what was found in it; `labels` keep their colours, `words` all have tags."""
     known = [*dict.fromkeys((*labels, *(entity.label for entity in result.entities)))]
     styles = {label: _COLOURS[place % len(_COLOURS)] for place, label in enumerate(known)}
     if words:

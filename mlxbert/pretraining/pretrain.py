@@ -152,11 +152,7 @@ def pretrain(
 
 
 def _known(options: Mapping[str, Any], objective: str, electra: bool) -> dict[str, Any]:
-    """The options that are given.
-
-    Raises:
-        ArgumentError: One is unknown, or the objective does not have it.
-    """
+    """The options that are given."""
     known = {name: value for name, value in options.items() if value is not None}
     for name in known:
         if name not in _LOOP | _SETTINGS:
@@ -167,11 +163,7 @@ def _known(options: Mapping[str, Any], objective: str, electra: bool) -> dict[st
 
 
 def _passes(steps: int | None, epochs: float | None) -> float:
-    """The passes over the corpus, where `steps` does not say how long training is.
-
-    Raises:
-        ArgumentError: One is out of range, or both are given.
-    """
+    """The passes over the corpus, where `steps` does not say how long training is."""
     if steps is not None:
         check_whole("steps", steps)
         if epochs is not None:
@@ -183,22 +175,14 @@ def _passes(steps: int | None, epochs: float | None) -> float:
 
 
 def _check_electra(options: TrainingOptions) -> None:
-    """Refuses what is said of the layers of one model where two are trained.
-
-    Raises:
-        ArgumentError: There is such an option.
-    """
+    """Refuses what is said of the layers of one model where two are trained."""
     for name in ("freeze", "layer_decay", "lora"):
         if (value := getattr(options, name)) != getattr(TrainingOptions, name):
             raise ArgumentError(f"{name} is {value} with {ELECTRA}, whose generator has layers of its own")
 
 
 def _check_lora(base: InitialModel) -> None:
-    """Refuses adapters where their base is not a model on disk.
-
-    Raises:
-        ArgumentError: It is a new model, or one of some layers; or it has an adapter.
-    """
+    """Refuses adapters where their base is not a model on disk."""
     for name, value in (("config", base.config), ("layers", base.layers)):
         if value is not None:
             raise ArgumentError(f"{name} is given with lora, but an adapter needs a trained model, as it is on disk")
@@ -217,20 +201,7 @@ def _begun(base: InitialModel, weights: Mapping[str, float], settings: Settings,
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainRun(TrainingRun):
-    """A checked call of `pretrain`.
-
-    Attributes:
-        settings: How examples are made.
-        maker: Makes them.
-        steps: Updates in all; `None` for `epochs` passes.
-        epochs: Passes over the corpus.
-        fill: Texts with blanks that are filled at each evaluation.
-        teacher: The teacher, if there is one.
-        on_read: Called while the corpus is read.
-        first: The model; training changes it.
-        adapters: The adapters that are trained instead of all weights, if there are any.
-        data: The examples, once they are made.
-    """
+    """A checked call of `pretrain`; training changes the model `first`, `data` are the examples once they are made."""
 
     base: InitialModel
     objective: Pretraining

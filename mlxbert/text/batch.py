@@ -59,14 +59,10 @@ class Usage:
 
 
 def padded_length(length: int, most: int) -> int:
-    """The padded length of a batch.
+    """The padded length of a batch whose longest input has `length` tokens.
 
     A CPU computes exactly as much as there is. On a GPU kernels are chosen, and compiled, by shape: there, lengths come
     from a small fixed set.
-
-    Args:
-        length: Tokens of the longest input.
-        most: The most tokens that the model takes.
     """
     return bucket(length, most) if on_gpu() else length
 
@@ -108,11 +104,7 @@ def plan(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
     """Groups inputs of similar length so that no group exceeds `batch_tokens`, padding included.
 
     A group also ends before padding takes more than a small share of the bound: the fixed cost of another batch is
-    about that of computing that many tokens.
-
-    Args:
-        lengths: Tokens of each input.
-        batch_tokens: The bound; an input longer than that gets a group of its own.
+    about that of computing that many tokens. A longer input gets a group of its own.
 
     Yields:
         Numbers of inputs; each input is in exactly one group.

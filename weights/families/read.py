@@ -58,12 +58,9 @@ def head_dropout(config: ConfigJson, hidden: float = 0.1) -> float:
 
 
 def heads(rate: float, transform: Transform | None = None, **own: HeadFacts) -> dict[str, HeadFacts]:
-    """The facts of heads in a family where those with labels have one rate of dropout.
+    """The facts of heads in a family where those with labels have one rate of dropout, also before the transform.
 
-    Args:
-        rate: The rate, also before the transform.
-        transform: What is computed from the first token of a text; `None` for the output of the encoder's pooler.
-        own: The facts of other heads.
+    `transform` is computed from the first token of a text; `None` for the output of the encoder's pooler.
     """
     pooled = None if transform is None else rate
     classifier = sequence_classifier.Facts(transform, rate, pooled)

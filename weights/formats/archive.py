@@ -43,11 +43,6 @@ def _damaged(path: Path, why: str) -> CheckpointError:
 def read_directory(path: Path, file: BinaryIO, total: int) -> tuple[bytes, int, int]:
     """Reads the central directory; returns it, its offset and its declared number of entries, which are not parsed.
 
-    Args:
-        path: The path of the file, for messages.
-        file: The archive.
-        total: The size of the archive in bytes.
-
     Raises:
         CheckpointError: The archive does not end with its directory, or the directory is too large.
     """
@@ -144,11 +139,6 @@ def _entries(path: Path, directory: bytes) -> Iterator[tuple[str, int, int, int]
 
 def read_members(path: Path, file: BinaryIO, total: int) -> dict[str, Member]:
     """The members of an archive, by name without the top-level folder that contains all of them.
-
-    Args:
-        path: The path of the file, for messages.
-        file: The archive.
-        total: The size of the archive in bytes.
 
     Raises:
         CheckpointError: The archive is truncated or damaged, compressed or encrypted, or members overlap or are not

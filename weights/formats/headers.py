@@ -65,12 +65,7 @@ class Header:
 
 
 class Lazy(Mapping[str, V], Generic[V]):
-    """A mapping whose values, for example tensors, are read on access and not cached.
-
-    Args:
-        names: The keys.
-        read: Returns the value of a key.
-    """
+    """A mapping whose values, for example tensors, are read on access and not cached."""
 
     def __init__(self, names: Iterable[str], read: Callable[[str], V]) -> None:
         self._names = dict.fromkeys(names)

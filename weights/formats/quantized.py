@@ -26,12 +26,7 @@ _WEIGHT, _SCALES, _BIASES = ".weight", ".scales", ".biases"
 
 @dataclass(frozen=True)
 class Quantization:
-    """The parameters of quantized weights.
-
-    Attributes:
-        bits: Bits per number.
-        group_size: How many numbers of a row share a scale.
-    """
+    """The parameters of quantized weights: bits per number, and how many numbers of a row share a scale."""
 
     bits: int
     group_size: int = 64

@@ -17,11 +17,7 @@ Dots = dict[tuple[int, int], int]
 
 
 class Curve:
-    """Values over the steps of a run.
-
-    Args:
-        steps: How many steps there will be.
-    """
+    """Values over the steps of a run."""
 
     def __init__(self, steps: int) -> None:
         self.steps = max(steps, 1)
@@ -57,15 +53,7 @@ class Curve:
 
 
 def draw(curve: Curve, width: int, height: int, *, marks: Mapping[int, str], epochs: float) -> Iterator["rich.Text"]:
-    """A curve with its scale: `height` lines, the axis with marks, and a line of epochs.
-
-    Args:
-        curve: The values.
-        width: Columns in all.
-        height: Lines of the curve itself.
-        marks: Characters to put on the axis, by step.
-        epochs: The length of the axis.
-    """
+    """A curve with its scale: `height` lines, the axis with marks (by step), and a line of epochs."""
     columns = width - _MARGIN
     # Where there are fewer steps than dots, a part of the run stands for one step, and the curve is drawn between them.
     parts = min(2 * columns, len(curve._counts))

@@ -29,7 +29,7 @@ def frame(state: "State", width: int, height: int) -> "rich.RenderableType":
     side_by_side = width >= _SIDE_BY_SIDE
     evaluations = [*_evaluations(state, _BESIDE if side_by_side else width, _TALLEST if side_by_side else _SHOWN)]
     if not side_by_side and evaluations:
-        evaluations = [_blank(), *evaluations]
+        evaluations = [rich.Text(), *evaluations]
         if room - len(evaluations) < _FLATTEST:  # a low terminal: the newest evaluation says most
             evaluations = evaluations[-1:]
         room -= len(evaluations)
@@ -37,7 +37,8 @@ def frame(state: "State", width: int, height: int) -> "rich.RenderableType":
     marks = {started.first_step: "▷"} if started.first_step else {}
     marks |= {event.step: "◆" for event in state.evaluations} | ({state.best.step: "★"} if state.best else {})
     columns = width - _BESIDE - 4 if side_by_side else width
-    drawn = [_title("loss"), *curve.draw(state.loss, columns, lines, marks=marks, epochs=round(started.epochs, 2))]
+    epochs = round(started.epochs, 2)
+    drawn = [rich.Text("loss", "dim"), *curve.draw(state.loss, columns, lines, marks=marks, epochs=epochs)]
     if not side_by_side:
         return rich.Group(*head, *drawn, *evaluations, *foot)
     table = rich.Table.grid(padding=(0, 4, 0, 0))
@@ -45,14 +46,6 @@ def frame(state: "State", width: int, height: int) -> "rich.RenderableType":
     table.add_column(width=_BESIDE)
     table.add_row(rich.Group(*drawn), rich.Group(*evaluations[: lines + 3]))
     return rich.Group(*head, table, *foot)
-
-
-def _blank() -> "rich.Text":
-    return rich.Text()
-
-
-def _title(text: str) -> "rich.Text":
-    return rich.Text(text, "dim")
 
 
 def _scores(state: "State") -> Iterator["rich.Text"]:

@@ -18,11 +18,6 @@ class LiveView:
 
     A terminal that became narrower has wrapped the lines of the last picture, so that it cannot be drawn over: then the
     terminal is cleared and everything is drawn anew.
-
-    Args:
-        screen: The terminal.
-        again: Draws what stands above the view, after the terminal was cleared.
-        clock: Seconds.
     """
 
     def __init__(

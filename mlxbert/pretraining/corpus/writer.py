@@ -73,13 +73,7 @@ def load_state(folder: Path, key: Mapping[str, Any]) -> State:
 
 
 class Writer:
-    """Appends to the files of a corpus, after what its state says.
-
-    Args:
-        folder: The folder, which exists.
-        tokenizer: The tokenizer.
-        state: Where to begin.
-    """
+    """Appends to the files of a corpus, after what its state says."""
 
     def __init__(self, folder: Path, tokenizer: Tokenizer, state: State) -> None:
         self._folder, self._tokenizer = folder, tokenizer

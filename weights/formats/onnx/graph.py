@@ -168,9 +168,7 @@ def _candidates(graph: Any, ranks: dict[str, int]) -> Iterator[tuple[str, Source
 def parameters(graph: Any, ranks: dict[str, int]) -> dict[str, list[Source]]:
     """The sources of each parameter of a model: one initializer, or several that must be equal.
 
-    Args:
-        graph: A GraphProto.
-        ranks: The number of axes of each initializer.
+    `ranks` are the numbers of axes of the initializers.
     """
     found: dict[str, list[Source]] = {}
     for name, source in _candidates(graph, ranks):

@@ -157,10 +157,6 @@ def _read_header(path: Path, classes: Sequence[str]) -> Header:
 def read_headers(folder: Path, classes: Sequence[str] = ()) -> dict[Path, Header] | None:
     """Reads the header of a folder's TensorFlow checkpoint, by the path of its `.index`; `None` if there is none.
 
-    Args:
-        folder: The model folder.
-        classes: The `architectures` of the configuration; see `names.translate`.
-
     Raises:
         CheckpointError: See `find_index`; or a file is missing, damaged or unsupported.
     """
