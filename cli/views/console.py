@@ -130,7 +130,7 @@ def wrapped(text: str, width: int) -> list[str]:
     return lines
 
 
-def counted(number: int, what: str, several: str = "") -> str:
+def counted(number: float, what: str, several: str = "") -> str:
     """A number of things: `1 text`, `2,000 texts`; `several` is their name if that is not the one with an s."""
     return f"{number:,} {what if number == 1 else several or f'{what}s'}"
 
@@ -148,6 +148,12 @@ def _escaped(found: re.Match[str]) -> str:
 def shortened(text: str) -> str:
     """The beginning of a text with its invisible characters made visible."""
     return visible(text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…")
+
+
+def line(text: str, limit: int = 1000) -> str:
+    """The beginning of a text, on one line and with its invisible characters made visible."""
+    joined = visible(" ".join(text[: 4 * limit].split()))
+    return joined if len(joined) <= limit else joined[: limit - 1] + "…"
 
 
 def pair(first: str, second: str) -> Iterator["rich.RenderableType"]:

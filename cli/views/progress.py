@@ -74,7 +74,7 @@ def transfer(what: str, before: Callable[[], None] = lambda: None) -> Iterator[U
             if update is None and done < total:
                 before()
                 console.say("note", f"{what} ({console.size(total)})")  # a bar has no room for a name
-                update = drawn.enter_context(_bytes(total))
+                update = drawn.enter_context(_bar("", total, _byte_columns))
             if update is not None:
                 update(done, total)
             if done >= total:
@@ -99,15 +99,6 @@ def waiting(text: str) -> Iterator[Callable[[], None]]:
 
 
 @contextmanager
-def _bytes(total: int) -> Iterator[Update]:
-    if not console.may_draw():
-        yield lambda done, total: None
-        return
-    with _drawing(rich.DownloadColumn(), rich.TransferSpeedColumn()) as drawn:
-        yield _counting(drawn, "", total)
-
-
-@contextmanager
 def counted(what: str) -> Iterator[Update]:
     """A bar at a terminal, nothing elsewhere; it appears with the first count (done, in all)."""
     with ExitStack() as drawn:
@@ -116,30 +107,34 @@ def counted(what: str) -> Iterator[Update]:
         def show(done: int, total: int) -> None:
             nonlocal update
             if update is None:
-                update = drawn.enter_context(_counts(what, total))
+                update = drawn.enter_context(_bar(what, total, _count_columns))
             update(done, total)
 
         yield show
 
 
+def _byte_columns() -> tuple["rich.ProgressColumn", ...]:
+    return rich.DownloadColumn(), rich.TransferSpeedColumn()
+
+
+def _count_columns() -> tuple["rich.ProgressColumn", ...]:
+    return rich.MofNCompleteColumn(), rich.TextColumn("{task.description}", markup=False)
+
+
 @contextmanager
-def _counts(what: str, total: int) -> Iterator[Update]:
+def _bar(what: str, total: int, columns: Callable[[], tuple["rich.ProgressColumn", ...]]) -> Iterator[Update]:
     if not console.may_draw():
         yield lambda done, total: None
         return
-    with _drawing(rich.MofNCompleteColumn(), rich.TextColumn("{task.description}", markup=False)) as drawn:
-        yield _counting(drawn, what, total)
+    with _drawing(*columns()) as drawn:
+        pace = Pace()
+        task = drawn.add_task(what, total=total, pace=pace)
 
+        def update(done: int, total: int) -> None:
+            pace.add(done)
+            drawn.update(task, completed=done)
 
-def _counting(drawn: "rich.Progress", what: str, total: int) -> Update:
-    pace = Pace()
-    task = drawn.add_task(what, total=total, pace=pace)
-
-    def update(done: int, total: int) -> None:
-        pace.add(done)
-        drawn.update(task, completed=done)
-
-    return update
+        yield update
 
 
 @contextmanager

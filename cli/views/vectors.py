@@ -19,12 +19,6 @@ _ROOM = 48  # columns of a terminal from which on a ranking has bars
 _COLD, _HOT = (38, 70, 120), (200, 60, 40)  # colours of the cosines 0 and 1
 
 
-def _label(text: str, limit: int) -> str:
-    """The beginning of a text, on one line."""
-    line = console.visible(" ".join(text.split()))
-    return line if len(line) <= limit else line[: limit - 1] + "…"
-
-
 class Embeddings:
     """Draws vectors one by one, and with `compare` the cosines of a few of them at the end."""
 
@@ -52,7 +46,7 @@ def _embedding(result: Embedding) -> Iterator["rich.RenderableType"]:
     tokens = f"{console.counted(result.tokens, 'token')}{unknown}{', truncated' if result.truncated else ''}"
     width = console.stdout().width
     yield rich.Text.assemble(
-        (_label(result.text, max(width - 50, 20)), "bold"), f"  {size} values, norm {norm:.3f}, {tokens}"
+        (console.line(result.text, max(width - 50, 20)), "bold"), f"  {size} values, norm {norm:.3f}, {tokens}"
     )
     yield _strip(result.embedding.astype(np.float32), min(width, 100))
 
@@ -93,7 +87,7 @@ def _heat_map(results: Sequence[Embedding]) -> Iterator["rich.RenderableType"]:
         for number in range(start, min(start + across, len(results))):
             table.add_column(f"{number + 1}", justify="center", min_width=_CELL, no_wrap=True)
         for number, (result, row) in enumerate(zip(results, cosines, strict=True), 1):
-            name = rich.Text(f"{number} {_label(result.text, _LABEL)}")
+            name = rich.Text(f"{number} {console.line(result.text, _LABEL)}")
             name.truncate(room - 2, overflow="ellipsis")
             cells = [
                 rich.Text(f" {value:5.2f} ", style=f"white on {_colour(float(value))}")
@@ -133,8 +127,8 @@ def draw_ranked(result: Similarity | Reranked, *, bars: bool = True) -> Iterator
     line = rich.Text.assemble((f"{result.rank:>3}  ", "dim"), f"{result.score:{score}.3f}  ", (bar, "green"))
     if line.cell_len + _SHORTEST > width:
         yield rich.Text(line.plain.strip())
-        yield rich.Text(_label(result.text, _LABEL))
+        yield rich.Text(console.line(result.text, _LABEL))
         return
-    line.append(_label(result.text, width))
+    line.append(console.line(result.text, width))
     line.truncate(width, overflow="ellipsis")  # by columns: a wide character takes two
     yield line

@@ -184,26 +184,6 @@ class Examples(Sequence[Example]):
         return start, min(start + max(room, 1), other.stop)
 
 
-class Described(Sequence[str]):
-    """Where each example of `examples` is, found when it is asked for."""
-
-    def __init__(self, examples: Examples) -> None:
-        self._examples = examples
-
-    def __len__(self) -> int:
-        return len(self._examples)
-
-    @overload
-    def __getitem__(self, number: int) -> str: ...
-    @overload
-    def __getitem__(self, number: slice) -> list[str]: ...
-    def __getitem__(self, number: int | slice) -> str | list[str]:
-        """See `Examples.describe`."""
-        if isinstance(number, slice):
-            return [self[one] for one in range(*number.indices(len(self)))]
-        return self._examples.describe(number)
-
-
 def in_batches(count: int, size: int) -> Iterator[range]:
     """The numbers of examples in batches."""
     return (range(start, min(start + size, count)) for start in range(0, count, size))

@@ -15,7 +15,6 @@ from mlxbert.model import Model
 from mlxbert.nn import dropout
 from mlxbert.pretraining.data import Data, Maker, OnRead
 from mlxbert.pretraining.electra import Electra, discriminator_of, generator_of, with_generator, write_generator
-from mlxbert.pretraining.examples import Described
 from mlxbert.pretraining.initial import InitialModel, find_initial
 from mlxbert.pretraining.objective import ELECTRA, Pretraining, heads_of, learned_from, make_terms, read_terms
 from mlxbert.pretraining.settings import Settings, files_of, pairs_of
@@ -255,7 +254,7 @@ class PretrainRun(TrainingRun):
             return self.objective.measure(model.network, data.valid, self.group, batch)
 
         return self._training(
-            number, model, adapters, objective=self.objective, examples=data.train, places=Described(data.train),
+            number, model, adapters, objective=self.objective, examples=data.train, place=data.train.describe,
             order=data.order, evaluate=evaluate, show=self.filled,
         )  # fmt: skip
 

@@ -95,11 +95,6 @@ def make_batch(encodings: Sequence[Encoding], config: EncoderConfig) -> Batch:
     )
 
 
-def check_batch_tokens(batch_tokens: int) -> None:
-    """Refuses a `batch_tokens` that is not a positive integer."""
-    check_whole("batch_tokens", batch_tokens)
-
-
 def plan(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
     """Groups inputs of similar length so that no group exceeds `batch_tokens`, padding included.
 
@@ -112,7 +107,7 @@ def plan(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
     Raises:
         ArgumentError: `batch_tokens` is not a positive integer.
     """
-    check_batch_tokens(batch_tokens)
+    check_whole("batch_tokens", batch_tokens)
     most = MOST_PADDING * (2 if on_gpu() else 1)
     group: list[int] = []
     tokens = 0

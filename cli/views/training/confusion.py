@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 
 from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.table import Column, Rows
-from mlxbert.cli.views.training import words
 
 Matrix = Sequence[Sequence[int]]
 
@@ -109,4 +108,4 @@ def _mixed_up(names: Sequence[str], matrix: Matrix) -> Iterator["rich.Renderable
         rows.append((rich.Text(names[row]), rich.Text(f"→ {names[column]}"), told, bar))
     yield Rows(_MIXED_UP, rows, indent=2)
     if len(wrong) > _LISTED:
-        yield rich.Text(f"  … and {words.count(len(wrong) - _LISTED, 'other pair')}", "dim")
+        yield rich.Text(f"  … and {console.counted(len(wrong) - _LISTED, 'other pair')}", "dim")

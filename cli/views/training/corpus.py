@@ -17,7 +17,9 @@ def before(started: "Started", corpus: Mapping[str, Any]) -> Iterator["rich.Rend
     yield from console.facts("corpus", _facts(corpus))
     for problem in corpus["problems"][:_SHOWN]:
         yield rich.Text(f"  {console.visible(problem)}", "yellow")
-    passes = f"{started.steps:,} in {words.count(round(started.epochs, 2), 'epoch')} of {started.examples:,} examples"
+    passes = (
+        f"{started.steps:,} in {console.counted(round(started.epochs, 2), 'epoch')} of {started.examples:,} examples"
+    )
     frozen = f", {started.frozen:,} frozen" if started.frozen else ""
     facts = [("parameters", f"{started.parameters:,}{frozen}"), ("steps", passes), ("device", started.device)]
     yield from console.facts("training", facts)
@@ -30,7 +32,7 @@ def _facts(corpus: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
     unknown = f", {corpus['unknown'] / max(corpus['tokens'], 1):.2%} unknown" if corpus["unknown"] else ""
     yield "tokens", f"{corpus['tokens']:,}{unknown}"
     if corpus["skipped"]:
-        yield "skipped", words.count(corpus["skipped"], "line")
+        yield "skipped", console.counted(corpus["skipped"], "line")
 
 
 def below(step: "Step | None", evaluated: "Evaluated | None") -> Iterator["rich.Text"]:

@@ -22,18 +22,21 @@ _GUESSED = 1.5  # times as sure as if all labels were alike: hardly more than a 
 def evaluation(found: "Evaluation", width: int) -> Iterator["rich.RenderableType"]:
     """The details, and the metrics below them, where a person looks first."""
     yield from details(found, width)
+    low, high = map(words.score, found.interval)
     yield rich.Text.assemble(
         (f"{console.visible(found.metric)} {words.score(found.score)}", "bold green"),
-        f"  95 % interval {words.interval(found.interval, found.metric, found.spec)}",
+        f"  95 % interval {low} to {high} ({words.method(found.metric, found.spec)})",
     )
     rows: list[tuple[str, object]] = [
         ("model", found.model),
-        ("data", f"{', '.join(found.data)}, {words.count(found.examples, 'example')}"),
+        ("data", f"{', '.join(found.data)}, {console.counted(found.examples, 'example')}"),
     ]
     if found.truncated:
         rows.append(("truncated", f"{found.truncated:,} of them"))
     if found.unknown:
-        rows.append(("not in the model", words.line(", ".join(f"{name} ({n:,})" for name, n in found.unknown.items()))))
+        rows.append(
+            ("not in the model", console.line(", ".join(f"{name} ({n:,})" for name, n in found.unknown.items())))
+        )
     rows += [(name, words.score(value)) for name, value in found.metrics.items() if name != found.metric]
     yield [*console.facts("", rows)][1]
 
@@ -81,9 +84,9 @@ def _mistakes(found: "Evaluation", width: int) -> Iterator["rich.RenderableType"
     for mistake in found.mistakes[:_MOST]:
         line = rich.Text.assemble(
             ("expected ", "dim"),
-            (words.line(mistake.expected, 60) or "none", "green"),
+            (console.line(mistake.expected, 60) or "none", "green"),
             ("  predicted ", "dim"),
-            (words.line(mistake.predicted, 60) or "none", "red"),
+            (console.line(mistake.predicted, 60) or "none", "red"),
         )
         place = f"{console.visible(mistake.place)}  {_sureness(found, mistake)}"
         yield Indented(rich.Text(place, "dim"))
@@ -105,10 +108,10 @@ def _sureness(found: "Evaluation", mistake: "Mistake") -> str:
     expected, predicted = ({*given.split(", ")} - {""} for given in (mistake.expected, mistake.predicted))
     missed, added = sorted(expected - predicted), sorted(predicted - expected)
     parts = [("misses", missed), ("adds", added)]
-    told = [f"{name} {words.line(', '.join(labels), 60)}" for name, labels in parts if labels]
-    worst = f" about {words.line(mistake.label, 60)}" if mistake.label and len(missed) + len(added) > 1 else ""
+    told = [f"{name} {console.line(', '.join(labels), 60)}" for name, labels in parts if labels]
+    worst = f" about {console.line(mistake.label, 60)}" if mistake.label and len(missed) + len(added) > 1 else ""
     return f"{', '.join(told)}: {mistake.score:.0%} sure{worst}"
 
 
 def _indented(text: str, width: int) -> Indented:
-    return Indented(rich.Text(words.line(text, min(_TEXT, 3 * max(width - 6, 10)))), 4)
+    return Indented(rich.Text(console.line(text, min(_TEXT, 3 * max(width - 6, 10)))), 4)

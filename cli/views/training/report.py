@@ -93,7 +93,7 @@ def _labels(report: "DataReport", *, of_words: bool) -> Iterator["rich.Renderabl
     names = list(dict.fromkeys(name for split in report.splits for name in split.labels))
     first = report.splits[0]
     shown, left = (names, []) if len(names) <= _ALL else ([*names[:_FIRST], *names[-_LAST:]], names[_FIRST:-_LAST])
-    yield rich.Text(words.count(len(names), "label"), "bold")
+    yield rich.Text(console.counted(len(names), "label"), "bold")
     bar = Column(bar=True, most=_LONGEST_BAR)
     columns = (Column(wraps=True, most=_LABEL), bar, *_counts(report), Column("share", right=True, secondary=1))
     whole = sum(first.labels.values()) if of_words else first.examples
@@ -131,7 +131,7 @@ def _plan(started: "Started") -> Iterator[tuple[str, object]]:
         yield "head", "new" if started.new_head else "the model's own"
     records = next((split.examples for split in started.report.splits), 0) if started.report else started.examples
     kind = "examples" if started.examples == records else "windows"  # of long texts
-    yield "steps", f"{started.steps:,} in {words.count(started.epochs, 'epoch')} of {started.examples:,} {kind}"
+    yield "steps", f"{started.steps:,} in {console.counted(started.epochs, 'epoch')} of {started.examples:,} {kind}"
     if started.runs > 1:
         yield "runs", f"{started.runs}"
     together = f", {started.processes} processes" if started.processes > 1 else ""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def runs(event: "Finished") -> Iterator["rich.RenderableType"]:
     """Every run with what it differs in, the best marked; the mean over seeds; what the best score is worth."""
-    yield from (rich.Text(), rich.Text(words.count(len(event.runs), "run"), "bold"))
+    yield from (rich.Text(), rich.Text(console.counted(len(event.runs), "run"), "bold"))
     names = _differing(event.runs)
     heads = (*(name.replace("_", " ") for name in names), event.metric)
     columns = [Column(console.visible(head), right=True) for head in heads]
@@ -63,5 +63,5 @@ def _means(runs: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Iterator[
     for other, scores in groups.items():
         if len(scores) > 1:
             mean, deviation = statistics.fmean(scores), statistics.stdev(scores)
-            told = f"  mean {words.score(mean)} ± {words.score(deviation)} over {words.count(len(scores), 'seed')}"
+            told = f"  mean {words.score(mean)} ± {words.score(deviation)} over {console.counted(len(scores), 'seed')}"
             yield rich.Text(f"{told}{f', {console.visible(other)}' if other else ''}", "bold")

@@ -48,7 +48,7 @@ def _compared(summary: "Summary", task: "TaskSpec") -> Iterator["rich.Renderable
     for name, score in sorted(summary.baselines.items(), key=lambda entry: sign * entry[1]):
         share = (score - scale[0]) / (scale[1] - scale[0])
         bar = console.bar_of(share if math.isfinite(share) else 0.0, "dim")
-        rows.append((rich.Text(words.line(name)), rich.Text(words.score(score)), bar, rich.Text()))
+        rows.append((rich.Text(console.line(name)), rich.Text(words.score(score)), bar, rich.Text()))
     yield Rows(_COMPARED, rows, indent=2)
     yield _note(f"┣━┫ 95 % interval ({words.method(summary.metric, task)}) over the validation examples")
     if FROZEN in summary.baselines:
