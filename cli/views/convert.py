@@ -41,6 +41,5 @@ def conversion(found: "Conversion") -> Iterator["rich.RenderableType"]:
 
 
 def _named(what: str, names: list[str]) -> str:
-    """What they are, and the first names."""
     more = ", …" if len(names) > _SHOWN else ""
     return f"{what}: {', '.join(names[:_SHOWN])}{more}"

@@ -42,7 +42,6 @@ def _fills(result: FillMask, mask: Mask) -> Rows:
 
 
 def _excerpt(text: str, start: int, end: int) -> tuple[str, str]:
-    """The text before and after a place, shortened."""
     left, right = text[:start], text[end:]
     if len(left) > EXCERPT:
         left = "…" + left[-EXCERPT:]

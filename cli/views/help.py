@@ -89,7 +89,6 @@ def choices_of(parameter: Any) -> list[str]:
 
 
 def _more(parameter: Any) -> str:
-    """Choices and default of an option, in parentheses."""
     default = parameter.show_default
     if not isinstance(default, str):
         default = getattr(parameter.default, "value", parameter.default) if default else None
@@ -150,7 +149,6 @@ def _explained(row: _Row, width: int, indent: int) -> Iterator["rich.Text"]:
 
 
 def _listed(panel: str, rows: list[_Row], width: int) -> Iterator["rich.Text"]:
-    """The names of the rows of a panel."""
     names = ", ".join(row.name.replace(", ", "/").replace(" ", "\0") for row in rows)
     first, *others = console.wrapped(names, width - 10)
     yield rich.Text.assemble((f"{panel or 'Options':<10}", "bold"), first)

@@ -50,7 +50,6 @@ def _short_rows(found: "Inspection") -> _Rows:
 
 
 def _first(names: Iterable[object]) -> str:
-    """The first names, and how many more there are."""
     shown = [str(name) for name in names]
     more = f" and {len(shown) - _MOST_NAMES} more" if len(shown) > _MOST_NAMES else ""
     return ", ".join(shown[:_MOST_NAMES]) + more

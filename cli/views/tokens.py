@@ -37,7 +37,6 @@ def _tables(tokens: Sequence[Token], width: int) -> Iterator[Sequence[Token]]:
 
 
 def _cells(token: Token) -> tuple[str, ...]:
-    """The lines of a token's column."""
     segment = "AB"[token.segment] if token.segment < 2 else str(token.segment)
     return console.visible(token.token), str(token.id), segment, str(token.position)
 

@@ -38,7 +38,6 @@ class Embeddings:
 
 
 def _embedding(result: Embedding) -> Iterator["rich.RenderableType"]:
-    """The text, the size and the norm of its vector, and the values as a strip."""
     import numpy as np
 
     size, norm = len(result.embedding), float(np.linalg.norm(result.embedding.astype(np.float32)))
@@ -66,7 +65,6 @@ def _strip(vector: "NDArray[np.float32]", width: int) -> "rich.Text":
 
 
 def _heat_map(results: Sequence[Embedding]) -> Iterator["rich.RenderableType"]:
-    """The cosine of each text with each, as numbers on a colour."""
     import numpy as np
 
     stacked = np.stack([result.embedding for result in results]).astype(np.float32)

@@ -19,6 +19,7 @@ from mlxbert.pretraining.permutation import FeistelPermutation
 
 _FEW_DOCUMENTS = 20  # with fewer, single chunks are held out instead of documents
 _MOST_TRIED = 10_000  # chunks whose documents may be held out
+_SHORTER = 0.1  # share of the pairs
 
 
 class Chunk(NamedTuple):
@@ -97,10 +98,10 @@ def full_sentences(corpus: Corpus, room: int, *, across: bool = False) -> Iterat
         yield Chunk(start, last, first)
 
 
-def sentence_pairs(corpus: Corpus, room: int, seed: int, shorter: float = 0.1) -> Iterator[Chunk]:
+def sentence_pairs(corpus: Corpus, room: int, seed: int) -> Iterator[Chunk]:
     """Chunks of at least two sentences of one document, to be divided into two texts, as in BERT (arXiv:1810.04805).
 
-    They have at most `room` tokens; of a share (`shorter`) the size is drawn, so that the model sees short texts, too.
+    They have at most `room` tokens; of one in ten the size is drawn, so that the model sees short texts, too.
     Sentences of more than half the room are divided. A document with one short sentence gives no chunk.
     """
     rng = random.Random(f"chunks {seed}")
@@ -109,7 +110,7 @@ def sentence_pairs(corpus: Corpus, room: int, seed: int, shorter: float = 0.1) -
         ends = [*islice(waiting, 1)]  # where the chunk begins, and its sentences end, and perhaps some more
         before: int | None = None  # where the last sentence of the chunk before begins
         while (ends := [*ends, *islice(waiting, room + 2 - len(ends))])[1:]:
-            target = rng.randint(2, room) if rng.random() < shorter else room
+            target = rng.randint(2, room) if rng.random() < _SHORTER else room
             last = min(2, len(ends) - 1)
             while last < len(ends) - 1 and ends[last + 1] - ends[0] <= target:
                 last += 1

@@ -129,7 +129,6 @@ def _read_layers(given: str | Sequence[int]) -> tuple[int, ...]:
 
 
 def _configuration(config: str, files: ModelFolder, heads: Sequence[str]) -> dict[str, Any]:
-    """The `config.json` of a new model."""
     found = read_tokenizer(files)
     size: int = found.tokenizer.get_vocab_size()
     if config not in SIZES:
@@ -154,7 +153,6 @@ def _configuration(config: str, files: ModelFolder, heads: Sequence[str]) -> dic
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """A configuration file."""
     try:
         found = json.loads(path.read_bytes())
     except OSError:

@@ -118,7 +118,6 @@ class Pretraining(LoopObjective[Any]):
         return found, batch.inputs.input_ids.shape[0] / totals[""]
 
     def _inputs(self, network: Network, batch: TrainBatch) -> TermInputs:
-        """A batch as the terms of the network see it."""
         kind = ElectraInputs if isinstance(network, Electra) else TermInputs
         return kind(network, batch.inputs, batch.targets, self._teacher)
 

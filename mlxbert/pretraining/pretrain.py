@@ -151,7 +151,6 @@ def pretrain(
 
 
 def _known(options: Mapping[str, Any], objective: str, electra: bool) -> dict[str, Any]:
-    """The options that are given."""
     known = {name: value for name, value in options.items() if value is not None}
     for name in known:
         if name not in _LOOP | _SETTINGS:
@@ -306,7 +305,6 @@ class PretrainRun(TrainingRun):
         )  # fmt: skip
 
     def _card(self, data: Data, result: Mapping[str, Any]) -> list[str]:
-        """The lines of the model card."""
         name, report = self.base.name, data.report
         found: Mapping[str, float] = next((one for one in result["history"] if one["step"] == result["step"]), {})
         terms = " + ".join(f"{weight:g} {term.name}" for term, weight in self.objective.weighted.items())

@@ -134,7 +134,6 @@ def labels(config: ConfigJson) -> Labels:
 
 
 def _read_names(config: ConfigJson) -> tuple[str, ...]:
-    """The names of the classes, in the order of the outputs."""
     named = config.get("id2label")
     if named is None:
         count = config.integer("num_labels", most=10**6, default=2)

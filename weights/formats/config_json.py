@@ -65,7 +65,6 @@ class ConfigJson:
         return replace(self, aliases=aliases)
 
     def _key(self, key: str) -> str:
-        """The name of a key in the file."""
         own = self.aliases.get(key, key)
         if own == key or self.values.get(key) is None:
             return key if own not in self.values and key in self.values else own

@@ -112,12 +112,10 @@ def _request(problem: Any) -> Any:
 
 
 def _origin(url: Any) -> str:
-    """The scheme and the host of an URL of httpx."""
     return f"{url.scheme}://{url.netloc.decode('ascii', 'replace')}"
 
 
 def _network(problem: Any, name: str) -> HubError:
-    """The error for a request without an answer."""
     request = _request(problem)
     place = _endpoint() if request is None else _origin(request.url)  # not the hub, perhaps, but where it redirects
     kind, text = type(problem).__name__, _first_line(problem)
@@ -134,7 +132,6 @@ def _network(problem: Any, name: str) -> HubError:
 
 
 def _refused(problem: Any, answer: Any, name: str, revision: str | None) -> HubError:
-    """The error for an answer of the hub that refuses the request."""
     from huggingface_hub import errors
 
     page, status = f"{_endpoint()}/{name}", answer.status_code
@@ -201,7 +198,6 @@ def _unreachable(name: str, place: str, why: str) -> HubError:
 
 
 def _disk(problem: OSError, name: str) -> HubError:
-    """The error for a failed write."""
     if problem.errno is None:
         return HubError(f"{name}: {_first_line(problem)}", hint="try again; complete files are kept")
     return HubError(

@@ -67,7 +67,6 @@ def fetch_file(
 
 
 def _ask(hub: Any, what: str, url: str, commit: str, listed: Known) -> tuple[str, Known]:
-    """The ETag of a file, and its size and hash."""
     found = wire.persist(what, lambda: hub.get_hf_file_metadata(url, timeout=wire.TIMEOUT))
     if found.commit_hash is None:
         raise no_hub(what, f"{'://'.join(urlsplit(found.location)[:2])} answers without a commit")
@@ -146,7 +145,6 @@ class _Transfer:
         return self._out.seek(0, os.SEEK_END)
 
     def drop(self) -> None:
-        """Throws away what is there."""
         self._count(-self.start())
         self._out.truncate(0)
 

@@ -134,7 +134,6 @@ def _wanted(folder: Path, missing: list[str]) -> str:
 
 
 def _known(tokenizer: Tokenizer, tokens: Mapping[str, AddedToken]) -> dict[str, str]:
-    """The special tokens in the vocabulary, by role."""
     found = {role: tokens[role].content for role in ROLES if role in tokens}
     return {role: content for role, content in found.items() if tokenizer.token_to_id(content) is not None}
 

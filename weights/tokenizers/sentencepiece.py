@@ -106,7 +106,6 @@ class _Vocabulary:
         return at
 
     def add(self, data: bytes, at: int, end: int) -> None:
-        """Reads any piece."""
         text, score, kind = b"", 0.0, NORMAL
         for number, wire, start, stop in fields(data, at, end):
             if (number, wire) == (_TEXT, protobuf.BYTES):

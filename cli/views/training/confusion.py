@@ -44,7 +44,6 @@ def _with_numbers(names: Sequence[str]) -> list[str]:
 
 
 def _name(name: str, room: int) -> "rich.Text":
-    """A label in its column."""
     text = rich.Text(f"  {name}", no_wrap=True)
     text.truncate(room + 2, overflow="ellipsis", pad=True)
     return text
@@ -90,7 +89,6 @@ def _shades(names: Sequence[str], matrix: Matrix, room: int) -> Iterator["rich.R
 
 
 def _mixed_up(names: Sequence[str], matrix: Matrix) -> Iterator["rich.RenderableType"]:
-    """The cells next to the diagonal that hold most."""
     wrong = [
         (count, row, column)
         for row, counts in enumerate(matrix)

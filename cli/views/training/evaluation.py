@@ -52,7 +52,6 @@ def details(found: "Evaluation", width: int) -> Iterator["rich.RenderableType"]:
 
 
 def _labels(scores: Sequence["LabelScore"], width: int) -> Iterator["rich.RenderableType"]:
-    """A line per label, with a bar for its F1."""
     yield rich.Text("labels", "bold")
     wide = width >= _WIDE
     heads = [Column(name, right=True) for name in (_LONG if wide else _SHORT)]

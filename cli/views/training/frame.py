@@ -49,7 +49,6 @@ def frame(state: "State", width: int, height: int) -> "rich.RenderableType":
 
 
 def _scores(state: "State") -> Iterator["rich.Text"]:
-    """The best and the newest evaluation."""
     for event in state.evaluations:
         if event in (state.best, state.evaluations[-1]):
             best = " ★ best" if event is state.best else ""
@@ -122,7 +121,6 @@ def _evaluation(event: "Evaluated", bars: int, top: float, name: int, best: bool
 
 
 def _foot(state: "State", started: "Started", width: int) -> Iterator["rich.Text"]:
-    """How far the run is, and the numbers of the last step."""
     step, share = state.step, state.place / max(started.steps, 1)
     over = state.place >= started.steps
     left = "" if over else f"{words.duration(step.seconds_left)} left" if step else "starting"
@@ -155,7 +153,6 @@ def _foot(state: "State", started: "Started", width: int) -> Iterator["rich.Text
 
 
 def _flowing(facts: list[tuple[str, str]], width: int) -> Iterator["rich.Text"]:
-    """Names and values, on as many lines as they take."""
     line = rich.Text()
     for name, value in facts:
         piece = rich.Text.assemble((f"{name} ", "dim"), value)

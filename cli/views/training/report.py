@@ -31,7 +31,6 @@ def before(started: "Started", report: "DataReport") -> Iterator["rich.Renderabl
 
 
 def _sources(report: "DataReport") -> Iterator[tuple[str, object]]:
-    """Where everything is read from."""
     for split in report.splits:
         part = report.split_off is not None and split.name == "valid"
         share = f"{report.split_off:.0%} of " if part else ""
@@ -45,7 +44,6 @@ def _sources(report: "DataReport") -> Iterator[tuple[str, object]]:
 
 
 def _splits(report: "DataReport") -> Rows:
-    """The numbers of each part, next to one another."""
     columns = [dict(_numbers(split)) for split in report.splits]
     rows = []
     for name, _ in _numbers(report.splits[0]):
@@ -65,7 +63,6 @@ def _splits(report: "DataReport") -> Rows:
 
 
 def _counts(report: "DataReport") -> list[Column]:
-    """A column of numbers for each part."""
     return [Column(console.visible(split.name), right=True) for split in report.splits]
 
 
@@ -123,7 +120,6 @@ def _warnings(report: "DataReport") -> Iterator["rich.RenderableType"]:
 
 
 def _plan(started: "Started") -> Iterator[tuple[str, object]]:
-    """What is trained, for how long, on what."""
     yield "model", f"{started.model} → {started.output}"
     frozen = f", {started.frozen:,} frozen" if started.frozen else ""
     yield "parameters", f"{started.parameters:,}{frozen}"

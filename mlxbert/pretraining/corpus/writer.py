@@ -107,7 +107,6 @@ class Writer:
         return self._state
 
     def _inside(self, parts: list[FilePart], place: int) -> bool:
-        """Whether a part continues a document."""
         return parts[place - 1].continues if place else self._state.sentences > self._state.closed
 
     def _append(self, parts: list[FilePart]) -> None:

@@ -92,7 +92,6 @@ def _sources(graph: Any, ranks: dict[str, int]) -> dict[str, Source]:
 
 
 def _biases(graph: Any, sources: dict[str, Source], ranks: dict[str, int]) -> dict[str, str]:
-    """Maps the name of a value to the name of the bias added to it."""
     found = {}
     for node in graph.node:
         if node.op_type == "Add" and len(node.input) == 2:
