@@ -27,7 +27,7 @@ def _is_torn(path: Path, inputs: Iterable[str]) -> bool:
 
 
 class JsonLines:
-    """Writes events to stdout as they come; `quiet` only the last: `finished`, or `started` of a `dry` run."""
+    """Writes events to stdout as they come; if `quiet`, only the last: `finished`, or `started` of a `dry` run."""
 
     def __init__(self, *, quiet: bool, dry: bool) -> None:
         self._wanted: type[Event] = Event if not quiet else Started if dry else Finished

@@ -30,7 +30,7 @@ class _Row:
 
 
 def draw(path: str, command: Any, *, whole: bool) -> Iterator["rich.Text"]:
-    """The help of a command or a group; not `whole`, as many panels are explained as fit on a terminal of 24 lines."""
+    """The help of a command or a group: all if `whole`, else as many panels as fit on a terminal of 24 lines."""
     panels = dict(sorted(_panels(command).items(), key=lambda panel: _PANELS.index(panel[0])))
     width = min(console.stdout().width, _WIDEST)
     shown = _lines(path, command, panels, panels, width)

@@ -80,7 +80,7 @@ class Chunks:
 def full_sentences(corpus: Corpus, room: int, *, across: bool = False) -> Iterator[Chunk]:
     """Chunks of as many sentences as fit, as in RoBERTa (arXiv:1907.11692), of at most `room` tokens.
 
-    `across` documents, a separator stands between both, which counts.
+    With `across`, a chunk continues in the next document, after a separator, which counts.
     """
     first = start = last = separators = before = 0  # `last` is where the sentence before ends, in the document `before`
     for document, end in corpus.ends():

@@ -63,22 +63,6 @@ def library(name: str, revision: str | None) -> Iterator[Any]:
             constants.HF_HUB_DISABLE_TELEMETRY = telemetry
 
 
-class _Progress:
-    """The total progress over several files, reported to a callback; it is complete only once it is finished."""
-
-    def __init__(self, total: int, listen: OnProgress | None) -> None:
-        self.total, self.listen, self.done = total, listen or (lambda done, total: None), 0
-        self.listen(0, total)
-
-    def add(self, count: int) -> None:
-        self.done = max(0, min(self.total - 1, self.done + count))  # what does not fit is thrown away
-        self.listen(self.done, self.total)
-
-    def finish(self) -> None:
-        """Reports that all is there."""
-        self.listen(self.total, self.total)
-
-
 def _list(hub: Any, name: str, revision: str | None) -> tuple[str, dict[str, Known]]:
     """The hash of a commit, and its files with what the hub says of them."""
     hub.utils.validate_repo_id(name)
@@ -146,17 +130,24 @@ class Commit:
         """
         missing = [file for file in files if not self.has(file, content=check)]
         if missing:
-            sizes = {file: self.listed[file].size or 0 for file in missing}
+            done, total = 0, sum(self.listed[file].size or 0 for file in missing)
             blobs = self.folder.parents[1] / "blobs"
             begun = 0
             for path in blobs.glob("*.incomplete"):
                 with suppress(FileNotFoundError):  # another process has finished it
                     begun += path.stat().st_size
-            check_space(blobs / "new", sum(sizes.values()) - begun, hint=NO_SPACE)
-            progress = _Progress(sum(sizes.values()), on_progress)
+            check_space(blobs / "new", total - begun, hint=NO_SPACE)
+            listen = on_progress or (lambda done, total: None)
+
+            def count(more: int) -> None:
+                nonlocal done
+                done = max(0, min(total - 1, done + more))  # what does not fit is thrown away
+                listen(done, total)
+
+            listen(0, total)
             for file in missing:
-                self._fetch(file, progress.add)
-            progress.finish()
+                self._fetch(file, count)
+            listen(total, total)
 
 
 def download(

@@ -96,7 +96,7 @@ def persist(
     *,
     patient: bool = True,
 ) -> _Result:
-    """Repeats an attempt while it fails in a way that may pass, or if not `patient` only where the hub says when.
+    """Repeats an attempt while it fails in a way that may pass; without `patient`, only where the hub says when.
 
     `reached` says how many bytes there are: after `ENOUGH` new ones, earlier failures do not count.
     """

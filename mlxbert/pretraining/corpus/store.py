@@ -128,7 +128,7 @@ def read_corpus(
     """Reads text files into a folder of token ids, or opens the folder if it holds them already.
 
     An interrupted call continues where it was; the result is the same. If the files, the vocabulary or an option has
-    changed, or a file of the folder is damaged, it begins anew. `keyed`, the corpus gets a folder of its own within
+    changed, or a file of the folder is damaged, it begins anew. With `keyed`, it gets a folder of its own within
     `folder`; `hashes` are what `hashed` said of the files before. For `field` and `documents` see `DocumentReader`.
 
     Raises:
