@@ -1,18 +1,16 @@
 """What the corpus of pre-training consists of, and what the model makes of a few texts."""
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.training import words
-
-if TYPE_CHECKING:
-    from mlxbert.training.events import Evaluated, Started, Step
+from mlxbert.training.events import Evaluated, Started, Step
 
 _SHOWN = 3  # problems
 
 
-def before(started: "Started", corpus: Mapping[str, Any]) -> Iterator["rich.RenderableType"]:
+def before(started: Started, corpus: Mapping[str, Any]) -> Iterator["rich.RenderableType"]:
     """The corpus, what is wrong with it, and what training will do."""
     yield from console.facts("corpus", _facts(corpus))
     for problem in corpus["problems"][:_SHOWN]:
@@ -35,7 +33,7 @@ def _facts(corpus: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
         yield "skipped", console.counted(corpus["skipped"], "line")
 
 
-def below(step: "Step | None", evaluated: "Evaluated | None") -> Iterator["rich.Text"]:
+def below(step: Step | None, evaluated: Evaluated | None) -> Iterator["rich.Text"]:
     """The losses of the last update, the accuracies of the last evaluation, and the texts that it filled."""
     if step is not None and step.terms:
         yield rich.Text("   ").join(

@@ -1,14 +1,11 @@
 """One picture of a run: header, loss curve, evaluations, and how far it is. It fits any size of terminal."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.training import corpus, curve, words
-
-if TYPE_CHECKING:
-    from mlxbert.cli.views.training.state import State
-    from mlxbert.training.events import Evaluated, Started
+from mlxbert.cli.views.training.state import State
+from mlxbert.training.events import Evaluated, Started
 
 _SIDE_BY_SIDE = 100  # columns from which evaluations stand next to the curve
 _BESIDE = 44  # columns that they take there
@@ -18,7 +15,7 @@ _NARROW, _NARROWEST = 64, 30  # below the latter there is no curve, and lines ar
 _AROUND = 32  # columns of an evaluation besides its bar: epoch, score, loss, ★ best
 
 
-def frame(state: "State", width: int, height: int) -> "rich.RenderableType":
+def frame(state: State, width: int, height: int) -> "rich.RenderableType":
     """The picture, at most `width` columns wide and, down to ten or so, `height` lines high."""
     started = state.started
     assert started is not None
@@ -48,7 +45,7 @@ def frame(state: "State", width: int, height: int) -> "rich.RenderableType":
     return rich.Group(*head, table, *foot)
 
 
-def _scores(state: "State") -> Iterator["rich.Text"]:
+def _scores(state: State) -> Iterator["rich.Text"]:
     for event in state.evaluations:
         if event in (state.best, state.evaluations[-1]):
             best = " ★ best" if event is state.best else ""
@@ -66,7 +63,7 @@ def _cut(text: "rich.Text", width: int) -> "rich.Text":
     return text
 
 
-def _head(state: "State", started: "Started", width: int) -> Iterator["rich.Text"]:
+def _head(state: State, started: Started, width: int) -> Iterator["rich.Text"]:
     """What is trained from what; which run it is; where it resumes; how earlier runs ended."""
     text = rich.Text.assemble(
         ("fine-tuning ", "dim") if started.corpus is None else "",
@@ -86,7 +83,7 @@ def _head(state: "State", started: "Started", width: int) -> Iterator["rich.Text
     yield rich.Text()
 
 
-def _evaluations(state: "State", width: int, most: int) -> Iterator["rich.Text"]:
+def _evaluations(state: State, width: int, most: int) -> Iterator["rich.Text"]:
     """A line per evaluation, the newest last; the best is marked, and shown even if it is long ago."""
     if not state.evaluations:
         if width == _BESIDE:  # the place next to the curve is kept for them
@@ -107,7 +104,7 @@ def _evaluations(state: "State", width: int, most: int) -> Iterator["rich.Text"]
         yield _cut(line, width)
 
 
-def _evaluation(event: "Evaluated", bars: int, top: float, name: int, best: bool, loss: bool) -> "rich.Text":
+def _evaluation(event: Evaluated, bars: int, top: float, name: int, best: bool, loss: bool) -> "rich.Text":
     value, style = event.metrics[event.metric], "green" if best else ""
     text = rich.Text(f"{event.epoch:>6.2f}  ")
     text.append(f"{words.score(value):>5}", f"bold {style}".strip())
@@ -120,7 +117,7 @@ def _evaluation(event: "Evaluated", bars: int, top: float, name: int, best: bool
     return text.append("  ★ best" if best else "", "green")
 
 
-def _foot(state: "State", started: "Started", width: int) -> Iterator["rich.Text"]:
+def _foot(state: State, started: Started, width: int) -> Iterator["rich.Text"]:
     step, share = state.step, state.place / max(started.steps, 1)
     over = state.place >= started.steps
     left = "" if over else f"{words.duration(step.seconds_left)} left" if step else "starting"
@@ -163,7 +160,7 @@ def _flowing(facts: list[tuple[str, str]], width: int) -> Iterator["rich.Text"]:
     yield _cut(line, width)
 
 
-def _loss(event: "Evaluated") -> str:
+def _loss(event: Evaluated) -> str:
     """What training makes smaller, on the validation data: the task's own name of it."""
     found = [event.metrics[name] for name in ("loss", "log_loss", "mse") if name in event.metrics]
     return words.score(found[0]) if found else ""

@@ -3,17 +3,15 @@
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.table import Cell, Column, Indented, Rows
 from mlxbert.cli.views.training import words
-
-if TYPE_CHECKING:
-    from mlxbert.training.events import Finished
+from mlxbert.training.events import Finished
 
 
-def runs(event: "Finished") -> Iterator["rich.RenderableType"]:
+def runs(event: Finished) -> Iterator["rich.RenderableType"]:
     """Every run with what it differs in, the best marked; the mean over seeds; what the best score is worth."""
     yield from (rich.Text(), rich.Text(console.counted(len(event.runs), "run"), "bold"))
     names = _differing(event.runs)

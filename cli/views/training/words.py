@@ -1,4 +1,4 @@
-"""Times, shares and short texts, as the views of training write them."""
+"""Times, shares and values of options, as the views of training write them."""
 
 import math
 from collections.abc import Mapping
