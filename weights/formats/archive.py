@@ -108,7 +108,7 @@ def read_members(path: Path, file: BinaryIO, total: int) -> dict[str, Member]:
     try:
         with zipfile.ZipFile(file) as archive:
             members, end = archive.infolist(), archive.start_dir
-    except (zipfile.BadZipFile, NotImplementedError, ValueError, struct.error) as problem:
+    except (zipfile.BadZipFile, RuntimeError, ValueError, struct.error) as problem:
         raise _damaged(path, str(problem)) from None
     found: dict[str, Member] = {}
     spans, roots = [], set()
