@@ -35,7 +35,6 @@ class Both:
         from mlxbert.machine.cores import training_workers
         from mlxbert.machine.device import mx
         from mlxbert.pretraining.data import Maker
-        from mlxbert.pretraining.examples import Described
         from mlxbert.pretraining.initial import find_initial
         from mlxbert.pretraining.objective import Pretraining
         from mlxbert.pretraining.settings import Settings
@@ -67,7 +66,7 @@ class Both:
         self.run = Run(
             Training(
                 network=self.model.network, objective=self.objective, examples=self.data.train,
-                places=Described(self.data.train), order=self.data.order, options=options,
+                place=self.data.train.describe, order=self.data.order, options=options,
                 dtype=getattr(mx, given.dtype), evaluate=None, streams=max(len(training_workers()), 1),
             ),
             None,

@@ -64,7 +64,7 @@ def train_ours(model: Any, objective: Any, examples: Sequence[Any], setting: Set
     )  # fmt: skip
     training = Run(
         Training(
-            network=model.network, objective=objective, examples=examples, places=[""] * len(examples),
+            network=model.network, objective=objective, examples=examples, place=str,
             order=Epochs(examples, options), options=options,
             dtype=mx.float32, evaluate=None, streams=max(len(training_workers()), 1),
         ),

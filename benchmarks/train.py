@@ -68,7 +68,7 @@ def ours(size: str, batch: int, length: int, checkpointing: bool) -> Callable[[i
     examples = [example(ids, number % 2) for number, ids in enumerate(rows)]
     options = TrainingOptions(batch_size=batch, epochs=1, checkpointing=checkpointing)
     training = Training(
-        network=model.network, objective=objective, examples=examples, places=[""] * len(examples),
+        network=model.network, objective=objective, examples=examples, place=str,
         order=Epochs(examples, options), options=options, dtype=mx.float32, evaluate=None,
         streams=max(len(training_workers()), 1),
     )  # fmt: skip

@@ -43,9 +43,6 @@ class Places:
 
     Records are read ahead of the model: a bar must not count those that have no result.
 
-    Args:
-        read: Bytes of the input read so far.
-
     Attributes:
         kept: What results get of the last record that `after` counted.
     """
@@ -123,14 +120,10 @@ def open_input(arguments: Sequence[str], options: InputOptions, names: Pair) -> 
 
 
 def open_input(arguments: Sequence[str], options: InputOptions, names: str | Pair) -> InputStream[Any]:
-    """The records that a command works on.
+    """The records that a command works on: its arguments, or else the fields or columns `names` of its input.
 
-    Args:
-        arguments: Values given on the command line; they take precedence. With two names they are one record.
-        options: The input options.
-        names: What a record consists of: fields of a JSON line, columns of a table. A single one can be renamed with
-            `--field`, `--column` or `--text-column`, and becomes a pair with `--pair-column`; a pair is renamed with
-            `--text-column` and `--pair-column`.
+    With two names the arguments are one record. `--field`, `--column` or `--text-column` rename a single name, which
+    becomes a pair with `--pair-column`; `--text-column` and `--pair-column` rename a pair.
 
     Raises:
         ArgumentError: There is no input, or options contradict each other.

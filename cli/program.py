@@ -138,12 +138,7 @@ def explain_command(context: typer.Context, words: Sequence[str]) -> None:
 
 
 def explain(problem: Any, typed: Sequence[str]) -> tuple[str, str | None]:
-    """An error and a hint for wrong usage that typer found.
-
-    Args:
-        problem: The exception; empty ones have shown the help.
-        typed: The arguments of the program.
-    """
+    """An error and a hint for wrong usage that typer found; `typed` are the arguments of the program."""
     context: Any = getattr(problem, "ctx", None)
     path = context.command_path if context else "mlxbert"
     help_of = " ".join(["mlxbert help", *path.split()[1:]])

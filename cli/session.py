@@ -15,7 +15,7 @@ from mlxbert.cli.options import ComputingOptions, FileOptions, ModelOptions, Out
 from mlxbert.cli.output.base import OutputFormat
 from mlxbert.cli.output.file import Dropped, FileOutput
 from mlxbert.cli.output.formats import JsonLines
-from mlxbert.cli.views import console, json_lines, progress
+from mlxbert.cli.views import console, json_lines, progress, rich
 from mlxbert.errors import InputError, MlxbertError
 from mlxbert.folders.fingerprint import hash_folder, hash_model
 from mlxbert.results.json import to_json
@@ -23,13 +23,11 @@ from mlxbert.results.result import Failure
 from mlxbert.weights.source import BUILTIN, BUILTIN_QUALITY
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from mlxbert.machine.distributed import ProcessGroup
     from mlxbert.model import Model
     from mlxbert.text.batch import Usage
 
-Draw = Callable[[Any], Iterable["RenderableType"]]
+Draw = Callable[[Any], Iterable["rich.RenderableType"]]
 _KEPT: list[object] = []
 
 
@@ -110,7 +108,7 @@ class Screen:
         draw: Draw,
         options: OutputOptions,
         *,
-        last: Callable[[], Iterable["RenderableType"]] = tuple,
+        last: Callable[[], Iterable["rich.RenderableType"]] = tuple,
         gap: bool = True,
         left_out: Container[str] = (),
     ) -> None:
@@ -150,7 +148,9 @@ class Screen:
                 self._console.print(part)
 
 
-def show_object(value: dict[str, Any], draw: Callable[[], Iterable["RenderableType"]], options: OutputOptions) -> None:
+def show_object(
+    value: dict[str, Any], draw: Callable[[], Iterable["rich.RenderableType"]], options: OutputOptions
+) -> None:
     """One object: drawn in a terminal, one line of JSON in a pipe or with `--json`."""
     if console.draws(options.json):
         screen = console.stdout()
@@ -168,7 +168,7 @@ def stream(
     *,
     task: OutputManifest,
     usage: "Usage | None" = None,
-    last: Callable[[], Iterable["RenderableType"]] = tuple,
+    last: Callable[[], Iterable["rich.RenderableType"]] = tuple,
     group: "ProcessGroup | None" = None,
 ) -> None:
     """Writes results to stdout or to a file, as they are computed.

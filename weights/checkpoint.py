@@ -22,9 +22,9 @@ from mlxbert.weights.folder import ModelFolder, open_folder
 from mlxbert.weights.formats import int8_rows
 from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.formats.files import TENSORFLOW, WeightFiles, open_weights, with_own
-from mlxbert.weights.formats.headers import LazyArrays, Storage, TensorInfo
+from mlxbert.weights.formats.headers import LazyArrays, TensorInfo
 from mlxbert.weights.formats.names import ADAPTER
-from mlxbert.weights.formats.quantized import read_quantization
+from mlxbert.weights.formats.quantized import Storage, read_quantization
 from mlxbert.weights.google import with_google_defaults
 
 

@@ -11,7 +11,7 @@ from mlxbert.cli import session
 from mlxbert.cli.options import ModelOptions, OutputOptions
 from mlxbert.cli.output.file import check_output
 from mlxbert.cli.training import FormatOption
-from mlxbert.cli.views import console, progress
+from mlxbert.cli.views import console, progress, rich
 from mlxbert.errors import InputError
 from mlxbert.files import atomic_write
 from mlxbert.options import Option
@@ -41,8 +41,6 @@ def mine(
     """
     check_output(output, overwrite, sources=pairs)
     loaded = session.load("embed", model)
-    from rich.text import Text
-
     from mlxbert.tasks.mine import mine as find
 
     given: dict[str, Any] = {"negatives": negatives, "margin": margin, "skip": skip, "batch_tokens": model.batch_tokens}
@@ -56,7 +54,7 @@ def mine(
         console.say("note", f"queries with fewer than {negatives} negatives: {few:,} of {len(found):,}")
     value = {"output": str(output), "queries": len(found), "negatives": count, "with_fewer": few}
     told = f"{count:,} negatives for {len(found):,} queries: {output}"
-    session.show_object(value, lambda: [Text(console.visible(told))], out)
+    session.show_object(value, lambda: [rich.Text(console.visible(told))], out)
 
 
 def _write(found: Sequence["Mined"], output: Path, pairs: Sequence[str], overwrite: bool) -> None:

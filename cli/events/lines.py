@@ -15,11 +15,7 @@ _START = 100  # bytes of a log that say what it is
 
 
 def _is_torn(path: Path, inputs: Iterable[str]) -> bool:
-    """Whether a log ends within a line: that of a run that was killed.
-
-    Raises:
-        ArgumentError: It is an input, or no log.
-    """
+    """Whether a log ends within a line: that of a run that was killed."""
     if identity(path) in map(identity, inputs):
         raise ArgumentError(f"--log {path}: is an input", hint="events are appended to the log: name another file")
     with path.open("rb") as file:
@@ -32,12 +28,7 @@ def _is_torn(path: Path, inputs: Iterable[str]) -> bool:
 
 
 class JsonLines:
-    """Writes events to stdout as they come.
-
-    Args:
-        quiet: Whether only the last one is written: `finished`, or `started` of a dry run.
-        dry: Whether nothing comes after `started`.
-    """
+    """Writes events to stdout as they come; if `quiet`, only the last: `finished`, or `started` of a `dry` run."""
 
     def __init__(self, *, quiet: bool, dry: bool) -> None:
         self._wanted: type[Event] = Event if not quiet else Started if dry else Finished
@@ -53,10 +44,6 @@ class JsonLines:
 
 class EventLog:
     """Appends all events to a file, each at once: a run that is resumed continues in the log of its beginning.
-
-    Args:
-        path: The file; one that exists has to be a log.
-        inputs: What is trained on, which may be files.
 
     Raises:
         ArgumentError: The file is an input, is not a log, or cannot be written.

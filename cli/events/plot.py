@@ -15,8 +15,7 @@ _INCHES, _DOTS_PER_INCH = (10, 4.5), 150
 class Plot:
     """Draws the loss and the metric over the steps, a colour per run, when training ends or is interrupted.
 
-    Args:
-        path: The file, which is replaced; its ending is the format.
+    The ending of the file is the format; a file that is there is replaced.
 
     Raises:
         ArgumentError: The ending is another one, or the package is not installed.

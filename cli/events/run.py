@@ -22,12 +22,6 @@ from mlxbert.training.events import Event
 def open_sinks(out: EventOptions, inputs: Iterable[str], *, dry: bool, opened: ExitStack) -> list[Sink]:
     """What the options ask for, to be closed by `opened`; nothing where another process of the run shows it.
 
-    Args:
-        out: The options.
-        inputs: What is trained on, which may be files.
-        dry: Whether nothing is trained.
-        opened: Closes the sinks.
-
     Raises:
         ArgumentError: Something is not installed, or cannot be written.
     """
@@ -80,12 +74,7 @@ def send(events: Iterator[Event], sinks: list[Sink], begun: Callable[[], None]) 
 
 @contextmanager
 def resumable(output: Path | None, opened: ExitStack) -> Iterator[None]:
-    """Says how to resume a run that is interrupted inside.
-
-    Args:
-        output: The folder that the run will write; `None` for a run that cannot resume.
-        opened: Closed before anything is said: the live view.
-    """
+    """Says how to resume a run that is interrupted inside, unless `output` is `None`, after it closed the live view."""
     try:
         yield
     except KeyboardInterrupt:

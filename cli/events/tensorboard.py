@@ -11,9 +11,6 @@ from mlxbert.training.events import Evaluated, Event, Started, Step
 class TensorBoard:
     """Writes losses, learning rates and metrics; each run into a folder of its own if there are several.
 
-    Args:
-        folder: Where TensorBoard looks for them: `tensorboard --logdir FOLDER`.
-
     Raises:
         ArgumentError: The package is not installed, or the folder cannot be made.
     """

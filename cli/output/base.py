@@ -72,13 +72,7 @@ class OutputFormat(ABC):
 
     @abstractmethod
     def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:
-        """Writes the file.
-
-        Args:
-            file: The open file.
-            parts: The parts in order; can be iterated over more than once.
-            results: N, the number of results in all parts.
-        """
+        """Writes the file; `parts` come in order and can be iterated over again, `results` is N of all parts."""
 
 
 def stack(results: Sequence[Embedding | Failure], format: OutputFormat) -> "NDArray[Any]":

@@ -19,12 +19,7 @@ _MOST = 2**28  # characters that are kept: a text of any length is one result
 
 
 class Batches:
-    """What is kept of the batches after a part.
-
-    Args:
-        folder: The folder of parts.
-        owner: What they belong to, a JSON value: those of others count as damaged.
-    """
+    """What is kept of the batches after a part; files of another owner, a JSON value, count as damaged."""
 
     def __init__(self, folder: Path, owner: object) -> None:
         self._folder, self._owner = folder, owner
@@ -43,11 +38,7 @@ class Batches:
         return len([*self._folder.glob(f"batches-{self._part:06}-*.json")])
 
     def remember(self, key: str, compute: Callable[[], Sequence[Any]]) -> Sequence[Any]:
-        """The outputs of the next batch: those that are kept, or else computed ones, which are kept.
-
-        Args:
-            key: Differs between batches.
-            compute: Computes them.
+        """The outputs of the next batch: those that are kept under its key, or else computed ones, which are kept.
 
         Raises:
             OSError: They cannot be written.

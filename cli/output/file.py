@@ -41,12 +41,7 @@ def check_output(
 ) -> None:
     """Refuses an output file that cannot be written; a command calls it before it loads a model.
 
-    Args:
-        path: The file; `None` if results go to stdout.
-        overwrite: Whether it may exist.
-        allowed: The endings that the command supports.
-        sources: The input files, which must be others.
-        shared: Whether several processes can share the work; the first one writes.
+    Of several processes that share the work (`shared`), the first one writes; without, several are refused.
 
     Raises:
         ArgumentError: Another ending, not a regular file, an existing file, or the input.

@@ -61,13 +61,7 @@ def choose(
 ) -> OutputFormat:
     """The format that a file's ending names; without a file, JSON lines.
 
-    Args:
-        path: The file.
-        allowed: The endings that the command supports.
-        width: D, where results are vectors.
-        metadata: Stored in the file if the format can: the model, the options.
-        whole: Whether vectors are int8 in place of float32.
-        keep: Names of what is kept of each record.
+    `width` is D where results are vectors, `whole` makes them int8; `metadata` is stored if the format can.
 
     Raises:
         ArgumentError: The ending is not one of those allowed, or the format has no place for what is kept.

@@ -16,13 +16,7 @@ PART = 512
 class Parts:
     """The finished parts in a folder; an iterable of their paths. Next to each is a record of its counts and its hash.
 
-    Args:
-        folder: The folder.
-        format: Writes them.
-        owner: What they belong to, a JSON value: those of others count as damaged.
-
-    Attributes:
-        counts: Those of each.
+    A part of another owner, a JSON value, counts as damaged.
     """
 
     def __init__(self, folder: Path, format: OutputFormat, owner: object) -> None:

@@ -2,25 +2,18 @@
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from mlxbert.cli.views import console
+from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.table import Indented
 from mlxbert.results.answer import Answer, Span
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.text import Text
 
 _AROUND = 300  # code points of the paragraph that are shown on each side
 _BLANK = re.compile(r"\n[^\S\n]*\n")
 
 
-def draw(result: Answer) -> Iterator["RenderableType"]:
+def draw(result: Answer) -> Iterator["rich.RenderableType"]:
     """The question, and below it each span with its score and place, in its paragraph."""
-    from rich.text import Text
-
-    yield Text(console.shortened(result.question), style="dim")
+    yield rich.Text(console.shortened(result.question), style="dim")
     if result.answer is None:
         yield _scored("no answer", result.no_answer_score, "yellow")
     for number, span in enumerate(result.spans):
@@ -32,10 +25,8 @@ def draw(result: Answer) -> Iterator["RenderableType"]:
         yield Indented(_paragraph(result.context, span))
 
 
-def _scored(name: str, score: float, colour: str, before: str = "", place: str = "") -> "Text":
-    from rich.text import Text
-
-    named = Text.assemble((before, "dim"), (name, f"bold {colour}"))
+def _scored(name: str, score: float, colour: str, before: str = "", place: str = "") -> "rich.Text":
+    named = rich.Text.assemble((before, "dim"), (name, f"bold {colour}"))
     return console.meter(named, score, colour, f"{score:.1%}").append(place, "dim")
 
 
@@ -46,10 +37,8 @@ def _place(result: Answer, span: Span) -> str:
     return f"  {span.start:,} to {span.end:,}{line}"
 
 
-def _paragraph(context: str, span: Span) -> "Text":
+def _paragraph(context: str, span: Span) -> "rich.Text":
     """The paragraph around a span, which stands out; a long one is shortened on both sides."""
-    from rich.text import Text
-
     near = max(span.start - _AROUND, 0)
     before, after = context[near : span.start], context[span.end : span.end + _AROUND]
     start = near + max((found.end() for found in _BLANK.finditer(before)), default=0)
@@ -65,7 +54,7 @@ def _paragraph(context: str, span: Span) -> "Text":
     def shown(text: str) -> str:
         return console.visible(re.sub(r"\s+", " ", text))
 
-    return Text.assemble(
+    return rich.Text.assemble(
         ("…" if cut_before else "") + shown(context[start : span.start]).lstrip(),
         (shown(context[span.start : span.end]), "bold reverse green"),
         shown(context[span.end : end]).rstrip() + (" …" if cut_after else ""),

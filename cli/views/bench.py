@@ -1,20 +1,15 @@
 """What was measured of this machine."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from mlxbert.cli.views import console
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from mlxbert.cli.views import console, rich
 
 _MACHINE = ("chip", "device", "cores", "memory_gib", "blas", "mlx")
 
 
-def draw(report: dict[str, Any]) -> Iterator["RenderableType"]:
+def draw(report: dict[str, Any]) -> Iterator["rich.RenderableType"]:
     """The machine, a table of speeds, and the row of a table of machines."""
-    from rich.text import Text
-
     machine, sides = report["machine"], [*report["start"]]
     rows: list[tuple[str, object]] = [(name, machine[name]) for name in _MACHINE]
     rows += [("model", f"{report['model']}, {report['layers']} x {report['width']}"), ("dtype", report["dtype"])]
@@ -27,7 +22,7 @@ def draw(report: dict[str, Any]) -> Iterator["RenderableType"]:
         ("shape", *(f"{side}, tokens/s" for side in sides), "from", "to", "GFLOP/s", "share", *ratio),
         [_row(speed, sides) for speed in report["speeds"]],
     )
-    yield Text(console.visible(line(report)))
+    yield rich.Text(console.visible(line(report)))
 
 
 def _row(speed: dict[str, Any], sides: list[str]) -> tuple[object, ...]:

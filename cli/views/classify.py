@@ -1,16 +1,11 @@
 """The labels of a text with bars, or its number."""
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
-from mlxbert.cli.views import console
+from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.table import Column, Rows
 from mlxbert.labels.labels import Labels
 from mlxbert.results.classify import Classification, Label, Regression
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.text import Text
 
 MOST = 5  # labels shown, besides chosen ones, where nothing else is asked for
 _COLUMNS = (
@@ -21,18 +16,10 @@ _COLUMNS = (
 
 def draw(
     result: Classification | Regression, most: int = MOST, known: Labels | None = None
-) -> Iterator["RenderableType"]:
-    """The text or the pair, and below it what the model says.
-
-    Args:
-        result: What is drawn.
-        most: Labels that are shown, besides chosen ones.
-        known: The labels of the model, with its thresholds and the name of its number.
-    """
-    from rich.text import Text
-
+) -> Iterator["rich.RenderableType"]:
+    """The text or the pair, and below it what the model says: `most` labels, and all chosen ones."""
     if result.pair is None:
-        yield Text(console.shortened(result.text), style="dim")
+        yield rich.Text(console.shortened(result.text), style="dim")
     else:
         yield from console.pair(result.text, result.pair)
     if isinstance(result, Regression):
@@ -42,35 +29,33 @@ def draw(
     thresholds = dict(zip(known.names, known.thresholds, strict=True)) if known and known.thresholds else {}
     yield _bars(shown, thresholds)
     if len(shown) < len(result.labels):
-        yield Text(f"and {len(result.labels) - len(shown)} more, see --top-k", style="dim")
+        yield rich.Text(f"and {len(result.labels) - len(shown)} more, see --top-k", style="dim")
 
 
 def _bars(labels: list[Label], thresholds: Mapping[str, float]) -> Rows:
     """A bar for each label, next to its threshold; chosen ones stand out: the first, or those with a check mark."""
-    from rich.text import Text
-
     rows = []
     for place, label in enumerate(labels):
         several = label.chosen is not None
         chosen = label.chosen if several else place == 0
         cells = (
-            Text("✓" if several and chosen else "", style="bold green"),
-            Text(console.visible(label.label), style="bold" if chosen else ""),
+            rich.Text("✓" if several and chosen else "", style="bold green"),
+            rich.Text(console.visible(label.label), style="bold" if chosen else ""),
             console.bar_of(label.score, "green" if chosen else "dim green"),
-            Text(f"{label.score:6.1%}"),
-            Text(f"from {thresholds[label.label]:.1%}" if thresholds else "", style="dim"),
+            rich.Text(f"{label.score:6.1%}"),
+            rich.Text(f"from {thresholds[label.label]:.1%}" if thresholds else "", style="dim"),
         )
         rows.append(cells)
     return Rows(_COLUMNS, rows)
 
 
-def _numbers(result: Regression, known: Labels | None) -> "Text | Rows":
+def _numbers(result: Regression, known: Labels | None) -> "rich.Text | Rows":
     """Each number after its name; a single one without it where it has only that of its place."""
-    from rich.text import Text
-
     if not result.values:
         name = known.names[0] if known is not None and known.names[0] != "LABEL_0" else ""
         before = f"{console.visible(name)}  " if name else ""
-        return Text.assemble(before, (f"{result.value:.4g}", "bold green"))
-    rows = [(Text(console.visible(name)), Text(f"{value:.4g}", "bold green")) for name, value in result.values]
+        return rich.Text.assemble(before, (f"{result.value:.4g}", "bold green"))
+    rows = [
+        (rich.Text(console.visible(name)), rich.Text(f"{value:.4g}", "bold green")) for name, value in result.values
+    ]
     return Rows((Column(wraps=True), Column()), rows)

@@ -10,14 +10,10 @@ import shlex
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
 
+from mlxbert.cli.views import rich
 from mlxbert.cli.views.table import Bar, Column, Rows
 from mlxbert.invisible import INVISIBLE
-
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-    from rich.text import Text
 
 BAR_WIDTH = 20
 LESS_MEMORY = (
@@ -33,21 +29,17 @@ _ARGUMENT = re.compile(
     r"""(?<![^\s(])([a-z]\w*)=(?:(True|False)|'([^']+)'|"([^"]+)"|(\d+(?:\.\d+)?))?(?=[,;:)]|\.?(?:\s|$))"""
 )
 _quiet = False
-_live: "Console | None" = None
+_live: "rich.Console | None" = None
 
 
-def stdout() -> "Console":
+def stdout() -> "rich.Console":
     """A rich console on stdout."""
-    from rich.console import Console
-
-    return Console(highlight=False, _environ=_environment())
+    return rich.Console(highlight=False, _environ=_environment())
 
 
-def stderr() -> "Console":
+def stderr() -> "rich.Console":
     """A rich console on stderr, which leaves long lines to the terminal; that of the live view while one is drawn."""
-    from rich.console import Console
-
-    return _live or Console(stderr=True, highlight=False, soft_wrap=True, _environ=_environment())
+    return _live or rich.Console(stderr=True, highlight=False, soft_wrap=True, _environ=_environment())
 
 
 def _environment() -> dict[str, str]:
@@ -73,7 +65,7 @@ def may_draw() -> bool:
 
 
 @contextmanager
-def live(screen: "Console") -> Iterator[None]:
+def live(screen: "rich.Console") -> Iterator[None]:
     """While a live view is drawn on a console, notes appear above it."""
     global _live
     _live = screen
@@ -124,14 +116,11 @@ def to_options(text: str) -> str:
 
 def _print(kind: str, shown: str, command: str) -> None:
     if sys.stderr.isatty():
-        from rich.cells import cell_len
-        from rich.text import Text
-
         screen, style = stderr(), "" if "NO_COLOR" in os.environ else _STYLES.get(kind, "dim")
         whole = f"{kind}: {shown}"
-        if command and cell_len(whole) + cell_len(command) < screen.width:
+        if command and rich.cell_len(whole) + rich.cell_len(command) < screen.width:
             whole, command = f"{whole} {command}", ""
-        message = Text("\n".join([*wrapped(whole, screen.width), *([command] if command else [])]))
+        message = rich.Text("\n".join([*wrapped(whole, screen.width), *([command] if command else [])]))
         message.stylize(style, 0, len(kind) + 1)
         screen.print(message, soft_wrap=True)
     else:
@@ -139,31 +128,18 @@ def _print(kind: str, shown: str, command: str) -> None:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """The lines of a text, wrapped between words; words that are too long for a line, such as paths, stay whole.
-
-    Args:
-        text: One paragraph.
-        width: Columns of a line; a wide character takes two.
-    """
-    from rich.cells import cell_len
-
+    """The lines of a paragraph, wrapped between words; words too long for a line, such as paths, stay whole."""
     lines: list[str] = []
     for gap, word in re.findall("( *)([^ ]+)", text):
-        if lines and cell_len(lines[-1]) + len(gap) + cell_len(word) <= width:
+        if lines and rich.cell_len(lines[-1]) + len(gap) + rich.cell_len(word) <= width:
             lines[-1] += gap + word
         else:
             lines.append(word)
     return lines
 
 
-def counted(number: int, what: str, several: str = "") -> str:
-    """A number of things: `1 text`, `2,000 texts`.
-
-    Args:
-        number: How many.
-        what: The name of one.
-        several: The name of several, if that is not the name of one with an s.
-    """
+def counted(number: float, what: str, several: str = "") -> str:
+    """A number of things: `1 text`, `2,000 texts`; `several` is their name if that is not the one with an s."""
     return f"{number:,} {what if number == 1 else several or f'{what}s'}"
 
 
@@ -182,12 +158,16 @@ def shortened(text: str) -> str:
     return visible(text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…")
 
 
-def pair(first: str, second: str) -> Iterator["RenderableType"]:
-    """Two texts, each on a line."""
-    from rich.text import Text
+def line(text: str, limit: int = 1000) -> str:
+    """The beginning of a text, on one line and with its invisible characters made visible."""
+    joined = visible(" ".join(text[: 4 * limit].split()))
+    return joined if len(joined) <= limit else joined[: limit - 1] + "…"
 
+
+def pair(first: str, second: str) -> Iterator["rich.RenderableType"]:
+    """Two texts, each on a line."""
     for name, text in (("A", first), ("B", second)):
-        yield Text.assemble((f"{name}  ", "dim"), shortened(text))
+        yield rich.Text.assemble((f"{name}  ", "dim"), shortened(text))
 
 
 def size(count: int) -> str:
@@ -213,35 +193,30 @@ def bar(share: float, width: int = BAR_WIDTH) -> str:
 
 def bar_of(share: float, style: str) -> Bar:
     """A bar for a cell of a table; `share` is 0 where it is negative."""
-    from rich.text import Text
-
-    return lambda width: Text(bar(min(max(share, 0.0), 1.0), width), style)
+    return lambda width: rich.Text(bar(min(max(share, 0.0), 1.0), width), style)
 
 
-def meter(before: "Text", share: float, style: str, after: str = "") -> "Text":
+def meter(before: "rich.Text", share: float, style: str, after: str = "") -> "rich.Text":
     """A line: a text, a bar if the terminal has room for all of it, and what follows."""
-    from rich.text import Text
-
-    end = Text(after)
-    drawn = Text.assemble("  ", (bar(share), style), " ")
+    end = rich.Text(after)
+    drawn = rich.Text.assemble("  ", (bar(share), style), " ")
     fits = before.cell_len + drawn.cell_len + end.cell_len <= stdout().width
-    return Text.assemble(before, drawn if fits else "  ", end)
+    return rich.Text.assemble(before, drawn if fits else "  ", end)
 
 
-def facts(title: str, rows: Iterable[tuple[str, object]]) -> Iterator["RenderableType"]:
+def facts(title: str, rows: Iterable[tuple[str, object]]) -> Iterator["rich.RenderableType"]:
     """A heading and a list of names and values."""
-    from rich.text import Text
 
-    def cells(name: str, value: object) -> tuple["Text", "Text"]:
-        return Text(visible(name), "dim"), Text("-", "dim") if value is None else Text(visible(str(value)))
+    def cells(name: str, value: object) -> tuple["rich.Text", "rich.Text"]:
+        return rich.Text(visible(name), "dim"), rich.Text("-", "dim") if value is None else rich.Text(
+            visible(str(value))
+        )
 
-    yield Text(visible(title), style="bold")
+    yield rich.Text(visible(title), style="bold")
     yield Rows((Column(), Column(wraps=True)), [cells(*row) for row in rows], indent=2)
 
 
 def listing(headers: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> Rows:
     """A table with a header line."""
-    from rich.text import Text
-
     columns = [Column(header, wraps=True) for header in headers]
-    return Rows(columns, [[Text(visible(str(value))) for value in row] for row in rows])
+    return Rows(columns, [[rich.Text(visible(str(value))) for value in row] for row in rows])

@@ -4,12 +4,10 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from mlxbert.cli.views import console
+from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.verify import differences, measured
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from mlxbert.folders.results import Conversion
 
 _SHOWN = 3  # names
@@ -21,7 +19,7 @@ TRAINING = re.compile(
 )
 
 
-def conversion(found: "Conversion") -> Iterator["RenderableType"]:
+def conversion(found: "Conversion") -> Iterator["rich.RenderableType"]:
     """What was written, and how far it is from the source."""
     rows: list[tuple[str, object]] = [
         ("from", f"{found.source} ({found.family}, {found.format})"),
@@ -43,6 +41,5 @@ def conversion(found: "Conversion") -> Iterator["RenderableType"]:
 
 
 def _named(what: str, names: list[str]) -> str:
-    """What they are, and the first names."""
     more = ", …" if len(names) > _SHOWN else ""
     return f"{what}: {', '.join(names[:_SHOWN])}{more}"

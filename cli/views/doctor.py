@@ -1,18 +1,15 @@
 """What mlxbert runs on."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from mlxbert.cli.views import console
+from mlxbert.cli.views import console, rich
 
 _MODELS, _RUNS = ("families",), ("training", "built-in model")
 _MOST = 10  # faults that are shown
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
-
-def draw(report: dict[str, Any]) -> Iterator["RenderableType"]:
+def draw(report: dict[str, Any]) -> Iterator["rich.RenderableType"]:
     """The facts of a report and the versions of packages; its problems are printed as hints."""
     rows = [(key, value) for key, value in report.items() if key not in ("packages", "problems", "check")]
     rows += [(f"package {name}", version) for name, version in report["packages"].items()]
@@ -21,7 +18,7 @@ def draw(report: dict[str, Any]) -> Iterator["RenderableType"]:
         yield from _checked(report["check"])
 
 
-def _checked(found: dict[str, Any]) -> Iterator["RenderableType"]:
+def _checked(found: dict[str, Any]) -> Iterator["rich.RenderableType"]:
     """What was checked, in a line each: kernels, families, training with the built-in model, speed; then the faults."""
     groups, speed = found["groups"], found["speed"]
     kernels = [name for name in groups if name not in (*_MODELS, *_RUNS)]

@@ -1,34 +1,28 @@
 """The words for each mask, as a table."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from mlxbert.cli.views import console
+from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.table import Column, Rows
 from mlxbert.results.fill_mask import FillMask, Mask
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 EXCERPT = 60  # characters shown on each side of a mask
 _COLUMNS = (Column(), Column(bar=True, most=console.BAR_WIDTH), Column(), Column(wraps=True, secondary=1))
 
 
-def draw(result: FillMask) -> Iterator["RenderableType"]:
+def draw(result: FillMask) -> Iterator["rich.RenderableType"]:
     """A table per mask: the words, their probabilities, the sentence filled."""
-    from rich.text import Text
-
     for number, mask in enumerate(result.masks, 1):
         if len(result.masks) > 1:
             left, right = _excerpt(result.text, mask.start, mask.end)
             here = console.visible(result.text[mask.start : mask.end])
-            yield Text.assemble((f"mask {number} of {len(result.masks)}: ", "dim"), left, (here, "bold yellow"), right)
+            yield rich.Text.assemble(
+                (f"mask {number} of {len(result.masks)}: ", "dim"), left, (here, "bold yellow"), right
+            )
         yield _fills(result, mask)
 
 
 def _fills(result: FillMask, mask: Mask) -> Rows:
-    from rich.text import Text
-
     rows = []
     for fill in mask.fills:
         token = fill.token.strip()
@@ -38,17 +32,16 @@ def _fills(result: FillMask, mask: Mask) -> Rows:
         left, right = _excerpt(filled, start, end)
         word = console.visible(filled[start:end])
         cells = (
-            Text(console.visible(token), style="bold"),
+            rich.Text(console.visible(token), style="bold"),
             console.bar_of(fill.score, "green"),
-            Text(f"{fill.score:6.1%}"),
-            Text.assemble((left, "dim"), (word, "bold green"), (right, "dim")),
+            rich.Text(f"{fill.score:6.1%}"),
+            rich.Text.assemble((left, "dim"), (word, "bold green"), (right, "dim")),
         )
         rows.append(cells)
     return Rows(_COLUMNS, rows)
 
 
 def _excerpt(text: str, start: int, end: int) -> tuple[str, str]:
-    """The text before and after a place, shortened."""
     left, right = text[:start], text[end:]
     if len(left) > EXCERPT:
         left = "…" + left[-EXCERPT:]

@@ -7,12 +7,9 @@ it shows types of Python (`<str>`), and it takes half as long again.
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from mlxbert.cli.views import console
-
-if TYPE_CHECKING:
-    from rich.text import Text
+from mlxbert.cli.views import console, rich
 
 # The commands of typer's own click are not public, hence `Any`.
 HEIGHT = 23  # lines of a terminal, less one for the prompt
@@ -32,14 +29,8 @@ class _Row:
     more: str
 
 
-def draw(path: str, command: Any, *, whole: bool) -> Iterator["Text"]:
-    """The help of a command or a group of commands.
-
-    Args:
-        path: How it is called: `mlxbert embed`.
-        command: The command of typer.
-        whole: Explain all options; otherwise as many panels of them as fit on a terminal of 24 lines.
-    """
+def draw(path: str, command: Any, *, whole: bool) -> Iterator["rich.Text"]:
+    """The help of a command or a group: all if `whole`, else as many panels as fit on a terminal of 24 lines."""
     panels = dict(sorted(_panels(command).items(), key=lambda panel: _PANELS.index(panel[0])))
     width = min(console.stdout().width, _WIDEST)
     shown = _lines(path, command, panels, panels, width)
@@ -98,7 +89,6 @@ def choices_of(parameter: Any) -> list[str]:
 
 
 def _more(parameter: Any) -> str:
-    """Choices and default of an option, in parentheses."""
     default = parameter.show_default
     if not isinstance(default, str):
         default = getattr(parameter.default, "value", parameter.default) if default else None
@@ -114,19 +104,17 @@ def _more(parameter: Any) -> str:
 
 def _lines(
     path: str, command: Any, panels: dict[str, list[_Row]], explained: Collection[str], width: int
-) -> list["Text"]:
+) -> list["rich.Text"]:
     """All lines of the help, with some panels explained and the others listed."""
-    from rich.text import Text
-
     group = hasattr(command, "commands")
-    found = [Text.assemble(("Usage: ", "bold"), " ".join([path, "[OPTIONS]", usage(command)]).rstrip())]
+    found = [rich.Text.assemble(("Usage: ", "bold"), " ".join([path, "[OPTIONS]", usage(command)]).rstrip())]
     for paragraph in (command.help or "").split("\n\n"):
-        gap = [] if paragraph.startswith("Example: ") and len(found) > 3 else [Text()]
-        found += [*gap, *map(Text, console.wrapped(paragraph, width))]
-    found.append(Text())
+        gap = [] if paragraph.startswith("Example: ") and len(found) > 3 else [rich.Text()]
+        found += [*gap, *map(rich.Text, console.wrapped(paragraph, width))]
+    found.append(rich.Text())
     for panel, rows in panels.items():
         if panel in explained:
-            found += [Text(panel, "bold")] if panel else []
+            found += [rich.Text(panel, "bold")] if panel else []
             indent = _NAMES if width >= _WIDE else 6
             indent = max(len(row.name) for row in rows) + 4 if panel == "Commands" else indent
             found += [line for row in rows for line in _explained(row, width, indent)]
@@ -136,7 +124,7 @@ def _lines(
     if not group and set(panels) - set(explained):
         words = path.split(maxsplit=1)
         last = f"`{' '.join([words[0], 'help', *words[1:]])}` explains all options."
-        found += [Text(line, "dim") for line in console.wrapped(last, width)]
+        found += [rich.Text(line, "dim") for line in console.wrapped(last, width)]
     return found
 
 
@@ -148,26 +136,21 @@ def usage(command: Any) -> str:
     return " ".join(str(one.metavar) if one.required else f"[{one.metavar}]" for one in arguments)
 
 
-def _explained(row: _Row, width: int, indent: int) -> Iterator["Text"]:
+def _explained(row: _Row, width: int, indent: int) -> Iterator["rich.Text"]:
     """The name of a row and what it does, next to it or, on a narrow terminal, below it."""
-    from rich.text import Text
-
-    left = Text.assemble("  ", (row.name, "bold cyan"), (f" {row.metavar}" if row.metavar else "", "yellow"))
+    left = rich.Text.assemble("  ", (row.name, "bold cyan"), (f" {row.metavar}" if row.metavar else "", "yellow"))
     text = f"{row.text.rstrip('.')} ({row.more})." if row.more else row.text
     lines = console.wrapped(text, width - indent)
     if left.cell_len + 2 <= indent and lines:
         left.append(" " * (indent - left.cell_len) + lines.pop(0))
     yield left
     for line in lines:
-        yield Text(" " * indent + line)
+        yield rich.Text(" " * indent + line)
 
 
-def _listed(panel: str, rows: list[_Row], width: int) -> Iterator["Text"]:
-    """The names of the rows of a panel."""
-    from rich.text import Text
-
+def _listed(panel: str, rows: list[_Row], width: int) -> Iterator["rich.Text"]:
     names = ", ".join(row.name.replace(", ", "/").replace(" ", "\0") for row in rows)
     first, *others = console.wrapped(names, width - 10)
-    yield Text.assemble((f"{panel or 'Options':<10}", "bold"), first)
+    yield rich.Text.assemble((f"{panel or 'Options':<10}", "bold"), first)
     for line in others:
-        yield Text(" " * 10 + line)
+        yield rich.Text(" " * 10 + line)

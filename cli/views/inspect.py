@@ -5,11 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING
 
-from mlxbert.cli.views import console
+from mlxbert.cli.views import console, rich
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from mlxbert.config import EncoderConfig
     from mlxbert.folders.inspection import EmbeddingFacts, Fit, Inspection, NoEmbedding, PartFacts, TensorFacts
 
@@ -19,17 +17,10 @@ _MOST_NAMES = 6  # in the short form
 _COLUMNS = 30  # of a line, for dtype, shape and the space between columns
 
 
-def short(found: "Inspection", name: str) -> Iterator["RenderableType"]:
-    """What a model is, its size, what it can do, what it takes and gives, and what is wrong with it: ten lines.
-
-    Args:
-        found: The inspection.
-        name: How the user calls the model.
-    """
-    from rich.text import Text
-
+def short(found: "Inspection", name: str) -> Iterator["rich.RenderableType"]:
+    """What a model is, its size, what it can do, what it takes and gives, and what is wrong with it: ten lines."""
     yield from console.facts(name, _short_rows(found))
-    yield Text("--all shows the configuration, all parts and what each tensor becomes", style="dim")
+    yield rich.Text("--all shows the configuration, all parts and what each tensor becomes", style="dim")
 
 
 def _short_rows(found: "Inspection") -> _Rows:
@@ -86,7 +77,6 @@ def _fits(needed: int, available: int | None) -> str:
 
 
 def _first(names: Iterable[object]) -> str:
-    """The first names, and how many more there are."""
     shown = [str(name) for name in names]
     more = f" and {len(shown) - _MOST_NAMES} more" if len(shown) > _MOST_NAMES else ""
     return ", ".join(shown[:_MOST_NAMES]) + more
@@ -107,7 +97,7 @@ def _problems(found: "Inspection") -> Iterator[str]:
             yield f"the {titles([part])} cannot be loaded: {facts.problem}"
 
 
-def inspection(found: "Inspection", *, whole: bool) -> Iterator["RenderableType"]:
+def inspection(found: "Inspection", *, whole: bool) -> Iterator["rich.RenderableType"]:
     """All that is known of a model; `whole` lists every tensor instead of one line for all layers."""
     yield from console.facts(f"{found.family} in {found.folder}", _summary(found))
     yield from console.facts("configuration", _config_rows(found.config))
@@ -220,7 +210,7 @@ def _names(tensor: "TensorFacts") -> list[str]:
     return [name for name in (tensor.stored_as, tensor.name, tensor.becomes) if name is not None]
 
 
-def _tensors(rows: Iterable["TensorFacts"]) -> "RenderableType":
+def _tensors(rows: Iterable["TensorFacts"]) -> "rich.RenderableType":
     """Dtype and shape first; on a narrow terminal each further name of a tensor has a line of its own."""
     rows = list(rows)
     wide = max(len(" → ".join(_names(row))) for row in rows) + _COLUMNS <= console.stdout().width

@@ -11,11 +11,6 @@ from mlxbert.results.json import to_json
 def to_line(result: Any, kept: Mapping[str, Any], left_out: Container[str] = ()) -> str:
     """The line of a result, which begins with what is kept of its record.
 
-    Args:
-        result: A result or failure.
-        kept: What is kept of the record.
-        left_out: Fields of the result that are not written.
-
     Raises:
         ArgumentError: The result has a field of the same name.
     """

@@ -1,17 +1,14 @@
 """Models on this machine."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from mlxbert.cli.views import console
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from mlxbert.cli.views import console, rich
 
 _COMPLETE = {True: "yes", False: "no", None: "not known"}
 
 
-def draw_list(found: dict[str, Any]) -> Iterator["RenderableType"]:
+def draw_list(found: dict[str, Any]) -> Iterator["rich.RenderableType"]:
     """The built-in model, the folder of the cache, and a line for each revision in it."""
     builtin, *cached = found["models"]
     yield from draw_facts(builtin["name"], builtin)
@@ -21,7 +18,7 @@ def draw_list(found: dict[str, Any]) -> Iterator["RenderableType"]:
         yield console.listing(("name", "family", "size", "revision", "complete"), rows)
 
 
-def draw_verified(found: dict[str, Any]) -> Iterator["RenderableType"]:
+def draw_verified(found: dict[str, Any]) -> Iterator["rich.RenderableType"]:
     """A line for each revision, and one for each file that is damaged or missing."""
     yield from console.facts("hub cache", [("folder", found["cache"])])
     kinds = ("checked", "unknown", "damaged", "missing")
@@ -33,7 +30,7 @@ def draw_verified(found: dict[str, Any]) -> Iterator["RenderableType"]:
         yield from console.facts(f"{model['name']}, {_reference(model)}", list(wrong.items())) if wrong else ()
 
 
-def draw_facts(title: str, facts: dict[str, Any]) -> Iterator["RenderableType"]:
+def draw_facts(title: str, facts: dict[str, Any]) -> Iterator["rich.RenderableType"]:
     """The facts of one model, without its name."""
     rows = [("size", console.size(value)) if key == "bytes" else (key, _shown(value)) for key, value in facts.items()]
     return console.facts(title, [row for row in rows if row[0] != "name"])

@@ -4,12 +4,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
 
-from mlxbert.cli.views import console
-
-if TYPE_CHECKING:
-    from rich.progress import Progress, ProgressColumn, Task
+from mlxbert.cli.views import console, rich
 
 Update = Callable[[int, int], None]
 _LEAST, _MOST = 4, 40  # columns of a bar
@@ -43,16 +39,9 @@ class Pace:
 
 @contextmanager
 def download(name: str, before: Callable[[], None] = lambda: None) -> Iterator[Update]:
-    """What is downloaded, and a bar of bytes in a terminal; nothing until the first bytes arrive.
+    """What is downloaded, and a bar of bytes in a terminal; nothing until the first bytes arrive (done, in all).
 
-    An interrupt says what is kept.
-
-    Args:
-        name: The model.
-        before: Called before anything is printed.
-
-    Yields:
-        A function of (bytes done, bytes in all), to be called as they arrive.
+    An interrupt says what is kept. `before` is called before anything is printed.
     """
     kept = total = 0
 
@@ -75,12 +64,7 @@ def download(name: str, before: Callable[[], None] = lambda: None) -> Iterator[U
 def transfer(what: str, before: Callable[[], None] = lambda: None) -> Iterator[Update]:
     """A line that says what is done with how many bytes, and a bar of them in a terminal; nothing until the first call.
 
-    Args:
-        what: What is done.
-        before: Called before anything is printed.
-
-    Yields:
-        A function of (bytes done, bytes in all).
+    `before` is called before anything is printed.
     """
     with ExitStack() as drawn:
         update: Update | None = None
@@ -90,7 +74,7 @@ def transfer(what: str, before: Callable[[], None] = lambda: None) -> Iterator[U
             if update is None and done < total:
                 before()
                 console.say("note", f"{what} ({console.size(total)})")  # a bar has no room for a name
-                update = drawn.enter_context(_bytes(total))
+                update = drawn.enter_context(_bar("", total, _byte_columns))
             if update is not None:
                 update(done, total)
             if done >= total:
@@ -102,105 +86,72 @@ def transfer(what: str, before: Callable[[], None] = lambda: None) -> Iterator[U
 
 @contextmanager
 def waiting(text: str) -> Iterator[Callable[[], None]]:
-    """A line with a spinner where stdout and stderr are terminals, nothing elsewhere.
-
-    Yields:
-        A function that removes it.
-    """
+    """A line with a spinner where stdout and stderr are terminals, nothing elsewhere; yields what removes it."""
     with ExitStack() as drawn:
         if console.may_draw() and console.at_terminal():
-            from rich.live import Live
-            from rich.spinner import Spinner
-            from rich.text import Text
-
             screen = console.stderr()
-            shown = Spinner("dots", Text(text, "dim"))
+            shown = rich.Spinner("dots", rich.Text(text, "dim"))
             drawn.enter_context(console.live(screen))  # notes appear above it
             drawn.enter_context(
-                Live(shown, console=screen, transient=True, redirect_stdout=False, redirect_stderr=False)
+                rich.Live(shown, console=screen, transient=True, redirect_stdout=False, redirect_stderr=False)
             )
         yield drawn.close
 
 
 @contextmanager
-def _bytes(total: int) -> Iterator[Update]:
-    if not console.may_draw():
-        yield lambda done, total: None
-        return
-    from rich.progress import DownloadColumn, TransferSpeedColumn
-
-    with _drawing(DownloadColumn(), TransferSpeedColumn()) as drawn:
-        yield _counting(drawn, "", total)
-
-
-@contextmanager
 def counted(what: str) -> Iterator[Update]:
-    """A bar in a terminal, nothing elsewhere; it appears with the first count.
-
-    Args:
-        what: What is counted.
-
-    Yields:
-        A function of (done, in all).
-    """
+    """A bar in a terminal, nothing elsewhere; it appears with the first count (done, in all)."""
     with ExitStack() as drawn:
         update: Update | None = None
 
         def show(done: int, total: int) -> None:
             nonlocal update
             if update is None:
-                update = drawn.enter_context(_counts(what, total))
+                update = drawn.enter_context(_bar(what, total, _count_columns))
             update(done, total)
 
         yield show
 
 
+def _byte_columns() -> tuple["rich.ProgressColumn", ...]:
+    return rich.DownloadColumn(), rich.TransferSpeedColumn()
+
+
+def _count_columns() -> tuple["rich.ProgressColumn", ...]:
+    return rich.MofNCompleteColumn(), rich.TextColumn("{task.description}", markup=False)
+
+
 @contextmanager
-def _counts(what: str, total: int) -> Iterator[Update]:
+def _bar(what: str, total: int, columns: Callable[[], tuple["rich.ProgressColumn", ...]]) -> Iterator[Update]:
     if not console.may_draw():
         yield lambda done, total: None
         return
-    from rich.progress import MofNCompleteColumn, TextColumn
+    with _drawing(*columns()) as drawn:
+        pace = Pace()
+        task = drawn.add_task(what, total=total, pace=pace)
 
-    with _drawing(MofNCompleteColumn(), TextColumn("{task.description}", markup=False)) as drawn:
-        yield _counting(drawn, what, total)
+        def update(done: int, total: int) -> None:
+            pace.add(done)
+            drawn.update(task, completed=done)
 
-
-def _counting(drawn: "Progress", what: str, total: int) -> Update:
-    pace = Pace()
-    task = drawn.add_task(what, total=total, pace=pace)
-
-    def update(done: int, total: int) -> None:
-        pace.add(done)
-        drawn.update(task, completed=done)
-
-    return update
+        yield update
 
 
 @contextmanager
 def records(total: int | None, *, shown: bool, before: tuple[int, int] = (0, 0)) -> Iterator[Update]:
     """A bar in a terminal: the share of the input whose results are there, how many these are, and their rate.
 
-    The results of a window come late, and then at once: the time left is that of whole windows.
-
-    Args:
-        total: Bytes of the input; `None` if that is not known.
-        shown: Whether the terminal is free for a bar: results go elsewhere.
-        before: Bytes and results of an earlier run: the bar begins there, the rate counts the rest.
-
-    Yields:
-        A function of (bytes of the input that have results, results so far).
+    The results of a window come late, and then at once: the time left is that of whole windows. `before` are bytes
+    and results of an earlier run: the bar begins there, the rate counts the rest. Yields a function of the same two.
     """
     if not shown or not console.may_draw():
         yield lambda done, results: None
         return
-    from rich.progress import TextColumn
-
     from mlxbert.text.batch import WINDOW
 
     of = "" if total is None else f"of {console.size(total)}, "
     shown_rate = f"{of}{{task.fields[results]:,}} done, {{task.fields[rate]:,.0f}}/s"
-    with _drawing(TextColumn(shown_rate, markup=False), percent=total is not None) as drawn:
+    with _drawing(rich.TextColumn(shown_rate, markup=False), percent=total is not None) as drawn:
         pace, measured = Pace(), before[1]
         pace.add(before[0])
         task = drawn.add_task("", total=total, completed=before[0], results=before[1], rate=0.0, pace=pace)
@@ -216,27 +167,25 @@ def records(total: int | None, *, shown: bool, before: tuple[int, int] = (0, 0))
         yield update
 
 
-def _drawing(*columns: "ProgressColumn", percent: bool = True) -> "Progress":
+def _drawing(*columns: "rich.ProgressColumn", percent: bool = True) -> "rich.Progress":
     """A bar, the percentage, the columns and the time left in one line; on a narrow terminal the percentage alone.
 
     stdout is left alone: rich would send what is written there to stderr, too.
     """
-    from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
-    from rich.text import Text
 
-    class TimeLeft(ProgressColumn):
+    class TimeLeft(rich.ProgressColumn):
         max_refresh = 0.5
 
-        def render(self, task: "Task") -> Text:
-            return Text(_clock(task.fields["pace"].left(task.total)), style="progress.remaining")
+        def render(self, task: "rich.Task") -> rich.Text:
+            return rich.Text(_clock(task.fields["pace"].left(task.total)), style="progress.remaining")
 
     screen = console.stderr()
-    bar = BarColumn(bar_width=max(_LEAST, min(_MOST, screen.width - _BESIDE)))
-    share = (TextColumn("{task.percentage:>3.0f}%"),) if percent else ()
+    bar = rich.BarColumn(bar_width=max(_LEAST, min(_MOST, screen.width - _BESIDE)))
+    share = (rich.TextColumn("{task.percentage:>3.0f}%"),) if percent else ()
     shown = (bar, *share, *columns, TimeLeft())
     if screen.width < _ROOM:
         shown = share or columns
-    return Progress(*shown, console=screen, transient=True, redirect_stdout=False)
+    return rich.Progress(*shown, console=screen, transient=True, redirect_stdout=False)
 
 
 def _clock(seconds: float | None) -> str:

@@ -2,14 +2,12 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderableType
-    from rich.text import Text
+from mlxbert.cli.views import rich
 
-Bar = Callable[[int], "Text"]  # draws itself in some columns
-Cell: TypeAlias = "Text | Bar"
+Bar = Callable[[int], "rich.Text"]  # draws itself in some columns
+Cell: TypeAlias = "rich.Text | Bar"
 
 _GAP = 2  # columns between columns
 _SHORTEST = 4  # columns of a bar
@@ -39,24 +37,18 @@ class Column:
 
 
 class Rows:
-    """A table without lines.
-
-    Args:
-        columns: Its columns.
-        rows: Texts and bars, in which invisible characters are escaped already.
-        indent: Columns on the left that are left free.
-    """
+    """A table without lines; invisible characters in its texts are escaped already."""
 
     def __init__(self, columns: Sequence[Column], rows: Iterable[Sequence[Cell]], indent: int = 0) -> None:
         self._rows, self._indent = [*rows], indent
         self._columns = list(columns)
 
-    def __rich_console__(self, screen: "Console", options: "ConsoleOptions") -> Iterator["RenderableType"]:
-        from rich.padding import Padding
-
+    def __rich_console__(
+        self, screen: "rich.Console", options: "rich.ConsoleOptions"
+    ) -> Iterator["rich.RenderableType"]:
         shown, bar = self._fitting(options.max_width - self._indent)
         if shown:
-            yield Padding(self._table(shown, bar), (0, 0, 0, self._indent), expand=False)
+            yield rich.Padding(self._table(shown, bar), (0, 0, 0, self._indent), expand=False)
         else:
             yield from self._stacked()
 
@@ -76,25 +68,19 @@ class Rows:
 
     def _need(self, place: int) -> int:
         """The columns of the terminal that a column takes at least."""
-        from rich.cells import cell_len
-        from rich.text import Text
-
         column = self._columns[place]
-        cells = (cell.cell_len for row in self._rows if isinstance(cell := row[place], Text))
-        widest = max(cell_len(column.header), *cells, 0)
+        cells = (cell.cell_len for row in self._rows if isinstance(cell := row[place], rich.Text))
+        widest = max(rich.cell_len(column.header), *cells, 0)
         limits = [limit for limit in (column.most, _WRAPPED if column.wraps else 0) if limit]
         return min([widest, *limits])
 
-    def _table(self, shown: Sequence[int], bar: int) -> "RenderableType":
-        from rich.table import Table
-        from rich.text import Text
-
+    def _table(self, shown: Sequence[int], bar: int) -> "rich.RenderableType":
         columns = [self._columns[place] for place in shown]
         headed = any(column.header for column in columns)
-        table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), show_header=headed, header_style="dim")
+        table = rich.Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), show_header=headed, header_style="dim")
         for column in columns:
             table.add_column(
-                Text(column.header),
+                rich.Text(column.header),
                 justify="right" if column.right else "left",
                 overflow="fold",
                 no_wrap=not column.wraps and not column.most,
@@ -102,33 +88,26 @@ class Rows:
             )
         for row in self._rows:
             cells = (row[place] for place in shown)
-            table.add_row(*(cell if isinstance(cell, Text) else cell(bar) for cell in cells))
+            table.add_row(*(cell if isinstance(cell, rich.Text) else cell(bar) for cell in cells))
         return table
 
-    def _stacked(self) -> Iterator["Text"]:
+    def _stacked(self) -> Iterator["rich.Text"]:
         """The cells that stay, each on a line of its own, after its header."""
-        from rich.text import Text
-
         for row in self._rows:
             for column, cell in zip(self._columns, row, strict=True):
-                if isinstance(cell, Text) and cell.plain.strip() and not column.secondary:
+                if isinstance(cell, rich.Text) and cell.plain.strip() and not column.secondary:
                     whole = cell[len(cell.plain) - len(cell.plain.lstrip()) :]
-                    yield Text.assemble((f"{column.header.strip()} ", "dim"), whole) if column.header else whole
+                    yield rich.Text.assemble((f"{column.header.strip()} ", "dim"), whole) if column.header else whole
 
 
 class Indented:
-    """A text with space on its left, if the terminal has room for that.
+    """A text with space on its left, if the terminal has room for that."""
 
-    Args:
-        text: The text.
-        by: Columns on the left.
-    """
-
-    def __init__(self, text: "Text", by: int = 2) -> None:
+    def __init__(self, text: "rich.Text", by: int = 2) -> None:
         self._text, self._by = text, by
 
-    def __rich_console__(self, screen: "Console", options: "ConsoleOptions") -> Iterator["RenderableType"]:
-        from rich.padding import Padding
-
+    def __rich_console__(
+        self, screen: "rich.Console", options: "rich.ConsoleOptions"
+    ) -> Iterator["rich.RenderableType"]:
         room = options.max_width >= _INDENTED
-        yield Padding(self._text, (0, 0, 0, self._by)) if room else self._text
+        yield rich.Padding(self._text, (0, 0, 0, self._by)) if room else self._text

@@ -2,29 +2,16 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from mlxbert.cli.views import console
+from mlxbert.cli.views import console, rich
 from mlxbert.results.tag import Entity, Tagged
-
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderableType
-    from rich.text import Text
 
 _COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "red")
 _GAP = 2  # columns between words
 
 
-def draw(result: Tagged, labels: Sequence[str] = (), *, words: bool = False) -> Iterator["RenderableType"]:
-    """The text with what was found in it.
-
-    Args:
-        result: What is drawn.
-        labels: All types or tags, in an order that does not depend on the text: each keeps its colour.
-        words: Whether every word has a tag.
-    """
-    from rich.text import Text
-
+def draw(result: Tagged, labels: Sequence[str] = (), *, words: bool = False) -> Iterator["rich.RenderableType"]:
+    """The text with what was found in it; `labels` keep their colours, `words` all have tags."""
     known = [*dict.fromkeys((*labels, *(entity.label for entity in result.entities)))]
     styles = {label: _COLOURS[place % len(_COLOURS)] for place, label in enumerate(known)}
     if words:
@@ -33,17 +20,15 @@ def draw(result: Tagged, labels: Sequence[str] = (), *, words: bool = False) -> 
     yield _marked(result, styles)
     counts = Counter(entity.label for entity in result.entities)
     if not counts:
-        yield Text("nothing found", style="dim")
+        yield rich.Text("nothing found", style="dim")
         return
     parts = [(f"{console.visible(label)} {counts[label]}", styles[label]) for label in known if counts[label]]
-    yield Text("  ").join(Text(text, style=style) for text, style in parts)
+    yield rich.Text("  ").join(rich.Text(text, style=style) for text, style in parts)
 
 
-def _marked(result: Tagged, styles: dict[str, str]) -> "Text":
+def _marked(result: Tagged, styles: dict[str, str]) -> "rich.Text":
     """The text, with brackets around each entity and its type, which can be read without colours, too."""
-    from rich.text import Text
-
-    shown, last = Text(), 0
+    shown, last = rich.Text(), 0
     for entity in result.entities:
         shown.append(console.visible(result.text[last : entity.start]))
         shown.append(f"[{console.visible(entity.text)} {console.visible(entity.label)}]", style=styles[entity.label])
@@ -58,20 +43,19 @@ class _Rows:
     def __init__(self, entities: Sequence[Entity], styles: dict[str, str]) -> None:
         self._entities, self._styles = entities, styles
 
-    def __rich_console__(self, screen: "Console", options: "ConsoleOptions") -> Iterator["RenderableType"]:
-        from rich.cells import cell_len, set_cell_size
-        from rich.text import Text
-
-        above, below, used = Text(), Text(), 0
+    def __rich_console__(
+        self, screen: "rich.Console", options: "rich.ConsoleOptions"
+    ) -> Iterator["rich.RenderableType"]:
+        above, below, used = rich.Text(), rich.Text(), 0
         for entity in self._entities:
             word, tag = console.visible(entity.text), console.visible(entity.label)
-            width = max(cell_len(word), cell_len(tag))
+            width = max(rich.cell_len(word), rich.cell_len(tag))
             if used and used + _GAP + width > options.max_width:
                 yield from (above, below, "")
-                above, below, used = Text(), Text(), 0
+                above, below, used = rich.Text(), rich.Text(), 0
             gap = " " * _GAP if used else ""
-            above.append(gap + set_cell_size(word, width))
-            below.append(gap + set_cell_size(tag, width), style=self._styles[entity.label])
+            above.append(gap + rich.set_cell_size(word, width))
+            below.append(gap + rich.set_cell_size(tag, width), style=self._styles[entity.label])
             used += len(gap) + width
             if width > options.max_width:  # a word that is wrapped stands alone
                 above.rstrip()

@@ -1,14 +1,10 @@
 """Tokens as the model sees them, and which of them look replaced."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from mlxbert.cli.views import console
+from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.table import Column, Rows
 from mlxbert.results.tokens import Replaced, Token, Tokens
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 _SEGMENT_STYLES = ("cyan", "magenta")
 _LABELS = ("token", "  id", "+ segment", "+ position")
@@ -16,26 +12,22 @@ _LABEL_WIDTH = 10  # columns
 _REPLACED = (Column(wraps=True), Column(bar=True, most=console.BAR_WIDTH), Column(), Column(secondary=1))
 
 
-def draw_tokens(result: Tokens) -> Iterator["RenderableType"]:
+def draw_tokens(result: Tokens) -> Iterator["rich.RenderableType"]:
     """BERT's input as the sum it is: token, segment and position, one column per token."""
-    from rich.text import Text
-
     for tokens in _tables(result.tokens, console.stdout().width):
         cells = [_cells(token) for token in tokens]
         rows = []
         for line, label in enumerate(_LABELS):
-            row = [Text(cell[line], style=_style(line, token)) for cell, token in zip(cells, tokens, strict=True)]
-            rows.append([Text(label, style="dim"), *row])
+            row = [rich.Text(cell[line], style=_style(line, token)) for cell, token in zip(cells, tokens, strict=True)]
+            rows.append([rich.Text(label, style="dim"), *row])
         yield Rows([Column()] * (1 + len(tokens)), rows)
 
 
 def _tables(tokens: Sequence[Token], width: int) -> Iterator[Sequence[Token]]:
     """As many tokens at a time as fit in a width, at least one."""
-    from rich.cells import cell_len
-
     start, used = 0, _LABEL_WIDTH
     for place, token in enumerate(tokens):
-        column = max(map(cell_len, _cells(token))) + 2
+        column = max(map(rich.cell_len, _cells(token))) + 2
         if place > start and used + column > width:
             yield tokens[start:place]
             start, used = place, _LABEL_WIDTH
@@ -45,7 +37,6 @@ def _tables(tokens: Sequence[Token], width: int) -> Iterator[Sequence[Token]]:
 
 
 def _cells(token: Token) -> tuple[str, ...]:
-    """The lines of a token's column."""
     segment = "AB"[token.segment] if token.segment < 2 else str(token.segment)
     return console.visible(token.token), str(token.id), segment, str(token.position)
 
@@ -56,12 +47,10 @@ def _style(line: int, token: Token) -> str:
     return (f"dim {colour}" if special else f"bold {colour}", "dim", colour, "")[line]
 
 
-def draw_replaced(result: Replaced) -> Iterator["RenderableType"]:
+def draw_replaced(result: Replaced) -> Iterator["rich.RenderableType"]:
     """The text with replaced tokens in colour, and the scores of these tokens."""
-    from rich.text import Text
-
     suspects = [token for token in result.tokens if token.replaced]
-    shown, last = Text(), 0
+    shown, last = rich.Text(), 0
     for token in suspects:
         start = max(token.start, last)  # tokens of bytes share a character
         shown.append(console.visible(result.text[last:start]))
@@ -70,11 +59,11 @@ def draw_replaced(result: Replaced) -> Iterator["RenderableType"]:
     yield shown.append(console.visible(result.text[last:]))
     rows = [
         (
-            Text(console.visible(result.text[token.start : token.end]), style="bold"),
+            rich.Text(console.visible(result.text[token.start : token.end]), style="bold"),
             console.bar_of(token.score, "red"),
-            Text(f"{token.score:6.1%}"),
-            Text(f"{token.start} to {token.end}", style="dim"),
+            rich.Text(f"{token.score:6.1%}"),
+            rich.Text(f"{token.start} to {token.end}", style="dim"),
         )
         for token in suspects
     ]
-    yield Rows(_REPLACED, rows) if suspects else Text("no token looks replaced", style="dim")
+    yield Rows(_REPLACED, rows) if suspects else rich.Text("no token looks replaced", style="dim")

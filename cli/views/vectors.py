@@ -3,15 +3,13 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from mlxbert.cli.views import console
+from mlxbert.cli.views import console, rich
 from mlxbert.results.embed import Embedding
 from mlxbert.results.related import PairSimilarity, Reranked, Similarity
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-    from rich.console import RenderableType
-    from rich.text import Text
 
 MOST_COMPARED = 20  # texts in a heat map
 _HEIGHTS = "▁▂▃▄▅▆▇█"
@@ -21,12 +19,6 @@ _ROOM = 48  # columns of a terminal from which on a ranking has bars
 _COLD, _HOT = (38, 70, 120), (200, 60, 40)  # colours of the cosines 0 and 1
 
 
-def _label(text: str, limit: int) -> str:
-    """The beginning of a text, on one line."""
-    line = console.visible(" ".join(text.split()))
-    return line if len(line) <= limit else line[: limit - 1] + "…"
-
-
 class Embeddings:
     """Draws vectors one by one, and with `compare` the cosines of a few of them at the end."""
 
@@ -34,52 +26,46 @@ class Embeddings:
         self.compare = compare
         self.results: list[Embedding] = []
 
-    def draw(self, result: Embedding) -> Iterator["RenderableType"]:
+    def draw(self, result: Embedding) -> Iterator["rich.RenderableType"]:
         """One vector."""
         if self.compare and len(self.results) <= MOST_COMPARED:
             self.results.append(result)
         return _embedding(result)
 
-    def draw_cosines(self) -> Iterable["RenderableType"]:
+    def draw_cosines(self) -> Iterable["rich.RenderableType"]:
         """The cosine of each text with each, if there are several texts and not too many."""
         return _heat_map(self.results) if 1 < len(self.results) <= MOST_COMPARED else ()
 
 
-def _embedding(result: Embedding) -> Iterator["RenderableType"]:
-    """The text, the size and the norm of its vector, and the values as a strip."""
+def _embedding(result: Embedding) -> Iterator["rich.RenderableType"]:
     import numpy as np
-    from rich.text import Text
 
     size, norm = len(result.embedding), float(np.linalg.norm(result.embedding.astype(np.float32)))
     unknown = f", {result.unknown_tokens} unknown" if result.unknown_tokens else ""
     tokens = f"{console.counted(result.tokens, 'token')}{unknown}{', truncated' if result.truncated else ''}"
     width = console.stdout().width
-    yield Text.assemble(
-        (_label(result.text, max(width - 50, 20)), "bold"), f"  {size} values, norm {norm:.3f}, {tokens}"
+    yield rich.Text.assemble(
+        (console.line(result.text, max(width - 50, 20)), "bold"), f"  {size} values, norm {norm:.3f}, {tokens}"
     )
     yield _strip(result.embedding.astype(np.float32), min(width, 100))
 
 
-def _strip(vector: "NDArray[np.float32]", width: int) -> "Text":
+def _strip(vector: "NDArray[np.float32]", width: int) -> "rich.Text":
     """Values as heights; values that share a column are shown by the one farthest from 0."""
     import numpy as np
-    from rich.text import Text
 
     groups = np.array_split(vector, min(width, len(vector)))
     values = [float(group[np.abs(group).argmax()]) for group in groups]
     most = max(map(abs, values)) or 1.0
-    strip = Text(no_wrap=True)
+    strip = rich.Text(no_wrap=True)
     for value in values:
         height = _HEIGHTS[min(int((value / most + 1) / 2 * len(_HEIGHTS)), len(_HEIGHTS) - 1)]
         strip.append(height, style="red" if value > 0 else "blue")
     return strip
 
 
-def _heat_map(results: Sequence[Embedding]) -> Iterator["RenderableType"]:
-    """The cosine of each text with each, as numbers on a colour."""
+def _heat_map(results: Sequence[Embedding]) -> Iterator["rich.RenderableType"]:
     import numpy as np
-    from rich.table import Table
-    from rich.text import Text
 
     stacked = np.stack([result.embedding for result in results]).astype(np.float32)
     stacked /= np.maximum(np.linalg.norm(stacked, axis=1, keepdims=True), 1e-12)
@@ -92,29 +78,29 @@ def _heat_map(results: Sequence[Embedding]) -> Iterator["RenderableType"]:
     across = max((width - room) // _CELL, 1)
     for start in range(0, len(results), across):  # as many columns as fit side by side, the others below
         title = "cosines" if start == 0 else ""
-        table = Table(box=None, pad_edge=False, padding=(0, 0), header_style="dim", title=title, title_justify="left")
+        table = rich.Table(
+            box=None, pad_edge=False, padding=(0, 0), header_style="dim", title=title, title_justify="left"
+        )
         table.add_column("", no_wrap=True)
         for number in range(start, min(start + across, len(results))):
             table.add_column(f"{number + 1}", justify="center", min_width=_CELL, no_wrap=True)
         for number, (result, row) in enumerate(zip(results, cosines, strict=True), 1):
-            name = Text(f"{number} {_label(result.text, _LABEL)}")
+            name = rich.Text(f"{number} {console.line(result.text, _LABEL)}")
             name.truncate(room - 2, overflow="ellipsis")
             cells = [
-                Text(f" {value:5.2f} ", style=f"white on {_colour(float(value))}")
+                rich.Text(f" {value:5.2f} ", style=f"white on {_colour(float(value))}")
                 for value in row[start : start + across]
             ]
             table.add_row(name.append("  "), *cells)
         yield table
 
 
-def _listed(cosines: "NDArray[np.float32]") -> Iterator["Text"]:
+def _listed(cosines: "NDArray[np.float32]") -> Iterator["rich.Text"]:
     """The cosines of all pairs, where there is no room for a table."""
-    from rich.text import Text
-
-    yield Text("cosines", "dim")
+    yield rich.Text("cosines", "dim")
     for first, row in enumerate(cosines, 1):
         for second, value in enumerate(row[first:], first + 1):
-            yield Text(f"{first} and {second}: {value:.2f}")
+            yield rich.Text(f"{first} and {second}: {value:.2f}")
 
 
 def _colour(cosine: float) -> str:
@@ -123,28 +109,24 @@ def _colour(cosine: float) -> str:
     return "#{:02x}{:02x}{:02x}".format(*mixed)
 
 
-def draw_pair(result: PairSimilarity, *, bars: bool = True) -> Iterator["RenderableType"]:
+def draw_pair(result: PairSimilarity, *, bars: bool = True) -> Iterator["rich.RenderableType"]:
     """The score as a number and, up to 1, a bar, and the two texts."""
-    from rich.text import Text
-
-    shown = Text(f"{result.score:6.3f}")
+    shown = rich.Text(f"{result.score:6.3f}")
     yield console.meter(shown, max(result.score, 0.0), "green") if bars else shown
     yield from console.pair(result.a, result.b)
 
 
-def draw_ranked(result: Similarity | Reranked, *, bars: bool = True) -> Iterator["RenderableType"]:
+def draw_ranked(result: Similarity | Reranked, *, bars: bool = True) -> Iterator["rich.RenderableType"]:
     """A line: rank, score, the text; a bar for scores up to 1. On a narrow terminal the text stands below."""
-    from rich.text import Text
-
     score = 6 if bars else 7
     width = console.stdout().width
     bars = bars and width >= _ROOM
     bar = console.bar(max(result.score, 0.0), min(console.BAR_WIDTH, width // 4)) + "  " if bars else ""
-    line = Text.assemble((f"{result.rank:>3}  ", "dim"), f"{result.score:{score}.3f}  ", (bar, "green"))
+    line = rich.Text.assemble((f"{result.rank:>3}  ", "dim"), f"{result.score:{score}.3f}  ", (bar, "green"))
     if line.cell_len + _SHORTEST > width:
-        yield Text(line.plain.strip())
-        yield Text(_label(result.text, _LABEL))
+        yield rich.Text(line.plain.strip())
+        yield rich.Text(console.line(result.text, _LABEL))
         return
-    line.append(_label(result.text, width))
+    line.append(console.line(result.text, width))
     line.truncate(width, overflow="ellipsis")  # by columns: a wide character takes two
     yield line

@@ -3,18 +3,16 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from mlxbert.cli.views import console
+from mlxbert.cli.views import console, rich
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from mlxbert.folders.results import OutputDifferences, Verification
 
 _SHOWN, _EXAMPLES = 8, 3  # if there are more differences of a kind than _SHOWN, only _EXAMPLES are listed
 _APART = "largest difference"
 
 
-def verification(found: "Verification") -> Iterator["RenderableType"]:
+def verification(found: "Verification") -> Iterator["rich.RenderableType"]:
     """Whether the models agree, what differs, and what was measured."""
     yield from console.facts(f"the models {_verdict(found)}", [("A", found.a), ("B", found.b)])
     yield from differences(found)
@@ -32,7 +30,7 @@ def _verdict(found: "Verification") -> str:
     return "agree" if found.agree else f"differ in {count:,} thing{'s' if count > 1 else ''}"
 
 
-def differences(found: "Verification") -> Iterator["RenderableType"]:
+def differences(found: "Verification") -> Iterator["rich.RenderableType"]:
     """What differs, a list for each kind."""
     counts = found.tensors
     for kind in dict.fromkeys(difference.kind for difference in found.differences):
@@ -45,7 +43,7 @@ def differences(found: "Verification") -> Iterator["RenderableType"]:
         yield from console.facts(kind, [("", line) for line in lines])
 
 
-def measured(found: "Verification", against: str = "") -> Iterator["RenderableType"]:
+def measured(found: "Verification", against: str = "") -> Iterator["rich.RenderableType"]:
     """The counts of tensors, and how far outputs are apart; `against` ends the headings."""
     labels = {"rounded": "equal once rounded"}
     counts = found.tensors.to_dict()

@@ -3,17 +3,15 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from mlxbert.cli.views import console
+from mlxbert.cli.views import console, rich
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from mlxbert.pretraining.vocabulary import Vocabulary
 
 _SHOWN = 3  # problems
 
 
-def vocabulary(found: "Vocabulary") -> Iterator["RenderableType"]:
+def vocabulary(found: "Vocabulary") -> Iterator["rich.RenderableType"]:
     """What was trained, and what it was made of."""
     rows: list[tuple[str, object]] = [
         ("kind", f"{found.kind}, {'cased' if found.cased else 'lower-cased'}"),

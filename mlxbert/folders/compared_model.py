@@ -17,7 +17,8 @@ from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
 from mlxbert.weights.families import keymap
 from mlxbert.weights.folder import WITH_WEIGHTS, ModelFolder
 from mlxbert.weights.formats.files import open_weights
-from mlxbert.weights.formats.headers import FLOATS, Lazy, Storage
+from mlxbert.weights.formats.headers import FLOATS, Lazy
+from mlxbert.weights.formats.quantized import Storage
 
 
 @dataclass(frozen=True, eq=False)

@@ -117,13 +117,7 @@ def decode(tags: Sequence[str], scheme: str) -> list[Entity]:
 
 
 def encode(entities: Iterable[Entity], length: int, scheme: str) -> list[str]:
-    """The tags of a sentence with these entities, in their order.
-
-    Args:
-        entities: Type, first word, end word (exclusive); they do not overlap.
-        length: Words of the sentence.
-        scheme: How they are written; not `plain`.
-    """
+    """The tags of a sentence of `length` words with these entities, in their order; the scheme is not `plain`."""
     tags, last = [OUTSIDE] * length, ("", 0, 0)
     for kind, start, end in entities:
         if scheme in ("iob1", "iob2"):

@@ -19,16 +19,11 @@ from mlxbert.pretraining.permutation import FeistelPermutation
 
 _FEW_DOCUMENTS = 20  # with fewer, single chunks are held out instead of documents
 _MOST_TRIED = 10_000  # chunks whose documents may be held out
+_SHORTER = 0.1  # share of the pairs
 
 
 class Chunk(NamedTuple):
-    """A part of a corpus.
-
-    Attributes:
-        start: The first token.
-        stop: The token after the last.
-        document: The document that it begins in.
-    """
+    """A part of a corpus: its first token, the token after its last, and the document that it begins in."""
 
     start: int
     stop: int
@@ -41,11 +36,7 @@ class Chunk(NamedTuple):
 
 
 class Chunks:
-    """N parts of a corpus in order.
-
-    Args:
-        rows: The three numbers of each, (N, 3).
-    """
+    """N parts of a corpus in order: rows of three numbers, (N, 3)."""
 
     def __init__(self, rows: Numbers) -> None:
         self._rows = rows
@@ -87,12 +78,9 @@ class Chunks:
 
 
 def full_sentences(corpus: Corpus, room: int, *, across: bool = False) -> Iterator[Chunk]:
-    """Chunks of as many sentences as fit, as in RoBERTa (arXiv:1907.11692).
+    """Chunks of as many sentences as fit, as in RoBERTa (arXiv:1907.11692), of at most `room` tokens.
 
-    Args:
-        corpus: The corpus.
-        room: The most tokens of a chunk.
-        across: Whether a chunk continues in the next document; a separator token, which counts, is put between them.
+    With `across`, a chunk continues in the next document, after a separator, which counts.
     """
     first = start = last = separators = before = 0  # `last` is where the sentence before ends, in the document `before`
     for document, end in corpus.ends():
@@ -110,16 +98,11 @@ def full_sentences(corpus: Corpus, room: int, *, across: bool = False) -> Iterat
         yield Chunk(start, last, first)
 
 
-def sentence_pairs(corpus: Corpus, room: int, seed: int, shorter: float = 0.1) -> Iterator[Chunk]:
+def sentence_pairs(corpus: Corpus, room: int, seed: int) -> Iterator[Chunk]:
     """Chunks of at least two sentences of one document, to be divided into two texts, as in BERT (arXiv:1810.04805).
 
+    They have at most `room` tokens; of one in ten the size is drawn, so that the model sees short texts, too.
     Sentences of more than half the room are divided. A document with one short sentence gives no chunk.
-
-    Args:
-        corpus: The corpus.
-        room: The most tokens of a chunk.
-        seed: Decides which chunks are shorter.
-        shorter: The share of chunks whose size is drawn, so that the model sees short texts, too.
     """
     rng = random.Random(f"chunks {seed}")
     for document, units in groupby(_units(corpus, room // 2), key=lambda unit: unit[0]):
@@ -127,7 +110,7 @@ def sentence_pairs(corpus: Corpus, room: int, seed: int, shorter: float = 0.1) -
         ends = [*islice(waiting, 1)]  # where the chunk begins, and its sentences end, and perhaps some more
         before: int | None = None  # where the last sentence of the chunk before begins
         while (ends := [*ends, *islice(waiting, room + 2 - len(ends))])[1:]:
-            target = rng.randint(2, room) if rng.random() < shorter else room
+            target = rng.randint(2, room) if rng.random() < _SHORTER else room
             last = min(2, len(ends) - 1)
             while last < len(ends) - 1 and ends[last + 1] - ends[0] <= target:
                 last += 1
@@ -138,13 +121,7 @@ def sentence_pairs(corpus: Corpus, room: int, seed: int, shorter: float = 0.1) -
 
 
 def held_out(chunks: Chunks, share: float, most: int, seed: int) -> Chunks:
-    """Chunks to evaluate on, in memory; of many documents, whole ones, unless these are too long.
-
-    Args:
-        chunks: All of them.
-        share: How many are held out; `most` is the limit.
-        most: The most that are held out.
-        seed: Decides which.
+    """A share of the chunks, `most` at the most, in memory; of many documents, whole ones, unless these are too long.
 
     Raises:
         InputError: There are too few to hold some out.

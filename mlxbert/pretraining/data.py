@@ -22,14 +22,7 @@ OnRead = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Data:
-    """The examples of a run.
-
-    Attributes:
-        train: Those that are trained on.
-        valid: Those that are evaluated on.
-        order: The order of the former.
-        report: What the corpus consists of.
-    """
+    """The examples of a run, the order of those that are trained on, and what the corpus consists of."""
 
     train: Examples
     valid: Examples
@@ -67,15 +60,7 @@ def make_masking(tokenizer: Tokenizer, settings: Settings, *, all_masked: bool =
 
 
 class Maker:
-    """Makes the examples of a run.
-
-    Args:
-        settings: What is asked for.
-        tokenizer: The tokenizer.
-        pairs: How two texts are put together, if they are.
-        longest: The most tokens that the model takes.
-        all_masked: See `Masking`.
-    """
+    """Makes the examples of a run; `longest` are the most tokens that the model takes, `all_masked` see `Masking`."""
 
     def __init__(
         self, settings: Settings, tokenizer: Tokenizer, pairs: Pairs | None, longest: int, *, all_masked: bool = False
@@ -88,15 +73,7 @@ class Maker:
     def make(
         self, folder: Path, options: TrainingOptions, steps: int | None, epochs: float, on_read: OnRead | None
     ) -> Data:
-        """Reads the corpus and divides it.
-
-        Args:
-            folder: The folder of the run, for the token ids.
-            options: Batches and seed.
-            steps: Updates in all; `None` for `epochs` passes.
-            epochs: Passes over the corpus.
-            on_read: Called with the bytes of the corpus that are read, and of how many.
-        """
+        """Reads the corpus into the folder and divides it; without `steps` there are `epochs` passes."""
         settings = self._settings
         kept = settings.shards
         corpus = self._read(settings.corpus, kept or folder / "corpus", on_read, keyed=kept is not None)
@@ -152,11 +129,7 @@ class Maker:
         )  # fmt: skip
 
     def _chunks(self, corpus: Corpus, length: Length, seed: int, folder: Path) -> Chunks:
-        """The chunks of a phase, in a file in a folder.
-
-        Raises:
-            InputError: There are none.
-        """
+        """The chunks of a phase, in a file in a folder."""
         template = self._frame.single if self._pairs is None else self._frame.pair
         room = length.tokens - sum(special is not None for special, _ in template)
         if self._pairs is None:

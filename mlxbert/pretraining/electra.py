@@ -27,12 +27,7 @@ _EMBEDDINGS = "encoder.embeddings."
 
 
 class SharedEmbeddings(nn.Module):
-    """The embeddings of another encoder, through a projection of one's own if the width differs.
-
-    Args:
-        lender: The embeddings of the other encoder.
-        own: Those that are replaced; only their projection stays.
-    """
+    """The embeddings of another encoder (`lender`), through a projection of one's own if the width differs."""
 
     def __init__(self, lender: Embeddings, own: Embeddings) -> None:
         super().__init__()
@@ -55,13 +50,7 @@ class SharedEmbeddings(nn.Module):
 class Electra(Network):
     """The discriminator, and in it the generator, whose embeddings are the discriminator's.
 
-    Args:
-        discriminator: The network of the discriminator.
-        described: The generator as a model of its own. Its network becomes a part of this one.
-
-    Attributes:
-        generator: The network of the generator.
-        described: Its configuration and its files.
+    `described` is the generator as a model of its own: its configuration and its files.
     """
 
     def __init__(self, discriminator: Network, described: Model) -> None:
@@ -73,13 +62,7 @@ class Electra(Network):
 
 
 def with_generator(model: Model, base: InitialModel, share: float, seed: int) -> Model:
-    """A discriminator with its generator.
-
-    Args:
-        model: The discriminator.
-        base: Where it comes from; the folder may hold the generator that it was trained with.
-        share: The width of a new generator, as a share of the discriminator's.
-        seed: Seed of a new generator.
+    """A discriminator with its generator: that in the folder of `base`, or a new one of a share of its width.
 
     Raises:
         CheckpointError: The generator in the folder has other embeddings or another vocabulary.
@@ -99,12 +82,7 @@ def with_generator(model: Model, base: InitialModel, share: float, seed: int) ->
 
 
 def generator_sizes(config: EncoderConfig, share: float) -> dict[str, Any]:
-    """The keys of `config.json` in which a new generator differs: as many heads of the same size as come closest.
-
-    Args:
-        config: The configuration of the discriminator.
-        share: The width of the generator, as a share of the discriminator's.
-    """
+    """The keys of `config.json` in which a new generator differs: as many heads of the same size as come closest."""
     heads = max(round(config.num_attention_heads * share), 1)
     return {
         "num_attention_heads": heads,

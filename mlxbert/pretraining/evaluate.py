@@ -14,7 +14,7 @@ from mlxbert.nn.heads import HEADS
 from mlxbert.pretraining.data import Maker
 from mlxbert.pretraining.objective import Pretraining, heads_of, make_terms, read_terms
 from mlxbert.pretraining.settings import Settings, files_of, pairs_of
-from mlxbert.text.batch import check_batch_tokens, default_batch_tokens
+from mlxbert.text.batch import default_batch_tokens
 
 _OBJECTIVES = ("mlm", "nsp", "sop")
 
@@ -81,15 +81,17 @@ def evaluate_words(
         check_whole("examples", examples)
     check_whole("length", length)
     batch_tokens = default_batch_tokens() if batch_tokens is None else batch_tokens
-    check_batch_tokens(batch_tokens)
+    check_whole("batch_tokens", batch_tokens)
     weights = read_terms(objective)
     pretraining = Pretraining(make_terms(weights))
     if other := [name for name in weights if name not in _OBJECTIVES]:
         raise ArgumentError(f"the objective has {other[0]}, expected some of {', '.join(_OBJECTIVES)}")
     for head in heads_of(weights):
         if head not in model.network.heads:
-            task = HEADS[head].task
-            model.require(task) if task else _refuse(model, head)
+            if task := HEADS[head].task:
+                model.require(task)
+            else:
+                raise ArgumentError(f"{model.source}: has no {HEADS[head].title}")
     given = {name: value for name, value in options.items() if value is not None}
     known = ("field", "documents", "across_documents", "whole_words", "mask_probability")
     if unknown := [name for name in given if name not in known]:
@@ -103,7 +105,3 @@ def evaluate_words(
         metrics = pretraining.measure(model.network, found, ProcessGroup(), max(batch_tokens // length, 1))
         hidden = sum(len(found[number].places) for number in range(len(found)))
     return WordEvaluation(model.source, tuple(map(str, settings.corpus)), len(found), hidden, metrics)
-
-
-def _refuse(model: Model, head: str) -> None:
-    raise ArgumentError(f"{model.source}: has no {HEADS[head].title}")

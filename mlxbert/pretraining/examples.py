@@ -52,12 +52,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Text:
-    """Tokens of a text without special tokens.
-
-    Attributes:
-        ids: (N,).
-        continues: Whether each continues the word of the token before it, (N,).
-    """
+    """N tokens of a text without special tokens, and whether each continues the word of the one before; (N,)."""
 
     ids: Ids
     continues: Flags
@@ -65,14 +60,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Frame:
-    """The special tokens around texts.
-
-    Attributes:
-        single: Around one text.
-        pair: Around two texts.
-        special: All special ids: none of them is hidden.
-        separator: The id between two documents.
-    """
+    """The special tokens around one text and around two; none of the `special` ids is hidden."""
 
     single: Template
     pair: Template
@@ -100,20 +88,10 @@ class Frame:
 
 
 class Examples(Sequence[Example]):
-    """The examples of a corpus by number, each made when it is asked for.
+    """The examples of a corpus by number, each made when it is asked for; `order` says what the numbers mean.
 
-    Args:
-        corpus: The corpus.
-        order: What the numbers mean.
-        frame: The special tokens.
-        masking: How tokens are hidden.
-        pairs: Whether two texts are in each: `next` takes the second one from another document in half of them, `order`
-            swaps both in half of them.
-        copies: That many passes differ, then they repeat; `None` if all differ.
-        seed: The seed.
-
-    Attributes:
-        corpus, order, frame, masking: As given.
+    Pairs: `next` takes the second text from another document in half of them, `order` swaps both in half of them.
+    `copies` passes differ, then they repeat; `None` if all differ.
     """
 
     def __init__(
@@ -204,26 +182,6 @@ class Examples(Sequence[Example]):
             pass
         start = self._division(other, rng)
         return start, min(start + max(room, 1), other.stop)
-
-
-class Described(Sequence[str]):
-    """Where each example of `examples` is, found when it is asked for."""
-
-    def __init__(self, examples: Examples) -> None:
-        self._examples = examples
-
-    def __len__(self) -> int:
-        return len(self._examples)
-
-    @overload
-    def __getitem__(self, number: int) -> str: ...
-    @overload
-    def __getitem__(self, number: slice) -> list[str]: ...
-    def __getitem__(self, number: int | slice) -> str | list[str]:
-        """See `Examples.describe`."""
-        if isinstance(number, slice):
-            return [self[one] for one in range(*number.indices(len(self)))]
-        return self._examples.describe(number)
 
 
 def in_batches(count: int, size: int) -> Iterator[range]:

@@ -57,12 +57,7 @@ class InitialModel(BaseModel):
 
 
 def with_layers(model: Model, layers: Sequence[int], device: str = "auto") -> Model:
-    """A model of some layers of another one, with its embeddings and heads.
-
-    Args:
-        model: The other one.
-        layers: Numbers of its layers, from 0.
-        device: See `mlxbert.load`.
+    """A model of some layers of another one, by their numbers from 0, with its embeddings and heads.
 
     Raises:
         ArgumentError: There is no such layer, or the family's layers are not alike.
@@ -96,15 +91,9 @@ def find_initial(
     heads: Sequence[str],
     on_progress: Progress | None = None,
 ) -> InitialModel:
-    """Finds a model, or describes a new one.
+    """Finds a model to continue; or describes a new one, whose `vocabulary` takes the place of the source of `ref`.
 
-    Args:
-        ref: The model to continue; of a new one, the vocabulary takes the place of its source.
-        config: One of `SIZES`, or a file as a `config.json`.
-        vocabulary: The folder or name of a vocabulary, for a new model.
-        layers: Only these layers of the model: numbers, or a text as `0,2,4`.
-        heads: The heads that are trained.
-        on_progress: See `mlxbert.load`.
+    `config` is one of `SIZES` or a file as a `config.json`; `layers` are numbers, or a text as `0,2,4`.
 
     Raises:
         ArgumentError: They exclude each other, or one is missing.
@@ -132,11 +121,7 @@ def find_initial(
 
 
 def _read_layers(given: str | Sequence[int]) -> tuple[int, ...]:
-    """Numbers of layers: a list, or a text as `0,2,4`.
-
-    Raises:
-        ArgumentError: It is something else.
-    """
+    """Numbers of layers: a list, or a text as `0,2,4`."""
     try:
         return tuple(int(layer) for layer in (given.split(",") if isinstance(given, str) else given))
     except (TypeError, ValueError):
@@ -144,7 +129,6 @@ def _read_layers(given: str | Sequence[int]) -> tuple[int, ...]:
 
 
 def _configuration(config: str, files: ModelFolder, heads: Sequence[str]) -> dict[str, Any]:
-    """The `config.json` of a new model."""
     found = read_tokenizer(files)
     size: int = found.tokenizer.get_vocab_size()
     if config not in SIZES:
@@ -169,7 +153,6 @@ def _configuration(config: str, files: ModelFolder, heads: Sequence[str]) -> dic
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """A configuration file."""
     try:
         found = json.loads(path.read_bytes())
     except OSError:

@@ -33,13 +33,7 @@ class Masking:
     all_masked: bool = False
 
     def apply(self, ids: Ids, continues: Flags, usable: Flags, rng: np.random.Generator) -> tuple[Ids, Ids]:
-        """Hides tokens of a text.
-
-        Args:
-            ids: (N,).
-            continues: Whether each continues the word of the token before it, (N,).
-            usable: Whether each may be hidden: it is not a special token, (N,).
-            rng: Decides which.
+        """Hides tokens of a text; special tokens are not `usable`.
 
         Returns:
             The places of the hidden tokens in order, (M,), and the ids with them hidden, (N,).

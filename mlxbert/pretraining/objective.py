@@ -48,12 +48,7 @@ TERMS: Mapping[str, type[Term]] = {term.name: term for term in _ALL}
 
 
 class Pretraining(LoopObjective[Any]):
-    """A weighted sum of terms.
-
-    Args:
-        terms: The terms, and the weight of each.
-        teacher: A model whose outputs some of them learn.
-    """
+    """A weighted sum of terms, some of which may learn the outputs of a teacher."""
 
     name: ClassVar[str] = "pretrain"
     metric = "loss"
@@ -128,7 +123,6 @@ class Pretraining(LoopObjective[Any]):
         return found, batch.inputs.input_ids.shape[0] / totals[""]
 
     def _inputs(self, network: Network, batch: TrainBatch) -> TermInputs:
-        """A batch as the terms of the network see it."""
         kind = ElectraInputs if isinstance(network, Electra) else TermInputs
         return kind(network, batch.inputs, batch.targets, self._teacher)
 
@@ -138,13 +132,7 @@ class Pretraining(LoopObjective[Any]):
         return mx.stack([*found.values()]).sum(), weight
 
     def measure(self, network: Network, examples: Examples, group: ProcessGroup, batch_size: int) -> dict[str, float]:
-        """The metrics on examples that are not trained on.
-
-        Args:
-            network: The network; it computes in evaluation mode.
-            examples: The examples.
-            group: The processes, which share the batches.
-            batch_size: Examples per batch.
+        """The metrics on examples that are not trained on; processes share the batches.
 
         Returns:
             `loss`, the loss of each term, `accuracy` and `pseudo_perplexity` of masked tokens, and the accuracies of
@@ -238,11 +226,7 @@ def learned_from(terms: Iterable[str]) -> list[str]:
 
 
 def make_terms(weights: Mapping[str, float], temperature: float = _TEMPERATURE) -> dict[Term, float]:
-    """The terms with their weights.
-
-    Args:
-        weights: From `read_terms`.
-        temperature: Of `soft`.
+    """The terms with their weights, see `read_terms`; `soft` has the temperature.
 
     Raises:
         ArgumentError: The temperature is not a number above 0, or no term has one.

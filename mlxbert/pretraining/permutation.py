@@ -12,10 +12,6 @@ class FeistelPermutation:
 
     A number is enciphered: by a Feistel network, which is a bijection of numbers with an even count of bits, again and
     again until it is one below `count` (https://en.wikipedia.org/wiki/Format-preserving_encryption).
-
-    Args:
-        count: How many there are.
-        seed: Decides the order.
     """
 
     def __init__(self, count: int, seed: str) -> None:

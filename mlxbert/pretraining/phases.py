@@ -15,12 +15,7 @@ from mlxbert.pretraining.permutation import FeistelPermutation
 
 @dataclass(frozen=True)
 class Length:
-    """A phase as it is asked for.
-
-    Attributes:
-        tokens: The most tokens of an example.
-        share: The share of all updates.
-    """
+    """A phase as it is asked for: the most tokens of an example, and the share of all updates."""
 
     tokens: int
     share: float
@@ -28,15 +23,7 @@ class Length:
 
 @dataclass(frozen=True)
 class Phase:
-    """A phase.
-
-    Attributes:
-        chunks: The examples.
-        tokens: The most tokens of an example.
-        share: The share of all updates.
-        batch_size: Examples per batch.
-        others: The chunks that the second text of a pair may come from.
-    """
+    """A phase; the second text of a pair may come from `others`."""
 
     chunks: Chunks
     tokens: int
@@ -52,13 +39,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Place:
-    """What the number of an example means.
-
-    Attributes:
-        phase: Number of the phase.
-        epoch: Number of the pass in this phase.
-        chunk: Number of the chunk.
-    """
+    """What the number of an example means: the numbers of its phase, of the pass in this phase, and of the chunk."""
 
     phase: int
     epoch: int
@@ -66,15 +47,7 @@ class Place:
 
 
 class Phases:
-    """An `Order` of updates through phases.
-
-    Args:
-        phases: The phases.
-        steps: Updates in all; `None` for `epochs` passes.
-        epochs: Passes over the corpus.
-        gradient_accumulation: Batches per update.
-        seed: The seed of the run.
-    """
+    """An `Order` of updates through phases: `steps` of them, or as many as `epochs` passes over the corpus take."""
 
     def __init__(
         self, phases: Sequence[Phase], *, steps: int | None, epochs: float, gradient_accumulation: int, seed: int
@@ -133,11 +106,7 @@ class Phases:
 
 
 def read_lengths(text: str | int, most: int) -> list[Length]:
-    """Phases of length: `128`, or `128:0.9,512:0.1`.
-
-    Args:
-        text: What is asked for.
-        most: The most tokens that the model takes.
+    """Phases of length: `128`, or `128:0.9,512:0.1`; the model takes at most `most` tokens.
 
     Raises:
         ArgumentError: It is something else, or the shares do not add up to 1.

@@ -15,7 +15,6 @@ from mlxbert.model import Model
 from mlxbert.nn import dropout
 from mlxbert.pretraining.data import Data, Maker, OnRead
 from mlxbert.pretraining.electra import Electra, discriminator_of, generator_of, with_generator, write_generator
-from mlxbert.pretraining.examples import Described
 from mlxbert.pretraining.initial import InitialModel, find_initial
 from mlxbert.pretraining.objective import ELECTRA, Pretraining, heads_of, learned_from, make_terms, read_terms
 from mlxbert.pretraining.settings import Settings, files_of, pairs_of
@@ -157,11 +156,6 @@ def pretrain(
 
 
 def _known(options: Mapping[str, Any], objective: str, electra: bool) -> dict[str, Any]:
-    """The options that are given.
-
-    Raises:
-        ArgumentError: One is unknown, or the objective does not have it.
-    """
     known = {name: value for name, value in options.items() if value is not None}
     for name in known:
         if name not in _LOOP | _SETTINGS:
@@ -172,11 +166,7 @@ def _known(options: Mapping[str, Any], objective: str, electra: bool) -> dict[st
 
 
 def _passes(steps: int | None, epochs: float | None) -> float:
-    """The passes over the corpus, where `steps` does not say how long training is.
-
-    Raises:
-        ArgumentError: One is out of range, or both are given.
-    """
+    """The passes over the corpus, where `steps` does not say how long training is."""
     if steps is not None:
         check_whole("steps", steps)
         if epochs is not None:
@@ -188,22 +178,14 @@ def _passes(steps: int | None, epochs: float | None) -> float:
 
 
 def _check_electra(options: TrainingOptions) -> None:
-    """Refuses what is said of the layers of one model where two are trained.
-
-    Raises:
-        ArgumentError: There is such an option.
-    """
+    """Refuses what is said of the layers of one model where two are trained."""
     for name in ("freeze", "layer_decay", "lora"):
         if (value := getattr(options, name)) != getattr(TrainingOptions, name):
             raise ArgumentError(f"{name} is {value} with {ELECTRA}, whose generator has layers of its own")
 
 
 def _check_lora(base: InitialModel) -> None:
-    """Refuses adapters where their base is not a model on disk.
-
-    Raises:
-        ArgumentError: It is a new model, or one of some layers; or it has an adapter.
-    """
+    """Refuses adapters where their base is not a model on disk."""
     for name, value in (("config", base.config), ("layers", base.layers)):
         if value is not None:
             raise ArgumentError(
@@ -224,20 +206,7 @@ def _begun(base: InitialModel, weights: Mapping[str, float], settings: Settings,
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainRun(TrainingRun):
-    """A checked call of `pretrain`.
-
-    Attributes:
-        settings: How examples are made.
-        maker: Makes them.
-        steps: Updates in all; `None` for `epochs` passes.
-        epochs: Passes over the corpus.
-        fill: Texts with blanks that are filled at each evaluation.
-        teacher: The teacher, if there is one.
-        on_read: Called while the corpus is read.
-        first: The model; training changes it.
-        adapters: The adapters that are trained instead of all weights, if there are any.
-        data: The examples, once they are made.
-    """
+    """A checked call of `pretrain`; training changes the model `first`, `data` are the examples once they are made."""
 
     base: InitialModel
     objective: Pretraining
@@ -291,7 +260,7 @@ class PretrainRun(TrainingRun):
             return self.objective.measure(model.network, data.valid, self.group, batch)
 
         return self._training(
-            number, model, adapters, objective=self.objective, examples=data.train, places=Described(data.train),
+            number, model, adapters, objective=self.objective, examples=data.train, place=data.train.describe,
             order=data.order, evaluate=evaluate, show=self.filled,
         )  # fmt: skip
 
@@ -343,7 +312,6 @@ class PretrainRun(TrainingRun):
         )  # fmt: skip
 
     def _card(self, data: Data, result: Mapping[str, Any]) -> list[str]:
-        """The lines of the model card."""
         name, report = self.base.name, data.report
         found: Mapping[str, float] = next((one for one in result["history"] if one["step"] == result["step"]), {})
         terms = " + ".join(f"{weight:g} {term.name}" for term, weight in self.objective.weighted.items())

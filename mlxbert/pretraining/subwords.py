@@ -37,12 +37,7 @@ Texts = Callable[[], Iterable[str]]  # each call begins at the first text
 
 @dataclass(frozen=True)
 class Characters:
-    """The characters of a corpus.
-
-    Attributes:
-        counts: How often each occurs.
-        texts: The number of texts.
-    """
+    """The characters of a corpus: how often each occurs, and the number of texts."""
 
     counts: Counter[str]
     texts: int
@@ -167,12 +162,7 @@ def _train(tokenizer: Tokenizer, texts: Texts, **options: Any) -> None:
 
 
 def _in_thread(train: Callable[[Iterator[str]], object], texts: Iterable[str]) -> None:
-    """Runs a trainer, which takes minutes, while this thread handles signals; errors of the texts stay as they are.
-
-    Args:
-        train: The trainer, which may hide them.
-        texts: What it reads.
-    """
+    """Runs a trainer, which takes minutes, while this thread handles signals; errors of the texts stay as they are."""
     problems: list[Exception] = []
     stopped = threading.Event()
 

@@ -17,13 +17,7 @@ from mlxbert.weights.checkpoint import open_checkpoint
 def find_teacher(
     teacher: str | Path | None, base: InitialModel, terms: Sequence[str], on_progress: Progress | None = None
 ) -> BaseModel | None:
-    """Finds a teacher; by default it is the model that training starts from.
-
-    Args:
-        teacher: Its name or folder.
-        base: The model that training starts from.
-        terms: The names of the terms that learn from a teacher.
-        on_progress: See `mlxbert.load`.
+    """Finds a teacher for the terms that learn from one; by default it is the model that training starts from.
 
     Raises:
         ArgumentError: No term learns from the teacher, or there is none.
@@ -41,12 +35,7 @@ def find_teacher(
 
 
 def load_teacher(source: BaseModel, terms: Sequence[str], student: Model) -> Teacher:
-    """Loads a teacher.
-
-    Args:
-        source: The teacher.
-        terms: The names of the terms that learn from it.
-        student: The student.
+    """Loads a teacher for the terms that learn from it.
 
     Raises:
         ArgumentError: Its vocabulary or its width is not the student's, or it cannot do what a term needs.

@@ -43,26 +43,14 @@ class Targets:
 
 @dataclass(frozen=True)
 class Teacher:
-    """A model whose outputs are learned.
-
-    Attributes:
-        network: Its network, in evaluation mode.
-        embedder: How it makes vectors; `None` where nobody learns them.
-    """
+    """A network in evaluation mode whose outputs are learned, and how it makes vectors, where these are learned."""
 
     network: Network
     embedder: Embedder | None
 
 
 class TermInputs:
-    """A batch and what the network computes of it, each once for all terms.
-
-    Args:
-        network: The network.
-        batch: The batch.
-        targets: What is predicted.
-        teacher: A model whose outputs are learned, if there is one.
-    """
+    """A batch and what the network computes of it, each once for all terms."""
 
     def __init__(self, network: Network, batch: Batch, targets: Targets, teacher: Teacher | None = None) -> None:
         self.network, self.batch, self.targets, self._teacher = network, batch, targets, teacher

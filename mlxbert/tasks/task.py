@@ -16,7 +16,7 @@ from mlxbert.nn.encoder import Batch
 from mlxbert.results.result import Failure
 from mlxbert.tasks.arguments import check_inputs, check_model
 from mlxbert.tasks.runner import check_on_error, run, run_batches
-from mlxbert.text.batch import WINDOW, Usage, check_batch_tokens
+from mlxbert.text.batch import WINDOW, Usage
 from mlxbert.text.encoding import Encoding
 
 Item = TypeVar("Item")
@@ -71,7 +71,7 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
         if overflow not in self.overflows:
             raise ArgumentError(f"overflow is {overflow!r}, expected one of {', '.join(self.overflows)}")
         if batch_tokens is not None:
-            check_batch_tokens(batch_tokens)
+            check_whole("batch_tokens", batch_tokens)
         self.model, self.overflow, self.batch_tokens, self.usage = model, overflow, batch_tokens, usage
         self.tokenizer = model.tokenizer
 

@@ -60,14 +60,10 @@ class Usage:
 
 
 def padded_length(length: int, most: int) -> int:
-    """The padded length of a batch.
+    """The padded length of a batch whose longest input has `length` tokens.
 
     A CPU computes exactly as much as there is. On a GPU kernels are chosen, and compiled, by shape: there, lengths come
     from a small fixed set.
-
-    Args:
-        length: Tokens of the longest input.
-        most: The most tokens that the model takes.
     """
     return bucket(length, most) if on_gpu() else length
 
@@ -107,20 +103,11 @@ def make_batch(encodings: Sequence[Encoding], config: EncoderConfig) -> Batch:
     )
 
 
-def check_batch_tokens(batch_tokens: int) -> None:
-    """Refuses a `batch_tokens` that is not a positive integer."""
-    check_whole("batch_tokens", batch_tokens)
-
-
 def plan(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
     """Groups inputs of similar length so that no group exceeds `batch_tokens`, padding included.
 
     A group also ends before padding takes more than a small share of the bound: the fixed cost of another batch is
-    about that of computing that many tokens.
-
-    Args:
-        lengths: Tokens of each input.
-        batch_tokens: The bound; an input longer than that gets a group of its own.
+    about that of computing that many tokens. A longer input gets a group of its own.
 
     Yields:
         Numbers of inputs; each input is in exactly one group.
@@ -128,7 +115,7 @@ def plan(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
     Raises:
         ArgumentError: `batch_tokens` is not a positive integer.
     """
-    check_batch_tokens(batch_tokens)
+    check_whole("batch_tokens", batch_tokens)
     most = MOST_PADDING * (2 if on_gpu() else 1)
     group: list[int] = []
     tokens = 0

@@ -12,12 +12,7 @@ def text_windows(tokenizer: Tokenizer, text: str, *, stride: int, size: int = SI
     """The windows of a text, those of `Tokenizer.windows`, each made when it is asked for.
 
     Only the position of the special token behind each window is another one: how long the text is, is not known there.
-
-    Args:
-        tokenizer: The tokenizer.
-        text: The text.
-        stride: How many tokens consecutive windows have in common.
-        size: Code points that are tokenized at a time; more where that many have no space among them.
+    `size` code points are tokenized at a time; more where that many have no space among them.
 
     Raises:
         InputError: The text is not valid Unicode, or windows have no room for the stride.
@@ -41,15 +36,8 @@ def pair_blocks(
 ) -> Iterator[tuple[int, list[Encoding]]]:
     """Encodes a pair whose second text may have any length.
 
-    The windows are those of the whole text, except that the first one of a block begins with a whole word: a block
-    begins with what would have been the last window of the one before.
-
-    Args:
-        tokenizer: The tokenizer.
-        fixed: The first text, which every window repeats.
-        text: The second text.
-        stride: How many tokens consecutive windows have in common, at least.
-        size: Code points of a block; if windows are long, blocks are longer.
+    The windows are those of the whole text, except that the first one of a block of `size` code points begins with a
+    whole word: a block begins with what would have been the last window of the one before.
 
     Yields:
         Where the block begins, and its windows; their offsets count from there.

@@ -71,12 +71,9 @@ class Pieces:
 
 
 def starts_around(places: Sequence[int], room: int, length: int) -> list[int]:
-    """For each of some tokens, where the slice begins that is to be its context; see `Tokenizer.around`.
+    """For each of some tokens, in order, where the slice of `room` tokens begins that is to be its context.
 
-    Args:
-        places: The tokens, in order.
-        room: Tokens of a slice.
-        length: Tokens of the text.
+    See `Tokenizer.around`.
     """
     last = max(length - room, 0)
     starts: list[int] = []

@@ -23,11 +23,6 @@ def beginning(split: Split, text: str, count: int) -> Pieces:
     Only whole words are used, and only those far enough from where the text was cut. A pattern that looks further ahead
     than that may find something else in the whole text.
 
-    Args:
-        split: Tokenizes.
-        text: The text.
-        count: How many tokens are needed; one more says that the text is longer.
-
     Raises:
         InputError: The text cannot be tokenized.
     """

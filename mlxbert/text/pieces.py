@@ -29,11 +29,6 @@ def find_pieces(text: str, windows: Sequence[Encoding], words: Sequence[Span]) -
     """The tokens of words, for each window; see `words_of_tokens`.
 
     Not every word has a token: tokenizers drop some characters, and a token may span two words.
-
-    Args:
-        text: The text.
-        windows: Its windows.
-        words: Its words, in order.
     """
     best = best_windows(windows)
     found_words = words_of_tokens(text, (windows[window].offsets[place] for window, place in best), words)

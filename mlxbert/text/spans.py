@@ -126,12 +126,7 @@ def _products(
 ) -> "NDArray[np.float64]":
     """The score of every span, (K, D): of those that begin at each token, with 1 to D tokens; -1 for one too long.
 
-    Args:
-        first: The probability of each token as the first one, (K,).
-        last: The same as the last one.
-        begins: The number of the word in which each token begins, (K,).
-        ends: The same in which it ends.
-        max_words: The most words of a span.
+    `first` and `last` are the probabilities of each token, `begins` and `ends` the numbers of its words, (K,) each.
     """
     import numpy as np
 

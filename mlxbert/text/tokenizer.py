@@ -160,15 +160,10 @@ class Tokenizer:
             return self._tokenizer.decode(kept, skip_special_tokens=skip_special_tokens)
 
     def filled(self, left: str, number: int, right: str) -> str:
-        """A text with a token in place of a mask.
+        """A text with a token in place of the mask between two texts.
 
         A token that continues a word is joined to the text on the left, unless the model saw the space there. A token
         that starts a word keeps the whitespace there, or gets a space if the vocabulary marks word starts.
-
-        Args:
-            left: The text before the mask.
-            number: The token id.
-            right: The text after the mask.
         """
         token, spelling = self.token(number), self._spelling
         word = self.shown(number).removeprefix(" ") if spelling.word_start else token
@@ -181,8 +176,7 @@ class Tokenizer:
     def word_id(self, word: str) -> int | None:
         """The id of a word that is a single token, as the vocabulary spells it or as it is in a text after a space.
 
-        Returns:
-            The id; `None` if the word is not a single token.
+        `None` if the word is not a single token.
 
         Raises:
             InputError: The word is not valid Unicode.
@@ -199,9 +193,7 @@ class Tokenizer:
     def unknown(self, encodings: Sequence[Encoding], before: int = 0) -> tuple[int, bool]:
         """How many tokens of a text are not in the vocabulary, and whether no other is there but masks.
 
-        Args:
-            encodings: The inputs that cover the text.
-            before: How many tokens at the beginning of each input are not of the text.
+        The first tokens of each input, `before` of them, are not of the text.
         """
         if all(owner is None for encoding in encodings for owner in encoding.sequence_ids[before:]):
             return 0, True  # an empty text

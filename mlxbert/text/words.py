@@ -31,7 +31,6 @@ def split_words(text: str) -> Iterator[Span]:
 
 
 def _of_chunk(text: str, start: int, end: int) -> Iterator[Span]:
-    """The words of a text between two spaces."""
     core = start
     while core < end and _is_mark(text, core, end):
         core = _mark_end(text, core, end)

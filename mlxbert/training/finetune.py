@@ -240,7 +240,7 @@ class FinetuneRun(TrainingRun):
         if distillation is not None:
             examples = distillation.examples(None if self.dry_run else group)
         return self._training(
-            number, model, adapters, objective=self.objective, examples=examples, places=plan.train.places,
+            number, model, adapters, objective=self.objective, examples=examples, place=plan.train.places.__getitem__,
             order=order, evaluate=evaluate,
         )  # fmt: skip
 

@@ -55,7 +55,7 @@ class Training:
         network: The network, with float32 weights.
         objective: What is trained.
         examples: Training examples.
-        places: Where each stands, for errors.
+        place: Where the example of a number stands, for errors.
         order: Which examples each update is computed from.
         options: How it is trained.
         dtype: The dtype of computation.
@@ -70,7 +70,7 @@ class Training:
     network: Network
     objective: LoopObjective[Any]
     examples: Sequence[Any]
-    places: Sequence[str]
+    place: Callable[[int], str]
     order: Order
     options: TrainingOptions
     dtype: mx.Dtype
@@ -415,7 +415,7 @@ class Run:
 
     def _not_finite(self, loss: float, batches: list[list[int]]) -> DivergedError:
         step = self.state.progress.step + 1
-        places = [self._t.places[number] for batch in batches for number in batch]
+        places = [self._t.place(number) for batch in batches for number in batch]
         shown = ", ".join(places[:5]) + (f" and {len(places) - 5} more" if len(places) > 5 else "")
         other = "" if self._t.dtype == mx.float32 else ", or dtype='float32'"
         what = f"the loss is {loss}" if not math.isfinite(loss) else "the gradient is not finite"

@@ -257,7 +257,7 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "compressed": (lambda: archive(method=zipfile.ZIP_DEFLATED, data_0=bytes(2**22)), "compressed or encrypted"),
     "encrypted": (lambda: _directory_field(8, "<H", 1), "compressed or encrypted"),
     "size of a member": (lambda: _directory_field(20, "<L", 25), "compressed or encrypted"),
-    "size of 4 GiB": (lambda: _directory_field(24, "<L", 2**32 - 1), "has no size"),
+    "size of 4 GiB": (lambda: _directory_field(24, "<L", 2**32 - 1), "compressed or encrypted"),
     "offset of a member": (lambda: _directory_field(42, "<L", 3), "is not at the offset"),
     "offset past the end": (lambda: _directory_field(42, "<L", 2**31), "is not at the offset"),
     "length of a name": (lambda: _directory_field(28, "<H", 60_000), "expected a plain relative path"),

@@ -81,7 +81,7 @@ class Pair:
         self.objective = _objective(case, records, network.encoder.config)
         self.run = Run(
             Training(
-                network=network, objective=self.objective, examples=self.examples, places=[""] * case.count,
+                network=network, objective=self.objective, examples=self.examples, place=str,
                 order=Epochs(self.examples, case.loop), options=case.loop, dtype=mx.float32, evaluate=None,
             ),
             None,

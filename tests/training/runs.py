@@ -85,7 +85,13 @@ def make_run(folder: Path | None = None, *, rate: float = 0.1, data: int = 50, *
     places = [f"line {number}" for number in range(data)]
     order = Epochs(found, options)
     training = Training(
-        network=net, objective=objective, examples=found, places=places, order=order, options=options, **given
+        network=net,
+        objective=objective,
+        examples=found,
+        place=places.__getitem__,
+        order=order,
+        options=options,
+        **given,
     )
     return Run(training, None if folder is None else Store(folder))
 

@@ -58,12 +58,9 @@ def head_dropout(config: ConfigJson, hidden: float = 0.1) -> float:
 
 
 def heads(rate: float, transform: Transform | None = None, **own: HeadFacts) -> dict[str, HeadFacts]:
-    """The facts of heads in a family where those with labels have one rate of dropout.
+    """The facts of heads in a family where those with labels have one rate of dropout, also before the transform.
 
-    Args:
-        rate: The rate, also before the transform.
-        transform: What is computed from the first token of a text; `None` for the output of the encoder's pooler.
-        own: The facts of other heads.
+    `transform` is computed from the first token of a text; `None` for the output of the encoder's pooler.
     """
     pooled = None if transform is None else rate
     classifier = sequence_classifier.Facts(transform, rate, pooled)
@@ -137,7 +134,6 @@ def labels(config: ConfigJson) -> Labels:
 
 
 def _read_names(config: ConfigJson) -> tuple[str, ...]:
-    """The names of the classes, in the order of the outputs."""
     named = config.get("id2label")
     if named is None:
         count = config.integer("num_labels", most=10**6, default=2)

@@ -36,15 +36,7 @@ def family_of(config: ConfigJson) -> tuple[str, Family]:
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """A model without its weights.
-
-    Attributes:
-        family_name: The `model_type`.
-        family: What is needed to read and write its checkpoints.
-        config_json: The configuration file.
-        config: The facts of its encoder and heads.
-        parts: The optional parts (pooler, heads) that its checkpoint holds; `None` where there is no checkpoint.
-    """
+    """A model without its weights; `parts` are the pooler and heads of its checkpoint, `None` where there is none."""
 
     family_name: str
     family: Family

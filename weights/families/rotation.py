@@ -17,9 +17,7 @@ FREQUENCIES = r".*(inv_freq|rotary_emb\..*)"  # buffers
 def in_memory(layer: str, stems: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
     """`Family.modules` of a family whose layers transformers renames: by patterns of stems on disk.
 
-    Args:
-        layer: The prefix of a layer on disk, with `{}` for its number.
-        stems: The names in memory of the modules of a layer, by their stems on disk.
+    In `layer`, the prefix of a layer on disk, `{}` stands for its number; `stems` are names in memory by names on disk.
     """
     pattern = re.escape(layer).replace(r"\{\}", r"(\d+)")
     return {pattern + re.escape(stem): tuple(rf"layers.\1.{name}" for name in names) for stem, names in stems.items()}

@@ -65,11 +65,6 @@ class ConfigJson:
         return replace(self, aliases=aliases)
 
     def _key(self, key: str) -> str:
-        """The name of a key in the file.
-
-        Raises:
-            ConfigError: The file has both names with different values.
-        """
         own = self.aliases.get(key, key)
         if own == key or self.values.get(key) is None:
             return key if own not in self.values and key in self.values else own

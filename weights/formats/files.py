@@ -36,9 +36,7 @@ class Reader(Protocol):
     def read_headers(self, folder: Path, classes: Sequence[str] = ()) -> dict[Path, Header] | None:
         """Reads the headers of a folder's files in this format; `None` if there are none.
 
-        Args:
-            folder: The model folder.
-            classes: `architectures` from `config.json`, for formats that store several models in one file.
+        `classes` are the `architectures` in `config.json`, for formats that store several models in one file.
         """
 
     def load_arrays(self, path: Path, header: Header) -> Mapping[str, mx.array]:
@@ -138,12 +136,6 @@ def with_own(
     weights: WeightFiles, folder: Path, layers: Iterable[OwnLayer], elsewhere: Mapping[Path, Header]
 ) -> WeightFiles:
     """The weights of a folder with those of mlxbert's own in files next to them, if there are any.
-
-    Args:
-        weights: The weights.
-        folder: The folder.
-        layers: The layers whose files are read.
-        elsewhere: See `open_weights`.
 
     Raises:
         CheckpointError: The file is damaged.

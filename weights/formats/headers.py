@@ -8,7 +8,7 @@ also gives the name in the file. Data is read tensor by tensor, on access.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from mlxbert.machine.device import mx
 
@@ -65,12 +65,7 @@ class Header:
 
 
 class Lazy(Mapping[str, V], Generic[V]):
-    """A mapping whose values, for example tensors, are read on access and not cached.
-
-    Args:
-        names: The keys.
-        read: Returns the value of a key.
-    """
+    """A mapping whose values, for example tensors, are read on access and not cached."""
 
     def __init__(self, names: Iterable[str], read: Callable[[str], V]) -> None:
         self._names = dict.fromkeys(names)
@@ -89,31 +84,6 @@ class Lazy(Mapping[str, V], Generic[V]):
 
 
 LazyArrays = Lazy[mx.array]
-
-
-class Storage(Protocol):
-    """A packed layout in which several stored tensors represent one matrix."""
-
-    @property
-    def name(self) -> str:
-        """The name of the layout, for messages."""
-
-    @property
-    def dtype(self) -> str:
-        """The dtype name of a matrix in this layout."""
-
-    def unpacked(self, folder: Path, tensors: Mapping[str, TensorInfo]) -> dict[str, TensorInfo]:
-        """The metadata of the matrices that the stored tensors represent.
-
-        Raises:
-            CheckpointError: The stored tensors of one matrix do not match.
-        """
-
-    def expand(self, arrays: Mapping[str, mx.array], name: str, dtype: mx.Dtype) -> mx.array:
-        """Computes the matrix `name` in `dtype` from the stored tensors."""
-
-    def rounding_error(self, array: mx.array) -> mx.array:
-        """The largest rounding error of each number in rows of an expanded matrix; the shape of `array`."""
 
 
 def from_bytes(raw: "np.ndarray[Any, Any]", dtype: str, shape: tuple[int, ...]) -> mx.array:

@@ -19,7 +19,7 @@ _ROUNDED = 1e-4  # of a step: the float32 rounding error of a quotient of up to 
 
 @dataclass(frozen=True)
 class Int8Rows:
-    """The storage, see `mlxbert.weights.formats.headers.Storage`."""
+    """The storage, with the same methods as `mlxbert.weights.formats.quantized.Quantization`."""
 
     name: str = STORAGE
     dtype: str = "I8"

@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from mlxbert.errors import CheckpointError
 from mlxbert.machine.device import mx
-from mlxbert.weights.formats.archive import read_directory
+from mlxbert.weights.formats.archive import check_directory
 from mlxbert.weights.formats.headers import MAX_SIZE, Header, LazyArrays, TensorInfo, from_bytes
 from mlxbert.weights.formats.names import NPZ
 
@@ -51,7 +51,7 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
     """Opens the archive; every error in it becomes a CheckpointError."""
     try:
         with path.open("rb") as file:
-            read_directory(path, file, path.stat().st_size)  # zipfile creates an object per entry: check its size first
+            check_directory(path, file, path.stat().st_size)  # zipfile creates an object per entry
             with zipfile.ZipFile(file) as archive:
                 yield archive
     except OSError as problem:

@@ -15,6 +15,7 @@ from mlxbert.errors import CheckpointError
 from mlxbert.machine.device import mx, nn
 from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.formats.headers import FLOATS, TensorInfo
+from mlxbert.weights.formats.int8_rows import Int8Rows
 
 KEY, THEIR_KEY = "quantization", "quantization_config"
 BITS, GROUP_SIZES = (4, 8), (32, 64, 128)  # for writing; 2, 3 and 6 bits are read as well
@@ -26,12 +27,7 @@ _WEIGHT, _SCALES, _BIASES = ".weight", ".scales", ".biases"
 
 @dataclass(frozen=True)
 class Quantization:
-    """The parameters of quantized weights.
-
-    Attributes:
-        bits: Bits per number.
-        group_size: How many numbers of a row share a scale.
-    """
+    """The parameters of quantized weights: bits per number, and how many numbers of a row share a scale."""
 
     bits: int
     group_size: int = 64
@@ -107,6 +103,9 @@ class Quantization:
         packed, scales, biases = self.parts(arrays, name, mx.float32).values()
         wide = mx.dequantize(packed, scales, biases, group_size=self.group_size, bits=self.bits)
         return wide.astype(dtype)  # rounded once, not twice
+
+
+Storage = Quantization | Int8Rows  # packed layouts, in which several stored tensors represent one matrix
 
 
 def read_quantization(config: ConfigJson) -> Quantization | None:

@@ -59,12 +59,9 @@ def read_header(path: Path) -> Header:
 
 
 def parse_header(path: Path, total: int, read: Callable[[int], bytes]) -> Header:
-    """Parses and checks the header of a safetensors file, local or remote.
+    """Parses and checks the header of a safetensors file of `total` bytes, local or remote.
 
-    Args:
-        path: The path of the file, for messages.
-        total: The size of the file in bytes.
-        read: Returns the next bytes, as many as asked for; called twice, for the header only.
+    `read` returns the next bytes, as many as asked for; it is called twice, for the header only.
 
     Raises:
         CheckpointError: The file is truncated, or its header is damaged.
@@ -107,9 +104,7 @@ def parse_header(path: Path, total: int, read: Callable[[int], bytes]) -> Header
 def find_files(folder: Path, elsewhere: Collection[Path] = ()) -> list[Path]:
     """The safetensors files of a model folder: the single file, or the shards in the index; empty if there is neither.
 
-    Args:
-        folder: The model folder.
-        elsewhere: Paths that count as existing.
+    Paths in `elsewhere` count as existing.
 
     Raises:
         CheckpointError: A shard is missing, or the index is damaged or points outside the folder.

@@ -9,11 +9,7 @@ from mlxbert.weights.formats.config_json import read_json
 
 
 def find_shards(index: Path, elsewhere: Collection[Path] = ()) -> list[Path]:
-    """The files that an index names, in the order of the index.
-
-    Args:
-        index: The JSON file that transformers writes next to the shards, in the same folder.
-        elsewhere: Paths that count as existing.
+    """The files that an index names, in the order of the index; paths in `elsewhere` count as existing.
 
     Raises:
         CheckpointError: The index is damaged or points outside the folder, or a file is missing.

@@ -73,13 +73,7 @@ def check_revision(revision: str | None) -> None:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A commit of a model in the cache.
-
-    Attributes:
-        name: The name of the model.
-        commit: The commit hash.
-        folder: The folder with its files.
-    """
+    """A commit of a model in the cache, and the folder with its files."""
 
     name: str
     commit: str
@@ -98,8 +92,7 @@ class Snapshot:
     def missing_files(self) -> list[str] | None:
         """The files that the model needs and that are missing or have another size than on the hub.
 
-        Returns:
-            Them; `None` if the cache has no list of the model's files.
+        `None` if the cache has no list of the model's files.
 
         Raises:
             HubError: The commit has no model that mlxbert reads, or a file that determines what is needed is damaged.
@@ -230,12 +223,7 @@ def find_snapshot(name: str, revision: str | None) -> Snapshot | None:
 def record(name: str, revision: str | None, commit: str, listed: Mapping[str, Known]) -> None:
     """Records a commit whose needed files are all in the cache: what refers to it, and all its files on the hub.
 
-    Args:
-        name: The name of the model.
-        revision: The branch, tag or commit that was asked for; the main branch if `None`.
-        commit: The commit hash.
-        listed: What the hub says of every file of the commit. The sizes of files in the cache are recorded, which were
-            compared with their hashes.
+    The sizes of files in the cache are recorded, which were compared with their hashes.
     """
     repository = repository_folder(name)
     revision = _DEFAULT_REVISION if revision is None else revision

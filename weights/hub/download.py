@@ -63,29 +63,8 @@ def library(name: str, revision: str | None) -> Iterator[Any]:
             constants.HF_HUB_DISABLE_TELEMETRY = telemetry
 
 
-class _Progress:
-    """The total progress over several files, reported to a callback; it is complete only once it is finished."""
-
-    def __init__(self, total: int, listen: OnProgress | None) -> None:
-        self.total, self.listen, self.done = total, listen or (lambda done, total: None), 0
-        self.listen(0, total)
-
-    def add(self, count: int) -> None:
-        self.done = max(0, min(self.total - 1, self.done + count))  # what does not fit is thrown away
-        self.listen(self.done, self.total)
-
-    def finish(self) -> None:
-        """Reports that all is there."""
-        self.listen(self.total, self.total)
-
-
 def _list(hub: Any, name: str, revision: str | None) -> tuple[str, dict[str, Known]]:
-    """The hash of a commit, and its files with what the hub says of them.
-
-    Raises:
-        HubError: The response has no valid commit hash or that of another commit, lists a file outside the folder of
-            the repository, or a size that no file has.
-    """
+    """The hash of a commit, and its files with what the hub says of them."""
     hub.utils.validate_repo_id(name)
     at = "" if revision is None else f"/revision/{quote(revision, safe='')}"
     url = f"{hub.HfApi().endpoint}/api/models/{name}{at}?blobs=true"
@@ -125,13 +104,7 @@ class Commit:
     """
 
     def __init__(self, hub: Any, name: str, revision: str | None) -> None:
-        """Resolves the revision on the hub.
-
-        Args:
-            hub: The module huggingface_hub, from `library`.
-            name: `ORG/NAME`.
-            revision: Branch, tag or commit; the main branch if `None`.
-        """
+        """Resolves the revision on the hub; `hub` is what `library` yields."""
         self.hash, self.listed = _list(hub, name, revision)
         self.folder = cache.repository_folder(name) / "snapshots" / self.hash
         self._snapshot = cache.Snapshot(name, self.hash, self.folder)
@@ -150,29 +123,31 @@ class Commit:
         return fetch_file(self._hub, self._name, self.hash, file, count, self.listed[file])
 
     def fetch(self, files: Iterable[str], on_progress: OnProgress | None, *, check: bool = False) -> None:
-        """Downloads files that are not in the cache yet.
-
-        Args:
-            files: The files.
-            on_progress: See `download`.
-            check: Whether to compare those in the cache with their hashes, and to download what differs.
+        """Downloads files that are not in the cache yet; with `check`, also those whose hash differs.
 
         Raises:
             MlxbertError: The disk has too little space for them.
         """
         missing = [file for file in files if not self.has(file, content=check)]
         if missing:
-            sizes = {file: self.listed[file].size or 0 for file in missing}
+            done, total = 0, sum(self.listed[file].size or 0 for file in missing)
             blobs = self.folder.parents[1] / "blobs"
             begun = 0
             for path in blobs.glob("*.incomplete"):
                 with suppress(FileNotFoundError):  # another process has finished it
                     begun += path.stat().st_size
-            check_space(blobs / "new", sum(sizes.values()) - begun, hint=NO_SPACE)
-            progress = _Progress(sum(sizes.values()), on_progress)
+            check_space(blobs / "new", total - begun, hint=NO_SPACE)
+            listen = on_progress or (lambda done, total: None)
+
+            def count(more: int) -> None:
+                nonlocal done
+                done = max(0, min(total - 1, done + more))  # what does not fit is thrown away
+                listen(done, total)
+
+            listen(0, total)
             for file in missing:
-                self._fetch(file, progress.add)
-            progress.finish()
+                self._fetch(file, count)
+            listen(total, total)
 
 
 def download(
@@ -207,10 +182,8 @@ def download(
 class Removal:
     """The planned removal of a model, or of one revision, from the shared cache.
 
-    Attributes:
-        folder: The folder of the model if all its commits are removed, else the folder of the removed commit.
-        commits: The hashes of the commits to remove.
-        size: How many bytes this frees, without files that remaining commits share.
+    `folder` is that of the model if all its commits are removed, else that of the removed commit; `size` the bytes that
+    this frees, without files that remaining commits share.
     """
 
     def __init__(self, name: str, revision: str | None) -> None:

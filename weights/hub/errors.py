@@ -23,13 +23,7 @@ class UnknownRevisionError(HubError):
 
 
 class BrokenError(UnreachableError):
-    """An answer that arrives too slowly, or whose end is missing; another attempt may succeed.
-
-    Args:
-        what: What was requested.
-        why: What is wrong with the answer.
-        slow: Whether time was lost.
-    """
+    """An answer that arrives too slowly (`slow`), or whose end is missing; another attempt may succeed."""
 
     def __init__(self, what: str, why: str, *, slow: bool = False) -> None:
         super().__init__(f"{what}: {why}", hint=f"check the network and try again, or {_CACHED}")
@@ -45,13 +39,7 @@ def _first_line(problem: BaseException) -> str:
 
 
 def explain(problem: Exception, name: str, revision: str | None) -> HubError:
-    """The error to raise in place of an exception of huggingface_hub.
-
-    Args:
-        problem: The exception.
-        name: The requested model.
-        revision: The requested revision.
-    """
+    """The error to raise in place of an exception of huggingface_hub."""
     if type(problem).__module__.startswith("huggingface_hub"):
         from huggingface_hub import errors
 
@@ -98,12 +86,7 @@ def silence(problem: Exception) -> str | None:
 
 
 def page_error(what: str, answer: Any) -> HubError:
-    """The error for an answer that is a web page.
-
-    Args:
-        what: What was requested.
-        answer: The response of httpx.
-    """
+    """The error for an answer that is a web page."""
     return no_hub(what, f"{_origin(answer.url)} answers with a web page (status {answer.status_code})")
 
 
@@ -129,12 +112,10 @@ def _request(problem: Any) -> Any:
 
 
 def _origin(url: Any) -> str:
-    """The scheme and the host of an URL of httpx."""
     return f"{url.scheme}://{url.netloc.decode('ascii', 'replace')}"
 
 
 def _network(problem: Any, name: str) -> HubError:
-    """The error for a request without an answer."""
     request = _request(problem)
     place = _endpoint() if request is None else _origin(request.url)  # not the hub, perhaps, but where it redirects
     kind, text = type(problem).__name__, _first_line(problem)
@@ -151,7 +132,6 @@ def _network(problem: Any, name: str) -> HubError:
 
 
 def _refused(problem: Any, answer: Any, name: str, revision: str | None) -> HubError:
-    """The error for an answer of the hub that refuses the request."""
     from huggingface_hub import errors
 
     page, status = f"{_endpoint()}/{name}", answer.status_code
@@ -218,7 +198,6 @@ def _unreachable(name: str, place: str, why: str) -> HubError:
 
 
 def _disk(problem: OSError, name: str) -> HubError:
-    """The error for a failed write."""
     if problem.errno is None:
         return HubError(f"{name}: {_first_line(problem)}", hint="try again; complete files are kept")
     return HubError(

@@ -133,7 +133,6 @@ def _matching(names: Iterable[str], pattern: str) -> list[str]:
 
 
 def _shards(name: str, index: str, listed: Collection[str], read: ReadJson) -> list[str]:
-    """The paths of the shards that an index names."""
     content = read(index)
     weight_map = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(weight_map, dict) or not weight_map:

@@ -11,12 +11,7 @@ _HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 class Known(NamedTuple):
-    """What a hub says of a file.
-
-    Attributes:
-        size: Its bytes; `None` if that is not known.
-        hash: The SHA-256 of a large file, git's blob hash of a small one; `None` if that is not known.
-    """
+    """What a hub says of a file: its bytes, and the SHA-256 of a large file, git's blob hash of a small one."""
 
     size: int | None = None
     hash: str | None = None
@@ -42,13 +37,7 @@ def git_hash(path: Path) -> str:
 
 
 def mismatch(path: Path, known: Known, *, content: bool = True) -> str | None:
-    """How a file differs from what is known of it; `None` if it does not.
-
-    Args:
-        path: The file.
-        known: What the hub says of it.
-        content: Whether to read the file and to compare its hash; otherwise only the size is compared.
-    """
+    """How a file differs from what is known of it, without `content` by its size alone; `None` if it does not."""
     if not path.is_file():
         return "is not in the cache"
     size = path.stat().st_size

@@ -25,11 +25,6 @@ def fetch_headers(
 
     The revision is not recorded in the cache, so that the model does not appear to be complete.
 
-    Args:
-        name: `ORG/NAME`.
-        revision: Branch, tag or commit; the main branch if `None`.
-        on_progress: Called with the downloaded and the total bytes of the small files.
-
     Returns:
         The folder of the snapshot, and the headers by the paths that the files would have in the cache.
 

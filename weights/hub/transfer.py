@@ -36,18 +36,10 @@ def fetch_file(
     count: Callable[[int], None] = lambda count: None,
     listed: Known = Known(),  # noqa: B008 - it cannot be changed
 ) -> Path:
-    """Downloads a file into the cache, unless it is there with the hash that the hub says.
+    """Downloads a file into the cache, unless it is there with the hash that the hub says; returns its path there.
 
-    Args:
-        hub: The module huggingface_hub.
-        name: `ORG/NAME`.
-        commit: The commit hash.
-        file: The path of the file in the repository, which does not leave its folder.
-        count: Called with numbers of bytes as they arrive, and with the number of those that an earlier run left.
-        listed: What the hub's listing says of the file: its hash is used if the hub sends none with the file.
-
-    Returns:
-        The path in the snapshot of the commit.
+    `count` is called with numbers of bytes as they arrive, and with that of those that an earlier run left. The hash in
+    `listed` is used if the hub sends none with the file.
 
     Raises:
         HubError: What the hub says of the file cannot be used, or the file does not fit it.
@@ -75,11 +67,6 @@ def fetch_file(
 
 
 def _ask(hub: Any, what: str, url: str, commit: str, listed: Known) -> tuple[str, Known]:
-    """The ETag of a file, and its size and hash.
-
-    Raises:
-        HubError: The answer is not that of a hub, or cannot be used.
-    """
     found = wire.persist(what, lambda: hub.get_hf_file_metadata(url, timeout=wire.TIMEOUT))
     if found.commit_hash is None:
         raise no_hub(what, f"{'://'.join(urlsplit(found.location)[:2])} answers without a commit")
@@ -98,11 +85,7 @@ def _ask(hub: Any, what: str, url: str, commit: str, listed: Known) -> tuple[str
 
 
 def _receive(hub: Any, what: str, url: str, blob: Path, known: Known, count: Callable[[int], None]) -> None:
-    """Receives a file, twice if it does not fit the first time.
-
-    Raises:
-        HubError: It does not fit the second time either.
-    """
+    """Receives a file, twice if it does not fit the first time."""
     partial = blob.with_name(f"{blob.name}.incomplete")
     with _locked(partial) as out:
         if blob.is_file():  # another process has received it
@@ -144,11 +127,9 @@ def _locked(partial: Path) -> Iterator[BinaryIO]:
 
 
 class _Transfer:
-    """The transfer of one file over several connections.
+    """The transfer of one file of `size` bytes over several connections.
 
-    Attributes:
-        size: How many bytes the file has.
-        furthest: The most bytes of it that were there so far: connections that begin anew do not add to them.
+    `furthest` are the most bytes that were there so far: connections that begin anew do not add to them.
     """
 
     def __init__(self, hub: Any, what: str, url: str, out: BinaryIO, size: int, count: Callable[[int], None]) -> None:
@@ -164,16 +145,11 @@ class _Transfer:
         return self._out.seek(0, os.SEEK_END)
 
     def drop(self) -> None:
-        """Throws away what is there."""
         self._count(-self.start())
         self._out.truncate(0)
 
     def attempt(self) -> None:
-        """Receives the rest over one connection, and at most one byte more.
-
-        Raises:
-            BrokenError: The end is missing.
-        """
+        """Receives the rest over one connection, and at most one byte more."""
         start = self.start()
         if start >= self.size:
             return

@@ -31,12 +31,6 @@ _Result = TypeVar("_Result")
 def get(what: str, hub: Any, url: str, headers: Mapping[str, str] | None = None) -> Iterator[Any]:
     """The answer to a request, a response of httpx whose body has not been read.
 
-    Args:
-        what: What is requested, for messages.
-        hub: The module huggingface_hub.
-        url: The address.
-        headers: Further headers.
-
     Raises:
         UnreachableError: The answer is a web page.
         HfHubHTTPError: The status is that of an error.
@@ -102,13 +96,9 @@ def persist(
     *,
     patient: bool = True,
 ) -> _Result:
-    """Repeats an attempt while it fails in a way that may pass.
+    """Repeats an attempt while it fails in a way that may pass; without `patient`, only where the hub says when.
 
-    Args:
-        what: What is requested, for messages.
-        attempt: Raises if it fails.
-        reached: How many bytes there are; after `ENOUGH` new ones, earlier failures do not count.
-        patient: Whether to repeat it after any such failure, or only if the hub says when.
+    `reached` says how many bytes there are: after `ENOUGH` new ones, earlier failures do not count.
     """
     tried, before = 0, reached()
     while True:

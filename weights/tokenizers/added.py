@@ -81,14 +81,7 @@ def _with_ids(folder: Path, settings: Mapping[str, Any], special: Mapping[str, A
 def collect(
     folder: Path, settings: Mapping[str, Any], roles: Mapping[str, AddedToken], defaults: Mapping[str, str]
 ) -> list[Added]:
-    """All added tokens of a folder, each once, in the order in which to add them.
-
-    Args:
-        folder: The model folder, for `added_tokens.json`.
-        settings: From `read_settings`.
-        roles: The special tokens by role.
-        defaults: The default special tokens of the tokenizer class, by role.
-    """
+    """All added tokens of a folder, each once, in the order in which to add them; `defaults` are those of the class."""
     further = _extra_special(settings)
     special = {token.content: token for token in (*reversed(further), *roles.values())}
     found = {added.token.content: added for added in _with_ids(folder, settings, special)}
@@ -108,12 +101,7 @@ def _missing(tokenizer: Tokenizer, added: Iterable[Added]) -> list[Added]:
 def add_tokens(tokenizer: Tokenizer, added: Sequence[Added], folder: Path, *, complete: bool) -> None:
     """Adds tokens to a tokenizer; tokens that the vocabulary has keep their ids.
 
-    Args:
-        tokenizer: The tokenizer to change.
-        added: The tokens in the order of their new ids.
-        folder: The model folder, for messages.
-        complete: Whether to append default tokens of the class that the vocabulary lacks, even if no other tokens are
-            appended.
+    `complete` appends default tokens of the class that the vocabulary lacks, even if no other tokens are appended.
 
     Raises:
         TokenizerError: A token gets another id than the files declare, or would be too long when it is normalized.

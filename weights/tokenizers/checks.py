@@ -31,10 +31,6 @@ _LONG = re.compile(rb'(?:[^"]{0,%d}+")*+[^"]{%d}[^"]*+"?' % (MAX_TOKEN, MAX_TOKE
 def guarded(what: str, *, text: bool = False) -> Iterator[None]:
     """Converts exceptions and panics of the library, and strings that cannot be encoded as UTF-8, to errors.
 
-    Args:
-        what: What the library works on, for messages.
-        text: Whether that is a text: another one may do.
-
     Raises:
         TokenizerError: The library failed.
         InputError: It failed on a text.
@@ -52,10 +48,6 @@ def guarded(what: str, *, text: bool = False) -> Iterator[None]:
 
 def check_charsmap(path: Path, table: bytes) -> None:
     """Refuses a table of character replacements that declares more bytes than it has, which the library allocates.
-
-    Args:
-        path: The file that contains the table.
-        table: The table.
 
     Raises:
         TokenizerError: The table is truncated, or has a replacement that is too long.

@@ -50,12 +50,7 @@ _LEFT = {  # what is done instead
 
 @dataclass(frozen=True)
 class Spelling:
-    """How a vocabulary marks word boundaries: a prefix on the first token of a word, or on all other tokens.
-
-    Attributes:
-        word_start: The prefix of a first token, "Ġ" or "▁"; empty if first tokens are not marked.
-        continuation_prefix: The prefix of other tokens, "##"; empty if they are not marked.
-    """
+    """How a vocabulary marks words: a prefix on the first token of each ("Ġ", "▁"), or on all others ("##")."""
 
     word_start: str
     continuation_prefix: str
@@ -139,7 +134,6 @@ def _wanted(folder: Path, missing: list[str]) -> str:
 
 
 def _known(tokenizer: Tokenizer, tokens: Mapping[str, AddedToken]) -> dict[str, str]:
-    """The special tokens in the vocabulary, by role."""
     found = {role: tokens[role].content for role in ROLES if role in tokens}
     return {role: content for role, content in found.items() if tokenizer.token_to_id(content) is not None}
 

@@ -31,12 +31,7 @@ def plain_layout(model: SentencePieceModel, special: Special, path: Path) -> Ent
 
 
 def _fairseq_layout(head: tuple[str, ...], skipped: int) -> Layout:
-    """The ids of models trained by fairseq: its own special tokens first, the mask token last.
-
-    Args:
-        head: The tokens before the pieces, as roles or as strings.
-        skipped: How many pieces to skip at the start of the SentencePiece model.
-    """
+    """The ids of models trained by fairseq: its own special tokens first (roles or strings), the mask token last."""
     expected = ("<unk>", "<s>", "</s>")
 
     def layout(model: SentencePieceModel, special: Special, path: Path) -> Entries:

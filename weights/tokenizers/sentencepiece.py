@@ -78,9 +78,7 @@ class _Vocabulary:
     def add_short(self, data: bytes, at: int) -> int:
         """Reads normal pieces with a short text and a score: nearly all, and fast.
 
-        Returns:
-            The offset of the first field that is something else; `at` if one of the pieces is damaged, or has a line
-            feed.
+        Returns the offset of the first other field; `at` if a piece is damaged or has a line feed.
         """
         if not self.plain:
             return at
@@ -108,11 +106,6 @@ class _Vocabulary:
         return at
 
     def add(self, data: bytes, at: int, end: int) -> None:
-        """Reads any piece.
-
-        Raises:
-            MalformedError: It is damaged.
-        """
         text, score, kind = b"", 0.0, NORMAL
         for number, wire, start, stop in fields(data, at, end):
             if (number, wire) == (_TEXT, protobuf.BYTES):

@@ -18,7 +18,6 @@ _GENERIC = ("PreTrainedTokenizer", "PreTrainedTokenizerFast", "TokenizersBackend
 
 
 def _check(path: Path, values: Mapping[str, Any]) -> None:
-    """Refuses invalid values that would otherwise be ignored."""
 
     def refuse(key: str, expected: str) -> TokenizerError:
         return TokenizerError(f"{path}: {key} is {values[key]!r:.60}, expected {expected}")

@@ -1,15 +1,9 @@
 """Which labels are taken for which: a matrix as far as the terminal has room for it, and the most frequent mix-ups."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from mlxbert.cli.views import console
+from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.table import Column, Rows
-from mlxbert.cli.views.training import words
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.text import Text
 
 Matrix = Sequence[Sequence[int]]
 
@@ -22,28 +16,25 @@ _SHADES = " ░▒▓█"
 _RIGHT, _WRONG = (24, 86, 52), (128, 38, 32)  # of a full cell
 
 
-def confusion(labels: Sequence[str], matrix: Matrix, width: int) -> Iterator["RenderableType"]:
+def confusion(labels: Sequence[str], matrix: Matrix, width: int) -> Iterator["rich.RenderableType"]:
     """The matrix with numbers where they fit, with shades where those fit; then the most frequent mix-ups."""
-    from rich.cells import cell_len
-    from rich.text import Text
-
     names = [console.visible(label) for label in labels]
-    longest = max(map(cell_len, names))
+    longest = max(map(rich.cell_len, names))
     digits = max(len(str(count)) for row in matrix for count in row)
     room = max(min(longest, _LABEL, width // 3), _SHORTEST)
     heads = max(digits, longest if longest <= _LONGEST_HEAD else _LONGEST_HEAD + 1) + 2
     numbered = max(digits, len(str(len(names)))) + 1
     place = room + len(str(len(names))) + 4
-    yield Text("confusion: rows are expected labels, columns predicted ones", "bold")
+    yield rich.Text("confusion: rows are expected labels, columns predicted ones", "bold")
     if longest <= _LONGEST_HEAD and room + 4 + heads * len(names) <= width:
-        yield from _cells(names, matrix, room, heads, [" " * (heads - cell_len(name)) + name for name in names])
+        yield from _cells(names, matrix, room, heads, [" " * (heads - rich.cell_len(name)) + name for name in names])
     elif place + numbered * len(names) <= width:
         tops = [f"{number:>{numbered}}" for number in range(1, len(names) + 1)]
         yield from _cells(_with_numbers(names), matrix, place - 2, numbered, tops)
     elif place + 2 * len(names) <= width:
         yield from _shades(_with_numbers(names), matrix, place - 2)
     else:
-        yield Text(f"  {len(names)} x {len(names)} numbers: more than this terminal has columns for", "dim")
+        yield rich.Text(f"  {len(names)} x {len(names)} numbers: more than this terminal has columns for", "dim")
     yield from _mixed_up(names, matrix)
 
 
@@ -52,11 +43,8 @@ def _with_numbers(names: Sequence[str]) -> list[str]:
     return [f"{number:>{digits}} {name}" for number, name in enumerate(names, 1)]
 
 
-def _name(name: str, room: int) -> "Text":
-    """A label in its column."""
-    from rich.text import Text
-
-    text = Text(f"  {name}", no_wrap=True)
+def _name(name: str, room: int) -> "rich.Text":
+    text = rich.Text(f"  {name}", no_wrap=True)
     text.truncate(room + 2, overflow="ellipsis", pad=True)
     return text
 
@@ -74,11 +62,9 @@ def _colour(share: float, right: bool) -> str:
 
 def _cells(
     names: Sequence[str], matrix: Matrix, room: int, width: int, heads: Sequence[str]
-) -> Iterator["RenderableType"]:
+) -> Iterator["rich.RenderableType"]:
     """Numbers on shades; zeros are left out."""
-    from rich.text import Text
-
-    yield Text(" " * (room + 2) + "".join(heads), "dim", no_wrap=True)
+    yield rich.Text(" " * (room + 2) + "".join(heads), "dim", no_wrap=True)
     for number, (name, row) in enumerate(zip(names, matrix, strict=True)):
         line = _name(name, room)
         for column, count in enumerate(row):
@@ -87,27 +73,22 @@ def _cells(
         yield line
 
 
-def _shades(names: Sequence[str], matrix: Matrix, room: int) -> Iterator["RenderableType"]:
+def _shades(names: Sequence[str], matrix: Matrix, room: int) -> Iterator["rich.RenderableType"]:
     """Two characters per cell, the darker the larger its share of the row; the numbers of the columns stand upright."""
-    from rich.text import Text
-
     digits = len(str(len(names)))
     for digit in range(digits):
         heads = "".join(f"{str(number).rjust(digits)[digit]:>2}" for number in range(1, len(names) + 1))
-        yield Text(" " * (room + 2) + heads, "dim", no_wrap=True)
+        yield rich.Text(" " * (room + 2) + heads, "dim", no_wrap=True)
     for number, (name, row) in enumerate(zip(names, matrix, strict=True)):
         line = _name(name, room)
         for column, count in enumerate(row):
             shade = _SHADES[min(1 + int(_share(count, row) * 4), 4)] if count else "·" if column == number else " "
             line.append(f" {shade}" if shade == "·" else shade * 2, "green" if column == number else "red")
         yield line
-    yield Text("  ░ ▒ ▓ █: up to a quarter, a half, three quarters, all of a row; · none right", "dim")
+    yield rich.Text("  ░ ▒ ▓ █: up to a quarter, a half, three quarters, all of a row; · none right", "dim")
 
 
-def _mixed_up(names: Sequence[str], matrix: Matrix) -> Iterator["RenderableType"]:
-    """The cells next to the diagonal that hold most."""
-    from rich.text import Text
-
+def _mixed_up(names: Sequence[str], matrix: Matrix) -> Iterator["rich.RenderableType"]:
     wrong = [
         (count, row, column)
         for row, counts in enumerate(matrix)
@@ -117,12 +98,12 @@ def _mixed_up(names: Sequence[str], matrix: Matrix) -> Iterator["RenderableType"
     if not wrong:
         return
     wrong.sort(key=lambda entry: (-entry[0], entry[1], entry[2]))
-    yield from (Text(), Text("most often taken for another label", "bold"))
+    yield from (rich.Text(), rich.Text("most often taken for another label", "bold"))
     rows = []
     for count, row, column in wrong[:_LISTED]:
         bar = console.bar_of(_share(count, matrix[row]), "red")
-        told = Text(f"{count:,} of {sum(matrix[row]):,}")
-        rows.append((Text(names[row]), Text(f"→ {names[column]}"), told, bar))
+        told = rich.Text(f"{count:,} of {sum(matrix[row]):,}")
+        rows.append((rich.Text(names[row]), rich.Text(f"→ {names[column]}"), told, bar))
     yield Rows(_MIXED_UP, rows, indent=2)
     if len(wrong) > _LISTED:
-        yield Text(f"  … and {words.count(len(wrong) - _LISTED, 'other pair')}", "dim")
+        yield rich.Text(f"  … and {console.counted(len(wrong) - _LISTED, 'other pair')}", "dim")

@@ -1,32 +1,27 @@
 """What the corpus of pre-training consists of, and what the model makes of a few texts."""
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from mlxbert.cli.views import console
+from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.training import words
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.text import Text
-
-    from mlxbert.training.events import Evaluated, Started, Step
+from mlxbert.training.events import Evaluated, Started, Step
 
 _SHOWN = 3  # problems
 
 
-def before(started: "Started", corpus: Mapping[str, Any]) -> Iterator["RenderableType"]:
+def before(started: Started, corpus: Mapping[str, Any]) -> Iterator["rich.RenderableType"]:
     """The corpus, what is wrong with it, and what training will do."""
-    from rich.text import Text
-
     yield from console.facts("corpus", _facts(corpus))
     for problem in corpus["problems"][:_SHOWN]:
-        yield Text(f"  {console.visible(problem)}", "yellow")
-    passes = f"{started.steps:,} in {words.count(round(started.epochs, 2), 'epoch')} of {started.examples:,} examples"
+        yield rich.Text(f"  {console.visible(problem)}", "yellow")
+    passes = (
+        f"{started.steps:,} in {console.counted(round(started.epochs, 2), 'epoch')} of {started.examples:,} examples"
+    )
     frozen = f", {started.frozen:,} frozen" if started.frozen else ""
     facts = [("parameters", f"{started.parameters:,}{frozen}"), ("steps", passes), ("device", started.device)]
     yield from console.facts("training", facts)
-    yield Text()
+    yield rich.Text()
 
 
 def _facts(corpus: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
@@ -35,22 +30,20 @@ def _facts(corpus: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
     unknown = f", {corpus['unknown'] / max(corpus['tokens'], 1):.2%} unknown" if corpus["unknown"] else ""
     yield "tokens", f"{corpus['tokens']:,}{unknown}"
     if corpus["skipped"]:
-        yield "skipped", words.count(corpus["skipped"], "line")
+        yield "skipped", console.counted(corpus["skipped"], "line")
 
 
-def below(step: "Step | None", evaluated: "Evaluated | None") -> Iterator["Text"]:
+def below(step: Step | None, evaluated: Evaluated | None) -> Iterator["rich.Text"]:
     """The losses of the last update, the accuracies of the last evaluation, and the texts that it filled."""
-    from rich.text import Text
-
     if step is not None and step.terms:
-        yield Text("   ").join(
-            Text.assemble((f"{name} ", "dim"), words.figure(value)) for name, value in step.terms.items()
+        yield rich.Text("   ").join(
+            rich.Text.assemble((f"{name} ", "dim"), words.figure(value)) for name, value in step.terms.items()
         )
     if evaluated is None:
         return
     shown = {name: value for name, value in evaluated.metrics.items() if not name.endswith("loss")}
-    yield Text("   ").join(
-        Text.assemble((f"{name.replace('_', ' ')} ", "dim"), words.score(value)) for name, value in shown.items()
+    yield rich.Text("   ").join(
+        rich.Text.assemble((f"{name.replace('_', ' ')} ", "dim"), words.score(value)) for name, value in shown.items()
     )
     for text in evaluated.filled:
-        yield Text(console.visible(text), "italic")
+        yield rich.Text(console.visible(text), "italic")

@@ -3,12 +3,9 @@
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from mlxbert.cli.views import rich
 from mlxbert.cli.views.training import words
-
-if TYPE_CHECKING:
-    from rich.text import Text
 
 _BINS = 1200  # more than any terminal has dots; a run of a million steps takes no more memory and time than that
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))  # of U+2800, by column and row
@@ -20,11 +17,7 @@ Dots = dict[tuple[int, int], int]
 
 
 class Curve:
-    """Values over the steps of a run.
-
-    Args:
-        steps: How many steps there will be.
-    """
+    """Values over the steps of a run."""
 
     def __init__(self, steps: int) -> None:
         self.steps = max(steps, 1)
@@ -59,18 +52,8 @@ class Curve:
         return found
 
 
-def draw(curve: Curve, width: int, height: int, *, marks: Mapping[int, str], epochs: float) -> Iterator["Text"]:
-    """A curve with its scale: `height` lines, the axis with marks, and a line of epochs.
-
-    Args:
-        curve: The values.
-        width: Columns in all.
-        height: Lines of the curve itself.
-        marks: Characters to put on the axis, by step.
-        epochs: The length of the axis.
-    """
-    from rich.text import Text
-
+def draw(curve: Curve, width: int, height: int, *, marks: Mapping[int, str], epochs: float) -> Iterator["rich.Text"]:
+    """A curve with its scale: `height` lines, the axis with marks (by step), and a line of epochs."""
     columns = width - _MARGIN
     # Where there are fewer steps than dots, a part of the run stands for one step, and the curve is drawn between them.
     parts = min(2 * columns, len(curve._counts))
@@ -84,7 +67,7 @@ def draw(curve: Curve, width: int, height: int, *, marks: Mapping[int, str], epo
     ticks = _ticks([high - (high - low) * row / max(height - 1, 1) for row in rows]) if seen else []
     labels = dict(zip(rows, ticks, strict=False))
     for row in range(height):
-        line = Text(f"{labels.get(row, ''):>{_MARGIN - 2}} ", "dim", no_wrap=True)
+        line = rich.Text(f"{labels.get(row, ''):>{_MARGIN - 2}} ", "dim", no_wrap=True)
         line.append("│", "dim")
         cells = [(strong.get((column, row), 0), faint.get((column, row), 0)) for column in range(columns)]
         for bright, group in itertools.groupby(cells, lambda cell: cell[0] > 0):
@@ -133,22 +116,18 @@ def _dots(values: Sequence[float | None], width: int, height: int, scale: tuple[
     return dots
 
 
-def _axis(steps: int, columns: int, marks: Mapping[int, str]) -> "Text":
-    from rich.text import Text
-
+def _axis(steps: int, columns: int, marks: Mapping[int, str]) -> "rich.Text":
     line = ["─"] * columns
     for step, mark in marks.items():
         line[min(max(step - 1, 0) * columns // steps, columns - 1)] = mark
-    text = Text(" " * (_MARGIN - 1) + "└", "dim", no_wrap=True)
+    text = rich.Text(" " * (_MARGIN - 1) + "└", "dim", no_wrap=True)
     for mark in line:
         text.append(mark, "dim" if mark == "─" else "bold green" if mark == "★" else "green")
     return text
 
 
-def _epochs(columns: int, epochs: float) -> "Text":
+def _epochs(columns: int, epochs: float) -> "rich.Text":
     """The numbers of epochs under the axis, as many as there is room for."""
-    from rich.text import Text
-
     room = max(columns // 8, 1)
     stride = max(math.ceil(epochs / room), 1)
     end = f"{epochs:g} epoch{'s' if epochs != 1 else ''}"
@@ -158,4 +137,4 @@ def _epochs(columns: int, epochs: float) -> "Text":
         if place + len(str(epoch)) + 1 < columns - len(end):
             line[place : place + len(str(epoch))] = str(epoch)
     line[columns - len(end) :] = end
-    return Text(" " * _MARGIN + "".join(line), "dim", no_wrap=True)
+    return rich.Text(" " * _MARGIN + "".join(line), "dim", no_wrap=True)

@@ -1,17 +1,11 @@
 """One picture of a run: header, loss curve, evaluations, and how far it is. It fits any size of terminal."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from mlxbert.cli.views import console
+from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.training import corpus, curve, words
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.text import Text
-
-    from mlxbert.cli.views.training.state import State
-    from mlxbert.training.events import Evaluated, Started
+from mlxbert.cli.views.training.state import State
+from mlxbert.training.events import Evaluated, Started
 
 _SIDE_BY_SIDE = 100  # columns from which evaluations stand next to the curve
 _BESIDE = 44  # columns that they take there
@@ -21,21 +15,18 @@ _NARROW, _NARROWEST = 64, 30  # below the latter there is no curve, and lines ar
 _AROUND = 32  # columns of an evaluation besides its bar: epoch, score, loss, ★ best
 
 
-def frame(state: "State", width: int, height: int) -> "RenderableType":
+def frame(state: State, width: int, height: int) -> "rich.RenderableType":
     """The picture, at most `width` columns wide and, down to ten or so, `height` lines high."""
-    from rich.console import Group
-    from rich.table import Table
-
     started = state.started
     assert started is not None
     head, foot = [*_head(state, started, width)], [*_foot(state, started, width)]
     if width < _NARROWEST:
-        return Group(*head, *_scores(state), *foot)
+        return rich.Group(*head, *_scores(state), *foot)
     room = height - len(head) - len(foot) - 3  # its heading, the axis, the epochs
     side_by_side = width >= _SIDE_BY_SIDE
     evaluations = [*_evaluations(state, _BESIDE if side_by_side else width, _TALLEST if side_by_side else _SHOWN)]
     if not side_by_side and evaluations:
-        evaluations = [_blank(), *evaluations]
+        evaluations = [rich.Text(), *evaluations]
         if room - len(evaluations) < _FLATTEST:  # a low terminal: the newest evaluation says most
             evaluations = evaluations[-1:]
         room -= len(evaluations)
@@ -43,39 +34,27 @@ def frame(state: "State", width: int, height: int) -> "RenderableType":
     marks = {started.first_step: "▷"} if started.first_step else {}
     marks |= {event.step: "◆" for event in state.evaluations} | ({state.best.step: "★"} if state.best else {})
     columns = width - _BESIDE - 4 if side_by_side else width
-    drawn = [_title("loss"), *curve.draw(state.loss, columns, lines, marks=marks, epochs=round(started.epochs, 2))]
+    epochs = round(started.epochs, 2)
+    drawn = [rich.Text("loss", "dim"), *curve.draw(state.loss, columns, lines, marks=marks, epochs=epochs)]
     if not side_by_side:
-        return Group(*head, *drawn, *evaluations, *foot)
-    table = Table.grid(padding=(0, 4, 0, 0))
+        return rich.Group(*head, *drawn, *evaluations, *foot)
+    table = rich.Table.grid(padding=(0, 4, 0, 0))
     table.add_column(width=columns)
     table.add_column(width=_BESIDE)
-    table.add_row(Group(*drawn), Group(*evaluations[: lines + 3]))
-    return Group(*head, table, *foot)
+    table.add_row(rich.Group(*drawn), rich.Group(*evaluations[: lines + 3]))
+    return rich.Group(*head, table, *foot)
 
 
-def _blank() -> "Text":
-    from rich.text import Text
-
-    return Text()
-
-
-def _title(text: str) -> "Text":
-    from rich.text import Text
-
-    return Text(text, "dim")
-
-
-def _scores(state: "State") -> Iterator["Text"]:
-    """The best and the newest evaluation."""
-    from rich.text import Text
-
+def _scores(state: State) -> Iterator["rich.Text"]:
     for event in state.evaluations:
         if event in (state.best, state.evaluations[-1]):
             best = " ★ best" if event is state.best else ""
-            yield Text(f"{console.visible(event.metric)} {words.score(event.metrics[event.metric])}{best}", "green")
+            yield rich.Text(
+                f"{console.visible(event.metric)} {words.score(event.metrics[event.metric])}{best}", "green"
+            )
 
 
-def _cut(text: "Text", width: int) -> "Text":
+def _cut(text: "rich.Text", width: int) -> "rich.Text":
     """One line of the terminal, unless that is very narrow."""
     if width < _NARROWEST:
         return text
@@ -84,11 +63,9 @@ def _cut(text: "Text", width: int) -> "Text":
     return text
 
 
-def _head(state: "State", started: "Started", width: int) -> Iterator["Text"]:
+def _head(state: State, started: Started, width: int) -> Iterator["rich.Text"]:
     """What is trained from what; which run it is; where it resumes; how earlier runs ended."""
-    from rich.text import Text
-
-    text = Text.assemble(
+    text = rich.Text.assemble(
         ("fine-tuning ", "dim") if started.corpus is None else "",
         (started.task, "bold"),
         ("  ", ""),
@@ -99,20 +76,18 @@ def _head(state: "State", started: "Started", width: int) -> Iterator["Text"]:
     text.append(console.visible(started.model)).append(" → ", "dim").append(console.visible(started.output), "bold")
     yield _cut(text, width)
     if started.first_step:
-        yield _cut(Text(f"resumed after step {started.first_step:,} of {started.steps:,}", "cyan"), width)
+        yield _cut(rich.Text(f"resumed after step {started.first_step:,} of {started.steps:,}", "cyan"), width)
     for done in state.done[-_SHOWN:]:
         score = f"{done.best.metric} {words.score(done.best.metrics[done.best.metric])}" if done.best else "-"
-        yield _cut(Text(console.visible(f"  {words.varied(done.varied)}  {score}"), "dim"), width)
-    yield Text()
+        yield _cut(rich.Text(console.visible(f"  {words.varied(done.varied)}  {score}"), "dim"), width)
+    yield rich.Text()
 
 
-def _evaluations(state: "State", width: int, most: int) -> Iterator["Text"]:
+def _evaluations(state: State, width: int, most: int) -> Iterator["rich.Text"]:
     """A line per evaluation, the newest last; the best is marked, and shown even if it is long ago."""
-    from rich.text import Text
-
     if not state.evaluations:
         if width == _BESIDE:  # the place next to the curve is kept for them
-            yield Text("no evaluation yet", "dim")
+            yield rich.Text("no evaluation yet", "dim")
         return
     shown, best = state.evaluations[-most:], state.best
     if best is not None and best not in shown:
@@ -122,18 +97,16 @@ def _evaluations(state: "State", width: int, most: int) -> Iterator["Text"]:
     bars = min(max(width - _AROUND, 0), 20)
     losses = metric != "loss" and any(map(_loss, state.evaluations))
     title = f"{'epoch':>6}  {name:<{bars + 7 if bars else 7}}" + (f"  {'loss':>7}" if losses else "")
-    yield _cut(Text(title, "dim"), width)
+    yield _cut(rich.Text(title, "dim"), width)
     top = max(max(abs(event.metrics[metric]) for event in state.evaluations), 1e-12)
     for event in shown:
         line = _evaluation(event, bars, 1.0 if top <= 1 else top, len(name), event is best, losses)
         yield _cut(line, width)
 
 
-def _evaluation(event: "Evaluated", bars: int, top: float, name: int, best: bool, loss: bool) -> "Text":
-    from rich.text import Text
-
+def _evaluation(event: Evaluated, bars: int, top: float, name: int, best: bool, loss: bool) -> "rich.Text":
     value, style = event.metrics[event.metric], "green" if best else ""
-    text = Text(f"{event.epoch:>6.2f}  ")
+    text = rich.Text(f"{event.epoch:>6.2f}  ")
     text.append(f"{words.score(value):>5}", f"bold {style}".strip())
     used = 5
     if bars:
@@ -144,10 +117,7 @@ def _evaluation(event: "Evaluated", bars: int, top: float, name: int, best: bool
     return text.append("  ★ best" if best else "", "green")
 
 
-def _foot(state: "State", started: "Started", width: int) -> Iterator["Text"]:
-    """How far the run is, and the numbers of the last step."""
-    from rich.text import Text
-
+def _foot(state: State, started: Started, width: int) -> Iterator["rich.Text"]:
     step, share = state.step, state.place / max(started.steps, 1)
     over = state.place >= started.steps
     left = "" if over else f"{words.duration(step.seconds_left)} left" if step else "starting"
@@ -156,14 +126,14 @@ def _foot(state: "State", started: "Started", width: int) -> Iterator["Text"]:
     facts = [where, epoch, left] if width >= _NARROW else [where, left]
     told = "  ".join(fact for fact in facts if fact)
     bars = min(max(width - len(told) - 8, 0), 40)
-    yield Text()
-    line = Text()
+    yield rich.Text()
+    line = rich.Text()
     if bars >= 4:
         done = console.bar(share, bars).rstrip()
         line.append(done, "green").append("╌" * (bars - len(done)), "dim")
     yield _cut(line.append(f" {share:4.0%}  ", "bold").append(told), width)
     if step is None:
-        yield _cut(Text("" if over else "the first steps measure the speed", "dim"), width)
+        yield _cut(rich.Text("" if over else "the first steps measure the speed", "dim"), width)
         return
     numbers = [
         ("loss", words.figure(step.loss)),
@@ -179,21 +149,18 @@ def _foot(state: "State", started: "Started", width: int) -> Iterator["Text"]:
         )
 
 
-def _flowing(facts: list[tuple[str, str]], width: int) -> Iterator["Text"]:
-    """Names and values, on as many lines as they take."""
-    from rich.text import Text
-
-    line = Text()
+def _flowing(facts: list[tuple[str, str]], width: int) -> Iterator["rich.Text"]:
+    line = rich.Text()
     for name, value in facts:
-        piece = Text.assemble((f"{name} ", "dim"), value)
+        piece = rich.Text.assemble((f"{name} ", "dim"), value)
         if line and len(line) + 3 + len(piece) > width:
             yield _cut(line, width)
-            line = Text()
-        line = Text.assemble(line, ("   " if line else ""), piece)
+            line = rich.Text()
+        line = rich.Text.assemble(line, ("   " if line else ""), piece)
     yield _cut(line, width)
 
 
-def _loss(event: "Evaluated") -> str:
+def _loss(event: Evaluated) -> str:
     """What training makes smaller, on the validation data: the task's own name of it."""
     found = [event.metrics[name] for name in ("loss", "log_loss", "mse") if name in event.metrics]
     return words.score(found[0]) if found else ""

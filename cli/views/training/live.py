@@ -3,16 +3,11 @@
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
-from mlxbert.cli.views import console
+from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.training.frame import frame
 from mlxbert.cli.views.training.state import State
 from mlxbert.training.events import Event, Step
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.live import Live
 
 _PAUSE = 0.125  # seconds between pictures
 _SHARE = 0.04  # of the time goes into drawing, at most
@@ -23,19 +18,14 @@ class LiveView:
 
     A terminal that became narrower has wrapped the lines of the last picture, so that it cannot be drawn over: then the
     terminal is cleared and everything is drawn anew.
-
-    Args:
-        screen: The terminal.
-        again: Draws what stands above the view, after the terminal was cleared.
-        clock: Seconds.
     """
 
     def __init__(
-        self, screen: "Console", again: Callable[[], None], clock: Callable[[], float] = time.monotonic
+        self, screen: "rich.Console", again: Callable[[], None], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.state = State()
         self._screen, self._again, self._clock = screen, again, clock
-        self._live: Live | None = None
+        self._live: rich.Live | None = None
         self._open = ExitStack()
         self._due = float("-inf")
         self._size = screen.size
@@ -70,9 +60,7 @@ class LiveView:
         self._live = None
 
     def _begin(self) -> None:
-        from rich.live import Live
-
-        self._live = Live(
+        self._live = rich.Live(
             console=self._screen,
             auto_refresh=False,
             redirect_stdout=False,

@@ -3,15 +3,12 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from mlxbert.cli.views import console
+from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.table import Cell, Column, Indented, Rows
 from mlxbert.cli.views.training import words
 from mlxbert.training.options.tasks import TASKS
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.text import Text
-
     from mlxbert.training.data.report import DataReport, SplitReport
     from mlxbert.training.events import Estimate, Started
 
@@ -20,23 +17,20 @@ _FIRST, _LAST = 25, 5  # the most and the least frequent of more
 _LABEL, _LONGEST_BAR = 28, 40  # columns of a label's name, of a bar
 
 
-def before(started: "Started", report: "DataReport") -> Iterator["RenderableType"]:
+def before(started: "Started", report: "DataReport") -> Iterator["rich.RenderableType"]:
     """The data, the labels, what to look at, and what training will take."""
-    from rich.text import Text
-
     yield from console.facts("data", _sources(report))
-    yield from (Text(), _splits(report), Text())
+    yield from (rich.Text(), _splits(report), rich.Text())
     if any(split.labels for split in report.splits):
-        yield from (*_labels(report, of_words=TASKS[started.task].of_words), Text())
+        yield from (*_labels(report, of_words=TASKS[started.task].of_words), rich.Text())
     yield from _warnings(report)
     yield from console.facts("training", _plan(started))
     if started.estimate is not None:
         yield _estimate(started.estimate)
-    yield Text()
+    yield rich.Text()
 
 
 def _sources(report: "DataReport") -> Iterator[tuple[str, object]]:
-    """Where everything is read from."""
     for split in report.splits:
         part = report.split_off is not None and split.name == "valid"
         share = f"{report.split_off:.0%} of " if part else ""
@@ -50,22 +44,25 @@ def _sources(report: "DataReport") -> Iterator[tuple[str, object]]:
 
 
 def _splits(report: "DataReport") -> Rows:
-    """The numbers of each part, next to one another."""
-    from rich.text import Text
-
     columns = [dict(_numbers(split)) for split in report.splits]
     rows = []
     for name, _ in _numbers(report.splits[0]):
         values = [column.get(name, "-") for column in columns]
-        rows.append([Text(name, "dim"), *(Text(*_marked(name, value)) for value in values)])
+        rows.append([rich.Text(name, "dim"), *(rich.Text(*_marked(name, value)) for value in values)])
     if len(report.splits) > 1:
-        blank = [Text("")] * (len(report.splits) - 2)
-        rows.append([Text("also in train", "dim"), Text(""), Text(*_marked("leaked", f"{report.leaked:,}")), *blank])
+        blank = [rich.Text("")] * (len(report.splits) - 2)
+        rows.append(
+            [
+                rich.Text("also in train", "dim"),
+                rich.Text(""),
+                rich.Text(*_marked("leaked", f"{report.leaked:,}")),
+                *blank,
+            ]
+        )
     return Rows((Column(), *_counts(report)), rows, indent=2)
 
 
 def _counts(report: "DataReport") -> list[Column]:
-    """A column of numbers for each part."""
     return [Column(console.visible(split.name), right=True) for split in report.splits]
 
 
@@ -88,14 +85,12 @@ def _marked(name: str, value: str) -> tuple[str, str]:
     return value, "yellow" if doubtful else ""
 
 
-def _labels(report: "DataReport", *, of_words: bool) -> Iterator["RenderableType"]:
+def _labels(report: "DataReport", *, of_words: bool) -> Iterator["rich.RenderableType"]:
     """A bar for each label: how many examples of the training data have it; of tags, how often it is there."""
-    from rich.text import Text
-
     names = list(dict.fromkeys(name for split in report.splits for name in split.labels))
     first = report.splits[0]
     shown, left = (names, []) if len(names) <= _ALL else ([*names[:_FIRST], *names[-_LAST:]], names[_FIRST:-_LAST])
-    yield Text(words.count(len(names), "label"), "bold")
+    yield rich.Text(console.counted(len(names), "label"), "bold")
     bar = Column(bar=True, most=_LONGEST_BAR)
     columns = (Column(wraps=True, most=_LABEL), bar, *_counts(report), Column("share", right=True, secondary=1))
     whole = sum(first.labels.values()) if of_words else first.examples
@@ -103,11 +98,11 @@ def _labels(report: "DataReport", *, of_words: bool) -> Iterator["RenderableType
     rows: list[list[Cell]] = []
     for place, name in enumerate(shown):
         if left and place == _FIRST:
-            rows.append([Text(f"… {len(left)} more", "dim"), *[Text("")] * (len(columns) - 1)])
+            rows.append([rich.Text(f"… {len(left)} more", "dim"), *[rich.Text("")] * (len(columns) - 1)])
         count = first.labels.get(name, 0)
-        counts = [Text(f"{split.labels.get(name, 0):,}", *_absent(split, name)) for split in report.splits]
-        share = Text(f"{count / max(whole, 1):.1%}", "dim")
-        rows.append([Text(console.visible(name)), console.bar_of(count / most, "cyan"), *counts, share])
+        counts = [rich.Text(f"{split.labels.get(name, 0):,}", *_absent(split, name)) for split in report.splits]
+        share = rich.Text(f"{count / max(whole, 1):.1%}", "dim")
+        rows.append([rich.Text(console.visible(name)), console.bar_of(count / most, "cyan"), *counts, share])
     yield Rows(columns, rows, indent=2)
 
 
@@ -115,19 +110,16 @@ def _absent(split: "SplitReport", name: str) -> tuple[str, ...]:
     return () if split.labels.get(name) else ("yellow",)
 
 
-def _warnings(report: "DataReport") -> Iterator["RenderableType"]:
-    from rich.text import Text
-
+def _warnings(report: "DataReport") -> Iterator["rich.RenderableType"]:
     if report.warnings:
-        yield Text("look at", "bold yellow")
+        yield rich.Text("look at", "bold yellow")
     for sentence in report.warnings:
-        yield Indented(Text(console.visible(console.to_options(sentence))))
+        yield Indented(rich.Text(console.visible(console.to_options(sentence))))
     if report.warnings:
-        yield Text()
+        yield rich.Text()
 
 
 def _plan(started: "Started") -> Iterator[tuple[str, object]]:
-    """What is trained, for how long, on what."""
     yield "model", f"{started.model} → {started.output}"
     frozen = f", {started.frozen:,} frozen" if started.frozen else ""
     yield "parameters", f"{started.parameters:,}{frozen}"
@@ -135,22 +127,20 @@ def _plan(started: "Started") -> Iterator[tuple[str, object]]:
         yield "head", "new" if started.new_head else "the model's own"
     records = next((split.examples for split in started.report.splits), 0) if started.report else started.examples
     kind = "examples" if started.examples == records else "windows"  # of long texts
-    yield "steps", f"{started.steps:,} in {words.count(started.epochs, 'epoch')} of {started.examples:,} {kind}"
+    yield "steps", f"{started.steps:,} in {console.counted(started.epochs, 'epoch')} of {started.examples:,} {kind}"
     if started.runs > 1:
         yield "runs", f"{started.runs}"
     together = f", {started.processes} processes" if started.processes > 1 else ""
     yield "device", f"{started.device}{together}"
 
 
-def _estimate(estimate: "Estimate") -> "Text":
+def _estimate(estimate: "Estimate") -> "rich.Text":
     """`fits: 3.1 of 16.0 GB, about 4 minutes`."""
-    from rich.text import Text
-
     time = words.about(estimate.seconds)
     if estimate.available is None:
-        return Text.assemble(("  takes ", "dim"), f"{console.size(estimate.memory)}, {time}")
+        return rich.Text.assemble(("  takes ", "dim"), f"{console.size(estimate.memory)}, {time}")
     fits = estimate.memory <= estimate.available
     used = console.portion(estimate.memory, estimate.available)
     if fits:
-        return Text.assemble(("  fits: ", "bold green"), f"{used}, {time}")
-    return Text.assemble(("  does not fit: ", "bold red"), f"{used}; {console.LESS_MEMORY}")
+        return rich.Text.assemble(("  fits: ", "bold green"), f"{used}, {time}")
+    return rich.Text.assemble(("  does not fit: ", "bold red"), f"{used}; {console.LESS_MEMORY}")

@@ -3,23 +3,17 @@
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from mlxbert.cli.views import console
+from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.table import Cell, Column, Indented, Rows
 from mlxbert.cli.views.training import words
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from mlxbert.training.events import Finished
+from mlxbert.training.events import Finished
 
 
-def runs(event: "Finished") -> Iterator["RenderableType"]:
+def runs(event: Finished) -> Iterator["rich.RenderableType"]:
     """Every run with what it differs in, the best marked; the mean over seeds; what the best score is worth."""
-    from rich.text import Text
-
-    yield from (Text(), Text(words.count(len(event.runs), "run"), "bold"))
+    yield from (rich.Text(), rich.Text(console.counted(len(event.runs), "run"), "bold"))
     names = _differing(event.runs)
     heads = (*(name.replace("_", " ") for name in names), event.metric)
     columns = [Column(console.visible(head), right=True) for head in heads]
@@ -30,13 +24,15 @@ def runs(event: "Finished") -> Iterator["RenderableType"]:
     rows: list[list[Cell]] = []
     for place, (run, score) in enumerate(zip(event.runs, scores, strict=True)):
         style = "bold green" if place == best else ""
-        told = [Text(console.visible(words.value(run.get(name, "-"))), style) for name in names]
+        told = [rich.Text(console.visible(words.value(run.get(name, "-"))), style) for name in names]
         bar = console.bar_of(score / top if math.isfinite(score) else 0.0, style or "cyan")
-        rows.append([*told, Text(words.score(score), style), bar, Text("★ kept" if place == best else "", style)])
+        rows.append(
+            [*told, rich.Text(words.score(score), style), bar, rich.Text("★ kept" if place == best else "", style)]
+        )
     yield Rows(columns, rows, indent=2)
     yield from _means(event.runs, names)
     warning = f"the best of {len(scores)} runs on the same validation data: expect a little less on new texts"
-    yield Indented(Text(warning, "dim"))
+    yield Indented(rich.Text(warning, "dim"))
 
 
 def _differing(runs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -56,10 +52,8 @@ def _score(run: Mapping[str, Any]) -> float:
     return math.nan if run["score"] is None else float(run["score"])
 
 
-def _means(runs: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Iterator["RenderableType"]:
+def _means(runs: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Iterator["rich.RenderableType"]:
     """Mean and standard deviation of runs that differ in the seed alone, for each combination of the other options."""
-    from rich.text import Text
-
     groups: dict[str, list[float]] = {}
     for run in runs:
         other = words.varied({name: run[name] for name in names if name in run and name != "seed"})
@@ -67,5 +61,5 @@ def _means(runs: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Iterator[
     for other, scores in groups.items():
         if len(scores) > 1:
             mean, deviation = statistics.fmean(scores), statistics.stdev(scores)
-            told = f"  mean {words.score(mean)} ± {words.score(deviation)} over {words.count(len(scores), 'seed')}"
-            yield Text(f"{told}{f', {console.visible(other)}' if other else ''}", "bold")
+            told = f"  mean {words.score(mean)} ± {words.score(deviation)} over {console.counted(len(scores), 'seed')}"
+            yield rich.Text(f"{told}{f', {console.visible(other)}' if other else ''}", "bold")

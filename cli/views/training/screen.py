@@ -7,12 +7,7 @@ from mlxbert.training.events import Event, Finished, Started
 
 
 class Screen:
-    """Draws events on stdout.
-
-    Args:
-        quiet: Whether only the summary is drawn.
-        live: Whether training follows the report.
-    """
+    """Draws events on stdout: only the summary if `quiet`; `live` says that training follows the report."""
 
     def __init__(self, *, quiet: bool, live: bool) -> None:
         self._screen = console.stdout()

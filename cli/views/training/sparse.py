@@ -1,7 +1,6 @@
 """Training in a few lines on stderr, where there is no room for a live view: results go elsewhere."""
 
 import time
-from collections.abc import Callable
 
 from mlxbert.cli.views import console
 from mlxbert.cli.views.training import words
@@ -13,9 +12,8 @@ _PAUSE = 15.0  # seconds between lines on steps
 class SparseLines:
     """Prints the beginning of each run, each evaluation, and now and then a step."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._printed = clock()
+    def __init__(self) -> None:
+        self._printed = time.monotonic()
         self._steps = 0
 
     def write(self, event: Event) -> None:
@@ -24,7 +22,7 @@ class SparseLines:
             case Started():
                 self._steps = event.steps
                 self._say(_begins(event))
-            case Step() if self._clock() - self._printed >= _PAUSE:
+            case Step() if time.monotonic() - self._printed >= _PAUSE:
                 left = words.duration(event.seconds_left)
                 self._say(f"step {event.step:,} of {self._steps:,}, loss {words.figure(event.loss)}, {left} left")
             case Evaluated():
@@ -39,7 +37,7 @@ class SparseLines:
 
     def _say(self, text: str) -> None:
         console.say("note", text)
-        self._printed = self._clock()
+        self._printed = time.monotonic()
 
 
 def _begins(event: Started) -> str:

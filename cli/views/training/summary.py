@@ -4,14 +4,12 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from mlxbert.cli.views import console
+from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.table import Bar, Column, Indented, Rows
 from mlxbert.cli.views.training import words
 from mlxbert.cli.views.training.runs import runs
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from mlxbert.training.events import Finished
     from mlxbert.training.options.tasks import TaskSpec
     from mlxbert.training.scores.summary import Summary
@@ -21,11 +19,9 @@ _COMPARED = (Column(wraps=True, most=24), Column(right=True), _BAR, Column(secon
 FROZEN = "frozen vectors"  # as `mlxbert.training.scores.baselines` calls it
 
 
-def finished(event: "Finished") -> Iterator["RenderableType"]:
+def finished(event: "Finished") -> Iterator["rich.RenderableType"]:
     """The score and its error bar next to the baselines, every run, the command that uses the model, its check."""
-    from rich.text import Text
-
-    yield Text.assemble(
+    yield rich.Text.assemble(
         (f"{console.visible(event.metric)} {words.score(event.score)}", "bold green"),
         f"  after step {event.step:,}, {words.duration(event.seconds)} in all",
     )
@@ -37,24 +33,22 @@ def finished(event: "Finished") -> Iterator["RenderableType"]:
         yield from _advice(event.summary, event.output, event.evaluation is not None and event.evaluation.numeric)
     if event.check is not None:
         told = f"transformers gives the same logits, to {event.check:.1e}"
-        yield Text.assemble(("check    ", "bold"), told)
+        yield rich.Text.assemble(("check    ", "bold"), told)
 
 
-def _compared(summary: "Summary", task: "TaskSpec") -> Iterator["RenderableType"]:
+def _compared(summary: "Summary", task: "TaskSpec") -> Iterator["rich.RenderableType"]:
     """A bar for the model, with its interval, and for each baseline, the best first; all bars begin at 0."""
-    from rich.text import Text
-
     sign = 1 if summary.metric in task.minimized else -1
     found = [value for value in (summary.score, *summary.interval, *summary.baselines.values()) if math.isfinite(value)]
     scale = (0.0, max(1.0, *found))
     interval = f"{words.score(summary.interval[0])} to {words.score(summary.interval[1])}"
     style = "bold green"
-    ours = (Text("this model", style), Text(words.score(summary.score), style), error_bar(summary, scale))
-    rows = [(*ours, Text(interval, "dim"))]
+    ours = (rich.Text("this model", style), rich.Text(words.score(summary.score), style), error_bar(summary, scale))
+    rows = [(*ours, rich.Text(interval, "dim"))]
     for name, score in sorted(summary.baselines.items(), key=lambda entry: sign * entry[1]):
         share = (score - scale[0]) / (scale[1] - scale[0])
         bar = console.bar_of(share if math.isfinite(share) else 0.0, "dim")
-        rows.append((Text(words.line(name)), Text(words.score(score)), bar, Text()))
+        rows.append((rich.Text(console.line(name)), rich.Text(words.score(score)), bar, rich.Text()))
     yield Rows(_COMPARED, rows, indent=2)
     yield _note(f"┣━┫ 95 % interval ({words.method(summary.metric, task)}) over the validation examples")
     if FROZEN in summary.baselines:
@@ -63,27 +57,22 @@ def _compared(summary: "Summary", task: "TaskSpec") -> Iterator["RenderableType"
     yield from _worse(summary, sign)
 
 
-def _worse(summary: "Summary", sign: int) -> Iterator["RenderableType"]:
+def _worse(summary: "Summary", sign: int) -> Iterator["rich.RenderableType"]:
     """That training was of no use, where a simple method is as good, and what helps."""
-    from rich.text import Text
-
     if summary.advice:
         as_good = [name for name, score in summary.baselines.items() if sign * (score - summary.score) <= 0]
         names, help = console.visible(" and ".join(as_good)), console.to_options(summary.advice)
-        yield Text.assemble(("no better than ", "bold yellow"), (names, "bold yellow"), f": {help}")
+        yield rich.Text.assemble(("no better than ", "bold yellow"), (names, "bold yellow"), f": {help}")
 
 
 def _note(text: str) -> Indented:
-    from rich.text import Text
-
-    return Indented(Text(text, "dim"))
+    return Indented(rich.Text(text, "dim"))
 
 
 def error_bar(summary: "Summary", scale: tuple[float, float]) -> Bar:
     """A bar up to the score, with a line from one end of the interval to the other."""
-    from rich.text import Text
 
-    def draw(width: int) -> Text:
+    def draw(width: int) -> rich.Text:
         def place(value: float) -> int:
             share = (value - scale[0]) / (scale[1] - scale[0] or 1)
             return min(max(round(share * width), 1), width) - 1 if math.isfinite(share) else 0
@@ -95,17 +84,15 @@ def error_bar(summary: "Summary", scale: tuple[float, float]) -> Bar:
         cells[start], cells[end] = ("┣", "┫") if end > start else ("█", "█")
         cells[score] = "╋" if start < score < end else cells[score]
         line = "".join(cells)
-        return Text.assemble((line[:start], "green"), (line[start:], "bold green"))
+        return rich.Text.assemble((line[:start], "green"), (line[start:], "bold green"))
 
     return draw
 
 
-def _advice(summary: "Summary", output: str, numeric: bool) -> Iterator["RenderableType"]:
-    from rich.text import Text
-
-    yield Text("")
+def _advice(summary: "Summary", output: str, numeric: bool) -> Iterator["rich.RenderableType"]:
+    yield rich.Text("")
     if summary.weakest is not None:
         name = "largest error" if numeric else "weakest"
-        yield Text.assemble((f"{name}  ", "bold yellow"), console.visible(summary.weakest))
-    yield Text.assemble(("model    ", "bold"), console.visible(output))
-    yield Text.assemble(("use it   ", "bold"), (console.visible(summary.command), "cyan"))
+        yield rich.Text.assemble((f"{name}  ", "bold yellow"), console.visible(summary.weakest))
+    yield rich.Text.assemble(("model    ", "bold"), console.visible(output))
+    yield rich.Text.assemble(("use it   ", "bold"), (console.visible(summary.command), "cyan"))

@@ -1,10 +1,8 @@
-"""Times, shares and short texts, as the views of training write them."""
+"""Times, shares and values of options, as the views of training write them."""
 
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-
-from mlxbert.cli.views import console
 
 if TYPE_CHECKING:
     from mlxbert.training.options.tasks import TaskSpec
@@ -29,11 +27,6 @@ def about(seconds: float) -> str:
     return "about a second"
 
 
-def count(number: float, noun: str) -> str:
-    """A number with its noun: `1 label`, `6 labels`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def figure(number: float) -> str:
     """A number with three significant digits, `0.0312` or `14.2`; a rate as `3.1e-05`."""
     if not math.isfinite(number):
@@ -47,11 +40,6 @@ def figure(number: float) -> str:
 def score(number: float) -> str:
     """The value of a metric."""
     return f"{number:.3f}" if abs(number) < 100 else figure(number)
-
-
-def interval(bounds: tuple[float, float], metric: str, task: "TaskSpec") -> str:
-    """The 95 % interval of a metric, and how it is found: `0.921 to 0.978 (Wilson's)`."""
-    return f"{score(bounds[0])} to {score(bounds[1])} ({method(metric, task)})"
 
 
 def method(metric: str, task: "TaskSpec") -> str:
@@ -70,9 +58,3 @@ def value(given: object) -> str:
 def varied(values: Mapping[str, Any]) -> str:
     """The options in which a run differs: `seed 1, lr 2e-5`."""
     return ", ".join(f"{name.replace('_', ' ')} {value(given)}" for name, given in values.items())
-
-
-def line(text: str, limit: int = 1000) -> str:
-    """The beginning of a text, on one line and with its control characters visible."""
-    joined = console.visible(" ".join(text[: 4 * limit].split()))
-    return joined if len(joined) <= limit else joined[: limit - 1] + "…"

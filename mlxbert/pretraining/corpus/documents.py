@@ -192,7 +192,6 @@ class DocumentReader:
 
 
 def _problem(document: Document) -> InputError | None:
-    """Why the text of a JSON string cannot be used."""
     if "\0" in document.text:
         return InputError("a zero byte in the text")
     try:

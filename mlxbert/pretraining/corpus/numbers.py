@@ -18,12 +18,9 @@ _BLOCK = 2**12  # rows that are read or written at a time
 
 
 class Stored:
-    """Rows of numbers in a file. Of a memory-mapped one, all pages that were ever read would count as its memory.
+    """Rows of numbers in a file, which may be closed and even removed afterwards: N of them, (N,) or (N, W).
 
-    Args:
-        file: The file; it may be closed, and even removed, afterwards.
-        dtype: Of the numbers.
-        shape: N rows, and numbers of each: (N,) or (N, W).
+    Of a memory-mapped file, all pages that were ever read would count as its memory.
     """
 
     def __init__(self, file: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:

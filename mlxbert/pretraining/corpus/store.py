@@ -128,17 +128,8 @@ def read_corpus(
     """Reads text files into a folder of token ids, or opens the folder if it holds them already.
 
     An interrupted call continues where it was; the result is the same. If the files, the vocabulary or an option has
-    changed, or a file of the folder is damaged, it begins anew.
-
-    Args:
-        files: `.txt` or `.jsonl`, also with `.gz` or `.xz`; see `DocumentReader`.
-        folder: The folder of the corpus.
-        tokenizer: The tokenizer. Special tokens that are spelled out in a text are ordinary text.
-        field: The field of .jsonl objects that is the text.
-        keyed: Whether the corpus gets a folder of its own within `folder`, where others may be.
-        documents: Where documents of a .txt end: `blank`, at an empty line, or `line`, at each line.
-        hashes: What `hashed` said of the files, where it was asked before.
-        on_progress: Called with the read and the total bytes of the files.
+    changed, or a file of the folder is damaged, it begins anew. With `keyed`, it gets a folder of its own within
+    `folder`; `hashes` are what `hashed` said of the files before. For `field` and `documents` see `DocumentReader`.
 
     Raises:
         ArgumentError: An argument is invalid, or another process reads into the folder.

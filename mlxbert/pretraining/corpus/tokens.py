@@ -33,15 +33,10 @@ def ids_dtype(tokenizer: Tokenizer) -> np.dtype[Any]:
 
 
 def tokenize(tokenizer: Tokenizer, texts: Sequence[str], begins: Sequence[bool]) -> Sentences:
-    """The tokens of sentences.
+    """The tokens of N sentences; those that do not begin a document follow a space.
 
     A special token that is spelled out in a text is ordinary text; a vocabulary that nevertheless makes its id of it
     loses the token.
-
-    Args:
-        tokenizer: The tokenizer.
-        texts: N sentences.
-        begins: Whether each begins a document, (N,); the others follow a space.
     """
     if tokenizer.files.spelling.word_start:  # the token of a word after a space is another one
         texts = [text if begin else f" {text}" for text, begin in zip(texts, begins, strict=True)]

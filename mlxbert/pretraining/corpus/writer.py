@@ -73,13 +73,7 @@ def load_state(folder: Path, key: Mapping[str, Any]) -> State:
 
 
 class Writer:
-    """Appends to the files of a corpus, after what its state says.
-
-    Args:
-        folder: The folder, which exists.
-        tokenizer: The tokenizer.
-        state: Where to begin.
-    """
+    """Appends to the files of a corpus, after what its state says."""
 
     def __init__(self, folder: Path, tokenizer: Tokenizer, state: State) -> None:
         self._folder, self._tokenizer = folder, tokenizer
@@ -113,7 +107,6 @@ class Writer:
         return self._state
 
     def _inside(self, parts: list[FilePart], place: int) -> bool:
-        """Whether a part continues a document."""
         return parts[place - 1].continues if place else self._state.sentences > self._state.closed
 
     def _append(self, parts: list[FilePart]) -> None:

@@ -92,7 +92,6 @@ def _sources(graph: Any, ranks: dict[str, int]) -> dict[str, Source]:
 
 
 def _biases(graph: Any, sources: dict[str, Source], ranks: dict[str, int]) -> dict[str, str]:
-    """Maps the name of a value to the name of the bias added to it."""
     found = {}
     for node in graph.node:
         if node.op_type == "Add" and len(node.input) == 2:
@@ -168,9 +167,7 @@ def _candidates(graph: Any, ranks: dict[str, int]) -> Iterator[tuple[str, Source
 def parameters(graph: Any, ranks: dict[str, int]) -> dict[str, list[Source]]:
     """The sources of each parameter of a model: one initializer, or several that must be equal.
 
-    Args:
-        graph: A GraphProto.
-        ranks: The number of axes of each initializer.
+    `ranks` are the numbers of axes of the initializers.
     """
     found: dict[str, list[Source]] = {}
     for name, source in _candidates(graph, ranks):

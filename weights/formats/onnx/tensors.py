@@ -27,12 +27,7 @@ _FIELDS |= {"F16": ("int32_data", "<u2"), "BF16": ("int32_data", "<u2")}
 
 @dataclass(frozen=True)
 class Initializer:
-    """A checked constant of the graph.
-
-    Attributes:
-        file: The external file with its data; `None` if the data is in the graph.
-        offset: The offset in that file, in bytes.
-    """
+    """A checked constant of the graph: its data is in the graph, or in `file` from byte `offset`."""
 
     proto: Any
     dtype: str
@@ -110,10 +105,6 @@ def _checked(path: Path, proto: Any) -> Initializer | None:
 
 def read_initializers(path: Path, graph: Any) -> tuple[dict[str, Initializer], list[str]]:
     """The initializers that can be weights, by name, and the names of the others.
-
-    Args:
-        path: The file of the graph.
-        graph: A GraphProto.
 
     Raises:
         CheckpointError: The size of an initializer does not match its data, its data is missing, or two initializers

@@ -58,12 +58,7 @@ _GENERATOR: _Rules = {
 
 
 class Translated(NamedTuple):
-    """The translated tensor names.
-
-    Attributes:
-        names: The checkpoint's name of each tensor, by its name in transformers.
-        skipped: The checkpoint's names of variables that are not weights of the model.
-    """
+    """The checkpoint's name of each tensor, by its name in transformers; and of variables that are not weights."""
 
     names: dict[str, str]
     skipped: tuple[str, ...]

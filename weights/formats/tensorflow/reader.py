@@ -86,7 +86,6 @@ def find_index(folder: Path) -> Path | None:
 
 
 def _shards(path: Path, count: int) -> list[tuple[Path, int]]:
-    """The data files and their sizes."""
     stem = path.name.removesuffix(TF_INDEX)
     found = []
     for number in range(count):
@@ -134,7 +133,6 @@ def _info(path: Path, name: str, entry: Entry) -> TensorInfo:
 
 
 def _model_shape(name: str, entry: Entry) -> tuple[int, ...]:
-    """The shape of the tensor in transformers."""
     return entry.shape[::-1] if is_transposed(name) else entry.shape
 
 
@@ -156,10 +154,6 @@ def _read_header(path: Path, classes: Sequence[str]) -> Header:
 
 def read_headers(folder: Path, classes: Sequence[str] = ()) -> dict[Path, Header] | None:
     """Reads the header of a folder's TensorFlow checkpoint, by the path of its `.index`; `None` if there is none.
-
-    Args:
-        folder: The model folder.
-        classes: The `architectures` of the configuration; see `names.translate`.
 
     Raises:
         CheckpointError: See `find_index`; or a file is missing, damaged or unsupported.

@@ -95,7 +95,6 @@ def _pairs(block: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yields all keys and values, sorted by key."""
     end = len(data) - len(MAGIC)
     if len(data) < _FOOTER or data[end:] != MAGIC:
         raise MalformedError("it does not end with a table footer")

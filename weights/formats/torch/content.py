@@ -64,7 +64,6 @@ def _split_entries(path: Path, value: object) -> tuple[dict[str, Tensor], tuple[
 
 
 def _inner(value: dict[Any, Any]) -> object | None:
-    """The first key of a dict with tensors."""
     seen: set[int] = set()  # many keys may share one dict
     for key, found in value.items():
         if isinstance(found, dict) and id(found) not in seen:
@@ -75,7 +74,6 @@ def _inner(value: dict[Any, Any]) -> object | None:
 
 
 def _check(path: Path, name: str, tensor: Tensor, spans: Mapping[str, Member]) -> None:
-    """Refuses a tensor that extends past its storage."""
     storage = tensor.storage
     if storage.key not in spans:
         raise CheckpointError(f"{path}: damaged: tensor {name!r:.200} has its data in {storage.key}, which is missing")
@@ -143,7 +141,6 @@ def _read_stream(path: Path, file: BinaryIO, total: int) -> tuple[object, dict[s
 
 
 def _refuse_start(path: Path, start: bytes, total: int) -> None:
-    """Refuses files that do not start like those of torch."""
     if start.startswith(b"version https://git-lfs"):
         raise CheckpointError(
             f"{path}: is a Git LFS pointer of {total} bytes, not the weights",

@@ -192,12 +192,7 @@ _HANDLERS: dict[str, _Handler] = {
 
 
 def read_pickle(path: Path, file: BinaryIO, limit: int = MAX_BYTES) -> tuple[Any, dict[str, Storage]]:
-    """Reads one pickle from the current position of the file.
-
-    Args:
-        path: The path of the file, for messages.
-        file: Positioned at the pickle; afterwards positioned after it.
-        limit: The maximum size of the pickle in bytes.
+    """Reads one pickle of at most `limit` bytes from where the file stands; afterwards it stands behind it.
 
     Returns:
         The value, made of dicts, lists, tuples, strings, numbers, `Name` and `Tensor`; and all storages by key.

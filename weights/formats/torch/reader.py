@@ -39,10 +39,6 @@ def read_header(path: Path) -> Header:
 def read_headers(folder: Path, classes: Sequence[str] = ()) -> dict[Path, Header] | None:
     """Reads the headers of the torch checkpoints in a model folder; `None` if there are none.
 
-    Args:
-        folder: The model folder.
-        classes: Not used by this format.
-
     Raises:
         CheckpointError: A file is damaged or missing; see `read_header` and `find_shards`.
     """

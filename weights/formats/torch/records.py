@@ -32,13 +32,7 @@ class Name:
 
 @dataclass(frozen=True)
 class Storage:
-    """A one-dimensional buffer that holds the data of tensors.
-
-    Attributes:
-        key: Its name in the file.
-        dtype: One of `headers.BYTES`.
-        count: The number of elements.
-    """
+    """A one-dimensional buffer that holds the data of tensors: `count` elements of a dtype of `headers.BYTES`."""
 
     key: str
     dtype: str

@@ -1,0 +1,35 @@
+"""What the views use of rich, imported when it is first used: results for programs do not wait for it."""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.cells import cell_len as cell_len, set_cell_size as set_cell_size
+    from rich.console import (
+        Console as Console,
+        ConsoleOptions as ConsoleOptions,
+        Group as Group,
+        RenderableType as RenderableType,
+    )
+    from rich.live import Live as Live
+    from rich.padding import Padding as Padding
+    from rich.progress import (
+        BarColumn as BarColumn,
+        DownloadColumn as DownloadColumn,
+        MofNCompleteColumn as MofNCompleteColumn,
+        Progress as Progress,
+        ProgressColumn as ProgressColumn,
+        Task as Task,
+        TextColumn as TextColumn,
+        TransferSpeedColumn as TransferSpeedColumn,
+    )
+    from rich.spinner import Spinner as Spinner
+    from rich.table import Table as Table
+    from rich.text import Text as Text
+else:
+    _MODULES = {"cell_len": "cells", "set_cell_size": "cells", "Group": "console"}  # others are called like theirs
+
+    def __getattr__(name: str) -> Any:
+        module = "progress" if name.endswith("Column") else _MODULES.get(name, name.lower())
+        globals()[name] = found = getattr(importlib.import_module(f"rich.{module}"), name)
+        return found
