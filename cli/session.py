@@ -3,7 +3,7 @@
 import itertools
 import logging
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,13 +48,13 @@ def set_up_notes(options: TalkOptions) -> None:
     console.set_quiet(options.quiet)
 
 
-def load(task: str, options: ComputingOptions) -> "Model":
-    """The model that the options name, for a task."""
+def load(task: str | None, options: ComputingOptions, heads: Sequence[str] | None = None) -> "Model":
+    """The model that the options name, for a task, or with some heads; with all where both are `None`."""
     from mlxbert.model import load as load_model
 
     note_builtin(task, options.model)
     with progress.download(options.model) as update:
-        found = load_model(options.ref, task=task, on_progress=update)
+        found = load_model(options.ref, task=task, heads=heads, on_progress=update)
     keep(found)
     return found
 
@@ -64,10 +64,10 @@ def keep(found: object) -> None:
     _KEPT[:] = [found]
 
 
-def note_builtin(task: str, model: str) -> None:
+def note_builtin(task: str | None, model: str) -> None:
     """Prints a note if no model was chosen: the built-in one, and how good it is at a task."""
     if model == BUILTIN:
-        quality = f": {BUILTIN_QUALITY[task]}" if task in BUILTIN_QUALITY else ""
+        quality = f": {BUILTIN_QUALITY[task]}" if task is not None and task in BUILTIN_QUALITY else ""
         console.say("note", f"built-in model, small, English{quality}")
 
 

@@ -117,7 +117,9 @@ class Model:
         try:
             with device_errors():
                 mx.eval(self.network.parameters())
-        except RuntimeError:  # there is no such stream on this thread
+        except RuntimeError as problem:
+            if "Stream" not in str(problem):  # there is no such stream on this thread
+                raise
             raise ThreadError(
                 "the model has weights that are not computed yet, and only the thread that made them can do that",
                 hint="call mx.eval(model.network.parameters()) on that thread",

@@ -1,4 +1,4 @@
-"""Records the outputs of transformers as goldens: `python scripts/make_goldens.py [FAMILY…]` writes tests/goldens.
+"""Records the outputs of transformers: `python scripts/make_goldens.py [FAMILY…]` writes mlxbert/bench/goldens.
 
 Covers every family and head of tests/helpers/families.py, whose configs differ from the defaults so that a forgotten
 setting shows. The heads of a family share one encoder, which is stored once. Needs torch and transformers

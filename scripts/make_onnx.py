@@ -1,4 +1,4 @@
-"""Records tiny ONNX exports as goldens: `python scripts/make_onnx.py` writes tests/goldens/onnx.
+"""Records tiny ONNX exports as goldens: `python scripts/make_onnx.py` writes mlxbert/bench/goldens/onnx.
 
 For each model it writes torch's export, `NAME.onnx`, and the parameters in torch, `NAME.safetensors`. Needs torch,
 transformers, onnx and onnxscript; the tests that read these files need only onnx.

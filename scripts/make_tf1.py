@@ -1,4 +1,4 @@
-"""Records checkpoints in the format of Google's scripts as goldens: writes tests/goldens/tf1, in two steps.
+"""Records checkpoints in the format of Google's scripts as goldens: writes mlxbert/bench/goldens/tf1, in two steps.
 
 `python scripts/make_tf1.py models FOLDER` makes tiny random models with transformers, records their tensors and
 outputs, and writes the tensors for TensorFlow to FOLDER; it needs torch and transformers (requirements-parity.txt).
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-GOLDENS = Path(__file__).parents[1] / "tests" / "goldens" / "tf1"
+GOLDENS = Path(__file__).parents[1] / "mlxbert" / "bench" / "goldens" / "tf1"
 _STEP = 7
 _SMALL = {  # eps and padding, which Google's configurations do not state, have Google's values
     "hidden_size": 12,

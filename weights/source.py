@@ -4,7 +4,7 @@ import difflib
 import logging
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -92,6 +92,8 @@ class ModelRef:
         if self.adapter is not None:
             check_source(self.adapter, "adapter")
         cache.check_revision(self.revision)
+        if not isinstance(self.offline, bool):
+            raise ArgumentError(f"offline is {self.offline!r:.60}, expected True or False")
         check_choice("device", self.device, Device)
         check_choice("dtype", self.dtype, DType)
 
@@ -182,23 +184,22 @@ def _find(ref: ModelRef, fetch: _Fetch) -> Path:
 
 
 @contextmanager
-def whole_name(source: str, revision: str | None) -> Iterator[None]:
-    """Errors of the hub about a name without an organization say what it may be: a folder, or a longer name."""
+def whole_name(source: str, revision: str | None, *, folders: bool = True) -> Iterator[None]:
+    """Errors of the hub about a name without an organization say what it may be: a longer name, or a folder."""
     try:
         yield
     except HubError as problem:
         if "/" not in source and revision is None:
-            raise _no_folder(source, problem) from None
+            raise _no_folder(source, problem, folders=folders) from None
         raise
 
 
-def _no_folder(source: str, problem: HubError) -> HubError:
+def _no_folder(source: str, problem: HubError, *, folders: bool) -> HubError:
     """The error with what is known about folders: there is none of that name, but perhaps a similar one."""
-    try:
-        folders = [path.name for path in Path().iterdir() if path.is_dir()]
-    except OSError:
-        folders = []
-    similar = difflib.get_close_matches(source, [BUILTIN, *folders], n=1)
+    near: list[str] = []
+    with suppress(OSError):
+        near = [path.parent.name for path in Path().glob("*/*config.json")] if folders else []
+    similar = difflib.get_close_matches(source, [BUILTIN, *near], n=1)
     whole = _whole_name(source)
     hint = problem.hint
     if similar == [BUILTIN]:
@@ -208,7 +209,8 @@ def _no_folder(source: str, problem: HubError) -> HubError:
     elif whole is not None:
         hint = f"names on the hub begin with an organization: {whole}"
     of_hub = problem.message.removeprefix(f"{source}: ")
-    return type(problem)(f"{source}: there is no such folder; and as a name on the hub: {of_hub}", hint=hint)
+    said = f"{source}: there is no such folder; and as a name on the hub: {of_hub}" if folders else problem.message
+    return type(problem)(said, hint=hint)
 
 
 def _whole_name(name: str) -> str | None:

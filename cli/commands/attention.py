@@ -35,7 +35,7 @@ def attention(
     Example: mlxbert attention "The bank of the river." --output bank.html
     """
     check(output, overwrite)
-    loaded = session.load("embed", model)
+    loaded = session.load(None, model, heads=())
     from mlxbert.tasks.attention import attention as task
 
     found = task(loaded, text, pair=pair, layers=layer, heads=head, overflow=overflow)

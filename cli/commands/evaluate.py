@@ -129,7 +129,7 @@ def _command(task: str) -> Callable[..., None]:
 
 
 def _mlm(model: ModelOptions, out: OutputOptions, **given: Any) -> None:
-    loaded = session.load("fill-mask" if given["objective"] == "mlm" else "", model)
+    loaded = session.load("fill-mask" if given["objective"] == "mlm" else None, model)
     from mlxbert.pretraining.evaluate import evaluate_words
 
     with progress.counted("bytes") as update:

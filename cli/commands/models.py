@@ -47,7 +47,7 @@ def models_download(talk: TalkOptions, name: Name, revision: Revision = None) ->
     _check_name(name)
     if cache.is_offline():
         raise HubError(f"{name}: mlxbert is offline", hint="unset HF_HUB_OFFLINE and TRANSFORMERS_OFFLINE")
-    with whole_name(name, revision), progress.download(name) as update:
+    with whole_name(name, revision, folders=False), progress.download(name) as update:
         folder = download(name, revision, update, check=True)
     _put_path(folder)
 
@@ -86,7 +86,7 @@ def models_path(talk: TalkOptions, name: Name, revision: Revision = None) -> Non
     from mlxbert.weights.source import find_cached, whole_name
 
     _check_name(name)
-    with whole_name(name, revision):
+    with whole_name(name, revision, folders=False):
         _put_path(find_cached(name, revision))
 
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from mlxbert.results.attention import Attention
 
 _ENDINGS = (".html", ".json", ".npz")
-_MOST = 64_000_000  # weights in a page, a byte each before they are compressed
 
 
 def check(path: Path | None, overwrite: bool) -> None:
@@ -44,7 +43,6 @@ def write(found: "Attention", path: Path, model: str) -> None:
         model: The name of the model, for the title of a page.
 
     Raises:
-        ArgumentError: There are too many for a page.
         MlxbertError: The file cannot be written.
     """
     text = _page(found, model) if path.suffix == ".html" else to_json(found.to_dict()) + "\n"
@@ -65,11 +63,6 @@ def _page(found: "Attention", model: str) -> str:
     """A page without requests: the weights are in it, each rounded to a byte."""
     import numpy as np
 
-    if found.weights.size > _MOST:
-        raise ArgumentError(
-            f"a page would hold {found.weights.size:,} weights, expected at most {_MOST:,}",
-            hint="choose a layer with --layer, or write .npz",
-        )
     levels = np.rint(found.weights * 255).astype(np.uint8).tobytes()
     data = {
         "model": model, "tokens": [token.token for token in found.tokens], "layers": found.layers, "heads": found.heads,

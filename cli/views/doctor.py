@@ -21,15 +21,19 @@ def draw(report: dict[str, Any]) -> Iterator["rich.RenderableType"]:
 def _checked(found: dict[str, Any]) -> Iterator["rich.RenderableType"]:
     """What was checked, in a line each: kernels, families, training with the built-in model, speed; then the faults."""
     groups, speed = found["groups"], found["speed"]
-    kernels = [name for name in groups if name not in (*_MODELS, *_RUNS)]
+    kernels = [name for name in groups if name not in (*_MODELS, *_RUNS, "speed")]
     rows = [
         (title, _line([groups[name] for name in names]))
         for title, names in (("kernels", kernels), ("families x heads", _MODELS), ("training, built-in model", _RUNS))
     ]
     said = (
-        f"{speed['gflops']:,} GFLOP/s in {speed['dtype']}, copies {speed['copy_gb_per_s']:,} GB/s, 16 texts in "
-        f"{speed['first_pass_seconds']:.2f} s, then {speed['second_pass_seconds']:.2f} s, peak memory "
-        f"{console.size(found['memory'])}"
+        "failed"
+        if speed is None
+        else (
+            f"{speed['gflops']:,} GFLOP/s in {speed['dtype']}, copies {speed['copy_gb_per_s']:,} GB/s, 16 texts in "
+            f"{speed['first_pass_seconds']:.2f} s, then {speed['second_pass_seconds']:.2f} s, peak memory "
+            f"{console.size(found['memory'])}"
+        )
     )
     yield from console.facts(f"checked in {found['seconds']:.0f} s", [*rows, ("speed", said)])
     for fault in found["faults"][:_MOST]:

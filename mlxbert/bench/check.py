@@ -37,8 +37,6 @@ _TEXT = "The cat sat on the mat."
 _VECTOR = (0.1154600, 0.0264329, -0.0272983, 0.0667805, -0.0665263, 0.0151762, 0.0547519, 0.0109963)
 _VECTOR_ALLOWED = {"float32": 1e-4, "float16": 2e-3, "bfloat16": 1e-2}
 _SIZE = 4096  # of the matrices whose product is timed on a GPU
-_HINT = "--dtype float32, or else --device cpu, may avoid it"
-_HINTS = {"products": f"MLX_ENABLE_TF32=0 keeps float32 products from being rounded; {_HINT}"}
 
 
 @dataclass(frozen=True)
@@ -77,20 +75,33 @@ def check(device: str = "auto") -> dict[str, Any]:
     Returns:
         `groups`: for each the number of `checks`, of `faults`, and the worst error as a share of what is allowed;
         `faults`: what is wrong, with name, dtype, error, and a hint; `speed`: GFLOP/s of a product in the dtype that is
-        used, GB/s of copying, seconds of a first and a second pass; `memory`: peak bytes; `seconds`.
+        used, GB/s of copying, seconds of a first and a second pass, `None` where that failed; `memory`: peak bytes;
+        `seconds`.
     """
     begun = time.perf_counter()
     devices.use(device)
     mx.reset_peak_memory()
     findings = [*_findings()]
-    speed = _speed()
+    try:
+        speed: dict[str, Any] | None = _speed()
+    except Exception as problem:
+        speed = None
+        findings.append(_failed("speed", "speed", dtype_name(devices.choose_dtype()), problem))
     return {
         "groups": _groups(findings),
-        "faults": [{**asdict(one), "hint": _HINTS.get(one.group, _HINT)} for one in findings if not one.ok],
+        "faults": [{**asdict(one), "hint": _hint(one)} for one in findings if not one.ok],
         "speed": speed,
         "memory": mx.get_peak_memory(),
         "seconds": round(time.perf_counter() - begun, 1),
     }
+
+
+def _hint(one: Finding) -> str:
+    """What may avoid a fault."""
+    if one.dtype == "float32" and devices.on_gpu() and devices.tf32():
+        return "MLX_ENABLE_TF32=0 keeps float32 products from being rounded"
+    ways = ["--dtype float32"] * (one.dtype in ("float16", "bfloat16")) + ["--device cpu"] * devices.on_gpu()
+    return f"{' or '.join(ways)} may avoid it" if ways else "please report it"
 
 
 def _groups(findings: list[Finding]) -> dict[str, Any]:
@@ -104,9 +115,13 @@ def _groups(findings: list[Finding]) -> dict[str, Any]:
 
 
 def _findings() -> Iterator[Finding]:
-    for group, computed in kernels():
-        allowed = 0.0 if computed.exact else ALLOWED[computed.dtype] * computed.factor
-        yield _compared(group, computed.kernel, computed.dtype, allowed, partial(_error, computed))
+    for group, name, make in kernels():
+        try:
+            for computed in make():
+                allowed = 0.0 if computed.exact else ALLOWED[computed.dtype] * computed.factor
+                yield _compared(group, computed.kernel, computed.dtype, allowed, partial(_error, computed))
+        except Exception as problem:  # whatever a device does, the others are checked
+            yield _failed(group, f"the rest of {group}", name, problem)
     with tempfile.TemporaryDirectory(prefix="mlxbert-check-") as folder:
         for family, head in golden_models():
             write_model(family, head, Path(folder))
@@ -132,8 +147,12 @@ def _compared(group: str, name: str, dtype: str, allowed: float, error: Callable
             group, name, dtype, found if finite else None, allowed,
             None if finite else "the result is not finite, or has another shape",
         )  # fmt: skip
-    except Exception as problem:  # whatever a device does, the others are checked
-        return Finding(group, name, dtype, None, allowed, f"{type(problem).__name__}: {problem}"[:500])
+    except Exception as problem:
+        return _failed(group, name, dtype, problem)
+
+
+def _failed(group: str, name: str, dtype: str, problem: Exception) -> Finding:
+    return Finding(group, name, dtype, None, 0.0, f"{type(problem).__name__}: {problem}"[:500])
 
 
 def _error(computed: Computed) -> float:

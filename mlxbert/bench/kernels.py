@@ -67,18 +67,20 @@ def as_float64(array: mx.array) -> F64:
     return np.array(array.astype(mx.float32)).astype(np.float64)
 
 
-def kernels() -> Iterator[tuple[str, Computed]]:
-    """All checks, each with the name of its group."""
+def kernels() -> Iterator[tuple[str, str, Callable[[], Iterator[Computed]]]]:
+    """The groups of checks: their name, their dtype, and what makes them."""
     for group, make in (
         ("products", _products), ("attention", _attention), ("attention", _local_attention), ("attention", _fused),
         ("activations", _activations), ("norms", _norms),
         ("sums", _sums), ("indices", _indices), ("quantized", _quantized),
     ):  # fmt: skip
         for dtype in DTYPES:
-            for computed in make(_Inputs(dtype)):
-                yield group, computed
-    for computed in _dropout():
-        yield "dropout", computed
+            yield group, dtype_name(dtype), partial(_made, make, dtype)
+    yield "dropout", "bool", _dropout
+
+
+def _made(make: Callable[[_Inputs], Iterator[Computed]], dtype: mx.Dtype) -> Iterator[Computed]:
+    return make(_Inputs(dtype))
 
 
 def _products(inputs: _Inputs) -> Iterator[Computed]:
@@ -101,7 +103,7 @@ def _softmax(scores: F64) -> F64:
 
 
 def _attention(inputs: _Inputs) -> Iterator[Computed]:
-    """Inputs of different lengths; in one case no key is seen in the last row, whose result only has to be finite."""
+    """Inputs of different lengths; in one case the second sees no key, and the first has to stay finite."""
     name, batch, heads = dtype_name(inputs.dtype), 2, 3
     for size in (32, 64, 96):
         for length in (17, 128, 512):

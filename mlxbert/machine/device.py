@@ -10,12 +10,13 @@ import functools
 import logging
 import os
 import platform
+import re
 import sys
 import time
 from collections.abc import Mapping
 from typing import Any, cast
 
-from mlxbert.errors import DeviceError
+from mlxbert.errors import ArgumentError, DeviceError
 from mlxbert.machine import mac
 from mlxbert.machine.blas import load_blas
 from mlxbert.options import Device, DType, check_choice
@@ -99,9 +100,8 @@ def use(device: str = "auto", *, fast_float32: bool = False) -> mx.Device:
     if device == "auto" and os.environ.get("MLXBERT_DEVICE"):
         named, device = "MLXBERT_DEVICE", os.environ["MLXBERT_DEVICE"]
     check_choice(named, device, Device)
-    if fast_float32:
-        os.environ["MLX_ENABLE_TF32"] = "1"
     gpu = mx.is_available(mx.gpu)
+    _choose_tf32(fast_float32, gpu=gpu)
     if device == "gpu" and not gpu:
         raise DeviceError(f"{named} is 'gpu', but MLX finds no GPU here", hint="'auto' uses what is available")
     mx.set_default_device(mx.Device(mx.gpu if gpu and device != "cpu" else mx.cpu))
@@ -111,6 +111,27 @@ def use(device: str = "auto", *, fast_float32: bool = False) -> mx.Device:
     if not gpu and BLAS.hint:
         hint_once(BLAS.hint)
     return mx.default_device()
+
+
+_tf32_chosen: list[bool] = []
+
+
+def _choose_tf32(fast: bool, *, gpu: bool) -> None:
+    """Switches TF32 on, unless MLX may have asked already: on a GPU the first call decides for the process.
+
+    Raises:
+        ArgumentError: It decided otherwise.
+    """
+    if fast and gpu and _tf32_chosen == [False]:
+        raise ArgumentError(
+            "fast_float32 is True, but this process already computes float32 products in float32",
+            hint="ask for it in a new process, or set MLX_ENABLE_TF32=1",
+        )
+    if fast:
+        os.environ["MLX_ENABLE_TF32"] = "1"
+    elif gpu and tf32() and _tf32_chosen == [True]:
+        hint_once("float32 products are rounded to TF32 in this process, as an earlier call or MLX_ENABLE_TF32 says")
+    _tf32_chosen[:] = _tf32_chosen or [tf32()]
 
 
 @functools.cache
@@ -170,8 +191,9 @@ def scalar(array: mx.array) -> float:
 
 
 def tf32() -> bool:
-    """Whether float32 products may be rounded to TF32 on chips that have it: `MLX_ENABLE_TF32=1`."""
-    return os.environ["MLX_ENABLE_TF32"] != "0"
+    """Whether float32 products may be rounded to TF32 on chips that have it: `MLX_ENABLE_TF32` is a number but 0."""
+    found = re.match(r"\s*[-+]?\d+", os.environ.get("MLX_ENABLE_TF32", "1"))  # as MLX reads it
+    return found is not None and int(found[0]) != 0
 
 
 def choose_dtype(name: str = "auto", *, training: bool = False) -> mx.Dtype:

@@ -47,29 +47,32 @@ def look() -> Mac | None:
     if sys.platform != "darwin":
         return None
     return Mac(
-        chip=sysctl("machdep.cpu.brand_string") or platform.processor(),
-        macos=sysctl("kern.osproductversion") or platform.mac_ver()[0],
+        chip=_text("machdep.cpu.brand_string") or platform.processor(),
+        macos=_text("kern.osproductversion") or platform.mac_ver()[0],
         python=platform.machine(),
-        translated=sysctl("sysctl.proc_translated") == "1",
-        virtual=sysctl("kern.hv_vmm_present") == "1",
+        translated=_is_set("sysctl.proc_translated"),
+        virtual=_is_set("kern.hv_vmm_present"),
         wheel=_wheel(),
     )
 
 
-def sysctl(name: str) -> str | None:
-    """A value of the kernel, numbers as decimal digits; `None` if there is none of this name."""
+def sysctl(name: str) -> bytes | None:
+    """A value of the kernel as it is in memory; `None` if there is none of this name."""
     call, key, size = ctypes.CDLL(None).sysctlbyname, name.encode(), ctypes.c_size_t(0)
     if call(key, None, ctypes.byref(size), None, ctypes.c_size_t(0)):
         return None
     data = ctypes.create_string_buffer(size.value)
     if call(key, data, ctypes.byref(size), None, ctypes.c_size_t(0)):
         return None
-    raw = data.raw[: size.value]
-    return raw.rstrip(b"\0").decode("utf-8", "replace") if size.value not in (4, 8) else str(_number(raw))
+    return data.raw[: size.value]
 
 
-def _number(raw: bytes) -> int:
-    return int.from_bytes(raw, "little")
+def _text(name: str) -> str:
+    return (sysctl(name) or b"").rstrip(b"\0").decode("utf-8", "replace")
+
+
+def _is_set(name: str) -> bool:
+    return any(sysctl(name) or b"")  # a number
 
 
 def _wheel() -> str | None:

@@ -26,7 +26,7 @@ from mlxbert.training.events import TrainingEvents
 from mlxbert.training.loop import Run, Training
 from mlxbert.training.options import TrainingOptions
 from mlxbert.training.run import Result, TrainingRun, claim, metrics_table, usual_rate
-from mlxbert.weights.source import BUILTIN, ModelRef
+from mlxbert.weights.source import BUILTIN, ModelRef, check_source
 
 _LOOP = frozenset(field.name for field in fields(TrainingOptions)) - {"epochs", "patience"}
 _SETTINGS = frozenset(field.name for field in fields(Settings)) - {"corpus", "valid", "shards"}
@@ -126,6 +126,8 @@ def pretrain(
             raise ArgumentError(
                 "model and config are given: give model to continue one, or config to start a new one, not both"
             )
+        if model is not None:
+            check_source(model, "model")
         ref = ModelRef(BUILTIN if model is None else model, adapter, revision, offline, dtype, device)
         devices.use(ref.device, fast_float32=loop.fast_float32)
         base = find_initial(ref, config, vocabulary, layers, heads_of(weights), on_progress)
@@ -152,7 +154,8 @@ def pretrain(
             maker=Maker(settings, first.tokenizer, pairs, first.config.max_length, all_masked=electra),
         )  # fmt: skip
         run.filled()  # checked before hours of work
-    return TrainingEvents(run.events(), f"pre-training of {base.name}", str(target))
+    result = ModelRef(target, offline=offline, device=device)
+    return TrainingEvents(run.events(), f"pre-training of {base.name}", result)
 
 
 def _known(options: Mapping[str, Any], objective: str, electra: bool) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 from mlxbert.errors import MlxbertError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Result:
     """Base of all results."""
 

@@ -8,8 +8,10 @@ from mlxbert.model import Model
 from mlxbert.results.attention import Attention
 from mlxbert.tasks.arguments import check_model
 from mlxbert.tasks.task import evaluation_mode
-from mlxbert.tasks.tokenize import tokens_of
+from mlxbert.tasks.tokenize import OVERFLOWS, tokens_of
 from mlxbert.text.batch import make_batch
+
+MOST = 64_000_000  # weights: 256 MB
 
 
 def attention(
@@ -46,8 +48,16 @@ def attention(
     config = model.config
     chosen = _numbers("layers", layers, len(config.layer_schedule))
     of_them = _numbers("heads", heads, config.num_attention_heads)
+    if overflow not in OVERFLOWS:
+        raise ArgumentError(f"overflow is {overflow!r:.60}, expected one of {', '.join(OVERFLOWS)}")
     encoding = model.tokenizer.encode(text, pair, overflow=overflow)
     batch, length = make_batch([encoding], config), len(encoding)
+    size = len(chosen) * len(of_them) * length**2
+    if size > MOST:
+        raise ArgumentError(
+            f"{len(chosen)} layers of {len(of_them)} heads have {size:,} weights, expected at most {MOST:,}",
+            hint="choose some with layers= and heads=",
+        )
     with evaluation_mode(model.network):
         found = model.network.encoder(
             batch.input_ids, batch.attention_mask, batch.token_type_ids, output_attentions=True
@@ -71,5 +81,5 @@ def _numbers(name: str, given: int | Sequence[int] | None, count: int) -> tuple[
     wanted = (given,) if isinstance(given, int) and not isinstance(given, bool) else given
     numbers = tuple(wanted) if isinstance(wanted, Sequence) and not isinstance(wanted, str) else ()
     if not numbers or not all(type(number) is int and -count <= number < count for number in numbers):
-        raise ArgumentError(f"{name} is {given!r:.60}, expected numbers from 0 to {count - 1}")
+        raise ArgumentError(f"{name} is {given!r:.60}, expected numbers from {-count} to {count - 1}")
     return tuple(number % count for number in numbers)

@@ -1,5 +1,6 @@
 """What a training run reports while it runs: frozen dataclasses, one per JSON line of the command line."""
 
+import contextlib
 import logging
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -10,6 +11,7 @@ from mlxbert.model import Model, load
 from mlxbert.results.json import without_nan
 from mlxbert.training.data.report import DataReport
 from mlxbert.training.scores.summary import Evaluation, Summary
+from mlxbert.weights.source import ModelRef
 
 _LOG = logging.getLogger("mlxbert")
 
@@ -191,30 +193,29 @@ class TrainingEvents(Generator[Event, None, None]):
     Iterating over it does the work; so does `run`, which gives the model.
     """
 
-    def __init__(self, events: Generator[Event, None, None], what: str, output: str) -> None:
-        self._events, self._what, self._output = events, what, output
+    def __init__(self, events: Generator[Event, None, None], what: str, result: ModelRef, *, dry: bool = False) -> None:
+        self._events, self._what, self._result, self._dry = events, what, result, dry
         self._begun = False
 
     def run(self, on_event: Callable[[Event], object] = lambda event: None) -> Model:
         """Trains to the end.
 
         Args:
-            on_event: Called with each event.
+            on_event: Called with each event. An exception that it raises ends the training, which can be resumed.
 
         Returns:
-            The trained model, loaded from its folder.
+            The trained model, loaded from its folder on the device of the training.
 
         Raises:
             MlxbertError: Something cannot be used, or the call was a dry run, which gives no model.
         """
-        last: Event | None = None
-        for last in self:
-            on_event(last)
-        if not isinstance(last, Finished):
-            raise ArgumentError(
-                "this call gives no model: it was a dry run, its events were used before, or the first process has it"
-            )
-        return load(last.output)
+        if self._dry or self._begun:
+            why = "it is a dry run" if self._dry else "its events were used before"
+            raise ArgumentError(f"run() gives no model: {why}")
+        with contextlib.closing(self):
+            for event in self:
+                on_event(event)
+        return load(self._result)
 
     def send(self, value: None, /) -> Event:
         """The next event."""
@@ -228,8 +229,8 @@ class TrainingEvents(Generator[Event, None, None]):
 
     def __repr__(self) -> str:
         state = "" if self._begun else ", not begun: call .run(), or iterate over it"
-        return f"<{self._what} into {self._output}{state}>"
+        return f"<{self._what} into {self._result.source}{state}>"
 
     def __del__(self) -> None:
         if not self._begun:
-            _LOG.warning("%s into %s was never begun: call .run(), or iterate over it", self._what, self._output)
+            _LOG.warning("%s into %s was never begun: call .run(), or iterate over it", self._what, self._result.source)

@@ -32,7 +32,7 @@ from mlxbert.training.run import Result, TrainingRun, claim, metrics_table, usua
 from mlxbert.training.sampler import Epochs
 from mlxbert.weights.adapted import find_model
 from mlxbert.weights.checkpoint import open_checkpoint
-from mlxbert.weights.source import ModelRef
+from mlxbert.weights.source import ModelRef, check_source
 
 Data = str | Path | Iterable[Any]
 _LOOP = frozenset(field.name for field in fields(TrainingOptions))
@@ -135,6 +135,7 @@ def finetune(
     )
     group = join()
     with group.raise_together():
+        check_source(model, "model")
         ref = ModelRef(model, adapter, revision, offline, dtype, device)
         base = BaseModel(ref=ref, files=find_model(ref, on_progress), packed=given.lora is not None)
         if given.lora is not None:
@@ -166,7 +167,8 @@ def finetune(
             if chosen.lora is not None:
                 check_adapters(open_checkpoint(base.files), chosen, plan)
     events = run.estimated(first=not group.rank) if dry_run else run.events()
-    return TrainingEvents(events, f"fine-tuning of {base.name}", str(target))
+    result = ModelRef(target, offline=offline, device=device)
+    return TrainingEvents(events, f"fine-tuning of {base.name}", result, dry=dry_run)
 
 
 def _taken(options: dict[str, Any], names: AbstractSet[str]) -> dict[str, Any]:

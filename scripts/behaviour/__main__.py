@@ -261,7 +261,7 @@ def main() -> None:
     recorded.add_argument("--model", action="append", default=[], metavar="NAME=PATH", help=f"one of {EXTRA}")
     recorded.add_argument("--all", action="store_true", help="about 370 commands instead of 126")
     recorded.add_argument("--only", default="", metavar="REGEX", help="of all commands those whose names match")
-    recorded.add_argument("--goldens", type=Path, help="CHECKOUT/tests/goldens")
+    recorded.add_argument("--goldens", type=Path, help="CHECKOUT/mlxbert/bench/goldens")
     recorded.add_argument("--work", type=Path, default=WORK, help="is wiped; the same for what is compared")
     compared = actions.add_parser("compare")
     compared.add_argument("a", type=Path, metavar="OUTDIR_A")
@@ -271,7 +271,7 @@ def main() -> None:
     if chosen.action == "compare":
         sys.exit(min(compare(chosen.a, chosen.b, stderr=chosen.stderr), 125))
     checkout = chosen.checkout.resolve()
-    goldens = chosen.goldens or checkout / "tests" / "goldens"
+    goldens = chosen.goldens or checkout / "mlxbert" / "bench" / "goldens"
     bench, models = Bench(chosen.work.resolve(), chosen.out.resolve()), extra_models(chosen.model)
     with alone(bench.work):
         bench.build(checkout, goldens, models)

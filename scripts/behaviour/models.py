@@ -1,6 +1,6 @@
 """The model folders that `behaviour.py` runs the program on: the same bytes each time.
 
-They are made of the frozen models in `tests/goldens` and of numbers drawn here, with nothing of mlxbert.
+They are made of the frozen models in `mlxbert/bench/goldens` and of numbers drawn here, with nothing of mlxbert.
 """
 
 import json
@@ -235,7 +235,7 @@ def write_models(goldens: Path, folder: Path) -> None:
     """Writes every model folder.
 
     Args:
-        goldens: `tests/goldens` of a checkout.
+        goldens: `mlxbert/bench/goldens` of a checkout.
         folder: Where to.
     """
     write_goldens(goldens, folder)

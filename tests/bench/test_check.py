@@ -7,6 +7,7 @@ import pytest
 
 from mlxbert.bench import check as module
 from mlxbert.bench.check import check
+from mlxbert.bench.kernels import kernels
 from mlxbert.config import EncoderConfig
 from mlxbert.machine.device import mx
 from mlxbert.nn.activations import ACTIVATIONS
@@ -51,9 +52,25 @@ def test_a_fault_is_shown_with_its_workaround_and_ends_with_status_1(monkeypatch
     monkeypatch.setattr(module, "check", lambda device: found)
     outcome = call("doctor", "--check")
     assert outcome.status == 1 and outcome.lines[0]["check"] == found
+    assert "error: " in outcome.err and "all is well" not in outcome.err
     outcome, shown = terminal("doctor", "--check")
     assert (
         outcome.status == 1 and "attention, head size 32" in shown and "--dtype float32" in shown and "5.0e-02" in shown
     )
     found["faults"] = []
     assert call("doctor", "--check").status == 0
+
+
+def test_what_fails_does_not_hide_what_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*given: Any, **named: Any) -> Any:
+        raise RuntimeError("[METAL] no such kernel")
+
+    monkeypatch.setattr(mx, "quantize", broken)
+    monkeypatch.setattr(module, "golden_models", lambda: [])
+    monkeypatch.setattr(module, "_speed", broken)
+    monkeypatch.setattr(module, "kernels", lambda: [one for one in kernels() if one[0] in ("quantized", "dropout")])
+    found = check("cpu")
+    assert {fault["group"] for fault in found["faults"]} == {"quantized", "speed"} and found["speed"] is None
+    assert all("no such kernel" in fault["problem"] for fault in found["faults"])
+    assert found["groups"]["dropout"] == {"checks": 1, "faults": 0, "worst": 0.0}
+    assert found["groups"]["training"]["faults"] == 0

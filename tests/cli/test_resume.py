@@ -13,6 +13,7 @@ from unittest import mock
 
 import pytest
 
+from mlxbert.cli.inputs import Places
 from mlxbert.cli.output.file import FileOutput
 from mlxbert.cli.output.parts import PART
 from mlxbert.cli.views import progress
@@ -153,3 +154,22 @@ def test_a_folder_whose_name_is_no_text_is_named_all_the_same() -> None:
     assert done.returncode == 1 and b"error: " in done.stderr and b"Traceback" not in done.stderr
     outcome, shown = terminal("inspect", "bad\udcff", on=("stdout", "stderr"))
     assert outcome.status == 1 and " bad\\udcff: no such folder" in shown
+
+
+def test_records_that_have_results_do_not_stay_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Resumed(FileOutput):
+        done = 900
+
+    class Counted(Places):
+        def after(self, count: int) -> int:
+            waiting.append(len(self._waiting))
+            return super().after(count)
+
+    waiting: list[int] = []
+    monkeypatch.setattr("mlxbert.cli.session.FileOutput", Resumed)
+    monkeypatch.setattr("mlxbert.cli.inputs.Places", Counted)
+    (tmp_path / "in.txt").write_text("the\n" * 1000)
+    model = str(tiny_model(tmp_path / "tiny"))
+    arguments = ["--model", model, "--input", str(tmp_path / "in.txt"), "--output", str(tmp_path / "x.jsonl")]
+    assert call("tokenize", *arguments).status == 0
+    assert max(waiting) == 100 and len(waiting) > 1000

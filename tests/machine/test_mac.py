@@ -15,12 +15,18 @@ from typing import Any
 import pytest
 
 from mlxbert import files
+from mlxbert.errors import ArgumentError
 from mlxbert.machine import device, mac
 from mlxbert.machine.mac import Mac, problems
 
 M2 = {"machdep.cpu.brand_string": "Apple M2", "kern.osproductversion": "15.6", "kern.hv_vmm_present": "0"}
 M5 = {**M2, "machdep.cpu.brand_string": "Apple M5 Pro", "kern.osproductversion": "26.2"}
 Make = Callable[..., Mac]
+
+
+def stored(value: str) -> bytes:
+    """A value as the kernel gives it: a number, or text that ends with a zero."""
+    return int(value).to_bytes(4, "little") if value in ("0", "1") else f"{value}\0".encode()
 
 
 @pytest.fixture
@@ -32,7 +38,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Make:
         monkeypatch.setattr(sys, "platform", "darwin")
         monkeypatch.setattr(platform, "machine", lambda: python)
         monkeypatch.setattr(platform, "mac_ver", lambda: ("16.0", ("", "", ""), python))
-        monkeypatch.setattr(mac, "sysctl", values.get)
+        monkeypatch.setattr(mac, "sysctl", lambda name: stored(values[name]) if name in values else None)
         monkeypatch.setattr(importlib.metadata, "distribution", lambda name: wheel)
         found = mac.look()
         assert found is not None
@@ -53,6 +59,8 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Make:
         (M2, {}, False, ("CPU",)),
         (M5, {"tag": "macosx_15_0_arm64"}, True, ("macosx_15_0_arm64", "16.0", "Apple M5 Pro")),
         ({**M5, "kern.osproductversion": "26.1"}, {"tag": "macosx_26_0_arm64"}, True, ("26.2", "26.1")),
+        ({**M5, "kern.osproductversion": "26.1.1"}, {"tag": "macosx_26_0_arm64"}, True, ("26.2", "26.1.1")),
+        ({**M5, "kern.osproductversion": "26.10.1"}, {"tag": "macosx_26_0_arm64"}, True, ()),  # 8 bytes with its end
         ({**M5, "kern.osproductversion": "26.1"}, {"tag": "macosx_15_0_arm64"}, True, ()),
         ({**M2, "kern.osproductversion": "26.1"}, {"tag": "macosx_26_0_arm64"}, True, ()),
     ],
@@ -70,18 +78,18 @@ def test_another_system_is_no_mac() -> None:
 
 
 def test_values_of_the_kernel_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    stored = {b"text": b"Apple M1\0", b"number": (1).to_bytes(4, "little")}
+    known = {b"text": b"Apple M1\0", b"number": (1).to_bytes(4, "little")}
 
     def sysctlbyname(name: bytes, data: Any, size: Any, new: Any, length: Any) -> int:
-        if name not in stored:
+        if name not in known:
             return -1
-        size._obj.value = len(stored[name])
+        size._obj.value = len(known[name])
         if data is not None:
-            data[: len(stored[name])] = stored[name]
+            data[: len(known[name])] = known[name]
         return 0
 
     monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace(sysctlbyname=sysctlbyname))
-    assert [mac.sysctl(name) for name in ("text", "number", "other")] == ["Apple M1", "1", None]
+    assert [mac.sysctl(name) for name in ("text", "number", "other")] == [known[b"text"], known[b"number"], None]
 
 
 @pytest.mark.slow
@@ -123,3 +131,22 @@ def test_doctor_says_what_is_wrong(make: Make) -> None:
     assert "virtual machine" in said
     found = device.describe()
     assert found["chip"] == "Apple M2" and found["macos"] == "15.6" and found["wheel_for"] == "macosx_15_0_arm64"
+
+
+@pytest.mark.parametrize(("value", "on"), [("0", False), ("1", True), ("", False), ("banana", False), (" 2x", True)])
+def test_tf32_is_read_as_mlx_reads_it(monkeypatch: pytest.MonkeyPatch, value: str, on: bool) -> None:
+    monkeypatch.setenv("MLX_ENABLE_TF32", value)
+    assert device.tf32() is on
+
+
+def test_tf32_is_decided_once_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLX_ENABLE_TF32", "0")
+    monkeypatch.setattr(device, "_tf32_chosen", [])
+    device._choose_tf32(False, gpu=True)
+    with pytest.raises(ArgumentError, match="fast_float32"):
+        device._choose_tf32(True, gpu=True)
+    assert not device.tf32()
+    device._tf32_chosen.clear()
+    device._choose_tf32(True, gpu=True)
+    device._choose_tf32(False, gpu=True)  # with a hint
+    assert device.tf32()

@@ -43,6 +43,20 @@ def test_what_the_model_does_not_have_is_refused(model: mlxbert.Model, given: di
     with pytest.raises(InputError):
         mlxbert.attention(model, "the cat " * 900)
     assert mlxbert.attention(model, "the cat " * 900, overflow="truncate").truncated
+    with pytest.raises(ArgumentError, match="window"):
+        mlxbert.attention(model, "the cat", overflow="window")
+
+
+def test_results_of_different_texts_differ(model: mlxbert.Model) -> None:
+    one, other = (mlxbert.attention(model, text) for text in ("the cat", "the dog"))
+    assert one != other and len({one, other}) == 2
+
+
+def test_more_weights_than_memory_holds_are_refused(model: mlxbert.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mlxbert.tasks.attention.MOST", 90)
+    with pytest.raises(ArgumentError, match="expected at most 90") as caught:
+        mlxbert.attention(model, "the cat")
+    assert caught.value.hint and mlxbert.attention(model, "the cat", layers=0).weights.size <= 90
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ import pytest
 
 import mlxbert
 from mlxbert.errors import ArgumentError, DivergedError, InputError, MlxbertError
+from mlxbert.machine.device import mx
 from mlxbert.training.events import Evaluated, Event, Finished, Saved, Started, Step
 from mlxbert.training.workspace import Workspace, clean_up
 from tests.helpers.classifiers import save_classifier
@@ -104,11 +105,13 @@ def test_a_call_that_is_run_gives_the_model_and_one_that_is_not_says_so(
 ) -> None:
     records = [{"text": text, "label": label} for text, label in rows(40)]
     options: dict[str, Any] = {"train": records, "model": base, "output": tmp_path / "out", "epochs": 1, "lora": lora}
+    options["device"] = "cpu"
     training = mlxbert.finetune("classify", **options)
     assert "not begun" in repr(training) and str(tmp_path / "out") in repr(training)
     seen: list[Any] = []
     model = training.run(seen.append)
     assert one(seen, Finished).output == str(tmp_path / "out") and "not begun" not in repr(training)
+    assert model.device == mx.Device(mx.cpu)
     assert model.labels is not None and {*model.labels.names} == {"animal", "place"}
     with pytest.raises(ArgumentError):
         training.run()  # its events were used
@@ -419,3 +422,15 @@ def test_a_table_in_place_of_records_is_refused_in_words(part: str, tmp_path: Pa
     given: dict[str, Any] = {"train": [{"text": "a", "label": "b"}], part: Table()}
     with pytest.raises(MlxbertError, match="Table"):
         list(mlxbert.finetune("classify", output=tmp_path / "x", **given))
+
+
+def test_a_function_that_fails_ends_the_training_and_frees_its_folder(base: Path, tmp_path: Path) -> None:
+    def enough(event: Any) -> None:
+        if isinstance(event, Step):
+            raise ZeroDivisionError
+
+    records = [{"text": text, "label": label} for text, label in rows(40)]
+    options: dict[str, Any] = {"train": records, "model": base, "output": tmp_path / "out", "epochs": 1}
+    with pytest.raises(ZeroDivisionError):
+        mlxbert.finetune("classify", **options).run(enough)
+    assert mlxbert.finetune("classify", **options).run().labels is not None

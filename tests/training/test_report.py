@@ -236,3 +236,4 @@ def test_few_examples_per_label_lead_to_few_shot(count: int, few_shot: bool, hin
     objective = make_objective("classify", few_shot=few_shot)
     records = [Labelled(f"{n} {label}", None, label, "") for n in range(count) for label in "ab"]
     assert (objective.few_shot_hint(records) is not None) == hinted
+    assert make_objective("classify", class_weights="balanced").few_shot_hint(records) is None  # refused with it

@@ -17,6 +17,7 @@ def test_a_name_that_is_no_folder_and_no_model_suggests_a_folder(
         find_folder(ModelRef("my-model", offline=True))
     assert caught.value.hint and "my-model2" not in caught.value.hint
     (tmp_path / "my-model2").mkdir()
+    (tmp_path / "my-model2" / "config.json").write_text("{}")
     with pytest.raises(HubError) as caught:
         find_folder(ModelRef("my-model", offline=True))
     assert caught.value.hint and "my-model2" in caught.value.hint

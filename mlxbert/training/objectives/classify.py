@@ -50,7 +50,8 @@ class Classify(TextObjective):
         """See `TaskObjective.few_shot_hint`."""
         counts = Counter(str(record.label) for record in records)
         pairs = self.columns is not None and self.columns.pair is not None
-        if pairs or max(counts.values()) > checks.FEW:
+        others = self.learning != ClassOptions()  # which do not work with it
+        if pairs or others or max(counts.values()) > checks.FEW:
             return None
         return "few_shot=True is made for so few examples per label"
 

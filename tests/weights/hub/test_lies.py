@@ -1,5 +1,6 @@
 """A hub that lies about a file in every way: what the user reads, what the cache holds, the next honest download."""
 
+import shutil
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -152,3 +153,10 @@ def test_a_hub_does_not_learn_which_agent_asks(machine: Machine) -> None:
     with mock.patch("huggingface_hub.utils._detect_agent._registry", None):  # it asks once in a process
         assert machine.download().status == 0
     assert "GET /api/agent-harnesses" not in machine.hub.requests
+
+
+def test_a_disk_that_is_too_small_is_told_before_anything_is_fetched(machine: Machine, tmp_path: Path) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    with mock.patch.object(shutil, "disk_usage", lambda place: usage._replace(free=1000)):
+        machine.download().fails(1, "1,000 are free", "HF_HOME")
+    assert machine.hub.fetched() == set()
