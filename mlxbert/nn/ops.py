@@ -212,7 +212,18 @@ def rotate(x: mx.array, cosines: mx.array, sines: mx.array) -> mx.array:
     if x.dtype == mx.float32 and vectorized.pays(6 * x.size):  # the products, sums and copies below
         return vectorized_attention.rotated(x, cosines, sines)
     first, second = mx.split(x, 2, axis=-1)
-    return mx.concatenate([first * cosines - second * sines, second * cosines + first * sines], axis=-1)
+    turned = _turned_in_one_kernel() if on_gpu() else _turned
+    return mx.concatenate([*turned(first, second, cosines, sines)], axis=-1)
+
+
+def _turned(first: mx.array, second: mx.array, cosines: mx.array, sines: mx.array) -> tuple[mx.array, mx.array]:
+    return first * cosines - second * sines, second * cosines + first * sines
+
+
+@functools.cache
+def _turned_in_one_kernel() -> Callable[..., tuple[mx.array, mx.array]]:
+    compiled: Callable[..., tuple[mx.array, mx.array]] = mx.compile(_turned, shapeless=True)
+    return compiled
 
 
 def by_rows(run: Pass) -> Pass:

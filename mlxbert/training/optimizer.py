@@ -3,19 +3,22 @@
 Parameters are flat dictionaries of float32 arrays by their full names.
 """
 
+import functools
 import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from mlxbert.config import EncoderConfig, RelativeBias
 from mlxbert.machine.cores import in_parallel, training_workers
-from mlxbert.machine.device import dispatch, mx
+from mlxbert.machine.device import dispatch, mx, on_gpu
 from mlxbert.training.options import TrainingOptions
 
 BETAS, EPS = (0.9, 0.999), 1e-8
 Arrays = dict[str, mx.array]
+Scalar = float | mx.array
 _POSITIONS = "encoder.positions.weight"
 _LAYER = re.compile(r"encoder\.layers\.(\d+)\.")
 
@@ -62,22 +65,50 @@ class AdamW:
         first, second = ((1 - beta) / (1 - beta**updates) for beta in BETAS)
 
         dispatch(parameters, gradients, self.means, self.squares)
+        step = _step_in_one_kernel if on_gpu() else _step
 
         def change(names: Sequence[str]) -> tuple[Arrays, Arrays, Arrays]:
             means, squares, changed = Arrays(), Arrays(), Arrays()
             for name in names:
-                gradient = gradients[name] * factor
-                mean = means[name] = self.means[name] * BETAS[0] + gradient
-                square = squares[name] = self.squares[name] * BETAS[1] + mx.square(gradient)
-                step = mean * (rates[name] * first / math.sqrt(second)) / (mx.sqrt(square) + EPS / math.sqrt(second))
-                kept = 1 - rates[name] * decays[name]
-                changed[name] = (parameters[name] if kept == 1 else parameters[name] * kept) - step
+                scalars = factor, rates[name] * first / math.sqrt(second), 1 - rates[name] * decays[name]
+                given = parameters[name], gradients[name], self.means[name], self.squares[name]
+                changed[name], means[name], squares[name] = step(*given, *scalars, EPS / math.sqrt(second))
             dispatch(means, squares, changed)
             return means, squares, changed
 
         parts = in_parallel([partial(change, names) for names in _shares(parameters)])
         means, squares, changed = map(_merged, zip(*parts, strict=True))
         return AdamW(means, squares, updates), changed
+
+
+def _step(
+    parameter: mx.array,
+    gradient: mx.array,
+    mean: mx.array,
+    square: mx.array,
+    factor: Scalar,
+    rate: Scalar,
+    kept: Scalar,
+    eps: Scalar,
+) -> tuple[mx.array, mx.array, mx.array]:
+    """A parameter and its moments after an update."""
+    gradient = gradient * factor
+    mean = mean * BETAS[0] + gradient
+    square = square * BETAS[1] + mx.square(gradient)
+    whole = isinstance(kept, float) and kept == 1
+    return (parameter if whole else parameter * kept) - mean * rate / (mx.sqrt(square) + eps), mean, square
+
+
+def _step_in_one_kernel(*given: Any) -> tuple[mx.array, mx.array, mx.array]:
+    """`_step` compiled: its 15 operations are one kernel. Numbers are arrays, or each value would be compiled anew."""
+    arrays = (one if isinstance(one, mx.array) else mx.array(one, mx.float32) for one in given)
+    found: tuple[mx.array, mx.array, mx.array] = _compiled()(*arrays)
+    return found
+
+
+@functools.cache
+def _compiled() -> Any:
+    return mx.compile(_step, shapeless=True)
 
 
 def norm(gradients: Arrays) -> mx.array:

@@ -1,13 +1,16 @@
 """AdamW, and which parameters it trains how."""
 
 import math
+from typing import Any
 
+import numpy as np
 import pytest
 
 from mlxbert.config import Absolute, RelativeBias
 from mlxbert.errors import InputError
 from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch, KnownIds
+from mlxbert.training import optimizer
 from mlxbert.training.optimizer import AdamW, depth_factors, is_frozen, norm, weight_decays
 from mlxbert.training.options import TrainingOptions
 from mlxbert.training.rows import TABLE, SparseRows
@@ -40,6 +43,23 @@ def test_updates_are_those_of_the_paper() -> None:
         state, parameters = state.update(parameters, arrays, 1.0, rates, decays)
     assert parameters["matrix"].item() == pytest.approx(by_hand(0.5, gradients, 0.01, 0.1), rel=1e-6)
     assert parameters["bias"].item() == pytest.approx(by_hand(0.5, gradients, 0.01, 0.0), rel=1e-6)
+
+
+def test_a_gpu_computes_an_update_in_one_kernel_per_parameter(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(2)
+    parameters, gradients = ({f"p{n}": mx.array(rng.normal(size=(3, n)), mx.float32) for n in (2, 5)} for _ in range(2))
+    rates, decays = {"p2": 1e-3, "p5": 2e-3}, {"p2": 0.01, "p5": 0.0}
+    found: list[dict[str, mx.array]] = []
+    for gpu in (False, True):
+        monkeypatch.setattr(optimizer, "on_gpu", lambda gpu=gpu: gpu)
+        state, now = AdamW.new(parameters), parameters
+        factors: tuple[Any, ...] = (0.5, mx.array(0.25))
+        for factor in factors:
+            state, now = state.update(now, gradients, factor, rates, decays)
+        named = {"parameter": now, "mean": state.means, "square": state.squares}
+        found.append({f"{kind} {name}": one for kind, some in named.items() for name, one in some.items()})
+    for name, one in found[0].items():
+        np.testing.assert_allclose(np.array(found[1][name]), np.array(one), atol=1e-6)
 
 
 def test_a_table_of_biases_does_not_decay() -> None:
