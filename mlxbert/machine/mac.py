@@ -4,7 +4,6 @@ Nothing here imports MLX: on a Python for Intel there is none.
 """
 
 import ctypes
-import importlib.metadata
 import platform
 import re
 import sys
@@ -76,6 +75,8 @@ def _is_set(name: str) -> bool:
 
 
 def _wheel() -> str | None:
+    import importlib.metadata  # a twentieth of the time of a start, and needed on Macs alone
+
     try:
         written = importlib.metadata.distribution("mlx-metal").read_text("WHEEL") or ""
     except importlib.metadata.PackageNotFoundError:

@@ -2,7 +2,6 @@
 
 import os
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any
 
@@ -64,6 +63,8 @@ def explain(problem: Exception, name: str, revision: str | None) -> HubError:
 
 def retry_after(answer: Any) -> float | None:
     """Seconds after which a hub that is busy asks to be asked again; `None` if it does not say."""
+    from email.utils import parsedate_to_datetime  # 5 ms, where nothing is downloaded
+
     from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]
 
     value = answer.headers.get("retry-after", "").strip()
