@@ -6,6 +6,7 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mlxbert.cli.output.file import check_path
 from mlxbert.cli.views import console
 from mlxbert.errors import ArgumentError
 from mlxbert.files import atomic_write, writing
@@ -21,17 +22,13 @@ def check(path: Path | None, overwrite: bool) -> None:
     """Refuses a file that cannot be written, before a model is loaded.
 
     Raises:
-        ArgumentError: Another ending, an existing file, or no folder for it.
+        MlxbertError: It has another ending; see `check_path`.
     """
     if path is None:
         return
     if path.suffix not in _ENDINGS:
         raise ArgumentError(f"--output {path}: expected a name that ends in {', '.join(_ENDINGS)}")
-    if path.exists() and not (overwrite and path.is_file()):
-        hint = "--overwrite replaces it" if path.is_file() else None
-        raise ArgumentError(f"--output {path}: exists", hint=hint)
-    if not path.parent.is_dir():
-        raise ArgumentError(f"--output {path}: there is no folder {path.parent}")
+    check_path(path, overwrite)
 
 
 def write(found: "Attention", path: Path, model: str) -> None:

@@ -9,7 +9,7 @@ those that were written meanwhile are not computed again. `X` itself appears who
 import os
 import shlex
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -54,12 +54,23 @@ def check_output(
     if launched.is_launched() and not shared:
         raise ArgumentError(f"--output {path}: several processes cannot write one file", hint="start mlxbert alone")
     kind = find(path, allowed)
+    check_path(path, overwrite, sources or ())
+    kind.check(path)
+
+
+def check_path(path: Path, overwrite: bool, sources: Iterable[str] = ()) -> None:
+    """Refuses a path of an output file that cannot be written; the part of `check_output` that knows no formats.
+
+    Raises:
+        ArgumentError: Not a regular file, an existing file, the input, or no folder for it.
+        MlxbertError: Its folder cannot be written to.
+    """
     with writing(path):
         if path.is_dir():
             raise ArgumentError(f"--output {path}: is a folder")
         if path.exists() and not path.is_file():
             raise ArgumentError(f"--output {path}: is not a regular file", hint="without --output results go to stdout")
-        if path.exists() and identity(path) in map(identity, sources or ()):
+        if path.exists() and identity(path) in map(identity, sources):
             raise ArgumentError(f"--output {path}: is the input")
         _refuse_existing(path, overwrite)
         folder = path.parent
@@ -71,7 +82,6 @@ def check_output(
         if not os.access(folder, os.W_OK | os.X_OK):
             read_only = os.statvfs(folder).f_flag & os.ST_RDONLY
             raise PermissionError(0, "Read-only file system" if read_only else "Permission denied")
-    kind.check(path)
 
 
 def _refuse_existing(path: Path, overwrite: bool) -> None:
