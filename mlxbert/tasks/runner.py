@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import ArgumentError, InputError, OutOfMemoryError
-from mlxbert.machine.device import hint_once, mx, on_gpu
+from mlxbert.machine.device import dispatch, hint_once, mx, on_gpu
 from mlxbert.machine.faults import USUAL, device_errors
 from mlxbert.nn.encoder import Batch
 from mlxbert.readers.live import Live
@@ -277,7 +277,7 @@ class _Batches(Generic[Arrays, Output]):
             return
         try:
             found = self._started[number] = self._lazy(self._groups[number])
-            mx.async_eval(found)
+            dispatch(found)
         except Exception as problem:  # raised in its turn, after the outputs of the batches in front of it
             self._started[number] = problem
 
