@@ -13,6 +13,9 @@ from mlxbert.labels.schemes import decode
 from mlxbert.readers.rows import Row, Rows
 from tests.text.test_tokenizer import QUICK
 
+# Drawn at once: of any text most is not printable, and too much would be thrown away.
+PRINTABLE = st.characters(exclude_categories=("C", "Z")) | st.just(" ")
+
 
 def rows_of(*records: dict[str, Any]) -> Rows:
     columns = dict.fromkeys(name for record in records for name in record)
@@ -148,11 +151,11 @@ def test_a_span_that_ends_before_it_begins_is_not_said_to_be_too_long() -> None:
 
 
 @QUICK
-@given(st.text(min_size=1, max_size=30), st.data())
+@given(st.text(PRINTABLE, min_size=1, max_size=30), st.data())
 def test_words_cover_all_but_whitespace(text: str, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(text) - 1))
     end = data.draw(st.integers(start + 1, len(text)))
-    assume(text[start:end].strip() and text.isprintable())
+    assume(text[start:end].strip())
     (record,) = read({"text": text, "spans": [[start, end, "X"]]})
     assert [text[a:b] for a, b in record.offsets] == list(record.words)
     assert "".join(record.words) == "".join(text.split())
