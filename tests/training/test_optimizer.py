@@ -8,6 +8,7 @@ import pytest
 
 from mlxbert.config import Absolute, RelativeBias
 from mlxbert.errors import InputError
+from mlxbert.machine import cores
 from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch, KnownIds
 from mlxbert.training import optimizer
@@ -51,7 +52,9 @@ def test_a_gpu_computes_an_update_in_one_kernel_per_parameter(monkeypatch: pytes
     rates, decays = {"p2": 1e-3, "p5": 2e-3}, {"p2": 0.01, "p5": 0.0}
     found: list[dict[str, mx.array]] = []
     for gpu in (False, True):
-        monkeypatch.setattr(optimizer, "on_gpu", lambda gpu=gpu: gpu)
+        # Of the cores, too: on a GPU there are no workers, whose compiled functions would outlive the interpreter.
+        for module in (optimizer, cores):
+            monkeypatch.setattr(module, "on_gpu", lambda gpu=gpu: gpu)
         state, now = AdamW.new(parameters), parameters
         factors: tuple[Any, ...] = (0.5, mx.array(0.25))
         for factor in factors:
