@@ -120,13 +120,15 @@ def finetune(
     learned = _taken(options, frozenset() if own else _TEACHER)
     if teacher is None:
         TeacherOptions(**learned).refuse_alone()
+    if sweep and "lora" in sweep and "lora" not in loop and isinstance(sweep["lora"], list | tuple):
+        loop["lora"] = next(iter(sweep["lora"]), None)  # defaults depend on whether there are adapters
+    if spec is not None and (teacher is not None or check or loop.get("lora") is not None):
+        options |= {name: False for name in spec.variants if options.get(name) is None}  # they work with none of these
     objective = task if isinstance(task, Objective) else make_objective(task, **options)
     if isinstance(task, Objective) and any(value is not None for value in options.values()):
         raise ArgumentError(
             f"{next(iter(options))} is given, which works only with a task's name, not with an Objective"
         )
-    if sweep and "lora" in sweep and "lora" not in loop and isinstance(sweep["lora"], list | tuple):
-        loop["lora"] = next(iter(sweep["lora"]), None)  # defaults depend on whether there are adapters
     given = TrainingOptions(**loop)
     variants = tuple(
         {**one, "seed": one.get("seed", given.seed) + number}
@@ -156,14 +158,14 @@ def finetune(
             require(plan.heads)
         run = FinetuneRun(
             base=base, target=target, task=objective.name, plan=plan, distillation=distillation,
-            objective=objective if distillation is None else distillation.objective,
+            objective=plan.objective if distillation is None else distillation.objective,
             options=_with_defaults(given, loop, plan), variants=variants,
             dtype=devices.choose_dtype(ref.dtype, training=True),
             overwrite=overwrite, group=ProcessGroup() if dry_run else group, check=check, dry_run=dry_run, line=line,
         )  # fmt: skip
         for number in range(len(variants)):  # checked before hours of work
             chosen = run.chosen(number)
-            chosen.check_layers(objective.config.num_stored_layers)
+            chosen.check_layers(plan.objective.config.num_stored_layers)
             if chosen.lora is not None:
                 check_adapters(open_checkpoint(base.files), chosen, plan)
     events = run.estimated(first=not group.rank) if dry_run else run.events()

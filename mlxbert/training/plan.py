@@ -14,6 +14,7 @@ from mlxbert.readers.rows import Rows
 from mlxbert.training.base import BaseModel
 from mlxbert.training.data import describe
 from mlxbert.training.data.report import DataReport
+from mlxbert.training.objectives import make_objective
 from mlxbert.training.objectives.objective import Objective, Split
 from mlxbert.training.objectives.task import TaskObjective
 
@@ -59,7 +60,10 @@ def make_plan(
         objective.start(base)
     placed = _placed(objective, train)
     if isinstance(objective, TaskObjective):
-        objective.check([record for record, _ in placed])
+        records = [record for record, _ in placed]
+        if (variant := objective.usual_variant(records, base)) is not None:
+            objective = _variant(objective, variant, base)
+        objective.check(records)
     if valid is None:
         share = usual_share(len(placed)) if validation_fraction is None else validation_fraction
         held_in, held_out = split(placed, share, seed, key=_key, names=_names)
@@ -77,6 +81,14 @@ def make_plan(
         valid_files=(train if valid is None else valid).files,
         sha256=_hashes(train, valid),
     )  # fmt: skip
+
+
+def _variant(objective: TaskObjective[Any], option: str, base: BaseModel) -> TaskObjective[Any]:
+    """The same task by the objective that an option chooses; the data were read already."""
+    found = make_objective(objective.name, **objective.given | {option: True})
+    found.columns = objective.columns
+    found.start(base)
+    return found
 
 
 def _placed(objective: Objective[Any], rows: Rows) -> list[tuple[Any, str]]:

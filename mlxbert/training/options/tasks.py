@@ -30,7 +30,10 @@ class ClassOptions:
     panel: ClassVar[str] = "Training"
     label_smoothing: Annotated[float, Option("Share of the target that is spread over all labels.")] = 0.0
     class_weights: Annotated[Literal["none", "balanced"], Option("balanced: rare labels count more.")] = "none"
-    few_shot: Annotated[bool, Option("For 8 to 64 examples per label: train on pairs of texts (SetFit).")] = False
+    few_shot: Annotated[
+        bool | None,
+        Option("Train on pairs of texts (SetFit).", usual="up to 64 examples per label and an embedding model"),
+    ] = None
 
 
 @dataclass(frozen=True)
