@@ -117,8 +117,10 @@ class InputOptions:
         TextFormat | None,
         Option("Format of the input. By default that of the file extension, or for stdin of the first line."),
     ] = None
-    field: Annotated[str | None, Option("Field of a .jsonl file. The default is text.")] = None
-    column: Annotated[str | None, Option("Column of a .csv, .tsv or .parquet file. The default is text.")] = None
+    field: Annotated[str | None, Option("Field of a .jsonl file. By default text; not for pairs.")] = None
+    column: Annotated[
+        str | None, Option("Column of a .csv, .tsv or .parquet file. By default text; not for pairs.")
+    ] = None
     no_header: Annotated[bool, Option("Tables have no header: columns are called 1, 2, …")] = False
     strict: Annotated[bool, Option("Stop at the first bad record.")] = False
 

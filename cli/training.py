@@ -18,7 +18,7 @@ from mlxbert.training.options.tasks import TaskSpec
 
 SIZES = ("tiny", "mini", "small", "medium", "base")  # of new models
 FormatOption = Annotated[
-    TextFormat | None, Option("Format of the files. By default that of their extensions.", panel="Data")
+    TextFormat | None, Option("Format. By default that of the extensions of the files.", panel="Data")
 ]
 
 
@@ -39,7 +39,9 @@ class TrainingData:
         list[str] | None,
         Option("Validation data. They choose the best model.", "FILE", "a part of --train"),
     ] = None
-    validation_fraction: Annotated[float | None, Option("Share of --train to validate on.", usual="0.1")] = None
+    validation_fraction: Annotated[
+        float | None, Option("Share of --train to validate on. Of few examples more, at most a fifth.", usual="0.1")
+    ] = None
     dry_run: Annotated[bool, Option("Report on the data, estimate time and memory, stop.")] = False
     format: FormatOption = None
 

@@ -17,7 +17,7 @@ _CLAUSE = re.compile(r"\.(?:\s|$)|[:;] ")
 _SENTENCE = re.compile(r"\.(?:\s|$)")
 _NAMES = 28  # columns of the names of options, at most, where they have columns
 _WIDE, _WIDEST = 64, 100  # columns of a terminal that has room for two columns; of lines that are read easily
-_LISTED = 35  # characters of the choices that a line has room for
+_LISTED = 40  # characters of the choices that a line has room for
 # typer's own words for these are as long as two lines.
 _COMPLETION = {
     "install_completion": "Set up completion in your shell (or name one: zsh).",

@@ -43,7 +43,7 @@ class Settings:
     mask_probability: Annotated[float, Option("Share of the tokens that are masked.")] = 0.15
     validation_fraction: float = 0.01
     generator: Annotated[
-        float, Option("Width of a new ELECTRA generator. Relative to the discriminator.", panel="Model")
+        float, Option("Width of a new ELECTRA generator. Relative to the discriminator.", usual="0.25", panel="Model")
     ] = 0.25
     shards: Path | None = None
 

@@ -19,6 +19,7 @@ from mlxbert.tasks import answer, fill_mask, zero_shot
 from mlxbert.training import finetune, loop
 from mlxbert.training.options import TrainingOptions
 from mlxbert.training.options.tasks import TASKS
+from mlxbert.training.plan import usual_share
 from mlxbert.training.run import usual_rate
 from mlxbert.weights.formats.quantized import Quantization
 from tests.cli.test_terminal import plain
@@ -32,6 +33,7 @@ DEFAULTS = {  # in words, because they are made later or depend on something; an
     "finetune classify --epochs": f"{TrainingOptions.epochs} to {finetune._MOST_EPOCHS}, by its size",
     "finetune classify --lr": " to ".join(RATES),
     "finetune classify --save-every": str(loop._SAVE_EVERY),
+    "finetune classify --validation-fraction": str(usual_share(10_000)),
     "finetune answer --stride": str(answer.STRIDE),
     "finetune answer --max-length": f"{answer.MAX_LENGTH}, or the model's",
     "answer --stride": str(answer.STRIDE),
