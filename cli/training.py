@@ -101,7 +101,9 @@ class CorpusFiles:
     panel: ClassVar[str] = "Data"
     corpus: Annotated[list[str], typer.Argument(metavar="CORPUS…", help="Text: .txt or .jsonl, also .gz and .xz.")]
     valid: Annotated[list[str] | None, Option("Text to evaluate on.", "FILE", "1 % of the corpus")] = None
-    shards: Annotated[str | None, Option("Keep the token ids here, for other runs.", "DIR")] = None
+    shards: Annotated[
+        str | None, Option("Keep the token ids here, for other runs. By default they are removed.", "DIR")
+    ] = None
 
 
 @dataclass(frozen=True)

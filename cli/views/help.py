@@ -72,12 +72,13 @@ def _panels(command: Any, *, whole: bool) -> dict[str, list[_Row]]:
     commands: dict[str, list[_Row]] = {}
     for name in command.list_commands(None) if hasattr(command, "commands") else ():
         child = command.commands[name]
-        commands.setdefault(child.rich_help_panel or "Commands", []).append(_Row(name, "", _first(child)))
+        if not child.hidden:
+            commands.setdefault(child.rich_help_panel or "Commands", []).append(_Row(name, "", _first(child)))
     options: dict[str, list[_Row]] = {}
-    for parameter in command.params:
+    for parameter in (one for one in command.params if not one.hidden):
         panel = "Options" if commands else "" if parameter.required else parameter.rich_help_panel or ""
         options.setdefault(panel, []).append(_row(parameter, whole=whole))
-    return commands | (options if commands else {panel: options[panel] for panel in _PANELS if panel in options})
+    return commands | {panel: options[panel] for panel in (*_PANELS, *options) if panel in options}
 
 
 def _first(command: Any) -> str:

@@ -64,7 +64,7 @@ def test_every_option_and_command_has_one_line_at_100_columns(name: str, monkeyp
     lines = lines_of(name, ALL[name])
     rows = [line for line in lines if line.startswith("  ")]  # a second line of one begins with spaces, too
     listed = [one for one in getattr(ALL[name], "commands", {}).values() if not one.hidden]
-    assert len(rows) == len(ALL[name].params) + len(listed)
+    assert len(rows) == len([one for one in ALL[name].params if not one.hidden]) + len(listed)
     assert max(map(len, lines)) <= 100
     assert all((one.help or "").strip() for one in (*ALL[name].params, *listed))
 
@@ -82,6 +82,10 @@ def test_the_long_help_has_the_same_options_and_both_have_the_example_apart(name
     for lines in (short, whole):
         (place,) = [place for place, line in enumerate(lines) if line.startswith("Example: ")]
         assert lines[place - 1] == ""
+    for model in re.findall(r"--(?:model|teacher) (\S+)", lines[place]):
+        assert model.startswith("my-") or "/" in model or model in ("builtin", "DIR"), (
+            "not the name of a model on the hub"
+        )
 
 
 def test_the_help_of_the_program_has_groups_the_most_used_first_and_says_how_to_get_more() -> None:
