@@ -136,7 +136,7 @@ def _check_parts(source: str, task: str, config: EncoderConfig, parts: tuple[str
     if missing:
         can = [name for name in TASKS if not missing_parts(name, config, parts)]
         raise MissingHeadError(
-            f"{source}: this checkpoint has no {titles(missing)}, which {task} needs",
+            f"{source}: this checkpoint has no {titles(missing)}",
             hint=f"{HEADS[TASKS[task] or ''].hint}; this one can be used for {', '.join(can)}",
         )
 

@@ -32,18 +32,18 @@ def embed(
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")] = None,
     normalize: Annotated[
         bool | None,
-        Option("Scale vectors to length 1.", usual="the model's setting", panel="Vectors"),
+        Option("Scale vectors to length 1.", usual="the model's", panel="Vectors"),
     ] = None,
     kind: Annotated[
         Kind | None,
-        Option("Use the model's own prompt for queries or for documents.", panel="Vectors"),
+        Option("Use the model's own prompt. For queries, or for documents.", panel="Vectors"),
     ] = None,
     output_dtype: Annotated[
         OutputDType,
-        Option("Dtype of the vectors; binary is one bit per dimension.", panel="Vectors"),
+        Option("Dtype of the vectors. binary is one bit per dimension.", panel="Vectors"),
     ] = "float32",
 ) -> None:
-    """Turn texts into vectors: the cosine of two vectors shows how similar the texts are in meaning.
+    """Turn texts into vectors: texts of similar meaning have similar vectors.
 
     Options you leave out keep the model's own settings. --output takes .npy, .jsonl, .safetensors and .parquet; after
     an interruption the same command resumes.

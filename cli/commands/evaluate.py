@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from mlxbert.cli import processes, session
-from mlxbert.cli.options import ModelOptions, OutputOptions, options_of, with_options, with_usual
-from mlxbert.cli.training import LabelledData, TextData
+from mlxbert.cli.options import ModelOptions, OutputOptions, options_of, with_options
+from mlxbert.cli.training import LabelledData, TextData, task_options
 from mlxbert.cli.views import console, progress
 from mlxbert.cli.views.training import evaluation
 from mlxbert.errors import ArgumentError
@@ -21,7 +21,7 @@ class SearchOptions:
     """What is read of a folder of queries, documents and judgements."""
 
     panel: ClassVar[str] = "Data"
-    split: Annotated[str, Option("Judgements of BEIR: the name of their file.")] = "test"
+    split: Annotated[str, Option("File of BEIR's judgements. Its name without .tsv.")] = "test"
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class RetrievalOptions:
 
     panel: ClassVar[str] = "Data"
     embedder: Annotated[
-        str | None, Option("Rank what this model finds: --data is a folder of BEIR or SMART, or records of texts.")
+        str | None, Option("Rank what this model finds. --data is a folder of BEIR or SMART, or records of texts.")
     ] = None
     top_k: Annotated[int, Option("Documents per query that are ranked.")] = 100
 
@@ -124,8 +124,7 @@ def _command(task: str) -> Callable[..., None]:
         run(task, model, out, given)
 
     spec = TASKS[task]
-    options = with_usual(options_of(LabelledData, spec.data, *more), metric=spec.usual_metric)
-    return with_options(command, spec.evaluate, options)
+    return with_options(command, spec.evaluate, task_options(spec, LabelledData, spec.data, *more))
 
 
 def _mlm(model: ModelOptions, out: OutputOptions, **given: Any) -> None:

@@ -7,8 +7,16 @@ from typing import Any
 from mlxbert.cli import processes, session
 from mlxbert.cli.events.run import open_sinks, resumable, send
 from mlxbert.cli.inputs import STDIN
-from mlxbert.cli.options import ComputingOptions, options_of, with_options, with_usual
-from mlxbert.cli.training import CheckOptions, EventOptions, RunOptions, SavingOptions, TrainingData, parse_sweep
+from mlxbert.cli.options import ComputingOptions, with_options
+from mlxbert.cli.training import (
+    CheckOptions,
+    EventOptions,
+    RunOptions,
+    SavingOptions,
+    TrainingData,
+    parse_sweep,
+    task_options,
+)
 from mlxbert.cli.views import console, progress
 from mlxbert.errors import ArgumentError
 from mlxbert.training.options import TrainingOptions
@@ -23,7 +31,7 @@ def _command(task: str) -> Callable[..., None]:
 
     spec = TASKS[task]
     groups = (TrainingData, SavingOptions, CheckOptions, ComputingOptions, TrainingOptions, RunOptions)
-    return with_options(command, spec.finetune, with_usual(options_of(*groups, *spec.groups), metric=spec.usual_metric))
+    return with_options(command, spec.finetune, task_options(spec, *groups, *spec.groups))
 
 
 COMMANDS = {task: _command(task) for task in TASKS}

@@ -26,7 +26,9 @@ def mine(
     pairs: Annotated[list[str], typer.Argument(metavar="FILE…", help="Pairs of texts that belong together.")],
     output: Annotated[Path, Option("File of JSON lines to write.", "FILE", short="-o")],
     negatives: Annotated[int, Option("Negatives for each query, at most.")] = 5,
-    margin: Annotated[float, Option("How much less similar than its positive a negative must be.")] = 0.05,
+    margin: Annotated[
+        float, Option("How much less similar a negative must be. Than the positive of its query.")
+    ] = 0.05,
     skip: Annotated[int, Option("Leave out the N most similar texts.")] = 0,
     text_column: Annotated[str | None, Option("Column of the queries; guessed if left out.")] = None,
     pair_column: Annotated[str | None, Option("Column of the texts that belong to them.")] = None,

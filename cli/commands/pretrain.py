@@ -10,7 +10,7 @@ import typer
 from mlxbert.cli import session
 from mlxbert.cli.events.run import open_sinks, resumable, send
 from mlxbert.cli.events.sink import Sink
-from mlxbert.cli.options import ComputingOptions, OutputOptions, options_of, with_options, with_usual
+from mlxbert.cli.options import ComputingOptions, OutputOptions, options_of, with_changes, with_options
 from mlxbert.cli.training import (
     CorpusFiles,
     EventOptions,
@@ -61,7 +61,7 @@ pretrain = with_options(
 
     If it is interrupted, the same command resumes it.
 
-    Example: mlxbert pretrain notes.txt --model bert-base-uncased --output my-bert
+    Example: mlxbert pretrain notes.txt --model google-bert/bert-base-uncased --output my-bert
     """,
     [
         *_SHARED,
@@ -71,14 +71,14 @@ pretrain = with_options(
 )
 distill = with_options(
     _distill,
-    """Train a smaller model on plain text to predict what a larger one predicts.
+    """Train a smaller model on plain text: to predict what a larger one predicts.
 
     The student starts with every other layer of its teacher. If it is interrupted, the same command resumes it.
 
-    Example: mlxbert distill notes.txt --teacher bert-base-uncased --output my-student
+    Example: mlxbert distill notes.txt --teacher google-bert/bert-base-uncased --output my-student
     """,
     [
-        *with_usual(_SHARED, objective=DISTILLED),
+        *with_changes(_SHARED, objective={"usual": DISTILLED}),
         *options_of(Settings, without=["generator"]),
         *options_of(StudentOptions),
         *options_of(ComputingOptions, without=["model", "adapter"]),
@@ -106,12 +106,10 @@ def vocabulary(
     out: OutputOptions,
     files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Texts: .txt or .jsonl, also .gz or .xz.")],
     output: Annotated[Path, Option("Folder to write.", "DIR", short="-o")],
-    kind: Annotated[Kind, Option("Kind of vocabulary: that of BERT, RoBERTa or XLM-RoBERTa.")] = "wordpiece",
+    kind: Annotated[Kind, Option("Kind of vocabulary. They are those of BERT, RoBERTa and XLM-RoBERTa.")] = "wordpiece",
     size: Annotated[int, Option("Number of tokens, special tokens included.")] = 30_000,
-    cased: Annotated[bool, Option("Distinguish case in a wordpiece vocabulary; the others always do.")] = False,
-    documents: Annotated[
-        Documents, Option("Where documents of a .txt end: at a blank line, or at each line.")
-    ] = "blank",
+    cased: Annotated[bool, Option("Distinguish case in a wordpiece vocabulary. The others always do.")] = False,
+    documents: Annotated[Documents, Option("End of documents in .txt. A blank line, or each line.")] = "blank",
     field: Annotated[str, Option("Field of a .jsonl file.")] = "text",
     overwrite: Annotated[bool, Option("Replace an earlier vocabulary.")] = False,
 ) -> None:

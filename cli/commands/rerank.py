@@ -26,7 +26,7 @@ def rerank(
     texts: Annotated[list[str] | None, typer.Argument(metavar="QUERY TEXT…", help="A query, and texts.")] = None,
     top_k: Annotated[int | None, Option("Show only the N best.")] = None,
     overflow: Annotated[
-        Overflow, Option("What to do with a pair too long for the model; window takes the best window.")
+        Overflow, Option("Overlong pairs. What happens to pairs too long for the model; window takes the best window.")
     ] = "truncate",
 ) -> None:
     """Rank texts by how well they answer a query.

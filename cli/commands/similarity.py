@@ -34,7 +34,7 @@ def similarity(
         Option("One of the model's own prompts, for A only.", panel="Vectors"),
     ] = None,
 ) -> None:
-    """Rank texts by how similar they are to the first (cosine, unless the model names another function).
+    """Rank texts by how similar they are to the first: by cosine, unless the model names another function.
 
     The others may come from a file or a pipe. If A is not given, the first text of the file is A. The index in the
     output counts the others, from 0. In a terminal, the 20 most similar texts of a file are shown. If the model has

@@ -35,19 +35,15 @@ class Settings:
     corpus: tuple[Path, ...]
     valid: tuple[Path, ...] = ()
     field: Annotated[str, Option("Field of the text in .jsonl files.")] = "text"
-    documents: Annotated[
-        Documents, Option("What separates documents in .txt files: a blank line, or the end of each line.")
-    ] = "blank"
+    documents: Annotated[Documents, Option("End of documents in .txt. A blank line, or each line.")] = "blank"
     across_documents: Annotated[bool, Option("Examples continue in the next document.")] = False
-    length: Annotated[str, Option("Tokens of an example, or phases: 128:0.9,512:0.1.", "N")] = "128"
+    length: Annotated[str, Option("Tokens of an example. Or phases: 128:0.9,512:0.1.", "N")] = "128"
     whole_words: Annotated[bool, Option("Mask all tokens of a word together.")] = False
-    masks: Annotated[int | None, Option("Repeat the masks of the first N passes.", usual="new ones in every pass")] = (
-        None
-    )
+    masks: Annotated[int | None, Option("Repeat the masks of the first N passes. By default each has new ones.")] = None
     mask_probability: Annotated[float, Option("Share of the tokens that are masked.")] = 0.15
     validation_fraction: float = 0.01
     generator: Annotated[
-        float, Option("Width of a new generator of ELECTRA, next to the discriminator.", usual="0.25", panel="Model")
+        float, Option("Width of a new ELECTRA generator. Relative to the discriminator.", usual="0.25", panel="Model")
     ] = 0.25
     shards: Path | None = None
 

@@ -56,7 +56,7 @@ def test_files_in_and_out(model: str, tmp_path: Path) -> None:
 
 def test_wrong_usage(model: str) -> None:
     call("tag", "the", "--aggregation", "last", "--model", model).fails(2, "--aggregation")
-    call("tag", "the").fails(1, "tagging head, which tag needs", "hint: ", "mlxbert finetune tag")
+    call("tag", "the").fails(1, "no tagging head", "hint: ", "mlxbert finetune tag")
     call("tag", "the " * 60, "--overflow", "error", "--model", model).fails(1, "at most 32")
     cut = call("tag", "the " * 60, "--overflow", "truncate", "--model", model)
     assert cut.status == 0 and "1 of 1 input was too long" in cut.err
