@@ -197,12 +197,10 @@ def bar_of(share: float, style: str) -> Bar:
     return lambda width: rich.Text(bar(min(max(share, 0.0), 1.0), width), style)
 
 
-def meter(before: "rich.Text", share: float, style: str, after: str = "") -> "rich.Text":
+def meter(before: "rich.Text", share: float, style: str, after: str = "") -> Rows:
     """A line: a text, a bar if the terminal has room for all of it, and what follows."""
-    end = rich.Text(after)
-    drawn = rich.Text.assemble("  ", (bar(share), style), " ")
-    fits = before.cell_len + drawn.cell_len + end.cell_len <= stdout().width
-    return rich.Text.assemble(before, drawn if fits else "  ", end)
+    columns = (Column(), Column(bar=True, most=BAR_WIDTH), Column())
+    return Rows(columns, [(before, bar_of(share, style), rich.Text(after))])
 
 
 def facts(title: str, rows: Iterable[tuple[str, object]]) -> Iterator["rich.RenderableType"]:
@@ -214,7 +212,7 @@ def facts(title: str, rows: Iterable[tuple[str, object]]) -> Iterator["rich.Rend
         )
 
     yield rich.Text(visible(title), style="bold")
-    yield Rows(BESIDE, [cells(*row) for row in rows], indent=2)
+    yield Rows((Column(wraps=True), Column(wraps=True)), [cells(*row) for row in rows], indent=2)
 
 
 def listing(headers: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> Rows:

@@ -83,7 +83,7 @@ def _first(names: Iterable[object]) -> str:
     return ", ".join(shown[:_MOST_NAMES]) + more
 
 
-def _example(what: str, name: str, count: int) -> str:
+def _example(what: str, name: str | None, count: int) -> str:
     return f"{what}{', for example' if count > 1 else ':'} {name}"
 
 

@@ -46,9 +46,10 @@ def _embedding(result: Embedding) -> Iterator["rich.RenderableType"]:
     unknown = f", {result.unknown_tokens} unknown" if result.unknown_tokens else ""
     tokens = f"{console.counted(result.tokens, 'token')}{unknown}{', truncated' if result.truncated else ''}"
     width = console.stdout().width
-    yield rich.Text.assemble(
-        (console.line(result.text, max(width - 50, 20)), "bold"), f"  {size} values, norm {norm:.3f}, {tokens}"
-    )
+    text = rich.Text(console.line(result.text, max(width, _SHORTEST)), "bold")
+    facts = rich.Text(f"{size} values, norm {norm:.3f}, {tokens}")
+    beside = text.cell_len + 2 + facts.cell_len <= width
+    yield from [rich.Text("  ").join([text, facts])] if beside else [text, facts]
     yield _strip(result.embedding.astype(np.float32), min(width, 100))
 
 
