@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 Draw = Callable[[Any], Iterable["rich.RenderableType"]]
 _KEPT: list[object] = []
+_HELD: list[str] = []  # a note for the first result
 
 
 class _Notes(logging.Handler):
@@ -46,6 +47,7 @@ def set_up_notes(options: TalkOptions) -> None:
     log.propagate = False
     log.setLevel(logging.DEBUG if options.verbose else logging.WARNING)
     console.set_quiet(options.quiet)
+    _HELD.clear()
 
 
 def load(task: str | None, options: ComputingOptions, heads: Sequence[str] | None = None) -> "Model":
@@ -65,10 +67,16 @@ def keep(found: object) -> None:
 
 
 def note_builtin(task: str | None, model: str) -> None:
-    """Prints a note if no model was chosen: the built-in one, and how good it is at a task."""
+    """Has a note on the built-in model, if it is chosen, and on how good it is at a task, for `say_held`."""
     if model == BUILTIN:
-        quality = f": {BUILTIN_QUALITY[task]}" if task is not None and task in BUILTIN_QUALITY else ""
-        console.say("note", f"built-in model, small, English{quality}")
+        quality = f": {BUILTIN_QUALITY[task]}" if task in BUILTIN_QUALITY else ""
+        _HELD[:] = [f"the built-in model is small, for English{quality}; --model names another"]
+
+
+def say_held() -> None:
+    """Prints the note on the built-in model, once: with the first result, so that it never precedes wrong usage."""
+    while _HELD:
+        console.say("note", _HELD.pop())
 
 
 @dataclass(frozen=True)
@@ -125,6 +133,7 @@ class Screen:
 
     def write(self, result: Any, kept: Mapping[str, Any] = MappingProxyType({})) -> None:
         """Shows one result or failure; JSON lines also have what is kept of its record."""
+        say_held()
         if isinstance(result, Failure):
             self.failed += 1
             self.hint = self.hint or result.error.hint
@@ -152,6 +161,7 @@ def show_object(
     value: dict[str, Any], draw: Callable[[], Iterable["rich.RenderableType"]], options: OutputOptions
 ) -> None:
     """One object: drawn in a terminal, one line of JSON in a pipe or with `--json`."""
+    say_held()
     if console.draws(options.json):
         screen = console.stdout()
         for part in draw():
@@ -191,7 +201,7 @@ def stream(
 
     screen = Screen(draw, options, last=last)
     sink = _file(source, options, task, group) if options.output is not None else nullcontext(screen)
-    skipped = count = 0
+    skipped = count = failed = 0
     from_file = source.name != ARGUMENTS
     shown = from_file and (options.output is not None or not console.at_terminal())
     start = time.perf_counter()
@@ -211,14 +221,16 @@ def stream(
             remembering(remember),
         ):
             for result in _numbered(source, results, skipped):
+                say_held()
                 count += 1
+                failed += isinstance(result, Failure)
                 end = source.places.after(skipped + count)
                 out.write(result, source.places.kept)
                 update(end, skipped + count)
         if isinstance(out, Screen):
             out.finish()
-    if usage is not None and count and from_file:
-        _summarize(usage, count, skipped, time.perf_counter() - start)
+    if usage is not None and count > failed and from_file:
+        _summarize(usage, count - failed, skipped, time.perf_counter() - start)
     report(skipped + count, out.truncated, out.only_unknown, out.failed, task.format.failures, out.hint)
 
 

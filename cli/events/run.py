@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from mlxbert.cli import session
 from mlxbert.cli.events.lines import EventLog, JsonLines
 from mlxbert.cli.events.plot import Plot
 from mlxbert.cli.events.sink import Sink
@@ -65,6 +66,7 @@ def send(events: Iterator[Event], sinks: list[Sink], begun: Callable[[], None]) 
     try:
         for event in events:
             begun()
+            session.say_held()
             for sink in sinks:
                 sink.write(event)
     finally:

@@ -167,10 +167,11 @@ def records(total: int | None, *, shown: bool, before: tuple[int, int] = (0, 0))
         yield update
 
 
-def _drawing(*columns: "rich.ProgressColumn", percent: bool = True) -> "rich.Progress":
+@contextmanager
+def _drawing(*columns: "rich.ProgressColumn", percent: bool = True) -> Iterator["rich.Progress"]:
     """A bar, the percentage, the columns and the time left in one line; on a narrow terminal the percentage alone.
 
-    stdout is left alone: rich would send what is written there to stderr, too.
+    Notes appear above it. stdout is left alone: rich would send what is written there to stderr, too.
     """
 
     class TimeLeft(rich.ProgressColumn):
@@ -185,7 +186,9 @@ def _drawing(*columns: "rich.ProgressColumn", percent: bool = True) -> "rich.Pro
     shown = (bar, *share, *columns, TimeLeft())
     if screen.width < _ROOM:
         shown = share or columns
-    return rich.Progress(*shown, console=screen, transient=True, redirect_stdout=False)
+    drawn = rich.Progress(*shown, console=screen, transient=True, redirect_stdout=False)
+    with console.live(screen), drawn:
+        yield drawn
 
 
 def _clock(seconds: float | None) -> str:

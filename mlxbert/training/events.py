@@ -56,6 +56,8 @@ class Started(Event):
         report: What the data look like; in the first run only.
         estimate: Time and memory, in the first run only.
         corpus: What the corpus of pre-training consists of, by name.
+        losses: Of a run that resumes: steps done before, and the mean loss since the one before it.
+        evaluations: Of a run that resumes: the evaluations before, of which the best is marked.
     """
 
     event = "started"
@@ -76,6 +78,8 @@ class Started(Event):
     report: DataReport | None = None
     estimate: "Estimate | None" = None
     corpus: Mapping[str, Any] | None = None
+    losses: tuple[tuple[int, float], ...] = ()
+    evaluations: "tuple[Evaluated, ...]" = ()
 
 
 @dataclass(frozen=True, kw_only=True)

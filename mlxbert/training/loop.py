@@ -176,6 +176,14 @@ class Run:
         if not self._saved:
             yield from self._save()
 
+    def earlier(self) -> Iterator[Evaluated]:
+        """The evaluations before it was resumed, of which only the metrics are kept."""
+        metric, best = self._t.objective.metric, self.state.progress.best_step
+        for entry in self.state.progress.history:
+            found = dict(entry)
+            at: dict[str, Any] = {"run": self._t.run, "step": int(found.pop("step")), "epoch": found.pop("epoch")}
+            yield Evaluated(**at, metrics=found, metric=metric, best=at["step"] == best, seconds=0.0)
+
     def _smaller(self) -> str:
         """What takes less memory, as a hint."""
         batches = "chunk=" if isinstance(self._t.objective, Comparison) else "batch_size= with gradient_accumulation="
@@ -270,7 +278,8 @@ class Run:
             raise self._not_finite(loss, batches)
         seconds = time.perf_counter() - started
         scaled = _rescaled(state.progress, usable) if self._t.dtype == mx.float16 else state.progress
-        self.state = replace(state, progress=replace(scaled, step=progress.step + 1, seconds=seconds))
+        done = replace(scaled, step=progress.step + 1, seconds=seconds).with_loss(loss / weight, self.steps)
+        self.state = replace(state, progress=done)
         self._saved = False
         self._recent.append((time.perf_counter() - begun, sum(map(self.order.tokens, batches))))
         terms = {name: one / weight for name, one in zip(found.terms, sums, strict=True)}

@@ -140,7 +140,8 @@ class TrainingRun(ABC):
             varied={name: value for name, value in variant.items() if any(one[name] != value for one in variants)},
             steps=loop.steps, first_step=loop.state.progress.step, parameters=loop.parameters - loop.frozen,
             frozen=loop.frozen, device=f"{'gpu' if devices.on_gpu() else 'cpu'}, {dtype_name(self.dtype)}",
-            processes=self.group.size, **self.facts(number, loop),
+            processes=self.group.size, losses=loop.state.progress.losses, evaluations=tuple(loop.earlier()),
+            **self.facts(number, loop),
         )  # fmt: skip
 
     def versions(self) -> dict[str, Any]:

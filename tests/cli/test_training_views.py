@@ -128,6 +128,35 @@ def test_a_later_run_says_where_it_resumes_and_how_the_earlier_ones_ended(width:
 
 
 @WIDTHS
+def test_the_curve_of_a_resumed_run_starts_at_its_start(width: int) -> None:
+    whole, state = after(300), State()
+    losses = tuple((number, events.step(number).loss) for number in range(1, 251))
+    state.note(events.started(first_step=250, losses=losses, evaluations=(events.evaluated(154, 0.921),)))
+    for number in range(251, 301):
+        state.note(events.step(number))
+    for size in (40, 462):
+        assert state.loss.means(size) == pytest.approx(whole.loss.means(size))
+    text = told([frame(state, width, 24)], width)
+    assert "0.921" in text and "★ best" in text
+
+
+@WIDTHS
+def test_only_what_should_be_large_has_a_bar(width: int) -> None:
+    runs = tuple({"seed": seed, "score": 0.5 + seed / 4} for seed in (0, 1))
+    event = events.finished(runs)
+    assert event.summary is not None and event.evaluation is not None
+    for metric, bars in (("accuracy", True), ("mae", False), ("log_loss", False), ("mlm_loss", False)):
+        state = State()
+        for one in (events.started(), *(events.evaluated(number, 0.4, metric=metric) for number in (154, 308))):
+            state.note(one)
+        found = [line for line in lines([frame(state, width, 24)], width) if "0.400" in line]
+        assert found and all(("█" in line) == bars for line in found)
+        task = replace(event.evaluation, metric=metric, task="classify" if bars else "regress")
+        told_at_end = replace(event, metric=metric, evaluation=task, summary=replace(event.summary, metric=metric))
+        assert ("█" in told(summary.finished(told_at_end), width)) == bars
+
+
+@WIDTHS
 def test_the_summary(width: int) -> None:
     text = told(summary.finished(events.finished()), width)
     assert text.startswith("accuracy 0.964") and "step 308" in text and "4:01" in text

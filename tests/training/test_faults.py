@@ -128,6 +128,8 @@ def test_the_same_call_resumes(kind: str, base: Path, tmp_path: Path, monkeypatc
     assert not (tmp_path / "parts").exists()
     [started, *_] = start("parts")
     assert isinstance(started, Started) and started.first_step > 0
+    assert [step for step, _ in started.losses] == [*range(1, started.first_step + 1)]
+    assert all(one.step <= started.first_step for one in started.evaluations)
     whole, parts = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "parts"))
     assert whole == parts and not (tmp_path / "parts.partial").exists()
 

@@ -49,6 +49,9 @@ class State:
                     self.done.append(Done(self.started.varied, self.best))
                 self.started = event
                 self._begin()
+                self.evaluations += event.evaluations
+                for step, loss in event.losses:
+                    self.loss.add(step, loss)
             case Step():
                 self.step = event
                 self.loss.add(event.step, event.loss)
