@@ -16,7 +16,7 @@ from typing import Any, cast
 from mlxbert.errors import DeviceError, DivergedError, MlxbertError
 from mlxbert.machine.device import dispatch, fit_cache, mx, nn, on_gpu, reset_cache
 from mlxbert.machine.distributed import LostError, ProcessGroup
-from mlxbert.machine.faults import device_errors
+from mlxbert.machine.faults import device_errors, free_memory
 from mlxbert.nn.encoder import Encoder
 from mlxbert.nn.heads import Network
 from mlxbert.nn.heads.masked_lm import MaskedLM
@@ -43,6 +43,9 @@ from mlxbert.training.sampler import Order
 
 _SAVE_EVERY = 200
 _FIRST_SCALE, _LARGEST_SCALE, _CALM = 2.0**15, 2.0**24, 1000  # of the loss in float16
+_NOT_COMPUTED = (
+    "the last update could not be computed: the same call resumes from the last saved state, if there is one"
+)
 _RATE_WINDOW = 20  # updates over which speed is shown
 Evaluate = Callable[[], Mapping[str, float]]
 
@@ -103,7 +106,8 @@ class Run:
             if isinstance(module, Encoder):
                 module.checkpointing = options.checkpointing
         self._split_parameters(dict(nn.utils.tree_flatten(network.parameters())))
-        self._differentiate = Differentiator(network, training.objective, training.dtype)
+        self._settled: bool | None = True  # whether the state is computed; `None` where that failed
+        self._differentiate = Differentiator(network, training.objective, training.dtype, self._settle)
         self._differentiate.freeze(self._frozen)
         with training.group.raise_together():
             stored = store.load(self._trained) if store is not None and training.group.rank == 0 else None
@@ -191,16 +195,35 @@ class Run:
 
     def _failed(self, problem: DeviceError) -> DeviceError:
         """An error of the device, after the state as of the last finished update is saved, where there is one."""
-        step, kept = self.state.progress.step, ""
-        if self._store is not None and step > 0:
-            mx.clear_cache()
+        kept, self._settled = "", self._settled or None  # it may be the error of the last update
+        if self._store is not None and self.state.progress.step > 0:
+            free_memory()
             try:
-                with device_errors():
-                    list(self._save())
-                kept = f"; the state after step {step} is saved, and the same call resumes from it"
-            except DeviceError:  # a GPU computes an update while the next step begins: that one may have failed
-                kept = "; the same call resumes from the last saved state"
+                list(self._save())
+                kept = f"; the state after step {self.state.progress.step} is saved, and the same call resumes from it"
+            except MlxbertError as other:
+                kept = f"; {other.message}"
         return type(problem)(problem.message + kept, hint=problem.hint)
+
+    def _settle(self) -> None:
+        """Waits for the last update, which a GPU computes while the next one is prepared.
+
+        Otherwise an error in it could be taken for one of what is computed next, and a state be saved that was never
+        computed.
+
+        Raises:
+            DeviceError: It was not computed; nor is it now.
+        """
+        if self._settled is None:
+            raise DeviceError(_NOT_COMPUTED)
+        if not self._settled:
+            try:
+                with device_errors(self._smaller()):
+                    pass
+            except DeviceError:
+                self._settled = None
+                raise
+            self._settled = True
 
     def best(self) -> Arrays:
         """The trained parameters of the best evaluation, or after the last update where nothing was evaluated."""
@@ -217,6 +240,7 @@ class Run:
         return parameters if self._rows is None else self._rows.whole(parameters, decay)
 
     def _save(self) -> Iterator[Event]:
+        self._settle()
         self._saved = True
         if self._store is None or self._t.group.rank:
             return
@@ -230,6 +254,7 @@ class Run:
 
     def _evaluated(self, started: float) -> Evaluated:
         assert self._t.evaluate is not None
+        self._settle()
         state, objective = self.state, self._t.objective
         begun = time.perf_counter()
         whole = self._whole(state.parameters, state.progress.decay)
@@ -280,7 +305,7 @@ class Run:
         scaled = _rescaled(state.progress, usable) if self._t.dtype == mx.float16 else state.progress
         done = replace(scaled, step=progress.step + 1, seconds=seconds).with_loss(loss / weight, self.steps)
         self.state = replace(state, progress=done)
-        self._saved = False
+        self._saved, self._settled = False, not on_gpu()
         self._recent.append((time.perf_counter() - begun, sum(map(self.order.tokens, batches))))
         terms = {name: one / weight for name, one in zip(found.terms, sums, strict=True)}
         return self._step_event(loss / weight, terms, lr, length)

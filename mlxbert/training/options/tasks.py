@@ -28,6 +28,10 @@ class ClassOptions:
     """How labels are learned."""
 
     panel: ClassVar[str] = "Training"
+    label_smoothing: Annotated[float, Option("Share of the target for all labels. It is spread evenly.")] = 0.0
+    class_weights: Annotated[
+        Literal["none", "balanced"], Option("Weights of labels. With balanced, rare labels count more.")
+    ] = "none"
     few_shot: Annotated[
         bool | None,
         Option(
