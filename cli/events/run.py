@@ -12,11 +12,12 @@ from mlxbert.cli.events.plot import Plot
 from mlxbert.cli.events.sink import Sink
 from mlxbert.cli.events.tensorboard import TensorBoard
 from mlxbert.cli.training import EventOptions
-from mlxbert.cli.views import console
+from mlxbert.cli.views import console, progress
 from mlxbert.cli.views.training.screen import Screen
 from mlxbert.cli.views.training.sparse import SparseLines
 from mlxbert.machine import launched
 from mlxbert.training.events import Event
+from mlxbert.training.times import OnPhase
 
 
 def open_sinks(out: EventOptions, inputs: Iterable[str], *, dry: bool, opened: ExitStack) -> list[Sink]:
@@ -55,6 +56,18 @@ def _shown(out: EventOptions, *, dry: bool) -> Iterator[Sink]:
         yield SparseLines()
     if drawn:
         yield Screen(quiet=out.quiet or (sparse and dumb), live=at_terminal and not dry)
+
+
+@contextmanager
+def naming(sinks: list[Sink]) -> Iterator[OnPhase]:
+    """Yields what says what is done: in the live view, next to a spinner before there is one, or in a line."""
+    with progress.waiting() as wait:
+
+        def name(phase: str) -> None:
+            views = [sink.phase(phase) for sink in sinks if phase and isinstance(sink, Screen | SparseLines)]
+            wait(f"{phase} …" if phase and not any(views) else "")
+
+        yield name
 
 
 def send(events: Iterator[Event], sinks: list[Sink], begun: Callable[[], None]) -> None:

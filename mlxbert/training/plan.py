@@ -16,6 +16,7 @@ from mlxbert.training.data import describe
 from mlxbert.training.data.report import DataReport
 from mlxbert.training.objectives.objective import Objective, Split
 from mlxbert.training.objectives.task import TaskObjective
+from mlxbert.training.times import LOADING, Times
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +49,7 @@ def make_plan(
     valid: Rows | None,
     validation_fraction: float | None,
     seed: int,
+    times: Times | None = None,
 ) -> Plan:
     """Reads, splits and tokenizes the data.
 
@@ -57,6 +59,8 @@ def make_plan(
     """
     if isinstance(objective, TaskObjective):
         objective.start(base)
+    times = times or Times()
+    times.begin("reading the data")
     placed = _placed(objective, train)
     if isinstance(objective, TaskObjective):
         objective.check([record for record, _ in placed])
@@ -69,7 +73,9 @@ def make_plan(
     if isinstance(objective, TaskObjective):
         objective.check_valid(*([record for record, _ in part] for part in (held_in, held_out)))
     heads = objective.heads([record for record, _ in held_in])
+    times.begin(LOADING)
     objective.bind(base.with_heads(heads, seed))
+    times.begin("tokenizing")
     parts = [prepared(objective, part) for part in (held_in, held_out)]
     return Plan(
         objective=objective, heads=heads, train=parts[0], valid=parts[1],

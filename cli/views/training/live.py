@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.training.frame import frame
-from mlxbert.cli.views.training.state import State
+from mlxbert.cli.views.training.state import TRAINING, State
 from mlxbert.training.events import Event, Step
 
 _PAUSE = 0.125  # seconds between pictures
@@ -36,6 +36,12 @@ class LiveView:
         if not isinstance(event, Step) or self._clock() >= self._due:
             self.draw()
 
+    def phase(self, name: str) -> None:
+        """Takes in what is done now, and draws it, unless it is training: then the next step is drawn."""
+        self.state.phase = name
+        if name != TRAINING:
+            self.draw()
+
     def draw(self) -> None:
         """Draws the run as it is now."""
         if self.state.started is None:
@@ -55,6 +61,7 @@ class LiveView:
     def close(self) -> None:
         """Leaves the last picture on the terminal."""
         if self._live is not None:
+            self.state.phase = TRAINING
             self.draw()
         self._open.close()
         self._live = None

@@ -27,6 +27,13 @@ class Screen:
         elif self._live is not None:
             self._live.write(event)
 
+    def phase(self, name: str) -> bool:
+        """Says what is done now, if the live view is drawn already: whether it is."""
+        if self._live is None or self._first is None:
+            return False
+        self._live.phase(name)
+        return True
+
     def close(self) -> None:
         """Ends the live view; its last picture stays."""
         if self._live is not None:

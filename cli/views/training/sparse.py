@@ -15,6 +15,7 @@ class SparseLines:
     def __init__(self) -> None:
         self._printed = time.monotonic()
         self._steps = 0
+        self._named: set[str] = set()
 
     def write(self, event: Event) -> None:
         """Prints an event, if it is worth a line."""
@@ -32,6 +33,13 @@ class SparseLines:
             case Finished():
                 self._say(f"{event.metric} {words.score(event.score)}; {event.output} is complete")
 
+    def phase(self, name: str) -> bool:
+        """Prints what is done now, the first time."""
+        if name not in self._named:
+            self._named.add(name)
+            self._say(name)
+        return False
+
     def close(self) -> None:
         """Nothing is left to do."""
 
@@ -43,4 +51,5 @@ class SparseLines:
 def _begins(event: Started) -> str:
     run = f"run {event.run + 1} of {event.runs} ({words.varied(event.varied)}), " if event.runs > 1 else ""
     place = f"resumed after step {event.first_step:,} of" if event.first_step else "begins:"
-    return f"{run}{event.task} from {event.model} {place} {event.steps:,} steps"
+    takes = f", {words.about(event.estimate.seconds)}" if event.estimate else ""
+    return f"{run}{event.task} from {event.model} {place} {event.steps:,} steps{takes}"
