@@ -44,11 +44,7 @@ else:
             function = getattr(importlib.import_module("mlxbert"), self._name)
             return function if model is None else MethodType(function, model)
 
-    class _Methods:
-        def __getattr__(self, name: str) -> _Method:
-            return _Method(name)
-
-    functions = _Methods()
+    functions = type("_Functions", (), {"__getattr__": lambda self, name: _Method(name)})()
 
 _LOG = logging.getLogger("mlxbert")
 

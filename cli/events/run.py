@@ -17,7 +17,6 @@ from mlxbert.cli.views.training.screen import Screen
 from mlxbert.cli.views.training.sparse import SparseLines
 from mlxbert.machine import launched
 from mlxbert.training.events import Event
-from mlxbert.training.times import OnPhase
 
 
 def open_sinks(out: EventOptions, inputs: Iterable[str], *, dry: bool, opened: ExitStack) -> list[Sink]:
@@ -59,13 +58,13 @@ def _shown(out: EventOptions, *, dry: bool) -> Iterator[Sink]:
 
 
 @contextmanager
-def naming(sinks: list[Sink]) -> Iterator[OnPhase]:
-    """Yields what says what is done: in the live view, next to a spinner before there is one, or in a line."""
+def naming(sinks: list[Sink]) -> Iterator[Callable[[str], None]]:
+    """Yields what says what is done: in the live view, or where there is none next to a spinner."""
     with progress.waiting() as wait:
 
         def name(phase: str) -> None:
-            views = [sink.phase(phase) for sink in sinks if phase and isinstance(sink, Screen | SparseLines)]
-            wait(f"{phase} …" if phase and not any(views) else "")
+            live = phase and any([sink.phase(phase) for sink in sinks if isinstance(sink, Screen)])
+            wait(f"{phase} …" if phase and not live else "")
 
         yield name
 

@@ -86,7 +86,7 @@ def transfer(what: str, before: Callable[[], None] = lambda: None) -> Iterator[U
 
 @contextmanager
 def waiting(text: str = "") -> Iterator[Callable[[str], None]]:
-    """A line with a spinner where stdout and stderr are terminals, nothing elsewhere.
+    """A line with a spinner where stderr is a terminal, nothing elsewhere.
 
     Yields what changes the text; an empty one removes the line.
     """
@@ -100,7 +100,7 @@ def waiting(text: str = "") -> Iterator[Callable[[str], None]]:
                 shown = None
             elif shown is not None:
                 shown.update(text=rich.Text(text, "dim"))
-            elif console.may_draw() and console.at_terminal():
+            elif console.may_draw():
                 screen, shown = console.stderr(), rich.Spinner("dots", rich.Text(text, "dim"))
                 drawn.enter_context(console.live(screen))  # notes appear above it
                 drawn.enter_context(

@@ -161,8 +161,9 @@ def pretrain(
         )  # fmt: skip
         run.filled()  # checked before hours of work
     result = ModelRef(target, offline=offline, device=device)
+    events = run.events()
     times.begin("")
-    return TrainingEvents(run.events(), f"pre-training of {base.name}", result, times)
+    return TrainingEvents(events, f"pre-training of {base.name}", result, times)
 
 
 def _known(options: Mapping[str, Any], objective: str, electra: bool) -> dict[str, Any]:

@@ -2,25 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any, TypeVar
+from typing import Any
 
 _MOST, _SOME = 64, 8  # rows or columns of a table; numbers of a vector
-
-T = TypeVar("T", bound="Shown")
 
 
 class Shown:
     """What a notebook shows as a table."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """The content as plain dicts and lists."""
-        raise NotImplementedError
-
-    def _repr_html_(self) -> str:
+    def _repr_html_(self: Any) -> str:
         return to_html(self.to_dict())
 
 
-class Listed(list[T]):
+class Listed(list[Any]):
     """A list of results that a notebook shows as one table."""
 
     def _repr_html_(self) -> str:
@@ -30,9 +24,10 @@ class Listed(list[T]):
 def to_html(value: object) -> str:
     """A value of JSON: objects and lists of objects as tables; of long lists the beginning, and how many there are."""
     if isinstance(value, Mapping):
-        return _table(f"<tr><th>{_text(name)}</th>{_cell(one)}</tr>" for name, one in value.items())
+        rows = (f"<tr><th>{to_html(name)}</th>{_cell(one)}</tr>" for name, one in value.items())
+        return f"<table>{''.join(rows)}</table>"
     if not isinstance(value, list | tuple):
-        return _text(f"{value:.4g}" if isinstance(value, float) else "" if value is None else value)
+        return escape(f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value))
     if value and all(isinstance(one, Mapping) for one in value):
         heads = list(dict.fromkeys(name for one in value for name in one))
         return grid(heads, [[one.get(head) for head in heads] for one in value])
@@ -42,24 +37,15 @@ def to_html(value: object) -> str:
 
 def grid(heads: Sequence[object], rows: Sequence[Sequence[object]]) -> str:
     """A table with a line of names; the nearer a fraction is to 1, the darker is its cell."""
-    lines = ["".join(f"<th>{_text(head)}</th>" for head in heads[:_MOST])]
+    lines = ["".join(f"<th>{to_html(head)}</th>" for head in heads[:_MOST])]
     lines += ["".join(map(_cell, row[:_MOST])) for row in rows[:_MOST]]
-    return _table(f"<tr>{line}</tr>" for line in lines) + _more(rows, _MOST)
+    return f"<table><tr>{'</tr><tr>'.join(lines)}</tr></table>{_more(rows, _MOST)}"
 
 
 def _cell(value: object) -> str:
     share = value if isinstance(value, float) and 0 <= value <= 1 else 0.0
-    shade = f"background: rgba(66, 133, 244, {share:.2f}); " if share else ""
-    return f'<td style="{shade}text-align: left">{to_html(value)}</td>'
-
-
-def _table(rows: Any) -> str:
-    return f"<table>{''.join(rows)}</table>"
+    return f'<td style="background: rgba(66, 133, 244, {share:.2f}); text-align: left">{to_html(value)}</td>'
 
 
 def _more(values: Sequence[object], most: int) -> str:
     return f" … {len(values):,} in all" if len(values) > most else ""
-
-
-def _text(value: object) -> str:
-    return escape(str(value))

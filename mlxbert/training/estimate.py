@@ -9,7 +9,7 @@ from mlxbert.training import times
 from mlxbert.training.events import Estimate
 from mlxbert.training.loop import Run
 
-_SEEN, _SPREAD = 200, 50  # updates whose tokens are counted: the first ones, and some of the whole run
+_SEEN = 200  # updates whose tokens are counted, of the whole run
 _TIMED = 3  # updates
 _FORWARD = 1 / 3  # of the time of an update
 
@@ -33,7 +33,7 @@ class Costs:
     def estimate(self, run: Run) -> Estimate:
         """What is left of a run."""
         updates = run.steps - run.state.progress.step
-        seconds = updates * (self.update + self.evaluation * run.evaluations / run.steps) + self.once
+        seconds = updates * (self.update + self.evaluation / run.every) + self.evaluation + self.once
         return Estimate(seconds=seconds, memory=self.memory, available=available_memory())
 
     def updates(self, run: Run, seconds: float) -> int:
@@ -54,17 +54,14 @@ def measure(run: Run, evaluated: int, after: int) -> Costs:
     def padded(batch: list[int]) -> int:
         return len(batch) * max(order.tokens([number]) for number in batch)
 
-    spread = [*range(0, run.steps, max(run.steps // _SPREAD, 1))]
-    first = range(min(order.epoch_steps, run.steps, _SEEN))
-    updates = {step: order.batches(step) for step in sorted({*first, *spread})}
-    run.try_update(max(updates.values(), key=lambda update: max(map(padded, update))))  # also warms up
+    updates = [order.batches(step) for step in range(0, run.steps, max(run.steps // _SEEN, 1))]
+    run.try_update(max(updates, key=lambda update: max(map(padded, update))))  # also warms up
     asking, seconds, timed = 0.0, 0.0, 0
-    for step in spread[:: max(len(spread) // _TIMED, 1)]:
-        new, again = (_seconds(run.try_batches, updates[step]) for _ in range(2))
+    for update in updates[:: max(len(updates) // _TIMED, 1)]:
+        new, again = (_seconds(run.try_batches, update) for _ in range(2))
         asking += max(new - again, 0.0)  # a teacher is asked once for each example
-        seconds += _seconds(run.try_update, updates[step])
-        timed += sum(map(order.tokens, updates[step]))
-    tokens = sum(map(order.tokens, itertools.chain(*(updates[step] for step in spread)))) / len(spread)
+        seconds, timed = seconds + _seconds(run.try_update, update), timed + sum(map(order.tokens, update))
+    tokens = sum(map(order.tokens, itertools.chain(*updates))) / len(updates)
     forward = seconds / timed * _FORWARD
     return Costs(
         update=tokens * seconds / timed, evaluation=evaluated * forward, memory=mx.get_peak_memory(),

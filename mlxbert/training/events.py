@@ -221,7 +221,7 @@ class TrainingEvents(Generator[Event, None, None]):
         with contextlib.closing(self), notebook_bar("steps") as bar:
             if bar is not None:
                 told = self._times.on_phase
-                self._times.on_phase = lambda name: (bar.set_description(name), told(name))
+                self._times.on_phase = lambda name: bar.set_description(name) or told(name)
             for event in self:
                 if bar is not None:
                     _draw(bar, event)
@@ -253,7 +253,7 @@ def _draw(bar: Any, event: Event) -> None:
         case Started():
             bar.reset(event.steps)
             bar.update(event.first_step)
-            bar.shown = {"run": f"{event.run + 1} of {event.runs}"} if event.runs > 1 else {}
+            bar.shown = {}
         case Step():
             bar.shown["loss"] = f"{event.loss:.3g}"
             bar.set_postfix(bar.shown, refresh=False)

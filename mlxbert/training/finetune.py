@@ -154,8 +154,8 @@ def finetune(
             given.seed, times,
         )  # fmt: skip
         distillation = None
-        times.begin(LOADING)
         if teacher is not None:
+            times.begin(LOADING)
             asked, other = TeacherOptions(**learned), replace(ref, source=teacher, adapter=None, revision=None)
             distillation = Distillation(other, objective, plan.train, plan.valid, asked, on_progress)
             plan = replace(plan, report=distillation.noted(plan.report))
@@ -174,8 +174,8 @@ def finetune(
             chosen.check_layers(objective.config.num_stored_layers)
             if chosen.lora is not None:
                 check_adapters(open_checkpoint(base.files), chosen, plan)
-    times.begin("")
     events = run.estimated(first=not group.rank) if dry_run else run.events()
+    times.begin("")
     result = ModelRef(target, offline=offline, device=device)
     return TrainingEvents(events, f"fine-tuning of {base.name}", result, times, dry=dry_run)
 
@@ -264,19 +264,15 @@ class FinetuneRun(TrainingRun):
         """See `TrainingRun.facts`."""
         plan = self.plan
         return {
-            "examples": len(plan.train.examples), "epochs": self._epochs(number, loop),
+            "examples": len(plan.train.examples),
+            "epochs": loop.order.epochs(loop.steps) if self.options.minutes else self.chosen(number).epochs,
             "new_head": not self.base.keeps(plan.heads) if plan.heads else None,
             "report": plan.report if number == 0 else None,
         }  # fmt: skip
 
-    def _epochs(self, number: int, loop: Run) -> float:
-        decided = loop.state.progress.steps is not None
-        return loop.order.epochs(loop.steps) if decided else self.chosen(number).epochs
-
     def estimated(self, *, first: bool) -> Generator[Event, None, None]:
         """What a run would take, measured by the first process: the only event of a dry run."""
         if first:
-            self.times.begin(LOADING)
             yield self.started(0, Run(self.training(0), None), always=True)
 
     def result(self, model: Model, results: Sequence[Mapping[str, Any]]) -> Result:
@@ -287,10 +283,8 @@ class FinetuneRun(TrainingRun):
 
         def complete(folder: Path) -> Mapping[str, Any]:
             compared = (found.model.network, plan.valid.examples, next(iter(plan.heads), ""))
-            if not self.check:
-                return {"check": None}
-            with self.times.phase("checking with transformers"):
-                return {"check": compare(folder, *compared)}
+            with self.times.phase("checking with transformers" if self.check else "saving"):
+                return {"check": compare(folder, *compared) if self.check else None}
 
         return Result(
             model=found.model, record=self._record(found, results), card=self._card(found),

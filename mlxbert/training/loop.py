@@ -121,11 +121,6 @@ class Run:
         """Updates between two evaluations."""
         return self._t.options.eval_every or self.order.epoch_steps
 
-    @property
-    def evaluations(self) -> int:
-        """Evaluations in all."""
-        return math.ceil(self.steps / self.every)
-
     def limit(self, steps: int, seconds: float) -> None:
         """Ends a run that has not begun after so many updates, and before them if they take longer than estimated."""
         self.state = replace(self.state, progress=replace(self.state.progress, steps=steps, budget=seconds))

@@ -177,11 +177,9 @@ class TrainingRun(ABC):
         left = self.group.broadcast(left / (len(self.variants) - number) - costs.evaluation)
         steps = self.group.broadcast(costs.updates(loop, left))
         if steps < 1:
-            least = self.options.minutes + (costs.update - left) / 60
-            raise ArgumentError(
-                f"minutes is {self.options.minutes:g}, expected time for at least one update of the weights",
-                hint=f"minutes={least + 0.05:.1f} is enough for one",
-            )
+            least = self.options.minutes + (costs.update - left) / 60 + 0.05
+            said = f"minutes is {self.options.minutes:g}, expected time for at least one update of the weights"
+            raise ArgumentError(said, hint=f"minutes={least:.1f} is enough for one")
         loop.limit(steps, left)
 
     def versions(self) -> dict[str, Any]:
@@ -209,7 +207,6 @@ class TrainingRun(ABC):
     def _events(self, manifest: Mapping[str, Any]) -> Generator[Event, None, None]:
         first = self.group.rank == 0
         workspace = Workspace(self.target, manifest)
-        self.times.begin(LOADING)
         with device_errors(), ExitStack() as held:
             with self.group.raise_together():
                 if first:
@@ -230,14 +227,9 @@ class TrainingRun(ABC):
         first = self.group.rank == 0
         self.times.begin(LOADING)
         loop = Run(self.training(number), workspace.store(number) if first else None)
-        if loop.state.progress.seconds:
-            self.times.add(EARLIER, loop.state.progress.seconds)
-        try:
-            started = self.started(number, loop)
-        except ArgumentError:  # no update fits into the time
-            if first and not number:
-                workspace.remove()
-            raise
+        if earlier := loop.state.progress.seconds:
+            self.times.add(EARLIER, earlier)
+        started = self.started(number, loop)
         self.times.begin("training")
         yield started
         diverged = False
@@ -292,7 +284,8 @@ class TrainingRun(ABC):
         names = {**self.variants[chosen], "seed": None}
         return Finished(
             run=chosen, output=str(self.target), metric=self.objective.metric, score=results[chosen]["score"],
-            step=results[chosen]["step"], seconds=self.times.total(), phases=dict(self.times.seconds),
+            step=results[chosen]["step"], seconds=self.times.total(),
+            phases=dict(self.times.seconds),
             runs=tuple(
                 {**{name: result.get(name, self.options.seed) for name in names}, "score": result["score"]}
                 for result in results

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.training import corpus, curve, words
-from mlxbert.cli.views.training.state import TRAINING, State
+from mlxbert.cli.views.training.state import State
 from mlxbert.training.events import Evaluated, Started
 
 _SIDE_BY_SIDE = 100  # columns from which evaluations stand next to the curve
@@ -121,7 +121,7 @@ def _foot(state: State, started: Started, width: int) -> Iterator["rich.Text"]:
     step, share = state.step, state.place / max(started.steps, 1)
     over = state.place >= started.steps
     left = "" if over else f"{words.duration(step.seconds_left)} left" if step else "starting"
-    left = left if state.phase == TRAINING else state.phase
+    left = state.phase or left
     where = f"step {state.place:,} of {started.steps:,}"
     epoch = f"epoch {step.epoch:.2f} of {started.epochs:.3g}" if step else ""
     facts = [where, epoch, left] if width >= _NARROW else [where, left]

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.training.frame import frame
-from mlxbert.cli.views.training.state import TRAINING, State
+from mlxbert.cli.views.training.state import State
 from mlxbert.training.events import Event, Step
 
 _PAUSE = 0.125  # seconds between pictures
@@ -37,10 +37,9 @@ class LiveView:
             self.draw()
 
     def phase(self, name: str) -> None:
-        """Takes in what is done now, and draws it, unless it is training: then the next step is drawn."""
+        """Draws what is done now, other than updates."""
         self.state.phase = name
-        if name != TRAINING:
-            self.draw()
+        self.draw()
 
     def draw(self) -> None:
         """Draws the run as it is now."""
@@ -61,8 +60,7 @@ class LiveView:
     def close(self) -> None:
         """Leaves the last picture on the terminal."""
         if self._live is not None:
-            self.state.phase = TRAINING
-            self.draw()
+            self.phase("")
         self._open.close()
         self._live = None
 

@@ -28,11 +28,10 @@ class Screen:
             self._live.write(event)
 
     def phase(self, name: str) -> bool:
-        """Says what is done now, if the live view is drawn already: whether it is."""
-        if self._live is None or self._first is None:
-            return False
-        self._live.phase(name)
-        return True
+        """Says what is done now, if there is a live view: whether it is drawn already."""
+        if self._live is not None:
+            self._live.phase("" if name == "training" else name)
+        return self._live is not None and self._first is not None
 
     def close(self) -> None:
         """Ends the live view; its last picture stays."""

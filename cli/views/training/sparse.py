@@ -15,7 +15,6 @@ class SparseLines:
     def __init__(self) -> None:
         self._printed = time.monotonic()
         self._steps = 0
-        self._named: set[str] = set()
 
     def write(self, event: Event) -> None:
         """Prints an event, if it is worth a line."""
@@ -32,13 +31,6 @@ class SparseLines:
                 self._say(f"epoch {event.epoch:.2f}, {event.metric} {score}{best}")
             case Finished():
                 self._say(f"{event.metric} {words.score(event.score)}; {event.output} is complete")
-
-    def phase(self, name: str) -> bool:
-        """Prints what is done now, the first time."""
-        if name not in self._named:
-            self._named.add(name)
-            self._say(name)
-        return False
 
     def close(self) -> None:
         """Nothing is left to do."""

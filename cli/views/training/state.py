@@ -7,8 +7,6 @@ from typing import Any
 from mlxbert.cli.views.training.curve import Curve
 from mlxbert.training.events import Evaluated, Event, Saved, Started, Step
 
-TRAINING = "training"  # the phase of updates
-
 
 @dataclass(frozen=True)
 class Done:
@@ -24,7 +22,7 @@ class State:
     def __init__(self) -> None:
         self.done: list[Done] = []
         self.started: Started | None = None
-        self.phase = TRAINING
+        self.phase = ""  # what is done now, other than updates
         self._begin()
 
     def _begin(self) -> None:

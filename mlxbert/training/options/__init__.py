@@ -26,12 +26,7 @@ class TrainingOptions:
     # `finetune` replaces the defaults of `epochs` and `lr` by ones for the size of the data and of the model
     # (`_with_defaults` in finetune.py, `usual_rate` in run.py); it never takes fewer than these 3 epochs.
     epochs: Annotated[int, Option("Passes over the training data.", usual="3 to 20, by the size of the data")] = 3
-    minutes: Annotated[
-        float | None,
-        Option(
-            "Minutes for everything, instead: the speed of the first updates decides how many there are.", usual="off"
-        ),
-    ] = None
+    minutes: Annotated[float | None, Option("Time for everything, instead of epochs.", usual="off")] = None
     lr: Annotated[
         float, Option("Highest learning rate.", usual="1e-4 to 2e-5 by the size of the model, more for new weights")
     ] = 5e-5
