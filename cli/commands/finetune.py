@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from mlxbert.cli import processes, session
-from mlxbert.cli.events.run import open_sinks, resumable, send
+from mlxbert.cli.events.run import naming, open_sinks, resumable, send
 from mlxbert.cli.inputs import STDIN
 from mlxbert.cli.options import ComputingOptions, with_options
 from mlxbert.cli.training import (
@@ -58,9 +58,8 @@ def _train(task: str, out: EventOptions, given: dict[str, Any]) -> None:
         sinks = open_sinks(out, sources, dry=dry, opened=opened)
         from mlxbert.training.finetune import finetune
 
-        doing = "measuring a few steps" if dry else "loading the model"
-        begun = opened.enter_context(progress.waiting(f"reading data, {doing} …"))
-        update = opened.enter_context(progress.download(given["model"], before=begun))
-        events = finetune(task, **given, on_progress=update)
+        name = opened.enter_context(naming(sinks))
+        update = opened.enter_context(progress.download(given["model"], before=lambda: name("")))
+        events = finetune(task, **given, on_progress=update, on_phase=name)
         with resumable(None if piped or dry else given["output"], opened):
-            send(events, sinks, begun)
+            send(events, sinks, lambda: name(""))

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from mlxbert.cli import session
-from mlxbert.cli.events.run import open_sinks, resumable, send
+from mlxbert.cli.events.run import naming, open_sinks, resumable, send
 from mlxbert.cli.events.sink import Sink
 from mlxbert.cli.options import ComputingOptions, OutputOptions, options_of, with_changes, with_options
 from mlxbert.cli.training import (
@@ -94,12 +94,13 @@ def _follow(
     train: Callable[..., Iterator[Event]], given: dict[str, Any], model: str, sinks: list[Sink], opened: ExitStack
 ) -> None:
     """Trains, and shows how it continues."""
-    reading = opened.enter_context(progress.transfer("reading the corpus"))
-    update = opened.enter_context(progress.download(model))
+    name = opened.enter_context(naming(sinks))
+    reading = opened.enter_context(progress.transfer("reading the corpus", before=lambda: name("")))
+    update = opened.enter_context(progress.download(model, before=lambda: name("")))
     given = {name: value for name, value in given.items() if value is not None}  # defaults are those of the library
-    events = train(**given, on_progress=update, on_read=reading)
+    events = train(**given, on_progress=update, on_read=reading, on_phase=name)
     with resumable(Path(given["output"]), opened):
-        send(events, sinks, lambda: None)
+        send(events, sinks, lambda: name(""))
 
 
 def vocabulary(

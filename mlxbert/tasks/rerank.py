@@ -7,6 +7,7 @@ from mlxbert.errors import CheckpointError, InputError
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
+from mlxbert.results.html import Listed
 from mlxbert.results.related import Reranked
 from mlxbert.results.result import Failure
 from mlxbert.tasks.arguments import check_model
@@ -151,5 +152,5 @@ def rerank(
     task = RerankTask(model, query, overflow, batch_tokens, usage)
     check_texts(texts)
     best, failures = rank(task.run(texts, on_error), top_k, lambda found: (*found, 0))
-    ranked = [Reranked(query, one.rank, one.index, one.score, one.text, one.truncated) for one in best]
-    return cast(list[Reranked | Failure], ranked) + failures
+    ranked = (Reranked(query, one.rank, one.index, one.score, one.text, one.truncated) for one in best)
+    return Listed([*ranked, *failures])

@@ -1,11 +1,12 @@
 """How similar texts are to a query by their vectors, ranked."""
 
 from collections.abc import Iterable
-from typing import Any, Literal, cast, overload
+from typing import Any, Literal, overload
 
 from mlxbert.errors import InputError
 from mlxbert.model import Model
 from mlxbert.results.embed import Embedding
+from mlxbert.results.html import Listed
 from mlxbert.results.related import Similarity
 from mlxbert.results.result import Failure
 from mlxbert.tasks.arguments import check_model
@@ -114,7 +115,7 @@ def similarity(
         return score, found.text, found.truncated, found.unknown_tokens
 
     best, failures = rank(task.run(texts, on_error), top_k, entry)
-    return cast(list[Similarity | Failure], [Similarity(query, **vars(one)) for one in best]) + failures
+    return Listed([*(Similarity(query, **vars(one)) for one in best), *failures])
 
 
 def embed_tasks(model: Model, options: SimilarityOptions, usage: Usage | None) -> tuple[EmbedTask, EmbedTask]:

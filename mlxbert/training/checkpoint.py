@@ -32,7 +32,9 @@ class Progress:
         best_score: Its metric.
         worse: Evaluations since.
         seconds: Time of all processes.
-        stopped: Whether early stopping ended the run.
+        stopped: Whether the run ended early, as `patience` asks for or because no other update fits into `budget`.
+        steps: Updates in all, where a time decided that; `None` where the options say it.
+        budget: Seconds for all of them.
         history: The metrics of every evaluation: `{"step": 10, "epoch": 1.0, "accuracy": 0.9}`.
         losses: The mean loss of each of at most `_PARTS_OF_RUN` equal parts of the run, after its last step so far.
     """
@@ -48,6 +50,8 @@ class Progress:
     worse: int = 0
     seconds: float = 0.0
     stopped: bool = False
+    steps: int | None = None
+    budget: float | None = None
     history: tuple[Mapping[str, float], ...] = ()
     losses: tuple[tuple[int, float], ...] = ()
 

@@ -19,7 +19,6 @@ from mlxbert.training.base import BaseModel
 from mlxbert.training.check import check as compare, require
 from mlxbert.training.command import command_line
 from mlxbert.training.distillation import Distillation
-from mlxbert.training.estimate import estimate
 from mlxbert.training.events import Event, TrainingEvents
 from mlxbert.training.loop import Run, Training
 from mlxbert.training.objectives import make_objective
@@ -30,6 +29,7 @@ from mlxbert.training.options.tasks import TASKS
 from mlxbert.training.plan import Plan, make_plan
 from mlxbert.training.run import Result, TrainingRun, claim, metrics_table, usual_rate
 from mlxbert.training.sampler import Epochs
+from mlxbert.training.times import LOADING, OnPhase, Times
 from mlxbert.weights.adapted import find_model
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.source import ModelRef, check_source
@@ -62,6 +62,7 @@ def finetune(
     dry_run: bool = False,
     check: bool = False,
     on_progress: OnProgress | None = None,
+    on_phase: OnPhase | None = None,
     **options: Any,
 ) -> TrainingEvents:
     """Trains a model on labelled data, and writes it as a folder that mlxbert and transformers open.
@@ -98,13 +99,14 @@ def finetune(
         check: Whether the finished folder is opened with transformers (needs torch), to compare what it computes there
             with what it computes here: `Finished.check`. A difference is an error.
         on_progress: Called with the bytes of a download.
+        on_phase: Called with what is done now, as it begins: reading, training, saving, …
         **options: Those of `mlxbert.training.options.TrainingOptions`, and those of the task: `text_column`,
             `pair_column` (not of `tag` and `rerank`), `label_column`, `metric`, `max_length`; for `classify` also
             `label_smoothing`, `class_weights` and `few_shot`; for `tag` `scheme`, `crf`, `label_all_pieces` and
             `stride`; for `answer` `stride` and `max_words`; for `rerank` `query_column`, `loss` and `max_score`; for
             `embed` `negative_column`, and those of `mlxbert.training.options.tasks.VectorOptions`; with `teacher` also
             those of `mlxbert.training.options.TeacherOptions`, not of `embed`. `epochs` and `lr` depend on data and
-            model if they are left out.
+            model if they are left out; `minutes` takes the place of `epochs`.
 
     Returns:
         An iterator of events: `Started`, `Step`, `Evaluated`, `Saved`, `Finished`. Its `run()` trains to the end and
@@ -130,6 +132,10 @@ def finetune(
             f"{next(iter(options))} is given, which works only with a task's name, not with an Objective"
         )
     given = TrainingOptions(**loop)
+    if given.minutes is not None and ("epochs" in loop or "epochs" in (sweep or {})):
+        raise ArgumentError("minutes and epochs are given, expected one")
+    times = Times(on_phase)
+    times.begin(LOADING)
     variants = tuple(
         {**one, "seed": one.get("seed", given.seed) + number}
         for one in check_sweep(sweep, seeds)
@@ -147,10 +153,11 @@ def finetune(
         rows = read_rows(train, format=format)
         plan = make_plan(
             objective, base, rows, None if valid is None else read_rows(valid, format=format), validation_fraction,
-            given.seed,
+            given.seed, times,
         )  # fmt: skip
         distillation = None
         if teacher is not None:
+            times.begin(LOADING)
             asked, other = TeacherOptions(**learned), replace(ref, source=teacher, adapter=None, revision=None)
             distillation = Distillation(other, objective, plan.train, plan.valid, asked, on_progress)
             plan = replace(plan, report=distillation.noted(plan.report))
@@ -162,6 +169,7 @@ def finetune(
             options=_with_defaults(given, loop, plan), variants=variants,
             dtype=devices.choose_dtype(ref.dtype, training=True),
             overwrite=overwrite, group=ProcessGroup() if dry_run else group, check=check, dry_run=dry_run, line=line,
+            times=times,
         )  # fmt: skip
         for number in range(len(variants)):  # checked before hours of work
             chosen = run.chosen(number)
@@ -169,8 +177,9 @@ def finetune(
             if chosen.lora is not None:
                 check_adapters(open_checkpoint(base.files), chosen, plan)
     events = run.estimated(first=not group.rank) if dry_run else run.events()
+    times.begin("")
     result = ModelRef(target, offline=offline, device=device)
-    return TrainingEvents(events, f"fine-tuning of {base.name}", result, dry=dry_run)
+    return TrainingEvents(events, f"fine-tuning of {base.name}", result, times, dry=dry_run)
 
 
 def _taken(options: dict[str, Any], names: AbstractSet[str]) -> dict[str, Any]:
@@ -248,11 +257,17 @@ class FinetuneRun(TrainingRun):
             order=order, evaluate=evaluate,
         )  # fmt: skip
 
+    def reads(self) -> tuple[int, int]:
+        """See `TrainingRun.reads`; simple methods compare the frozen vectors of all texts."""
+        valid, train = (sum(map(len, part.examples)) for part in (self.plan.valid, self.plan.train))
+        return valid, valid + (0 if self.plan.report is None else train + valid)
+
     def facts(self, number: int, loop: Run) -> Mapping[str, Any]:
         """See `TrainingRun.facts`."""
         plan = self.plan
         return {
-            "examples": len(plan.train.examples), "epochs": self.chosen(number).epochs,
+            "examples": len(plan.train.examples),
+            "epochs": loop.order.epochs(loop.steps) if self.options.minutes else self.chosen(number).epochs,
             "new_head": not self.base.keeps(plan.heads) if plan.heads else None,
             "report": plan.report if number == 0 else None,
         }  # fmt: skip
@@ -260,18 +275,18 @@ class FinetuneRun(TrainingRun):
     def estimated(self, *, first: bool) -> Generator[Event, None, None]:
         """What a run would take, measured by the first process: the only event of a dry run."""
         if first:
-            loop = Run(self.training(0), None)
-            yield replace(self.started(0, loop), estimate=estimate(loop, self.plan))
+            yield self.started(0, Run(self.training(0), None), always=True)
 
     def result(self, model: Model, results: Sequence[Mapping[str, Any]]) -> Result:
         """See `TrainingRun.result`."""
         plan, objective = self.plan, self.plan.objective
         objective.fit(model.network, ProcessGroup())
-        found = assess(self.base, model, plan, results, self.target)
+        found = assess(self.base, model, plan, results, self.target, self.times)
 
         def complete(folder: Path) -> Mapping[str, Any]:
             compared = (found.model.network, plan.valid.examples, next(iter(plan.heads), ""))
-            return {"check": compare(folder, *compared) if self.check else None}
+            with self.times.phase("checking with transformers" if self.check else "saving"):
+                return {"check": compare(folder, *compared) if self.check else None}
 
         return Result(
             model=found.model, record=self._record(found, results), card=self._card(found),

@@ -17,6 +17,7 @@ from mlxbert.training.data.report import DataReport
 from mlxbert.training.objectives import make_objective
 from mlxbert.training.objectives.objective import Objective, Split
 from mlxbert.training.objectives.task import TaskObjective
+from mlxbert.training.times import LOADING, Times
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +50,7 @@ def make_plan(
     valid: Rows | None,
     validation_fraction: float | None,
     seed: int,
+    times: Times | None = None,
 ) -> Plan:
     """Reads, splits and tokenizes the data.
 
@@ -58,6 +60,8 @@ def make_plan(
     """
     if isinstance(objective, TaskObjective):
         objective.start(base)
+    times = times or Times()
+    times.begin("reading the data")
     placed = _placed(objective, train)
     if isinstance(objective, TaskObjective):
         records = [record for record, _ in placed]
@@ -73,7 +77,9 @@ def make_plan(
     if isinstance(objective, TaskObjective):
         objective.check_valid(*([record for record, _ in part] for part in (held_in, held_out)))
     heads = objective.heads([record for record, _ in held_in])
+    times.begin(LOADING)
     objective.bind(base.with_heads(heads, seed))
+    times.begin("tokenizing")
     parts = [prepared(objective, part) for part in (held_in, held_out)]
     return Plan(
         objective=objective, heads=heads, train=parts[0], valid=parts[1],

@@ -14,7 +14,7 @@ from mlxbert.cli.views.training.frame import frame
 from mlxbert.cli.views.training.live import LiveView
 from mlxbert.cli.views.training.state import State
 from mlxbert.training.data.report import DataReport
-from mlxbert.training.events import Estimate, Started, Step
+from mlxbert.training.events import Estimate, Finished, Started, Step
 from mlxbert.training.scores.summary import Evaluation
 from tests.helpers import events
 
@@ -106,6 +106,29 @@ def test_a_picture_of_a_run(width: int, steps: int) -> None:
     if steps == 462:
         (best,) = [line for line in shown if "★ best" in line]
         assert "0.964" in best and "2.00" in best and "0.958" in text and "saved at step 462" in text
+
+
+@WIDTHS
+def test_a_full_bar_says_what_is_done(width: int) -> None:
+    screen = Console(width=width, height=24, file=io.StringIO(), force_terminal=True)
+    view = LiveView(screen, lambda: None)
+    for event in events.whole_run():
+        if not isinstance(event, Finished):
+            view.write(event)
+    for name in ("evaluating", "comparing with simple methods", "saving"):
+        view.phase(name)
+        shown = lines([frame(view.state, width, 24)], width)
+        (bar,) = [line for line in shown if "100%" in line]
+        assert name in bar or (width == 50 and bar.endswith("…"))
+    view.close()
+    assert "saving" not in told([frame(view.state, width, 24)], width)
+
+
+@WIDTHS
+def test_the_summary_counts_the_phases(width: int) -> None:
+    found = replace(events.finished(), phases={"reading the data": 31.2, "training": 210.1, "saving": 0.04})
+    text = told(summary.finished(found), width)
+    assert "reading the data 31 s, training 3:30" in text and "saving" not in text
 
 
 def test_a_low_terminal_keeps_the_progress_and_the_newest_evaluation() -> None:

@@ -123,6 +123,7 @@ def _foot(state: State, started: Started, width: int) -> Iterator["rich.Text"]:
     step, share = state.step, state.place / max(started.steps, 1)
     over = state.place >= started.steps
     left = "" if over else f"{words.duration(step.seconds_left)} left" if step else "starting"
+    left = state.phase or left
     where = f"step {state.place:,} of {started.steps:,}"
     epoch = f"epoch {step.epoch:.2f} of {started.epochs:.3g}" if step else ""
     facts = [where, epoch, left] if width >= _NARROW else [where, left]

@@ -22,6 +22,7 @@ class State:
     def __init__(self) -> None:
         self.done: list[Done] = []
         self.started: Started | None = None
+        self.phase = ""  # what is done now, other than updates
         self._begin()
 
     def _begin(self) -> None:

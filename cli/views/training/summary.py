@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _BAR = Column(bar=True, most=48)
 _COMPARED = (Column(wraps=True, most=24), Column(right=True), _BAR, Column(secondary=1))
+_SHORTEST = 0.5  # seconds of a phase that is told
 FROZEN = "frozen vectors"  # as `mlxbert.training.scores.baselines` calls it
 
 
@@ -25,6 +26,9 @@ def finished(event: "Finished") -> Iterator["rich.RenderableType"]:
         (f"{console.visible(event.metric)} {words.score(event.score)}", "bold green"),
         f"  after step {event.step:,}, {words.duration(event.seconds)} in all",
     )
+    shown = [f"{name} {words.duration(seconds)}" for name, seconds in event.phases.items() if seconds >= _SHORTEST]
+    if shown:
+        yield Indented(rich.Text(", ".join(shown), "dim"))
     if event.summary is not None and event.evaluation is not None:
         yield from _compared(event.summary, event.evaluation.spec)
     if len(event.runs) > 1:

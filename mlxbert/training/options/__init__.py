@@ -26,6 +26,7 @@ class TrainingOptions:
     # `finetune` replaces the defaults of `epochs` and `lr` by ones for the size of the data and of the model
     # (`_with_defaults` in finetune.py, `usual_rate` in run.py); it never takes fewer than these 3 epochs.
     epochs: Annotated[int, Option("Passes over the data.", usual="3 to 20, by its size")] = 3
+    minutes: Annotated[float | None, Option("Time for everything, instead of epochs.", usual="off")] = None
     lr: Annotated[
         float,
         Option(
@@ -131,7 +132,7 @@ class TeacherOptions:
                 raise ArgumentError(f"{name} is {getattr(self, name)!r:.60} without teacher")
 
 
-_NOT_VARIED = ("save_every", "eval_every", "fast_float32")
+_NOT_VARIED = ("minutes", "save_every", "eval_every", "fast_float32")
 # What a sweep can vary.
 VARIED = tuple(field.name for field in fields(TrainingOptions) if field.name not in _NOT_VARIED)
 
