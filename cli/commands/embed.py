@@ -76,7 +76,12 @@ def _format(model: "Model", path: "Path | None", given: dict[str, Any], keep: Se
     note_assumed_pooling(model, given["pooling"])
     if given["normalize"] is None and model.embedder.unit and not embedder.unit:
         console.say("note", "shortened vectors no longer have length 1; --normalize scales them")
-    about = {"model": model.source, "options": json.dumps(given, sort_keys=True)}
+    about = {
+        "format": "mlxbert embeddings",
+        "task": "embed",
+        "model": model.source,
+        "options": json.dumps(given, sort_keys=True),
+    }
     dtype = given["output_dtype"]
     check_output_dtype(dtype, embedder.size)
     size, whole = stored_width(dtype, embedder.size), dtype != "float32"

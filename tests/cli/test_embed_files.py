@@ -1,8 +1,11 @@
 """`embed --output`: each format holds what the library computes, for any number of texts."""
 
+import csv
 import hashlib
 import json
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +70,31 @@ def read(path: Path) -> dict[str, Any]:
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
         vectors = np.array([line.get("embedding", [np.nan] * 24) for line in lines], np.float32).reshape(-1, 24)
         return {name: [line.get(name) for line in lines] for name in names} | {"embeddings": vectors}
+    if path.suffix == ".csv":
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = [row | {"index": None} for row in csv.DictReader(file)]
+        good = [row for row in rows if not row["error"]]
+        assert all(list(row) == ["text", "embedding", "tokens", "truncated", "error", "index"] for row in good)
+        width = max((len(json.loads(row["embedding"])) for row in good), default=24)
+        vectors = [json.loads(row["embedding"]) if not row["error"] else [np.nan] * width for row in rows]
+        found = {name: [row[name] if not row["error"] else None for row in rows] for name in names[:-1]}
+        found["tokens"] = [one and int(one) for one in found["tokens"]]
+        found["truncated"] = [one and one == "true" for one in found["truncated"]]
+        found["error"] = [row["error"] or None for row in rows]
+        return found | {"embeddings": np.array(vectors, np.float32).reshape(-1, width)}
+    if path.suffix in (".sqlite", ".db"):
+        with closing(sqlite3.connect(path)) as base:
+            base.row_factory = sqlite3.Row
+            assert base.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+            rows = [dict(row) for row in base.execute("SELECT * FROM embed ORDER BY rowid")]
+            about = dict(map(tuple, base.execute("SELECT * FROM about")))
+        dtype = np.dtype("<f4" if json.loads(about["options"])["output_dtype"] == "float32" else "i1")
+        blobs = [row["embedding"] for row in rows if row.get("embedding")]
+        width = len(np.frombuffer(blobs[0], dtype)) if blobs else 24
+        empty = np.full(width, np.nan if dtype.kind == "f" else 0, dtype)
+        vectors = [np.frombuffer(blob, dtype) if (blob := row["embedding"]) else empty for row in rows]
+        found = {name: [row[name] for row in rows] for name in names} if rows else {name: [] for name in names}
+        return found | {"embeddings": np.array(vectors, dtype).reshape(-1, width), "metadata": about}
     import pyarrow.parquet as pq
 
     table = pq.read_table(path)
@@ -147,6 +175,9 @@ def test_vectors_in_fewer_bits_are_those_of_the_library(
     outcome = embed("-i", str(tmp_path / "in.jsonl"), "--output-dtype", dtype, "--output", str(path))
     outcome.fails(1, "1 of 3 inputs failed", *(["row of 0"] if ending in (".npy", ".safetensors") else []))
     expected = mlxbert.embed(unit, ["the cat", "a dog"], output_dtype=dtype)
+    if ending == ".csv":
+        assert (read(path)["embeddings"][[0, 2]] == expected).all()
+        return
     if ending == ".jsonl":
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         assert [lines[0]["embedding"], lines[2]["embedding"]] == expected.tolist() and "error" in lines[1]
