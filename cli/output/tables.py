@@ -34,7 +34,7 @@ class _Table(OutputFormat):
             row.pop("unknown_tokens", None)  # which most texts do not have
             labels = getattr(result, "labels", ())
             top = {"top_label": labels[0].label, "top_score": labels[0].score} if labels else {}
-            names = [name.lower() for name in (*row, *top)]  # SQLite does not tell them apart by case
+            names = [name.lower() for name in {**row, **top, "error": ""}]  # SQLite does not tell them apart by case
             if twice := [name for name in values if names.count(name.lower()) > 1]:
                 raise ArgumentError(f"--keep {twice[0]}: the output has a column of this name")
             file.write(to_json(row | top).encode() + b"\n")
@@ -66,7 +66,7 @@ class Csv(_Table):
     def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:
         """The header and the rows; texts are quoted, as they may hold a carriage return."""
         columns, rows = _table(parts)
-        text = codecs.getwriter("utf-8")(file, errors="backslashreplace")
+        text = codecs.getwriter("utf-8")(file, "backslashreplace")
         writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
         writer.writerow(columns)
         writer.writerows(

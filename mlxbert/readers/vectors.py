@@ -110,4 +110,4 @@ def _checked(vector: Any) -> "Vector | InputError":
 
     if vector is None or vector.ndim != 1 or not np.isfinite(vector).all() or not vector.any():
         return InputError("there is no vector of this text, or it is NaN or 0: did the text fail in embed?")
-    return vector  # type: ignore[no-any-return]
+    return vector

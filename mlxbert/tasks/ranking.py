@@ -28,10 +28,10 @@ class Scored(NamedTuple):
 
 
 class Ranked(NamedTuple):
-    """A text in its place; see `Similarity`. `kept` is what the caller has kept with it."""
+    """A text in its place: the values of a `Similarity`, and what the caller has kept with it."""
 
     rank: int
-    index: int
+    number: int
     score: float
     text: str
     truncated: bool

@@ -199,10 +199,10 @@ def test_scores_of_equal_texts_are_equal_where_batches_round_differently() -> No
     ranking = Ranking(2)
     for index, (text, score) in enumerate([("a", 0.5), ("b", 0.4), ("a", 0.5000001), ("c", 0.6)]):
         ranking.add(index, Scored(score, text))
-    assert [(one.rank, one.index, one.score) for one in ranking.sorted()] == [(1, 3, 0.6), (2, 0, 0.5)]
+    assert [(one.rank, one.number, one.score) for one in ranking.sorted()] == [(1, 3, 0.6), (2, 0, 0.5)]
     ranking.add(4, Scored(0.7, "a"))  # one with this text is still kept
     ranking.add(5, Scored(0.65, "d"))
-    assert [(one.text, one.index) for one in ranking.sorted()] == [("d", 5), ("c", 3)]
+    assert [(one.text, one.number) for one in ranking.sorted()] == [("d", 5), ("c", 3)]
     ranking.add(6, Scored(0.7, "a"))
     assert [(one.text, one.score) for one in ranking.sorted()] == [("a", 0.7), ("d", 0.65)]
 
