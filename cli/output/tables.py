@@ -34,7 +34,8 @@ class _Table(OutputFormat):
             row.pop("unknown_tokens", None)  # which most texts do not have
             labels = getattr(result, "labels", ())
             top = {"top_label": labels[0].label, "top_score": labels[0].score} if labels else {}
-            names = [name.lower() for name in {**row, **top, "error": ""}]  # SQLite does not tell them apart by case
+            # SQLite does not tell names apart by case.
+            names = [name.lower() for name in (*row, *top, *({"error"} - {*row}))]
             if twice := [name for name in values if names.count(name.lower()) > 1]:
                 raise ArgumentError(f"--keep {twice[0]}: the output has a column of this name")
             file.write(to_json(row | top).encode() + b"\n")

@@ -72,29 +72,31 @@ def read(path: Path) -> dict[str, Any]:
         return {name: [line.get(name) for line in lines] for name in names} | {"embeddings": vectors}
     if path.suffix == ".csv":
         with path.open(newline="", encoding="utf-8") as file:
-            rows = [row | {"index": None} for row in csv.DictReader(file)]
-        good = [row for row in rows if not row["error"]]
-        assert all(list(row) == ["text", "embedding", "tokens", "truncated", "error", "index"] for row in good)
-        width = max((len(json.loads(row["embedding"])) for row in good), default=24)
-        vectors = [json.loads(row["embedding"]) if not row["error"] else [np.nan] * width for row in rows]
-        found = {name: [row[name] if not row["error"] else None for row in rows] for name in names[:-1]}
-        found["tokens"] = [one and int(one) for one in found["tokens"]]
-        found["truncated"] = [one and one == "true" for one in found["truncated"]]
-        found["error"] = [row["error"] or None for row in rows]
-        return found | {"embeddings": np.array(vectors, np.float32).reshape(-1, width)}
+            cells = [*csv.DictReader(file)]
+        assert all(list(row) == ["text", "embedding", "tokens", "truncated", "error"] for row in cells)
+        numbers: list[Any] = [json.loads(row["embedding"] or "null") for row in cells]
+        width = max((len(one) for one in numbers if one), default=24)
+        columns: dict[str, list[Any]] = {
+            "text": [None if row["error"] else row["text"] for row in cells],
+            "tokens": [int(row["tokens"]) if row["tokens"] else None for row in cells],
+            "truncated": [row["truncated"] == "true" if row["truncated"] else None for row in cells],
+            "error": [row["error"] or None for row in cells],
+        }
+        filled = [one or [np.nan] * width for one in numbers]
+        return columns | {"embeddings": np.array(filled, np.float32).reshape(-1, width)}
     if path.suffix in (".sqlite", ".db"):
         with closing(sqlite3.connect(path)) as base:
             base.row_factory = sqlite3.Row
             assert base.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
             rows = [dict(row) for row in base.execute("SELECT * FROM embed ORDER BY rowid")]
             about = dict(map(tuple, base.execute("SELECT * FROM about")))
-        dtype = np.dtype("<f4" if json.loads(about["options"])["output_dtype"] == "float32" else "i1")
-        blobs = [row["embedding"] for row in rows if row.get("embedding")]
-        width = len(np.frombuffer(blobs[0], dtype)) if blobs else 24
-        empty = np.full(width, np.nan if dtype.kind == "f" else 0, dtype)
-        vectors = [np.frombuffer(blob, dtype) if (blob := row["embedding"]) else empty for row in rows]
-        found = {name: [row[name] for row in rows] for name in names} if rows else {name: [] for name in names}
-        return found | {"embeddings": np.array(vectors, dtype).reshape(-1, width), "metadata": about}
+        kind: Any = np.dtype("<f4" if json.loads(about["options"])["output_dtype"] == "float32" else "i1")
+        blobs: list[Any] = [row.get("embedding") for row in rows]
+        width = next((len(blob) // kind.itemsize for blob in blobs if blob), 24)
+        empty = np.full(width, np.nan if kind.kind == "f" else 0, kind)
+        stacked = np.array([np.frombuffer(blob, kind) if blob else empty for blob in blobs], kind)
+        lists = {name: [row[name] for row in rows] for name in names}
+        return lists | {"embeddings": stacked.reshape(-1, width), "metadata": about}
     import pyarrow.parquet as pq
 
     table = pq.read_table(path)
