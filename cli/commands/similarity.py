@@ -35,9 +35,7 @@ def similarity(
     out: FileOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="A B…", help="A text, and others.")] = None,
     top_k: Annotated[int | None, Option("Show only the N most similar.")] = None,
-    vectors: Annotated[
-        Path | None, Option("Take the vectors of the texts from a file that embed has written.", "FILE")
-    ] = None,
+    vectors: Annotated[Path | None, Option("File with the vectors of the texts, from embed.", "FILE")] = None,
     pairs: Annotated[bool, Option("Compare the two texts of each row, columns a and b.")] = False,
     query_prompt: Annotated[str | None, Option("Text to put before A only.", "TEXT", panel="Vectors")] = None,
     query_prompt_name: Annotated[
@@ -47,9 +45,8 @@ def similarity(
 ) -> None:
     """Rank texts by how similar they are to the first (cosine, unless the model names another function).
 
-    The others may come from a file or a pipe. If A is not given, the first text of the file is A. The index in the
-    output counts the others, from 0. In a terminal, the 20 most similar texts of a file are shown. If the model has
-    prompts for queries and documents, A is the query.
+    The others may come from a file or a pipe; if A is not given, it is the first text of the file. The index in the
+    output counts the others, from 0. A terminal shows the 20 most similar texts of a file.
 
     Example: mlxbert similarity "A man eats." "Someone is having lunch." "The sky is blue."
     """
