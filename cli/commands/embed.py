@@ -45,8 +45,8 @@ def embed(
 ) -> None:
     """Turn texts into vectors: texts of similar meaning have similar vectors.
 
-    Options you leave out keep the model's own settings. --output takes .npy, .jsonl, .safetensors and .parquet; after
-    an interruption the same command resumes.
+    Options you leave out keep the model's own settings. --output takes .npy, .jsonl, .csv, .sqlite, .safetensors and
+    .parquet; after an interruption the same command resumes.
 
     Example: mlxbert embed --input reviews.csv --column text --output reviews.npy
     """  # fmt: skip
@@ -76,7 +76,12 @@ def _format(model: "Model", path: "Path | None", given: dict[str, Any], keep: Se
     note_assumed_pooling(model, given["pooling"])
     if given["normalize"] is None and model.embedder.unit and not embedder.unit:
         console.say("note", "shortened vectors no longer have length 1; --normalize scales them")
-    about = {"model": model.source, "options": json.dumps(given, sort_keys=True)}
+    about = {
+        "format": "mlxbert embeddings",
+        "task": "embed",
+        "model": model.source,
+        "options": json.dumps(given, sort_keys=True),
+    }
     dtype = given["output_dtype"]
     check_output_dtype(dtype, embedder.size)
     size, whole = stored_width(dtype, embedder.size), dtype != "float32"

@@ -10,6 +10,7 @@ import typer
 from mlxbert.cli import session
 from mlxbert.cli.options import ModelOptions, OutputOptions
 from mlxbert.cli.output.file import check_output
+from mlxbert.cli.output.formats import JSON_LINES
 from mlxbert.cli.training import FormatOption
 from mlxbert.cli.views import console, progress, rich
 from mlxbert.errors import InputError
@@ -41,7 +42,7 @@ def mine(
 
     Example: mlxbert mine pairs.csv --output hard.jsonl
     """
-    check_output(output, overwrite, sources=pairs)
+    check_output(output, overwrite, JSON_LINES, pairs)
     loaded = session.load("embed", model)
     from mlxbert.tasks.mine import mine as find
 
@@ -73,4 +74,4 @@ def _write(found: Sequence["Mined"], output: Path, pairs: Sequence[str], overwri
         )
     with atomic_write(output.resolve(), locked=False) as file:
         file.writelines(json.dumps(one.to_dict(), ensure_ascii=False).encode() + b"\n" for one in found)
-        check_output(output, overwrite, sources=pairs)  # minutes have passed
+        check_output(output, overwrite, JSON_LINES, pairs)  # minutes have passed

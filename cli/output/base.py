@@ -45,7 +45,7 @@ class OutputFormat(ABC):
         whole: bool = False,
     ) -> None:
         self._width, self.keep, self.whole = width, keep, whole
-        self.metadata = {"format": "mlxbert embeddings", **(metadata or {})}
+        self.metadata = dict(metadata or {})
 
     @property
     def width(self) -> int:

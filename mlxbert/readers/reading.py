@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from mlxbert.errors import InputError
+from mlxbert.errors import InputError, MlxbertError
 from mlxbert.readers.live import LONGEST
 
 # Where a record begins (`line 17`, `row 3`, `page 2`), and its values, or why it cannot be used.
@@ -90,7 +90,7 @@ def size_of(file: BinaryIO) -> int | None:
         return None
 
 
-def placed(problem: InputError, place: str, source: str | None = None) -> InputError:
+def placed(problem: MlxbertError, place: str, source: str | None = None) -> InputError:
     """The error with the place of its record, unless it names its line itself, and with the name of the file."""
     said = problem.message if problem.message.startswith("line ") else f"{place}: {problem.message}"
     return InputError(said if source is None else f"{source}, {said}", hint=problem.hint)

@@ -153,8 +153,8 @@ def test_several_inputs_are_read_one_after_the_other(small: str, tmp_path: Path)
     outcome.fails(1, "2 of 6", "hint: ")
     assert [line.get("text") for line in outcome.lines] == ["the", "cat", None, "dog", None, "sat"]
     assert [line["index"] for line in outcome.lines if "index" in line] == [2, 4]
-    assert outcome.lines[2]["error"].startswith(f"{tmp_path / 'b.txt'}, record 2: line 2: byte 0xe9")
-    assert outcome.lines[4]["error"].startswith(f"{tmp_path / 'c.jsonl'}, record 2: no field 'text'")
+    assert outcome.lines[2]["error"].startswith(f"{tmp_path / 'b.txt'}, line 2: byte 0xe9")
+    assert outcome.lines[4]["error"].startswith(f"{tmp_path / 'c.jsonl'}, line 2: no field 'text'")
     numbers = call(*arguments, "--column", "n")
     assert [line.get("text") for line in numbers.lines] == ["1", "cat", None, "dog", None]
     call(*arguments, "-i", "-", "-i", "-").fails(2, "given twice")
@@ -307,7 +307,10 @@ def test_a_parquet_has_a_text_per_row_in_a_column(read: Reader) -> None:
     assert read.texts("in.data", content, "--column", "other", "--format", "parquet") == ["cat", "dog"]
     outcome = read("in.parquet", content)
     assert outcome.lines[0]["text"] == "the"
-    assert outcome.lines[1] == {"index": 1, "error": "column 'text' is null, expected a string"}
+    assert outcome.lines[1] == {
+        "index": 1,
+        "error": f"{read.folder / 'in.parquet'}, row 2: column 'text' is null, expected a string",
+    }
     outcome.fails(1, "1 of 2 inputs failed")
     read("in.parquet", content, "--column", "body").fails(1, "'body'", "text, other, n", "hint: ", "--column")
     read("in.parquet", content, "--field", "text").fails(2, "--field works only with .jsonl")

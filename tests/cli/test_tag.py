@@ -49,7 +49,7 @@ def test_files_in_and_out(model: str, tmp_path: Path) -> None:
     outcome.fails(1, "1 of 3 inputs failed")
     found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [len(line.get("entities", ())) for line in found] == [4, 0, 1] and found[1]["index"] == 1
-    call(*arguments, "--output", str(tmp_path / "out.csv")).fails(2, "--output")
+    call(*arguments, "--output", str(tmp_path / "out.npy")).fails(2, "--output")
     piped = call("tag", "--model", model, stdin=b"paris\n\n")
     assert [len(line["entities"]) for line in piped.lines] == [1, 0]
 
