@@ -21,9 +21,10 @@ import typer
 from mlxbert.bounds import BOUNDS
 from mlxbert.errors import ArgumentError
 from mlxbert.options import Device, DType, Option, kinds_of
+from mlxbert.readers.lines import UTF8
 from mlxbert.weights.source import BUILTIN, ModelRef
 
-TextFormat = Literal["txt", "jsonl", "csv", "tsv", "parquet"]  # those that do not hold words with tags
+TextFormat = Literal["txt", "jsonl", "json", "csv", "tsv", "parquet"]  # those that do not hold words with tags
 # What happens to a text too long for the model: windows can cover it; it becomes one vector or a few scores; or no
 # window can cover it.
 Window = Literal["window", "truncate", "error"]
@@ -45,6 +46,8 @@ Offline = Annotated[bool, Option("Use only the cache; never contact the hub.", p
 Adapter = Annotated[
     str | None, Option("Adapter of the model (LoRA, DoRA): its folder, or its name on the hub.", "DIR", panel="Model")
 ]
+NoHeader = Annotated[bool, Option("The first row of a .csv or .tsv file is data; columns are called 1, 2, …")]
+Encoding = Annotated[str, Option("Encoding of text files: latin-1, cp1252, utf-16, …")]
 
 
 @dataclass(frozen=True)
@@ -116,11 +119,10 @@ class InputOptions:
         TextFormat | None,
         Option("Format of the input; by default taken from the file extension, or for stdin from the first line."),
     ] = None
-    field: Annotated[str | None, Option("Field of a .jsonl file.")] = None
+    field: Annotated[str | None, Option("Field of a .jsonl or .json file.")] = None
     column: Annotated[str | None, Option("Column of a .csv, .tsv or .parquet file.")] = None
-    no_header: Annotated[bool, Option("The first row of a .csv or .tsv file is data; columns are called 1, 2, …")] = (
-        False
-    )
+    no_header: NoHeader = False
+    encoding: Encoding = UTF8
     strict: Annotated[bool, Option("Stop at the first bad record.")] = False
 
 

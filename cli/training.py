@@ -9,15 +9,22 @@ from typing import Annotated, Any, ClassVar
 
 import typer
 
-from mlxbert.cli.options import RENAMED, OutputOptions
+from mlxbert.cli.options import RENAMED, Encoding, NoHeader, OutputOptions
 from mlxbert.errors import ArgumentError
 from mlxbert.options import Option, choices_of, kinds_of
 from mlxbert.readers.formats import Format
+from mlxbert.readers.lines import UTF8
 from mlxbert.training.options import VARIED, TrainingOptions
 
-FormatOption = Annotated[
-    Format | None, Option("Format of the files; by default taken from their extensions.", panel="Data")
-]
+
+@dataclass(frozen=True)
+class DataFiles:
+    """How files of labelled data are read."""
+
+    panel: ClassVar[str] = "Data"
+    format: Annotated[Format | None, Option("Format of the files; by default taken from their extensions.")] = None
+    no_header: NoHeader = False
+    encoding: Encoding = UTF8
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,6 @@ class TrainingData:
         float | None, Option("How much of the training data to validate on.", usual="0.1")
     ] = None
     dry_run: Annotated[bool, Option("Report on the data, estimate time and memory, stop.")] = False
-    format: FormatOption = None
 
 
 @dataclass(frozen=True)
@@ -82,7 +88,6 @@ class LabelledData:
     panel: ClassVar[str] = "Data"
     data: Annotated[list[str], Option("Labelled data; - is stdin.", "FILE")]
     metric: Annotated[str | None, Option("Metric to put first.")] = None
-    format: FormatOption = None
 
 
 @dataclass(frozen=True)
@@ -90,7 +95,7 @@ class CorpusFiles:
     """Text to train on."""
 
     panel: ClassVar[str] = "Data"
-    corpus: Annotated[list[str], typer.Argument(metavar="CORPUS…", help="Text: .txt or .jsonl, also .gz and .xz.")]
+    corpus: Annotated[list[str], typer.Argument(metavar="CORPUS…", help="Text: .txt, .jsonl, .json, also .gz, .xz.")]
     valid: Annotated[
         list[str] | None, Option("Text to evaluate on.", "FILE", "a hundredth of the corpus is held out")
     ] = None
