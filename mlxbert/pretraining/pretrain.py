@@ -96,9 +96,9 @@ def pretrain(
         on_progress: Called with the bytes of a download.
         on_read: Called with the bytes of the corpus that are read, and of how many.
         **options: Those of `mlxbert.pretraining.settings.Settings`: `field`, `encoding`, `documents`,
-            `across_documents`, `length`, `whole_words`, `masks`, `mask_probability`, `validation_fraction`, `generator`;
-            and those of `mlxbert.training.options.TrainingOptions`. With `lora`, heads that the model has are not trained, fresh
-            ones are, and the folder is an adapter in PEFT's format; not with `electra`.
+            `across_documents`, `length`, `whole_words`, `masks`, `mask_probability`, `validation_fraction`,
+            `generator`; and those of `mlxbert.training.options.TrainingOptions`. With `lora`, heads that the model has
+            are not trained, fresh ones are, and the folder is an adapter in PEFT's format; not with `electra`.
 
     Returns:
         An iterator of events: `Started`, `Step`, `Evaluated`, `Saved`, `Finished`. Its `run()` trains to the end and
