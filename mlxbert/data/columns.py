@@ -255,7 +255,8 @@ class Search:
             InputError: It was.
         """
         tables = all(uncompressed_name(name).endswith((".csv", ".tsv")) for name in self.rows.files)
-        if not tables or "1" in self.rows.columns:  # without a header columns are numbers
+        numbers = [*map(str, range(1, len(self.rows.columns) + 1))]  # the columns of a table without a header
+        if not tables or [*self.rows.columns] == numbers:
             return
         names = USUAL["classify"].names | self.usual.names
         usual = {name for name in names if len(name) > 1}  # single letters are often labels
