@@ -17,7 +17,7 @@ from mlxbert.cli.views import console
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.readers.formats import FORMATS, Format, find_format
 from mlxbert.readers.inputs import InputFile, open_source
-from mlxbert.readers.lines import read_text
+from mlxbert.readers.lines import UTF8, check_encoding, read_text
 from mlxbert.readers.live import LONGEST, Live, as_it_comes, first_line
 from mlxbert.readers.reading import placed
 from mlxbert.readers.records import Document, Records, read_records
@@ -29,13 +29,13 @@ Pair = tuple[str, str]
 _SENTENCE = 4  # words that are rather a text without quotes than texts
 T_co = TypeVar("T_co", covariant=True)
 _SOMETIMES = ("index", "error", "unknown_tokens")  # fields of results that the first ones may not have
-_BOM = b"\xef\xbb\xbf"
 # The options that say what is read, and the formats that they go with.
 _TABLES = tuple(format for format, reader in FORMATS.items() if reader.value == "column")
-_NAMED = (Format.jsonl, *_TABLES)
+_NAMED = tuple(format for format, reader in FORMATS.items() if reader.value)
+_TEXT = tuple(format for format, reader in FORMATS.items() if not reader.binary and not reader.refused)
 _NAMING = {
-    **{"field": (Format.jsonl,), "column": _TABLES, "text_column": _NAMED, "pair_column": _NAMED},
-    **{"no_header": (Format.csv, Format.tsv), "keep": _NAMED},
+    **{"field": (Format.jsonl, Format.json), "column": _TABLES, "text_column": _NAMED, "pair_column": _NAMED},
+    **{"no_header": (Format.csv, Format.tsv), "keep": _NAMED, "encoding": _TEXT},
 }
 
 
@@ -140,6 +140,7 @@ def open_input(arguments: Sequence[str], options: InputOptions, names: str | Pai
         ArgumentError: There is no input, or options contradict each other.
         InputError: A file cannot be opened.
     """
+    check_encoding(options.encoding)
     if arguments:
         return _from_arguments(arguments, options, names)
     if not options.input and (sys.stdin is None or sys.stdin.isatty()):
@@ -178,25 +179,27 @@ def open_questions(
         raise ArgumentError("there are both a context and --pair-column, which names the column of contexts")
     if context_file == STDIN and not arguments and STDIN in (options.input or [STDIN]):
         raise ArgumentError("--context-file is stdin, and there is no question", hint="give the question: answer TEXT")
-    text = context if context_file is None else _read_context(context_file)
+    text = context if context_file is None else _read_context(context_file, options.encoding)
     if text is None and arguments:
         raise ArgumentError(
             "there is no context to answer from", hint="give it with --context TEXT or --context-file FILE"
         )
     if text is None:
         return open_input((), options, ("question", "context"))
+    if arguments:  # the encoding is that of the context
+        options = replace(options, encoding=UTF8)
     digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
     return open_input(arguments, options, "question").paired(text, f"context {digest}")
 
 
-def _read_context(source: str) -> str:
+def _read_context(source: str, encoding: str) -> str:
     if source == STDIN and sys.stdin is None:
         raise InputError("stdin is closed")
     if source == STDIN:
-        text = read_text("stdin", open_source(sys.stdin.buffer, "stdin"))
+        text = read_text("stdin", open_source(sys.stdin.buffer, "stdin"), encoding)
     else:
         with open_source(source) as file:
-            text = read_text(source, file)
+            text = read_text(source, file, encoding)
     if not text.strip():
         raise InputError(f"{'stdin' if source == STDIN else source}: there is no text to answer from")
     return text
@@ -235,7 +238,7 @@ def _is_input_file(argument: str) -> bool:
 def _given(options: InputOptions) -> dict[str, Any]:
     """The options that say what is read, where they are given."""
     values = {name: getattr(options, name, None) for name in _NAMING}
-    return {name: value for name, value in values.items() if value not in (None, False)}
+    return {name: value for name, value in values.items() if value not in (None, False, UTF8)}
 
 
 def _from_files(inputs: Sequence[str], options: InputOptions, names: str | Pair) -> InputStream[Any]:
@@ -257,6 +260,7 @@ def _from_files(inputs: Sequence[str], options: InputOptions, names: str | Pair)
         found = read_records(
             source, text, pair, format=format, name=None if isinstance(source, str) else "stdin",
             header="no_header" not in given or format not in _NAMING["no_header"], keep=keep, choose=choose,
+            encoding=options.encoding if format in _TEXT else UTF8,
         )  # fmt: skip
         opened.append(found)
         read_as += [format, text] if pair is None else [format, text, pair]
@@ -271,6 +275,7 @@ def _from_files(inputs: Sequence[str], options: InputOptions, names: str | Pair)
             *read_as,
             *(f"keep {name}" for name in keep or ()),  # in words: a name may be that of a second column of texts
             *(["no header"] if "no_header" in given else []),
+            *([f"encoding {options.encoding}"] if "encoding" in given else []),
         ),
         records=Live(places.following(documents), documents.ready),
         size=sum(sizes) if len(sizes) == len(opened) else None,
@@ -325,13 +330,17 @@ def _guess_format(source: str | BinaryIO, given: dict[str, Any], names: str | Pa
         return find_format(source, texts=True)
     if "column" in given or "no_header" in given:
         return Format.csv
-    if given.keys() - {"keep"} or isinstance(names, tuple):
+    if given.keys() - {"keep", "encoding"} or isinstance(names, tuple):
         return Format.jsonl
-    first = first_line(source).split(b"\r")[0]
-    if not _is_object(first):
+    line = first_line(source).split(b"\r")[0]
+    first = line.decode(given.get("encoding", UTF8), "replace").strip().removeprefix("\ufeff")
+    if first == "[" or first.startswith("[{"):
+        console.say("note", f"stdin holds a JSON array, {names!r} is read of each; --format txt takes lines as texts")
+        return Format.json
+    if not _is_object(first, whole=len(line) < LONGEST):
         cells: list[str] = []
         with suppress(csv.Error):  # no header is so long
-            cells = next(csv.reader([first.decode("utf-8-sig", "replace").strip()]), [])
+            cells = next(csv.reader([first]), [])
         if len(cells) > 1 and names in cells:
             console.say("note", "each line of stdin is a text; if these are rows of a table, add --format csv")
         return Format.txt
@@ -339,9 +348,9 @@ def _guess_format(source: str | BinaryIO, given: dict[str, Any], names: str | Pa
     return Format.jsonl
 
 
-def _is_object(line: bytes) -> bool:
-    if len(line) >= LONGEST:  # there is more of it
-        return line.removeprefix(_BOM).startswith(b"{")
+def _is_object(line: str, *, whole: bool) -> bool:
+    if not whole:
+        return line.startswith("{")
     with suppress(ValueError, RecursionError):
-        return isinstance(json.loads(line.removeprefix(_BOM)), dict)
+        return isinstance(json.loads(line), dict)
     return False

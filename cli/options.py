@@ -21,9 +21,10 @@ import typer
 from mlxbert.bounds import BOUNDS
 from mlxbert.errors import ArgumentError
 from mlxbert.options import POOLINGS, Device, DType, Option, kinds_of
+from mlxbert.readers.lines import UTF8
 from mlxbert.weights.source import BUILTIN, ModelRef
 
-TextFormat = Literal["txt", "jsonl", "csv", "tsv", "parquet"]  # those that do not hold words with tags
+TextFormat = Literal["txt", "jsonl", "json", "csv", "tsv", "parquet"]  # those that do not hold words with tags
 # What happens to a text too long for the model: windows can cover it; it becomes one vector or a few scores; or no
 # window can cover it.
 Window = Literal["window", "truncate", "error"]
@@ -43,6 +44,8 @@ RENAMED = {
 Revision = Annotated[str | None, Option("Branch, tag or commit on the hub.", panel="Model")]
 Offline = Annotated[bool, Option("Use only the cache; never contact the hub.", panel="Model")]
 Adapter = Annotated[str | None, Option("Adapter (LoRA, DoRA): folder, or name on the hub.", "DIR", panel="Model")]
+NoHeader = Annotated[bool, Option("Tables have no header: columns are called 1, 2, …")]
+Encoding = Annotated[str, Option("Encoding of text files: latin-1, cp1252, utf-16, …")]
 
 
 @dataclass(frozen=True)
@@ -117,11 +120,12 @@ class InputOptions:
         TextFormat | None,
         Option("Format of the input. By default that of the file extension, or for stdin of the first line."),
     ] = None
-    field: Annotated[str | None, Option("Field of a .jsonl file. By default text; not for pairs.")] = None
+    field: Annotated[str | None, Option("Field of a .jsonl or .json file. By default text; not for pairs.")] = None
     column: Annotated[
         str | None, Option("Column of a .csv, .tsv or .parquet file. By default text; not for pairs.")
     ] = None
-    no_header: Annotated[bool, Option("Tables have no header: columns are called 1, 2, …")] = False
+    no_header: NoHeader = False
+    encoding: Encoding = UTF8
     strict: Annotated[bool, Option("Stop at the first bad record.")] = False
 
 

@@ -10,16 +10,24 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import typer
 
-from mlxbert.cli.options import RENAMED, OutputOptions, TextFormat, options_of, with_changes
+from mlxbert.cli.options import RENAMED, Encoding, NoHeader, OutputOptions, TextFormat, options_of, with_changes
 from mlxbert.errors import ArgumentError
 from mlxbert.options import Option, choices_of, kinds_of
+from mlxbert.readers.lines import UTF8
 from mlxbert.training.options import VARIED, TrainingOptions
 from mlxbert.training.options.tasks import TaskSpec
 
 SIZES = ("tiny", "mini", "small", "medium", "base")  # of new models
-FormatOption = Annotated[
-    TextFormat | None, Option("Format. By default that of the extensions of the files.", panel="Data")
-]
+
+
+@dataclass(frozen=True)
+class DataFiles:
+    """How files of labelled data are read."""
+
+    panel: ClassVar[str] = "Data"
+    format: Annotated[TextFormat | None, Option("Format. By default that of the extensions of the files.")] = None
+    no_header: NoHeader = False
+    encoding: Encoding = UTF8
 
 
 def task_options(spec: TaskSpec, *groups: type) -> list[inspect.Parameter]:
@@ -43,7 +51,6 @@ class TrainingData:
         float | None, Option("Share of --train to validate on. Of few examples more, at most a fifth.", usual="0.1")
     ] = None
     dry_run: Annotated[bool, Option("Report on the data, estimate time and memory, stop.")] = False
-    format: FormatOption = None
 
 
 @dataclass(frozen=True)
@@ -91,7 +98,6 @@ class LabelledData:
     panel: ClassVar[str] = "Data"
     data: Annotated[list[str], Option("Labelled data; - is stdin.", "FILE")]
     metric: Annotated[str | None, Option("Main metric. It is put first.")] = None
-    format: FormatOption = None
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,7 @@ class CorpusFiles:
     """Text to train on."""
 
     panel: ClassVar[str] = "Data"
-    corpus: Annotated[list[str], typer.Argument(metavar="CORPUS…", help="Text: .txt or .jsonl, also .gz and .xz.")]
+    corpus: Annotated[list[str], typer.Argument(metavar="CORPUS…", help="Text: .txt, .jsonl, .json, also .gz, .xz.")]
     valid: Annotated[list[str] | None, Option("Text to evaluate on.", "FILE", "1 % of the corpus")] = None
     shards: Annotated[
         str | None, Option("Keep the token ids here, for other runs. By default they are removed.", "DIR")

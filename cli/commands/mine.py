@@ -11,7 +11,7 @@ from mlxbert.cli import session
 from mlxbert.cli.options import ModelOptions, OutputOptions
 from mlxbert.cli.output.file import check_output
 from mlxbert.cli.output.formats import JSON_LINES
-from mlxbert.cli.training import FormatOption
+from mlxbert.cli.training import DataFiles
 from mlxbert.cli.views import console, progress, rich
 from mlxbert.errors import InputError
 from mlxbert.files import atomic_write
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 def mine(
     model: ModelOptions,
+    files: DataFiles,
     out: OutputOptions,
     pairs: Annotated[list[str], typer.Argument(metavar="FILE…", help="Pairs of texts that belong together.")],
     output: Annotated[Path, Option("File of JSON lines to write.", "FILE", short="-o")],
@@ -33,7 +34,6 @@ def mine(
     skip: Annotated[int, Option("Leave out the N most similar texts.")] = 0,
     text_column: Annotated[str | None, Option("Column of the queries; guessed if left out.")] = None,
     pair_column: Annotated[str | None, Option("Column of the texts that belong to them.")] = None,
-    format: FormatOption = None,
     overwrite: Annotated[bool, Option("Replace an existing file.")] = False,
 ) -> None:
     """Find hard negatives for training: texts that the model considers similar to a query but that do not belong to it.
@@ -47,7 +47,7 @@ def mine(
     from mlxbert.tasks.mine import mine as find
 
     given: dict[str, Any] = {"negatives": negatives, "margin": margin, "skip": skip, "batch_tokens": model.batch_tokens}
-    given |= {"text_column": text_column, "pair_column": pair_column, "format": format}
+    given |= {"text_column": text_column, "pair_column": pair_column, **vars(files)}
     with progress.counted("texts") as update:
         found = find(loaded, pairs, **given, on_progress=update)
     _write(found, output, pairs, overwrite)

@@ -10,7 +10,7 @@ import typer
 from mlxbert.cli import session
 from mlxbert.cli.events.run import naming, open_sinks, resumable, send
 from mlxbert.cli.events.sink import Sink
-from mlxbert.cli.options import ComputingOptions, OutputOptions, options_of, with_changes, with_options
+from mlxbert.cli.options import ComputingOptions, Encoding, OutputOptions, options_of, with_changes, with_options
 from mlxbert.cli.training import (
     CorpusFiles,
     EventOptions,
@@ -22,6 +22,7 @@ from mlxbert.cli.training import (
 from mlxbert.cli.views import progress, vocabulary as views
 from mlxbert.options import Option
 from mlxbert.pretraining.settings import DISTILLED, Documents, Settings
+from mlxbert.readers.lines import UTF8
 from mlxbert.training.events import Event
 from mlxbert.training.options import TrainingOptions
 
@@ -105,13 +106,14 @@ def _follow(
 
 def vocabulary(
     out: OutputOptions,
-    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Texts: .txt or .jsonl, also .gz or .xz.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Texts: .txt, .jsonl, .json, also .gz or .xz.")],
     output: Annotated[Path, Option("Folder to write.", "DIR", short="-o")],
     kind: Annotated[Kind, Option("Kind of vocabulary. They are those of BERT, RoBERTa and XLM-RoBERTa.")] = "wordpiece",
     size: Annotated[int, Option("Number of tokens, special tokens included.")] = 30_000,
     cased: Annotated[bool, Option("Distinguish case in a wordpiece vocabulary. The others always do.")] = False,
     documents: Annotated[Documents, Option("End of documents in .txt. A blank line, or each line.")] = "blank",
-    field: Annotated[str, Option("Field of a .jsonl file.")] = "text",
+    field: Annotated[str, Option("Field of a .jsonl or .json file.")] = "text",
+    encoding: Encoding = UTF8,
     overwrite: Annotated[bool, Option("Replace an earlier vocabulary.")] = False,
 ) -> None:
     """Train the vocabulary of a new model.
@@ -131,6 +133,7 @@ def vocabulary(
             cased=cased,
             field=field,
             documents=documents,
+            encoding=encoding,
             overwrite=overwrite,
             on_progress=update,
         )

@@ -71,7 +71,8 @@ def pretrain(
         ...     print(event)
 
     Args:
-        corpus: Files of text, `.txt` or `.jsonl`, also `.gz` and `.xz`: see `mlxbert.pretraining.corpus.documents`.
+        corpus: Files of text, `.txt`, `.jsonl` or `.json`, also `.gz` and `.xz`: see
+            `mlxbert.pretraining.corpus.documents`.
         output: The folder to write.
         objective: The losses, with weights if they are not 1: `mlm`, `mlm,nsp`, `mlm,sop`, `mlm:1,nsp:0.5`;
             from a teacher `soft`, `hidden` and `vectors`, see `mlxbert.pretraining.terms`; or `electra`, also
@@ -97,10 +98,10 @@ def pretrain(
         on_progress: Called with the bytes of a download.
         on_read: Called with the bytes of the corpus that are read, and of how many.
         on_phase: See `mlxbert.finetune`.
-        **options: Those of `mlxbert.pretraining.settings.Settings`: `field`, `documents`, `across_documents`, `length`,
-            `whole_words`, `masks`, `mask_probability`, `validation_fraction`, `generator`; and those of
-            `mlxbert.training.options.TrainingOptions`. With `lora`, heads that the model has are not trained, fresh
-            ones are, and the folder is an adapter in PEFT's format; not with `electra`.
+        **options: Those of `mlxbert.pretraining.settings.Settings`: `field`, `encoding`, `documents`,
+            `across_documents`, `length`, `whole_words`, `masks`, `mask_probability`, `validation_fraction`,
+            `generator`; and those of `mlxbert.training.options.TrainingOptions`. With `lora`, heads that the model has
+            are not trained, fresh ones are, and the folder is an adapter in PEFT's format; not with `electra`.
 
     Returns:
         An iterator of events: `Started`, `Step`, `Evaluated`, `Saved`, `Finished`. Its `run()` trains to the end and

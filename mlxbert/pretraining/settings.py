@@ -11,6 +11,7 @@ from mlxbert.errors import ArgumentError
 from mlxbert.files import to_path
 from mlxbert.options import Option, check_fields
 from mlxbert.readers.inputs import Stamp, hashed
+from mlxbert.readers.lines import UTF8
 
 if TYPE_CHECKING:
     from mlxbert.pretraining.examples import Pairs
@@ -34,7 +35,8 @@ class Settings:
     panel: ClassVar[str] = "Data"
     corpus: tuple[Path, ...]
     valid: tuple[Path, ...] = ()
-    field: Annotated[str, Option("Field of the text in .jsonl files.")] = "text"
+    field: Annotated[str, Option("Field of the text in .jsonl and .json files.")] = "text"
+    encoding: Annotated[str, Option("Encoding of the files: latin-1, cp1252, utf-16, …")] = UTF8
     documents: Annotated[Documents, Option("End of documents in .txt. A blank line, or each line.")] = "blank"
     across_documents: Annotated[bool, Option("Examples continue in the next document.")] = False
     length: Annotated[str, Option("Tokens of an example. Or phases: 128:0.9,512:0.1.", "N")] = "128"

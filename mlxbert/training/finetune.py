@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence, Set as AbstractSet
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from mlxbert.machine.distributed import ProcessGroup, join
 from mlxbert.model import Model
 from mlxbert.nn import dropout
 from mlxbert.nn.heads import OWN_LAYERS
+from mlxbert.readers.lines import UTF8
 from mlxbert.readers.rows import read_rows
 from mlxbert.training.adapters import Adapters, adapt_model, check_adapters, refuse_with_adapters
 from mlxbert.training.assess import Assessment, assess
@@ -55,6 +57,8 @@ def finetune(
     dtype: str = "auto",
     device: str = "auto",
     format: str | None = None,
+    no_header: bool = False,
+    encoding: str = UTF8,
     validation_fraction: float | None = None,
     seeds: int = 1,
     sweep: Mapping[str, Any] | None = None,
@@ -90,6 +94,8 @@ def finetune(
             float32. `auto` is bfloat16 on CUDA and float32 elsewhere.
         device: See `mlxbert.load`.
         format: The format of the files, where their endings do not say it.
+        no_header: Whether the first row of a .csv or .tsv is data; its columns are then called `1`, `2`, …
+        encoding: That of files of text.
         validation_fraction: The share of the examples that become validation data; `None` for 0.1, or as much as 20
             examples need, up to a fifth.
         seeds: How many runs with different seeds, `seed` being the first; the best one is kept.
@@ -101,12 +107,13 @@ def finetune(
         on_progress: Called with the bytes of a download.
         on_phase: Called with what is done now, as it begins: reading, training, saving, …
         **options: Those of `mlxbert.training.options.TrainingOptions`, and those of the task: `text_column`,
-            `pair_column` (not of `tag` and `rerank`), `label_column`, `metric`, `max_length`; for `classify` also
-            `label_smoothing`, `class_weights` and `few_shot`; for `tag` `scheme`, `crf`, `label_all_pieces` and
-            `stride`; for `answer` `stride` and `max_words`; for `rerank` `query_column`, `loss` and `max_score`; for
-            `embed` `negative_column`, and those of `mlxbert.training.options.tasks.VectorOptions`; with `teacher` also
-            those of `mlxbert.training.options.TeacherOptions`, not of `embed`. `epochs` and `lr` depend on data and
-            model if they are left out; `minutes` takes the place of `epochs`.
+            `pair_column` (not of `tag` and `rerank`), `label_column`, `metric`, `max_length`; for `classify` and
+            `multilabel` also `label_names`; for `classify` `label_smoothing`, `class_weights` and `few_shot`; for `tag`
+            `scheme`, `crf`, `label_all_pieces` and `stride`; for `answer` `stride` and `max_words`; for `rerank`
+            `query_column`, `loss` and `max_score`; for `embed` `negative_column`, and those of
+            `mlxbert.training.options.tasks.VectorOptions`; with `teacher` also those of
+            `mlxbert.training.options.TeacherOptions`, not of `embed`. `epochs` and `lr` depend on data and model if
+            they are left out; `minutes` takes the place of `epochs`.
 
     Returns:
         An iterator of events: `Started`, `Step`, `Evaluated`, `Saved`, `Finished`. Its `run()` trains to the end and
@@ -122,8 +129,7 @@ def finetune(
     learned = _taken(options, frozenset() if own else _TEACHER)
     if teacher is None:
         TeacherOptions(**learned).refuse_alone()
-    if sweep and "lora" in sweep and "lora" not in loop and isinstance(sweep["lora"], list | tuple):
-        loop["lora"] = next(iter(sweep["lora"]), None)  # defaults depend on whether there are adapters
+    _take_adapters(loop, sweep or {})
     if spec is not None and (teacher is not None or check or loop.get("lora") is not None):
         options |= {name: False for name in spec.variants if options.get(name) is None}  # they work with none of these
     objective = task if isinstance(task, Objective) else make_objective(task, **options)
@@ -150,10 +156,11 @@ def finetune(
             refuse_with_adapters(base.files, check=check)
         target = claim(output, base, overwrite, group)
         devices.use(ref.device, fast_float32=given.fast_float32)
-        rows = read_rows(train, format=format)
+        words = spec is not None and spec.of_words
+        read = partial(read_rows, format=format, header=not no_header, encoding=encoding, words=words)
         plan = make_plan(
-            objective, base, rows, None if valid is None else read_rows(valid, format=format), validation_fraction,
-            given.seed, times,
+            objective, base, read(train), None if valid is None else read(valid), validation_fraction, given.seed,
+            times,
         )  # fmt: skip
         distillation = None
         if teacher is not None:
@@ -164,7 +171,7 @@ def finetune(
         if check:
             require(plan.heads)
         run = FinetuneRun(
-            base=base, target=target, task=objective.name, plan=plan, distillation=distillation,
+            base=base, target=target, task=objective.name, plan=plan, distillation=distillation, encoding=encoding,
             objective=plan.objective if distillation is None else distillation.objective,
             options=_with_defaults(given, loop, plan), variants=variants,
             dtype=devices.choose_dtype(ref.dtype, training=True),
@@ -187,6 +194,12 @@ def _taken(options: dict[str, Any], names: AbstractSet[str]) -> dict[str, Any]:
     return {name: options.pop(name) for name in names & options.keys() if options[name] is not None}
 
 
+def _take_adapters(loop: dict[str, Any], sweep: Mapping[str, Any]) -> None:
+    """Adds the first size of adapters that a sweep tries, as defaults depend on whether there are adapters."""
+    if "lora" not in loop and isinstance(sweep.get("lora"), list | tuple):
+        loop["lora"] = next(iter(sweep["lora"]), None)
+
+
 def _with_defaults(options: TrainingOptions, given: Mapping[str, Any], plan: Plan) -> TrainingOptions:
     """The options with epochs and learning rate that suit data and model, where they are not given."""
     updates = -(-len(plan.train.examples) // (options.batch_size * options.gradient_accumulation))
@@ -205,12 +218,14 @@ class FinetuneRun(TrainingRun):
     Attributes:
         plan: The data, and the objective of the task.
         distillation: What is learned from a teacher, if there is one.
+        encoding: That of the files: their hashes do not tell how they were read.
         check: Whether the finished folder is compared with transformers.
         dry_run: Whether time and memory are estimated only.
     """
 
     plan: Plan
     distillation: Distillation | None
+    encoding: str
     check: bool
     dry_run: bool
 
@@ -224,6 +239,7 @@ class FinetuneRun(TrainingRun):
             "heads": {head: labels and list(labels.names) for head, labels in plan.heads.items()},
             "options": {**self.options.to_dict(), **plan.objective.settings()},
             "variants": [dict(variant) for variant in self.variants],
+            **({} if self.encoding == UTF8 else {"encoding": self.encoding}),
             "sha256": dict(plan.sha256),
             "training_examples": len(plan.train.examples),
             "validation_examples": len(plan.valid.examples),

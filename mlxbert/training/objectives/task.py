@@ -120,7 +120,8 @@ class TaskObjective(Objective[AnyExample]):
     def settings(self) -> dict[str, Any]:
         """See `Objective.settings`."""
         own = {name: value for name, value in asdict(self.learning).items() if name not in self.spec.variants}
-        return {"metric": self.metric, **asdict(self.data), **own}
+        data = {name: value for name, value in asdict(self.data).items() if name != "label_names"}
+        return {"metric": self.metric, **data, **own}
 
     def bind(self, model: Model) -> None:
         """Takes the tokenizer and the labels of a model.

@@ -24,6 +24,13 @@ class TextData:
 
 
 @dataclass(frozen=True)
+class ClassData(TextData):
+    """The same, and what the labels are called."""
+
+    label_names: Annotated[str | None, Option("Names of the labels in order: no,yes for 0,1.", "NAMES")] = None
+
+
+@dataclass(frozen=True)
 class ClassOptions:
     """How labels are learned."""
 
@@ -244,6 +251,7 @@ TASKS: Mapping[str, TaskSpec] = {
         variants={"few_shot": ("few_shot", "FewShot")},
         metrics=("accuracy", "macro_f1", "weighted_f1", "macro_precision", "macro_recall", "matthews", "log_loss"),
         shares=("accuracy",),
+        data=ClassData,
         learning=ClassOptions,
         mistakes="class",
         problem_type="single_label_classification",
@@ -264,6 +272,7 @@ TASKS: Mapping[str, TaskSpec] = {
             *("macro_f1", "micro_f1", "weighted_f1", "micro_precision", "micro_recall", "subset_accuracy", "log_loss"),
         ),
         shares=("subset_accuracy",),
+        data=ClassData,
         problem_type="multi_label_classification",
         mistakes="labels",
         finetune="""Train a model to give each text, or pair, any number of labels.
