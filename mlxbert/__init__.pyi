@@ -30,7 +30,7 @@ from mlxbert.pretraining.vocabulary import Vocabulary as Vocabulary, vocabulary 
 from mlxbert.results.answer import Answer as Answer, Span as Span
 from mlxbert.results.attention import Attention as Attention
 from mlxbert.results.classify import Classification as Classification, Label as Label, Regression as Regression
-from mlxbert.results.embed import Embedding as Embedding
+from mlxbert.results.embed import Embedding as Embedding, Words as Words, WordVector as WordVector
 from mlxbert.results.fill_mask import Fill as Fill, FillMask as FillMask, Mask as Mask
 from mlxbert.results.related import (
     Mined as Mined,
@@ -51,6 +51,7 @@ from mlxbert.tasks.answer import answer as answer
 from mlxbert.tasks.attention import attention as attention
 from mlxbert.tasks.classify import classify as classify
 from mlxbert.tasks.embed import embed as embed, embed_stream as embed_stream
+from mlxbert.tasks.embed_words import embed_words as embed_words
 from mlxbert.tasks.fill_mask import fill_mask as fill_mask
 from mlxbert.tasks.mine import mine as mine
 from mlxbert.tasks.next_sentence import next_sentence as next_sentence

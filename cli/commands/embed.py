@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from mlxbert.cli import processes, session
-from mlxbert.cli.inputs import ARGUMENTS, STDIN, open_input
+from mlxbert.cli.inputs import ARGUMENTS, STDIN, InputStream, open_input
 from mlxbert.cli.options import FileOptions, ModelOptions, RecordOptions, VectorOptions
 from mlxbert.cli.output.base import OutputFormat
 from mlxbert.cli.output.file import check_output
-from mlxbert.cli.output.formats import VECTORS, choose
+from mlxbert.cli.output.formats import VECTORS, WORDS, choose
 from mlxbert.cli.views import console, vectors
+from mlxbert.errors import ArgumentError
 from mlxbert.options import Option
 
 if TYPE_CHECKING:
@@ -42,6 +43,11 @@ def embed(
         OutputDType,
         Option("Dtype of the vectors. binary is one bit per dimension.", panel="Vectors"),
     ] = "float32",
+    words: Annotated[bool, Option("A vector for each word in its context.", panel="Vectors")] = False,
+    layer: Annotated[
+        int | None,
+        Option("Layer of --words: 0 are the embeddings, 1 is the first.", usual="-1, the last", panel="Vectors"),
+    ] = None,
 ) -> None:
     """Turn texts into vectors: texts of similar meaning have similar vectors.
 
@@ -50,22 +56,57 @@ def embed(
 
     Example: mlxbert embed --input reviews.csv --column text --output reviews.npy
     """  # fmt: skip
-    check_output(out.output, out.overwrite, VECTORS, source.input, shared=True)
+    given = vars(vector) | {"normalize": normalize, "output_dtype": output_dtype, "kind": kind}
+    _check_words(words, layer, given)
+    check_output(out.output, out.overwrite, WORDS if words else VECTORS, source.input, shared=not words)
     processes.check_stdin([] if texts else source.input or [STDIN])  # before its first line is waited for
     opened = open_input(texts or (), source, "text")
     processes.check_stdin([] if opened.files or opened.name == ARGUMENTS else [STDIN])
     loaded = session.load("embed", model)
+    if words:
+        chosen = {"layer": -1 if layer is None else layer, "overflow": vector.overflow}
+        _embed_words(loaded, opened, model, chosen, out, source.keep)
+        return
     from mlxbert.machine.distributed import join
     from mlxbert.tasks.embed import embed_stream
     from mlxbert.text.batch import Usage
 
     group = join()
-    usage, given = Usage(), vars(vector) | {"normalize": normalize, "output_dtype": output_dtype, "kind": kind}
+    usage = Usage()
     task = session.OutputManifest("embed", loaded, model, given, _format(loaded, out.output, given, source.keep))
     how: dict[str, Any] = given | {"batch_tokens": model.batch_tokens, "usage": usage, "on_error": opened.on_error}
     view = vectors.Embeddings(compare=opened.name == ARGUMENTS and output_dtype != "binary")
     results = embed_stream(loaded, opened.records, group=group, **how)
     session.stream(opened, results, view.draw, out, task=task, usage=usage, last=view.draw_cosines, group=group)
+
+
+def _check_words(words: bool, layer: int | None, given: dict[str, Any]) -> None:
+    if not words and layer is not None:
+        raise ArgumentError("--layer works only with --words")
+    of_texts = [name for name, value in given.items() if name != "overflow" and value not in (None, "float32")]
+    if words and of_texts:
+        raise ArgumentError(f"--{of_texts[0].replace('_', '-')} is for vectors of texts: it does not work with --words")
+
+
+def _embed_words(
+    loaded: "Model",
+    opened: InputStream[str],
+    model: ModelOptions,
+    given: dict[str, Any],
+    out: FileOptions,
+    keep: Sequence[str] | None,
+) -> None:
+    from mlxbert.tasks.embed_words import embed_words
+    from mlxbert.text.batch import Usage
+
+    usage = Usage()
+    about = {"model": loaded.source, "options": json.dumps(given)}
+    format = choose(out.output, WORDS, width=loaded.config.hidden_size, metadata=about, keep=keep, words=True)
+    how: dict[str, Any] = given | {"batch_tokens": model.batch_tokens, "usage": usage, "on_error": opened.on_error}
+    results = embed_words(loaded, opened.records, **how)
+    view = vectors.WordVectors(compare=opened.name == ARGUMENTS)
+    task = session.OutputManifest("embed words", loaded, model, given, format)
+    session.stream(opened, results, view.draw, out, task=task, usage=usage, last=view.draw_cosines)
 
 
 def _format(model: "Model", path: "Path | None", given: dict[str, Any], keep: Sequence[str] | None) -> OutputFormat:

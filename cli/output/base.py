@@ -28,6 +28,7 @@ class OutputFormat(ABC):
         keeps: Whether it has a place for what is kept of the records.
         failures: Where failures are described, or what they look like.
         whole: Whether vectors are whole numbers, int8, in place of float32.
+        words: Whether vectors are those of words.
     """
 
     ending: str
@@ -43,8 +44,9 @@ class OutputFormat(ABC):
         keep: Sequence[str] = (),
         *,
         whole: bool = False,
+        words: bool = False,
     ) -> None:
-        self._width, self.keep, self.whole = width, keep, whole
+        self._width, self.keep, self.whole, self.words = width, keep, whole, words
         self.metadata = dict(metadata or {})
 
     @property

@@ -15,6 +15,7 @@ from mlxbert.errors import ArgumentError
 JSON_LINES = (".jsonl",)
 RESULTS = (".jsonl", ".csv", ".sqlite", ".db")  # the endings for results other than vectors
 VECTORS = (*RESULTS, ".npy", ".safetensors", ".parquet")
+WORDS = (".jsonl", ".parquet")  # for vectors of words
 
 
 class JsonLines(OutputFormat):
@@ -60,11 +61,13 @@ def choose(
     width: int | None = None,
     metadata: Mapping[str, str] | None = None,
     whole: bool = False,
+    words: bool = False,
     keep: Sequence[str] | None = None,
 ) -> OutputFormat:
     """The format that a file's ending names; without a file, JSON lines.
 
-    `width` is D where results are vectors, `whole` makes them int8; `metadata` is stored if the format can.
+    `width` is D where results are vectors, `whole` makes them int8, `words` says that they are of words; `metadata` is
+    stored if the format can.
 
     Raises:
         ArgumentError: The ending is not one of those allowed, or the format has no place for what is kept.
@@ -72,4 +75,4 @@ def choose(
     kind = JsonLines if path is None else find(path, allowed)
     if keep and not kind.keeps:
         raise ArgumentError(f"--output {path}: has no place for --keep, expected .jsonl, .csv, .sqlite or .parquet")
-    return kind(width, metadata, tuple(dict.fromkeys(keep or ())), whole=whole)
+    return kind(width, metadata, tuple(dict.fromkeys(keep or ())), whole=whole, words=words)

@@ -5,15 +5,19 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any
 
 from mlxbert.cli.output.base import OutputFormat, stack, utf8
 from mlxbert.errors import ArgumentError, MlxbertError
+from mlxbert.results.embed import Words
 from mlxbert.results.result import Failure
 
 
 class Parquet(OutputFormat):
     """`.parquet`: columns text, embedding, tokens, truncated, error, and what is kept of each record, as strings.
+
+    Of words there are also word, start and end, and each word is a row.
 
     A failure has an error, an embedding of NaN (of 0 in int8), and null elsewhere. Its embedding cannot be null:
     pyarrow up to 23 neither writes nor reads null among lists of a fixed size ("Lists with non-zero length null
@@ -38,8 +42,9 @@ class Parquet(OutputFormat):
         import pyarrow as pa
 
         vector = pa.list_(pa.int8() if self.whole else pa.float32(), self.width)
-        types = {"text": pa.string(), "embedding": vector, "tokens": pa.int32(), "truncated": pa.bool_()}
-        types |= {"error": pa.string()}
+        types = {"text": pa.string()}
+        types |= {"word": pa.string(), "start": pa.int32(), "end": pa.int32()} if self.words else {}
+        types |= {"embedding": vector, "tokens": pa.int32(), "truncated": pa.bool_(), "error": pa.string()}
         if twice := types.keys() & set(self.keep):
             raise ArgumentError(f"--keep {min(twice)}: the output has a column of this name")
         types |= dict.fromkeys(self.keep, pa.string())
@@ -51,18 +56,22 @@ class Parquet(OutputFormat):
         import pyarrow as pa
 
         schema = self._schema()
-        good = [None if isinstance(result, Failure) else result for result in results]
+        rows = [(row, values) for result, values in zip(results, kept, strict=True) for row in _rows(result)]
         with _arrow_errors():
-            numbers = pa.array(stack(results, self).reshape(-1))
+            numbers = pa.array(stack([row for row, _ in rows], self).reshape(-1))
             vectors = pa.FixedSizeListArray.from_arrays(numbers, type=schema.field("embedding").type)
-            texts = [result and utf8(result.text).decode() for result in good]
-            tokens = [result and result.tokens for result in good]
-            truncated = [result and result.truncated for result in good]
-            errors = [utf8(one.error.message).decode() if isinstance(one, Failure) else None for one in results]
-            more = [[_as_text(values.get(name)) for values in kept] for name in self.keep]
-            table = pa.table([texts, vectors, tokens, truncated, errors, *more], schema=schema)
+            own = [[self._cell(name, *row) for row in rows] for name in schema.names if name != "embedding"]
+            own.insert(schema.names.index("embedding"), vectors)
             with pa.ipc.new_file(file, schema) as writer:
-                writer.write_table(table)
+                writer.write_table(pa.table(own, schema=schema))
+
+    def _cell(self, name: str, row: Any, values: Mapping[str, Any]) -> Any:
+        if name in self.keep:
+            return _as_text(values.get(name))
+        if isinstance(row, Failure):
+            return _as_text(row.error.message) if name == "error" else None
+        found = getattr(row, name, None)
+        return _as_text(found) if isinstance(found, str) else found
 
     def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:
         """A row group for each part."""
@@ -74,7 +83,14 @@ class Parquet(OutputFormat):
             for path in parts:
                 with path.open("rb") as part, pa.ipc.open_file(part) as reader:
                     table = reader.read_all()
-                    writer.write_table(table, row_group_size=table.num_rows)
+                    writer.write_table(table, row_group_size=max(table.num_rows, 1))
+
+
+def _rows(result: Any) -> list[Any]:
+    """One for each word of a text, or one."""
+    if not isinstance(result, Words):
+        return [result]
+    return [SimpleNamespace(text=result.text, truncated=result.truncated, **vars(word)) for word in result.words]
 
 
 def _as_text(value: Any) -> str | None:

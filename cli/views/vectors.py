@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.table import Rows
-from mlxbert.results.embed import Embedding
+from mlxbert.results.embed import Embedding, Words
 from mlxbert.results.related import PairSimilarity, Reranked, Similarity
 
 if TYPE_CHECKING:
@@ -37,6 +37,28 @@ class Embeddings:
     def draw_cosines(self) -> Iterable["rich.RenderableType"]:
         """The cosine of each text with each, if there are several texts and not too many."""
         return _heat_map(self.results) if 1 < len(self.results) <= MOST_COMPARED else ()
+
+
+class WordVectors(Embeddings):
+    """Draws the vectors of words; at the end the cosines of a few words that occur several times."""
+
+    _text = 0
+
+    def draw(self, result: Words) -> Iterator["rich.RenderableType"]:  # type: ignore[override]
+        """A line for each word."""
+        self._text += 1
+        width = min(console.stdout().width, 100)
+        yield rich.Text(console.line(result.text, width), "bold")
+        for word in result.words:
+            self.results += [Embedding(f"{word.word} ({self._text})", word.embedding, word.tokens)] * self.compare
+            name = rich.set_cell_size(console.visible(word.word), _SHORTEST)
+            yield rich.Text(name).append_text(_strip(word.embedding, max(width - _SHORTEST, 1)))
+
+    def draw_cosines(self) -> Iterable["rich.RenderableType"]:
+        """The cosine of each place of a word with each; the number in brackets is that of the text."""
+        names = [result.text.rpartition(" ")[0].casefold() for result in self.results]
+        self.results = [one for one, name in zip(self.results, names, strict=True) if names.count(name) > 1]
+        return super().draw_cosines()
 
 
 def _embedding(result: Embedding) -> Iterator["rich.RenderableType"]:

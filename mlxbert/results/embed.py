@@ -31,7 +31,53 @@ class Embedding(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """The result with the shortest decimal numbers that are these float32 values."""
-        whole = self.embedding.dtype.kind == "i"
-        numbers = self.embedding.tolist() if whole else [float(number) for number in self.embedding.astype("U16")]
-        found = {"text": self.text, "embedding": numbers, "tokens": self.tokens, "truncated": self.truncated}
+        found = {
+            "text": self.text,
+            "embedding": _numbers(self.embedding),
+            "tokens": self.tokens,
+            "truncated": self.truncated,
+        }
         return found | ({"unknown_tokens": self.unknown_tokens} if self.unknown_tokens else {})
+
+
+@dataclass(frozen=True, eq=False)
+class WordVector:
+    """A word in its context as a vector.
+
+    Attributes:
+        word: The part of the text from `start` to `end`.
+        tokens: How many tokens the word has; the vector is their mean.
+        embedding: float32 (D,).
+    """
+
+    word: str
+    start: int
+    end: int
+    tokens: int
+    embedding: "NDArray[np.float32]"
+
+
+@dataclass(frozen=True, eq=False)
+class Words(Result):
+    """The words of a text as vectors, in their order.
+
+    Attributes:
+        truncated: Whether the end of the text was cut off; looking at it through windows is not cutting.
+    """
+
+    text: str
+    words: tuple[WordVector, ...]
+    truncated: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result with the shortest decimal numbers that are these float32 values."""
+        return {
+            "text": self.text,
+            "words": [vars(word) | {"embedding": _numbers(word.embedding)} for word in self.words],
+            "truncated": self.truncated,
+        }
+
+
+def _numbers(vector: "NDArray[Any]") -> list[float]:
+    """The shortest decimal numbers that are these float32 values; int8 as it is."""
+    return vector.tolist() if vector.dtype.kind == "i" else [float(number) for number in vector.astype("U16")]

@@ -4,8 +4,6 @@ Shapes: B batch, L length, T tokens of a text, C tags.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Literal, cast, overload
 
 from mlxbert.errors import ArgumentError, InputError
@@ -18,12 +16,9 @@ from mlxbert.results.result import Failure
 from mlxbert.results.tag import Entity, Tagged
 from mlxbert.tasks import entities
 from mlxbert.tasks.entities import Token
-from mlxbert.tasks.task import Job, Task, check_finite, one_or_many
-from mlxbert.text.batch import Usage, default_batch_tokens
-from mlxbert.text.blocks import text_windows
-from mlxbert.text.encoding import Encoding
-from mlxbert.text.windows import judged_places
-from mlxbert.text.words import Span, split_words
+from mlxbert.tasks.task import one_or_many
+from mlxbert.tasks.token_task import Item, TokenJob, TokenTask
+from mlxbert.text.batch import Usage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,32 +27,9 @@ if TYPE_CHECKING:
     Scores = NDArray[np.float32]
 
 HEAD = "token_classifier"
-Item = str | tuple[str, ...]  # a text, or its words; among several these may be a list
 
 
-@dataclass(frozen=True)
-class TagJob(Job[Item]):
-    """A text and its words.
-
-    Attributes:
-        text: The text; that of words is the words with spaces between them.
-        chosen: For each window the indices of the tokens that it judges; those of all windows in a row are the text's.
-        rest: The following windows, as many at a time as fill a batch, each with the tokens that it judges.
-    """
-
-    text: str
-    chosen: list[list[int]]
-    rest: Iterator[list[tuple[Encoding, list[int]]]]
-
-    def following(self) -> "TagJob | None":
-        """The job with its next windows, if there are some."""
-        windows = next(self.rest, None)
-        if windows is None:
-            return None
-        return replace(self, encodings=[one for one, _ in windows], chosen=[places for _, places in windows])
-
-
-class TagTask(Task[Item, TagJob, "Scores", Tagged]):
+class TagTask(TokenTask[Tagged]):
     """The entities of a text, or its words with their tags.
 
     Attributes:
@@ -67,7 +39,6 @@ class TagTask(Task[Item, TagJob, "Scores", Tagged]):
     """
 
     name = "tag"
-    overflows = ("window", "truncate", "error")
 
     def __init__(
         self,
@@ -86,56 +57,16 @@ class TagTask(Task[Item, TagJob, "Scores", Tagged]):
         head = cast(TokenClassifier, model.network.heads[HEAD])
         self.crf = head.crf if aggregation is None and "crf" in head else None
 
-    def is_item(self, given: object) -> bool:
-        """Whether `given` is a text, or the words of one: a tuple, since a list may hold any number of texts."""
-        words = isinstance(given, tuple) and all(isinstance(word, str) for word in given)
-        return isinstance(given, str) or words
-
-    def prepare(self, item: Item) -> TagJob:
-        """Tokenizes a text or its words; windows overlap by a quarter."""
-        text = _joined(item)
-        tokenizer = self.model.tokenizer
-        if self.overflow == "window":
-            windows = text_windows(tokenizer, text, stride=tokenizer.max_length // 4)
-        else:
-            windows = iter([tokenizer.encode(text, overflow=self.overflow)])
-        judged = judged_places(windows)
-        together = max((self.batch_tokens or default_batch_tokens()) // tokenizer.max_length, 1)
-        job = TagJob(item, [], False, text, [], iter(lambda: [*islice(judged, together)], [])).following()
-        assert job is not None  # even an empty text has a window
-        return replace(job, truncated=self.overflow == "truncate" and job.encodings[0].truncated)
-
-    def texts(self, item: Item) -> list[str]:
-        """The text, or that of the words."""
-        return [_joined(item)]
-
-    def forward(self, batch: Batch, parts: Sequence[tuple[TagJob, int]]) -> mx.array:
+    def forward(self, batch: Batch, parts: Sequence[tuple[TokenJob, int]]) -> mx.array:
         """The probabilities, or logits for a CRF, (B, L, C)."""
         logits = self.model.network.logits(HEAD, batch)
         return logits.astype(mx.float32) if self.crf is not None else probabilities(logits)
 
-    def read(self, found: mx.array, parts: Sequence[tuple[TagJob, int]]) -> list["Scores"]:
-        """For each row those of the tokens that it judges."""
-        import numpy as np
-
-        return [row[job.chosen[number]] for row, (job, number) in zip(np.array(found), parts, strict=True)]
-
-    def result(self, job: TagJob, outputs: Sequence["Scores"]) -> Tagged:
+    def result(self, job: TokenJob, outputs: Sequence["Scores"]) -> Tagged:
         """The entities of a text, whose other windows are computed meanwhile."""
-        return Tagged(job.text, tuple(self._entities(job, self._tokens(job, outputs))), job.truncated)
+        return Tagged(job.text, tuple(self._entities(job, self.tokens(job, outputs))), job.truncated)
 
-    def _tokens(self, job: TagJob, outputs: Sequence["Scores"]) -> Iterator[Token]:
-        """The tokens of a text with their scores; of the windows of a long text, a few at a time are in memory."""
-        more: TagJob | None = job
-        while more is not None:
-            for window, places, scores in zip(more.encodings, more.chosen, outputs, strict=True):
-                check_finite([float(scores.sum())])
-                for place, row in zip(places, scores, strict=True):
-                    yield Token(window.offsets[place], window.ids[place], row)
-            more = more.following()
-            outputs = () if more is None else next(self.outputs([more]))
-
-    def _entities(self, job: TagJob, tokens: Iterator[Token]) -> list[Entity]:
+    def _entities(self, job: TokenJob, tokens: Iterator[Token]) -> list[Entity]:
         how, text, names = self.aggregation, job.text, self.names
         if how in ("none", "simple"):
             pieces = entities.tag_tokens(tokens, names)
@@ -143,8 +74,7 @@ class TagTask(Task[Item, TagJob, "Scores", Tagged]):
         if isinstance(job.item, str) and how is not None:
             words = entities.pipeline_words(text, tokens, self.model.tokenizer)
         else:
-            own = split_words(text) if isinstance(job.item, str) else _places(job.item)
-            words = entities.words_with_tokens(text, tokens, own)
+            words = self.words(job, tokens)
         if how is not None:
             return entities.group(text, entities.tag_words(words, names, how))
         if self.crf is not None:
@@ -212,22 +142,3 @@ def tag(
     return one_or_many(
         lambda: TagTask(model, aggregation, overflow, batch_tokens, usage), model, texts, "texts", on_error
     )
-
-
-def _joined(item: Item) -> str:
-    """The text, or words with spaces between them.
-
-    Raises:
-        InputError: It is neither a text nor words.
-    """
-    if isinstance(item, str):
-        return item
-    if not isinstance(item, list | tuple) or not all(isinstance(word, str) for word in item):
-        raise InputError(f"expected a text or a list of its words, found {item!r:.60}")
-    return " ".join(item)
-
-
-def _places(words: Sequence[str]) -> Iterator[Span]:
-    """Where words stand in the text that they make up."""
-    ends = accumulate(len(word) + 1 for word in words)
-    return ((end - 1 - len(word), end - 1) for word, end in zip(words, ends, strict=True))

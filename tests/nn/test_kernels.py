@@ -45,7 +45,7 @@ def _normal_cdf(x: float) -> float:
 def test_gelu_is_close_everywhere() -> None:
     exact = np.array([x * _normal_cdf(x) for x in POINTS])
     found = np.array(_gelu(mx.array(POINTS.astype(np.float32))))
-    assert (np.abs(found - exact) / np.maximum(np.abs(exact), 1)).max() < 9e-7
+    assert (np.abs(found - exact) / np.maximum(np.abs(exact), 1)).max() < 4e-7
     far = np.array(_gelu(mx.array([-10.0, -1e3, -math.inf, 50.0, 1e3, math.inf, math.nan])))
     assert np.abs(far[:3]).max() < 1e-10
     assert far[3:6].tolist() == [50, 1e3, math.inf] and np.isnan(far[6])

@@ -23,10 +23,14 @@ _EXP2 = (
     0.6931469670549091,
     1.0000000716543684,
 )
-# Phi(-a) = p(a)^16 for 0 <= a <= TAIL_END, fitted likewise for the smallest error of a Phi(-a), 5.5e-7; no division,
-# and fewer operations than a quotient of polynomials.
+# Phi(-a) = p(a)^16 for 0 <= a <= TAIL_END, fitted likewise for the smallest error of a Phi(-a), 3.5e-8; no division,
+# and fewer operations than a quotient of polynomials. With two coefficients less the error is 5.5e-7, and after a few
+# layers hidden states are twice as far from exact ones as torch's.
 TAIL_END = 7.0
-TAIL = (-4.55206263e-05, 6.92238691e-04, -1.39625002e-03, -0.0177671499, -0.0477798487, 0.957605691)
+TAIL = (
+    5.40779171e-07, -7.24669450e-06, -8.56145088e-06, 5.99948651e-04, -1.27631106e-03, -0.0178461396, -0.0477564965,
+    0.957603484,
+)  # fmt: skip
 # GELU'(x) - 1/2 = x P(x^2) / Q(x^2) within +-_SLOPE_END, fitted likewise, error 1.1e-7.
 _SLOPE_END = 5.6
 _SLOPE_P = (0.021523574602, 4.02093473974, 2.21354492570, 1593.40900498, -3469.38016780, 89368.4428686)
@@ -65,7 +69,7 @@ def _exp2_vjp(x: mx.array, cotangent: mx.array, output: mx.array) -> mx.array:
 
 @mx.custom_function
 def gelu(x: mx.array) -> mx.array:
-    """`x Phi(x)`, to 9e-7 or the last digit of float32. Differentiable."""
+    """`x Phi(x)`, to 4e-7 or the last digit of float32. Differentiable."""
     wide = x.astype(mx.float32)
     distance = mx.minimum(mx.abs(wide), TAIL_END)
     tail = _polynomial(TAIL, distance)

@@ -1,0 +1,107 @@
+"""The words of texts to vectors: the hidden states of their tokens."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, overload
+
+from mlxbert.bounds import shown
+from mlxbert.errors import ArgumentError, InputError
+from mlxbert.machine.device import mx
+from mlxbert.model import Model
+from mlxbert.nn.encoder import Batch
+from mlxbert.results.embed import Words, WordVector
+from mlxbert.results.result import Failure
+from mlxbert.tasks.task import one_or_many
+from mlxbert.tasks.token_task import Item, TokenJob, TokenTask
+from mlxbert.text.batch import Usage
+
+if TYPE_CHECKING:
+    from mlxbert.tasks.token_task import Scores
+
+
+class EmbedWordsTask(TokenTask[Words]):
+    """The vectors of the words of a text."""
+
+    name = "embed"
+
+    def __init__(
+        self, model: Model, layer: int, overflow: str, batch_tokens: int | None, usage: Usage | None = None
+    ) -> None:
+        super().__init__(model, overflow, batch_tokens, usage)
+        layers = len(model.config.layer_schedule)
+        if type(layer) is not int or not -layers - 1 <= layer <= layers:
+            raise ArgumentError(
+                f"layer is {shown(layer)}, expected a number from {-layers - 1} to {layers}",
+                hint="0 are the embeddings, 1 is the first layer",
+            )
+        self.layer = layer
+
+    def forward(self, batch: Batch, parts: Sequence[tuple[TokenJob, int]]) -> mx.array:
+        """The hidden states (B, L, D)."""
+        output = self.model.network.encoder(
+            batch.input_ids, batch.attention_mask, batch.token_type_ids, output_hidden_states=True
+        )
+        assert output.hidden_states is not None
+        return output.hidden_states[self.layer].astype(mx.float32)
+
+    def result(self, job: TokenJob, outputs: Sequence["Scores"]) -> Words:
+        """The words that have tokens; of a text that is truncated, those at its end have none."""
+        import numpy as np
+
+        found = []
+        for word in self.words(job, self.tokens(job, outputs)):
+            start, end = word.span
+            mean = np.mean([token.scores for token in word.tokens], axis=0, dtype=np.float32)
+            found.append(WordVector(job.text[start:end], start, end, len(word.tokens), mean))
+        return Words(job.text, tuple(found), job.truncated)
+
+
+# fmt: off
+@overload
+def embed_words(  # type: ignore[overload-overlap]  # a text is an iterable of texts, too
+    model: Model, texts: Item, *, layer: int = -1, overflow: str = "truncate", batch_tokens: int | None = None,
+    usage: Usage | None = None, on_error: str = "raise"
+) -> Words: ...
+@overload
+def embed_words(
+    model: Model, texts: Iterable[Item | InputError], *, layer: int = -1, overflow: str = "truncate",
+    batch_tokens: int | None = None, usage: Usage | None = None, on_error: str = "raise"
+) -> Iterator[Words | Failure]: ...
+# fmt: on
+def embed_words(
+    model: Model,
+    texts: Item | Iterable[Item | InputError],
+    *,
+    layer: int = -1,
+    overflow: str = "truncate",
+    batch_tokens: int | None = None,
+    usage: Usage | None = None,
+    on_error: str = "raise",
+) -> Words | Iterator[Words | Failure]:
+    """Computes the vector of every word in its context: the mean of the hidden states of its tokens.
+
+    Example:
+        >>> model = mlxbert.load()
+        >>> result = mlxbert.embed_words(model, "The river bank was muddy.")
+        >>> [(word.word, word.embedding.shape) for word in result.words]
+
+    Args:
+        model: Any model.
+        texts: One text, or any number of texts. In place of a text its words can be given, as in `tag`.
+        layer: Whose hidden states: 0 are the embeddings, 1 is the first layer; negative ones count from the last. The
+            index in `hidden_states` of transformers.
+        overflow: A text too long for the model: `truncate` drops its end, `window` covers it with overlapping windows
+            and takes each token from the window where it is furthest from the edge, `error` refuses it.
+        batch_tokens: Tokens per batch, padding included.
+        usage: Counts tokens, padding and truncated texts.
+        on_error: `raise`, or `return` a Failure in place of a text that cannot be used.
+
+    Returns:
+        One result for one text; for several an iterator in their order, in constant memory.
+
+    Raises:
+        InputError: Neither a text nor words, or too long with `overflow="error"`.
+        ArgumentError: An argument has an invalid value.
+    """
+    return one_or_many(
+        lambda: EmbedWordsTask(model, layer, overflow, batch_tokens, usage), model, texts, "texts", on_error
+    )

@@ -1,0 +1,120 @@
+"""The base of tasks that compute something for every token of a text of any length.
+
+Shapes: L tokens of a window, T tokens of it that are judged, C numbers of each.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, islice
+from typing import TYPE_CHECKING, TypeVar
+
+from mlxbert.errors import InputError
+from mlxbert.machine.device import mx
+from mlxbert.tasks.entities import Token, Word, words_with_tokens
+from mlxbert.tasks.task import Job, Task, check_finite
+from mlxbert.text.batch import default_batch_tokens
+from mlxbert.text.blocks import text_windows
+from mlxbert.text.encoding import Encoding
+from mlxbert.text.windows import judged_places
+from mlxbert.text.words import Span, split_words
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Scores = NDArray[np.float32]
+
+Item = str | tuple[str, ...]  # a text, or its words; among several these may be a list
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True)
+class TokenJob(Job[Item]):
+    """A text, or the words of one.
+
+    Attributes:
+        text: The text; that of words is the words with spaces between them.
+        chosen: For each window the indices of the tokens that it judges; those of all windows in a row are the text's.
+        rest: The following windows, as many at a time as fill a batch, each with the tokens that it judges.
+    """
+
+    text: str
+    chosen: list[list[int]]
+    rest: Iterator[list[tuple[Encoding, list[int]]]]
+
+    def following(self) -> "TokenJob | None":
+        """The job with its next windows, if there are some."""
+        windows = next(self.rest, None)
+        if windows is None:
+            return None
+        return replace(self, encodings=[one for one, _ in windows], chosen=[places for _, places in windows])
+
+
+class TokenTask(Task[Item, TokenJob, "Scores", Found]):
+    """Gives `result` the tokens of a text, each from the window in which it has most context."""
+
+    overflows = ("window", "truncate", "error")
+
+    def is_item(self, given: object) -> bool:
+        """Whether `given` is a text, or the words of one: a tuple, since a list may hold any number of texts."""
+        words = isinstance(given, tuple) and all(isinstance(word, str) for word in given)
+        return isinstance(given, str) or words
+
+    def prepare(self, item: Item) -> TokenJob:
+        """Tokenizes a text or its words; windows overlap by a quarter."""
+        text = _joined(item)
+        tokenizer = self.model.tokenizer
+        if self.overflow == "window":
+            windows = text_windows(tokenizer, text, stride=tokenizer.max_length // 4)
+        else:
+            windows = iter([tokenizer.encode(text, overflow=self.overflow)])
+        judged = judged_places(windows)
+        together = max((self.batch_tokens or default_batch_tokens()) // tokenizer.max_length, 1)
+        job = TokenJob(item, [], False, text, [], iter(lambda: [*islice(judged, together)], [])).following()
+        assert job is not None  # even an empty text has a window
+        return replace(job, truncated=self.overflow == "truncate" and job.encodings[0].truncated)
+
+    def texts(self, item: Item) -> list[str]:
+        """The text, or that of the words."""
+        return [_joined(item)]
+
+    def read(self, found: mx.array, parts: Sequence[tuple[TokenJob, int]]) -> list["Scores"]:
+        """For each row those of the tokens that it judges."""
+        import numpy as np
+
+        return [row[job.chosen[number]] for row, (job, number) in zip(np.array(found), parts, strict=True)]
+
+    def tokens(self, job: TokenJob, outputs: Sequence["Scores"]) -> Iterator[Token]:
+        """The tokens of a text with their scores; of the windows of a long text, a few at a time are in memory."""
+        more: TokenJob | None = job
+        while more is not None:
+            for window, places, scores in zip(more.encodings, more.chosen, outputs, strict=True):
+                check_finite([float(scores.sum())])
+                for place, row in zip(places, scores, strict=True):
+                    yield Token(window.offsets[place], window.ids[place], row)
+            more = more.following()
+            outputs = () if more is None else next(self.outputs([more]))
+
+    def words(self, job: TokenJob, tokens: Iterator[Token]) -> Iterator[Word]:
+        """The words of a text, or those that were given, with their tokens."""
+        own = split_words(job.text) if isinstance(job.item, str) else _places(job.item)
+        return words_with_tokens(job.text, tokens, own)
+
+
+def _joined(item: Item) -> str:
+    """The text, or words with spaces between them.
+
+    Raises:
+        InputError: It is neither a text nor words.
+    """
+    if isinstance(item, str):
+        return item
+    if not isinstance(item, list | tuple) or not all(isinstance(word, str) for word in item):
+        raise InputError(f"expected a text or a list of its words, found {item!r:.60}")
+    return " ".join(item)
+
+
+def _places(words: Sequence[str]) -> Iterator[Span]:
+    """Where words stand in the text that they make up."""
+    ends = accumulate(len(word) + 1 for word in words)
+    return ((end - 1 - len(word), end - 1) for word, end in zip(words, ends, strict=True))
