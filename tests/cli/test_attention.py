@@ -2,6 +2,8 @@
 
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -52,3 +54,28 @@ def test_files(tiny_folder: Path, tmp_path: Path, ending: str) -> None:
 def test_files_that_cannot_be_written_are_refused(tiny_folder: Path, tmp_path: Path, name: str) -> None:
     call("attention", TEXT, "--model", str(tiny_folder), "--output", str(tmp_path / name)).fails(2, "--output")
     call("attention", TEXT, "--model", str(tiny_folder), "--layer", "7").fails(2, "layer", "7")
+
+
+_CLICKS = """<script>setTimeout(() => {
+  const squares = document.querySelectorAll("#heads td"), left = document.querySelectorAll(".left");
+  const lines = () => document.querySelectorAll("line").length, found = [squares.length, left.length, lines()];
+  squares[4].click(); left[2].click(); left[2].onmouseleave();
+  found.push(document.getElementById("said").textContent, lines(), document.querySelectorAll(".left.on").length);
+  document.title = "found " + JSON.stringify(found);
+}, 500)</script></body>"""
+
+
+@pytest.mark.slow
+def test_a_head_and_a_token_are_chosen_by_clicking(tiny_folder: Path, tmp_path: Path) -> None:
+    browser = shutil.which("chromium")
+    if browser is None:
+        pytest.skip("needs chromium")
+    path = tmp_path / "out.html"
+    assert call("attention", "the <script> cat", "--model", str(tiny_folder), "--output", str(path)).status == 0
+    path.write_text(path.read_text().replace("</body>", _CLICKS))
+    command = [browser, "--headless", "--no-sandbox", "--virtual-time-budget=4000", "--dump-dom", path.as_uri()]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
+    found = re.search("<title>found (.*)</title>", shown)
+    assert found, shown
+    squares, tokens, lines, said, fewer, kept = json.loads(found[1])
+    assert (squares, tokens, said, kept) == (6, 7, "Layer 1, head 1", 1) and 0 < fewer <= tokens < lines

@@ -4,6 +4,7 @@ import copy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mlxbert.bench.reference import BOUNDS, difference, load_network, outputs
@@ -55,3 +56,28 @@ def test_half_precision_is_as_near_as_that_of_transformers(saved: tuple[Path, An
         exact, rounded = reference_outputs(model, case), reference_outputs(half, case)
         own = max(difference(rounded[name], array) for name, array in exact.items())
         assert_equal(outputs(network, case), exact, dtype, bound=max(BOUNDS[dtype], 2 * own))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_attentions_are_as_near_to_double_precision_as_those_of_transformers(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Single precision of two libraries differs by up to 2e-6; each is about as far from exact weights."""
+    model = make_model(FAMILIES[family], "Model")
+    model.save_pretrained(tmp_path)
+    network, wide = load_network(tmp_path), copy.deepcopy(model).double()
+    softmax, narrow = torch.nn.functional.softmax, torch.Tensor.float
+    own, theirs = [], []
+    for case in FAMILIES[family].cases.values():
+        found, reference = outputs(network, case), reference_outputs(model, case)
+        with monkeypatch.context() as patched:  # eager attention asks for a softmax in single precision
+            patched.setattr(torch.nn.functional, "softmax", lambda x, dim, **_: softmax(x, dim=dim))
+            patched.setattr(torch.Tensor, "float", lambda x: x if x.dtype == torch.float64 else narrow(x))
+            exact = reference_outputs(wide, case)
+        for name, weights in exact.items():
+            if name.startswith("attention"):
+                assert weights.dtype == np.float64
+                assert difference(found[name], reference[name]) <= 2e-6
+                own.append(((found[name] - weights) ** 2).mean())
+                theirs.append(((reference[name] - weights) ** 2).mean())
+    assert np.mean(own) ** 0.5 <= 1.3 * np.mean(theirs) ** 0.5
