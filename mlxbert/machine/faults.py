@@ -10,12 +10,13 @@ So the device is asked whenever something is done; and an error may be that of a
 """
 
 import re
+import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 from mlxbert.errors import DeviceError, OutOfMemoryError
-from mlxbert.machine.device import mx, on_gpu
 
 _DEVICE = re.compile(
     r"\[(?:METAL|[Mm]etal(?:::\w+)?|malloc)\] |(?:cu(?:da|blas|dnn|fft|[A-Z])\w*|graph(?:\.|->)\w+)[( ].*failed\b"
@@ -55,7 +56,7 @@ def device_errors(smaller: str = USUAL, *, wait: bool = True) -> Iterator[None]:
     global _seen
     try:
         yield
-        if on_gpu():
+        if (mx := _on_gpu()) is not None:
             mx.synchronize() if wait else mx.async_eval(mx.arange(1))
     except Exception as found:
         # Numbers that were not computed can cause any other error.
@@ -71,6 +72,12 @@ def device_errors(smaller: str = USUAL, *, wait: bool = True) -> Iterator[None]:
         raise DeviceError(f"the device failed: {text}", hint=hint) from problem
 
 
+def _on_gpu() -> Any:
+    """MLX where it computes on a GPU. It is not loaded here: the program starts without it."""
+    device = sys.modules.get("mlxbert.machine.device")
+    return device.mx if device is not None and device.on_gpu() else None
+
+
 def _is_of_device(problem: Exception) -> bool:
     return isinstance(problem, RuntimeError) and _DEVICE.match(_words(problem)) is not None
 
@@ -82,7 +89,7 @@ def _words(problem: Exception) -> str:
 def _known_by_now() -> Exception | None:
     """An error of what a GPU was given before, once it has done all of it."""
     try:
-        if on_gpu():
+        if (mx := _on_gpu()) is not None:
             mx.synchronize()
     except RuntimeError as problem:
         return problem if _is_of_device(problem) else None
@@ -91,6 +98,8 @@ def _known_by_now() -> Exception | None:
 
 def free_memory() -> None:
     """Waits until a GPU has done what it was given, whose errors are known, and frees what MLX keeps of it."""
+    from mlxbert.machine.device import mx
+
     with suppress(DeviceError), device_errors():
         pass
     mx.clear_cache()

@@ -205,10 +205,12 @@ def test_what_a_gpu_did_not_compute_is_computed_again(failing: list[int], monkey
 def test_another_window_was_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     work = Late(monkeypatch, 3)
 
+    def forward(batch: Batch, group: list[int]) -> mx.array:
+        first: Any = batch.input_ids[:, 0].tolist()
+        return work.forward(batch, first)
+
     def compute(jobs: Any) -> Any:
-        return run_batches(
-            jobs, lambda batch, group: work.forward(batch, batch.input_ids[:, 0].tolist()), work.read, CONFIG, 16
-        )
+        return run_batches(jobs, forward, work.read, CONFIG, 16)
 
     assert [*run(of_lengths([16] * 6), lambda one: one, compute, "raise", window=1)] == [*range(1, 7)]
 
