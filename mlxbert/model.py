@@ -86,6 +86,7 @@ class Model:
 
     answer = functions.answer
     attention = functions.attention
+    embed_words = functions.embed_words
     classify = functions.classify
     embed = functions.embed
     embed_stream = functions.embed_stream

@@ -96,7 +96,9 @@ def _records(path: Path) -> Iterator[Any]:
     import numpy as np
 
     with open_source(path) as file:
-        for _, values in read_items(str(path), file, find_format(str(path)), Wanted((), ("embedding",)))[0]:
+        for _, values in read_items(str(path), file, find_format(str(path)), Wanted())[0]:
+            if path.suffix != ".jsonl" and not isinstance(values, InputError) and "embedding" not in values:
+                raise InputError(f"{path}: no column 'embedding', the file has: {', '.join(values)}")
             found = None if isinstance(values, InputError) else values.get("embedding")
             try:
                 yield np.asarray(json.loads(found) if isinstance(found, str) else found, np.float32)

@@ -119,7 +119,7 @@ def test_a_bad_text_is_an_error_on_stderr_in_its_place(small: str) -> None:
         ["fill-mask", "[MASK]", STEERING],
         ["fill-mask", "[MASK]", "--targets", STEERING],
         ["fill-mask", "[MASK]", "--input", STEERING],
-        ["fill-mask", "[MASK]", "--output", f"{STEERING}.csv"],
+        ["fill-mask", "[MASK]", "--output", f"{STEERING}.ogg"],
         ["inspect", STEERING],
         ["tokenize", "the", "--format", STEERING],
         [STEERING],

@@ -1,7 +1,7 @@
 """The vectors of words in their context."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -9,6 +9,7 @@ import pytest
 import mlxbert
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
+from mlxbert.results.embed import Words
 from mlxbert.results.result import Failure
 from tests.helpers.families import FAMILIES, make_model
 from tests.helpers.frozen import add_vocabulary
@@ -40,9 +41,9 @@ def test_a_word_is_the_mean_of_its_tokens(tiny: mlxbert.Model, layer: int) -> No
 
 
 def test_a_word_has_another_vector_in_another_context(tiny: mlxbert.Model) -> None:
-    one, other = mlxbert.embed_words(tiny, ["the cat sat", "a cat ."])
+    one, other = cast(list[Words], mlxbert.embed_words(tiny, ["the cat sat", "a cat ."]))
     assert np.abs(one.words[1].embedding - other.words[1].embedding).max() > 1e-3
-    one, other = mlxbert.embed_words(tiny, ["the cat sat", ("a", "cat", ".")], layer=0)
+    one, other = cast(list[Words], mlxbert.embed_words(tiny, ["the cat sat", ("a", "cat", ".")], layer=0))
     assert (one.words[1].embedding == other.words[1].embedding).all()  # the same word at the same place
 
 
@@ -77,7 +78,7 @@ def test_a_batch_equals_its_texts_alone(tiny: mlxbert.Model) -> None:
 
 @pytest.mark.parametrize("layer", [3, -4, True, 1.0, "1", None, pytest.param(10**5000, id="long")])
 def test_a_layer_that_the_model_does_not_have_is_refused(tiny: mlxbert.Model, layer: Any) -> None:
-    with pytest.raises(ArgumentError, match="layer is .*from -3 to 2"):
+    with pytest.raises(ArgumentError, match=r"layer is .*from -3 to 2"):
         mlxbert.embed_words(tiny, TEXT, layer=layer)
 
 

@@ -301,7 +301,7 @@ def test_parts_of_a_batch_give_the_gradients_of_the_whole(folder: Path) -> None:
     assert at_once.item() == pytest.approx(found[1].loss.item(), rel=1e-5) and weight == found[1].weight.item() == 11
     one, other = ({name: np.array(array) for name, array in each.arrays.items()} for each in found)
     largest = max(np.abs(array).max() for array in one.values())
-    assert all(np.abs(one[name] - other[name]).max() <= 1e-4 * largest for name in one)
+    assert all(np.abs(one[name] - other[name]).max() <= 2e-4 * largest for name in one)
 
 
 def test_two_columns_of_long_texts_are_not_taken_for_one(tmp_path: Path) -> None:
