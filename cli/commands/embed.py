@@ -51,8 +51,8 @@ def embed(
 ) -> None:
     """Turn texts into vectors: the cosine of two vectors shows how similar the texts are in meaning.
 
-    Options you leave out keep the model's own settings. --output takes .npy, .jsonl, .safetensors and .parquet; after
-    an interruption the same command resumes.
+    Options you leave out keep the model's own settings. --output takes .npy, .jsonl, .safetensors and .parquet, with
+    --words .jsonl and .parquet; after an interruption the same command resumes.
 
     Example: mlxbert embed --input reviews.csv --column text --output reviews.npy
     """  # fmt: skip
