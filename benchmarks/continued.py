@@ -9,14 +9,12 @@ the same test texts. Fine-tuning has mlxbert's defaults, but for the epochs: as 
 """
 
 import argparse
-import csv
 import json
 import math
 import os
 import random
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,25 +22,11 @@ from typing import Any
 from few_shot import SETS as TOPICS, Texts
 from runs import use_cores
 
-_LEAST_UPDATES, _BATCH, _TESTED, _FREQUENT = 100, 16, 500, 6
+_LEAST_UPDATES, _BATCH, _TESTED = 100, 16, 500
 _PLAIN, _CONTINUED = "as it is", "continued"
 
 
-def _goemotions(folder: Path) -> tuple[Texts, Texts]:
-    """The comments with one label, one of the most frequent ones."""
-    names = (folder / "goemotions" / "labels.txt").read_text().split()
-
-    def read(name: str) -> Texts:
-        with (folder / "goemotions" / name).open(encoding="utf-8", newline="") as file:
-            rows = [*csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)]
-        return [(text, names[int(label)]) for text, label, _ in rows if "," not in label]
-
-    train, test = read("train.tsv"), read("test.tsv")
-    kept = {label for label, _ in Counter(label for _, label in train).most_common(_FREQUENT)}
-    return [one for one in train if one[1] in kept], [one for one in test if one[1] in kept]
-
-
-SETS: dict[str, Callable[[Path], tuple[Texts, Texts]]] = {"bbc": TOPICS["bbc"], "goemotions": _goemotions}
+SETS: dict[str, Callable[[Path], tuple[Texts, Texts]]] = {"bbc": TOPICS["bbc"], "goemotions": TOPICS["goemotions"]}
 
 
 def continue_training(texts: Texts, given: argparse.Namespace, folder: Path) -> dict[str, Any]:

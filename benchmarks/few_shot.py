@@ -1,25 +1,29 @@
 """Classifiers from few examples, with `--few-shot` and without: a line of JSON per run.
 
-Run: python benchmarks/few_shot.py SETS RESULTS.jsonl [--model MODEL] [--only sst2|trec|bbc] [--shots 8] [--draws 5]
+Run: python benchmarks/few_shot.py SETS RESULTS.jsonl [--model MODEL] [--only sst2|trec|bbc|goemotions]
+[--shots 8] [--draws 5]
 
-SETS has the folders sst2, trec and bbc-news as they are published. Each draw takes other training texts of each class;
-all are scored on the same 500 test texts. Both sides have mlxbert's defaults, so each splits off its own validation
-data. Runs that RESULTS holds are not repeated.
+SETS has the folders sst2, trec, bbc-news and goemotions as they are published. Each draw takes other training texts of
+each class; all are scored on the same 500 test texts. Both sides have the defaults, so each splits off its own
+validation data. Runs that RESULTS holds are not repeated.
 """
 
 import argparse
 import csv
+import itertools
 import json
 import random
 import tarfile
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 Texts = list[tuple[str, str]]  # texts and their classes
 TESTED, TEST_SEED = 500, 0
+_FREQUENT = 6  # labels of GoEmotions
 
 
 def _sst2(folder: Path) -> tuple[Texts, Texts]:
@@ -50,7 +54,26 @@ def _bbc(folder: Path) -> tuple[Texts, Texts]:
     return found[len(found) // 2 :], found[: len(found) // 2]
 
 
-SETS: dict[str, Callable[[Path], tuple[Texts, Texts]]] = {"sst2": _sst2, "trec": _trec, "bbc": _bbc}
+def _goemotions(folder: Path) -> tuple[Texts, Texts]:
+    """The comments with one label, one of the most frequent ones."""
+    names = (folder / "goemotions" / "labels.txt").read_text().split()
+
+    def read(name: str) -> Texts:
+        with (folder / "goemotions" / name).open(encoding="utf-8", newline="") as file:
+            rows = [*csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)]
+        return [(text, names[int(label)]) for text, label, _ in rows if "," not in label]
+
+    train, test = read("train.tsv"), read("test.tsv")
+    kept = {label for label, _ in Counter(label for _, label in train).most_common(_FREQUENT)}
+    return [one for one in train if one[1] in kept], [one for one in test if one[1] in kept]
+
+
+SETS: dict[str, Callable[[Path], tuple[Texts, Texts]]] = {
+    "sst2": _sst2,
+    "trec": _trec,
+    "bbc": _bbc,
+    "goemotions": _goemotions,
+}
 
 
 def drawn(texts: Texts, shots: int, draw: int) -> list[dict[str, str]]:
@@ -87,22 +110,20 @@ def main() -> None:
     given = parser.parse_args()
     lines = given.results.read_text(encoding="utf-8").splitlines() if given.results.exists() else []
     done = [json.loads(line)["run"] for line in lines]
-    for name in given.only or SETS:
+    for draw, name in itertools.product(range(given.draws), given.only or SETS):
         train, test = SETS[name](given.sets)
         asked = random.Random(TEST_SEED).sample(test, TESTED)
         records = [{"text": text, "label": label} for text, label in asked]
-        for shots in given.shots or (8, 64):
-            for draw in range(given.draws):
-                for few_shot in (True, False):
-                    key = {"set": name, "shots": shots, "draw": draw, "few_shot": few_shot}
-                    key |= {"max_length": given.max_length} if given.max_length else {}
-                    if key in done:
-                        continue
-                    options = {"few_shot": few_shot, "max_length": given.max_length}
-                    found = {"run": key, **run(given.model, drawn(train, shots, draw), records, **options)}
-                    with given.results.open("a", encoding="utf-8") as file:
-                        file.write(json.dumps(found) + "\n")
-                    print(json.dumps(found), flush=True)
+        for shots, few_shot in itertools.product(given.shots or (8, 64), (True, False)):
+            key = {"set": name, "shots": shots, "draw": draw, "few_shot": few_shot}
+            key |= {"max_length": given.max_length} if given.max_length else {}
+            if key in done:
+                continue
+            options = {"few_shot": few_shot, "max_length": given.max_length}
+            found = {"run": key, **run(given.model, drawn(train, shots, draw), records, **options)}
+            with given.results.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(found) + "\n")
+            print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":

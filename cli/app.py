@@ -5,6 +5,7 @@
 
 import importlib
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any
@@ -24,29 +25,31 @@ from mlxbert.version import __version__
 
 _ABOUT = "BERT encoders on Apple's MLX: embed, fill masks, fine-tune, look inside."
 
-# The commands in the order of the help. Importing all of them takes longer than most of them run.
-_COMMANDS = (
-    *("fill-mask", "embed", "similarity", "rerank", "classify", "tag", "answer", "next-sentence", "replaced"),
-    *(
-        "tokenize",
-        "attention",
-        "mine",
-        "pretrain",
-        "distill",
-        "vocabulary",
-        "inspect",
-        "convert",
-        "verify",
-        "doctor",
-        "bench",
+# The commands in the order of the help, those that are used most first. Importing all of them takes longer than most of
+# them run.
+_COMMANDS = {
+    "Use a model": (
+        *("embed", "similarity", "classify", "tag", "answer", "rerank", "fill-mask", "next-sentence", "replaced"),
     ),
-)
+    "Train a model": ("finetune", "evaluate", "pretrain", "distill", "vocabulary", "mine"),
+    "Look inside": ("inspect", "tokenize", "attention", "verify"),
+    "Models and machine": ("models", "convert", "doctor", "bench", "help"),
+}
+_PANELS = {name: panel for panel, names in _COMMANDS.items() for name in names}
 _MODULES = {"distill": "pretrain", "vocabulary": "pretrain", "doctor": "machine", "bench": "machine"}  # of other names
 _GROUPS = {  # whose modules have `COMMANDS`
     "finetune": "Train a model on labelled texts.",
     "evaluate": "Measure how good a model is on labelled texts.",
     "models": "Models on this machine and on the Hugging Face hub.",
 }
+
+
+class _Program(CommandGroup):
+    """The program."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The commands in the order of the help."""
+        return [name for name in _PANELS if name in self.commands]
 
 
 def make_app(first: str | None = None) -> typer.Typer:
@@ -57,24 +60,23 @@ def make_app(first: str | None = None) -> typer.Typer:
     """
     app = typer.Typer(
         name="mlxbert",
-        cls=CommandGroup,
+        cls=_Program,
         help=_ABOUT,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(options)
-    every = [*_COMMANDS, *_GROUPS]
-    for name in [first] if first in every else every:
-        if name in _COMMANDS:
-            function = name.replace("-", "_")
-            _add(app, name, getattr(_module(_MODULES.get(name, function)), function))
-        else:
+    for name in [first] if first in {*_PANELS} - {"help"} else _PANELS:
+        if name in _GROUPS:
             group = typer.Typer(help=_GROUPS[name], cls=CommandGroup, no_args_is_help=True)
-            app.add_typer(group, name=name)
+            app.add_typer(group, name=name, rich_help_panel=_PANELS[name])
             for command, function in _module(name).COMMANDS.items():
                 _add(group, command, function)
-    app.command("help", cls=Command)(explained)
+        elif name != "help":
+            function = name.replace("-", "_")
+            _add(app, name, getattr(_module(_MODULES.get(name, function)), function), _PANELS[name])
+    app.command("help", cls=Command, rich_help_panel=_PANELS["help"])(explained)
     return app
 
 
@@ -82,13 +84,23 @@ def _module(name: str) -> Any:
     return importlib.import_module(f"mlxbert.cli.commands.{name}")
 
 
-def _add(group: typer.Typer, name: str, function: Callable[..., None]) -> None:
-    group.command(name, cls=Command)(flatten(function, set_up_notes))
+def _add(group: typer.Typer, name: str, function: Callable[..., None], panel: str | None = None) -> None:
+    group.command(name, cls=Command, rich_help_panel=panel)(flatten(function, set_up_notes))
+
+
+def _words(context: typer.Context) -> list[str]:
+    """The commands that may follow the words of `mlxbert help`."""
+    command: Any = context.find_root().command
+    for word in context.params["words"] or ():
+        command = getattr(command, "commands", {}).get(word)
+    return [*getattr(command, "commands", ())]
 
 
 def explained(
     context: typer.Context,
-    words: Annotated[list[str] | None, typer.Argument(metavar="COMMAND", help="The command.")] = None,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="COMMAND", help="The command.", autocompletion=_words)
+    ] = None,
 ) -> None:
     """Explain a command and all its options.
 
@@ -123,6 +135,8 @@ def run(arguments: list[str] | None = None) -> int:
 def _run(arguments: list[str] | None) -> int:
     console.set_quiet(False)
     typed = sys.argv[1:] if arguments is None else arguments
+    if re.match("--(install|show)-completion[ =]", " ".join(typed)):  # these options take the name of a shell, then
+        os.environ["_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"] = "1"
     app = make_app(typed[0] if typed else None)
     try:
         with device_errors():

@@ -7,18 +7,19 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO, Generic, TypeVar, overload
 
 from mlxbert.cli.options import InputOptions, PairInputOptions, RecordOptions
 from mlxbert.cli.views import console
-from mlxbert.errors import ArgumentError, InputError
+from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.readers.formats import FORMATS, Format, find_format
 from mlxbert.readers.inputs import InputFile, open_source
-from mlxbert.readers.lines import read_text
+from mlxbert.readers.lines import UTF8, check_encoding, read_text
 from mlxbert.readers.live import LONGEST, Live, as_it_comes, first_line
+from mlxbert.readers.reading import placed
 from mlxbert.readers.records import Document, Records, read_records
 from mlxbert.results.result import Failure
 
@@ -28,41 +29,45 @@ Pair = tuple[str, str]
 _SENTENCE = 4  # words that are rather a text without quotes than texts
 T_co = TypeVar("T_co", covariant=True)
 _SOMETIMES = ("index", "error", "unknown_tokens")  # fields of results that the first ones may not have
-_BOM = b"\xef\xbb\xbf"
 # The options that say what is read, and the formats that they go with.
 _TABLES = tuple(format for format, reader in FORMATS.items() if reader.value == "column")
-_NAMED = (Format.jsonl, *_TABLES)
+_NAMED = tuple(format for format, reader in FORMATS.items() if reader.value)
+_TEXT = tuple(format for format, reader in FORMATS.items() if not reader.binary and not reader.refused)
 _NAMING = {
-    **{"field": (Format.jsonl,), "column": _TABLES, "text_column": _NAMED, "pair_column": _NAMED},
-    **{"no_header": (Format.csv, Format.tsv), "keep": _NAMED},
+    **{"field": (Format.jsonl, Format.json), "column": _TABLES, "text_column": _NAMED, "pair_column": _NAMED},
+    **{"no_header": (Format.csv, Format.tsv), "keep": _NAMED, "encoding": _TEXT},
 }
 
 
 class Places:
-    """What is to be known of a record until its result is there: where it ends in the input, and what is kept of it.
+    """What is to be known of a record until its result is there: where it stands in the input, and what is kept of it.
 
     Records are read ahead of the model: a bar must not count those that have no result.
 
     Attributes:
         kept: What results get of the last record that `after` counted.
+        file: The name of its file; empty for an argument.
+        place: Where it begins there: `line 17`.
     """
 
     def __init__(self, read: Callable[[], int] = lambda: 0) -> None:
         self._read = read
-        self._waiting: deque[tuple[int, Mapping[str, Any]]] = deque()  # the records after the first `_passed` ones
+        # The records after the first `_passed` ones.
+        self._waiting: deque[tuple[int, Mapping[str, Any], str, str]] = deque()
         self._passed = self._end = 0
         self.kept: Mapping[str, Any] = MappingProxyType({})
+        self.file = self.place = ""
 
-    def following(self, documents: Iterator[Document]) -> Iterator[Any]:
-        """The texts, pairs and errors of documents."""
-        for one in documents:
-            self._waiting.append((self._read(), one.fields))
+    def following(self, documents: Iterator[tuple[str, Document]]) -> Iterator[Any]:
+        """The texts, pairs and errors of documents, each of which comes with the name of its file."""
+        for name, one in documents:
+            self._waiting.append((self._read(), one.fields, name, one.place))
             yield one.problem or (one.text if one.pair is None else (one.text, one.pair))
 
     def after(self, count: int) -> int:
         """Bytes of the first `count` records; `count` never falls."""
         while self._passed < count and self._waiting:
-            self._end, self.kept = self._waiting.popleft()
+            self._end, self.kept, self.file, self.place = self._waiting.popleft()
             self._passed += 1
         return self._end
 
@@ -80,7 +85,6 @@ class InputStream(Generic[T_co]):
         places: Where records end, and what results get of them.
         on_error: What a bad record does: `return` (it fails in its place), or `raise` if it is the only one.
         strict: Whether the first failure ends the run.
-        begun: Of several files, those that are read or being read: the number of the first record, and the name.
     """
 
     name: str
@@ -91,7 +95,6 @@ class InputStream(Generic[T_co]):
     places: Places
     on_error: str
     strict: bool
-    begun: list[tuple[int, str]] = field(default_factory=list)
 
     def paired(self, pair: str, *read_as: str) -> "InputStream[tuple[T_co, str]]":
         """The same with a second text for each record."""
@@ -101,13 +104,21 @@ class InputStream(Generic[T_co]):
         )
         return read
 
-    def located(self, failure: Failure, before: int = 0) -> Failure:
-        """The failure with its place in its file, if there are several; its index leaves out some records before."""
-        place = failure.index + before
-        for start, name in reversed(self.begun):
-            if start <= place:
-                message = f"{name}, record {place - start + 1}: {failure.error.message}"
-                return Failure(failure.index, InputError(message, hint=failure.error.hint))
+    def located(self, error: MlxbertError) -> MlxbertError:
+        """The error of the record that `places` has counted last, with its file and its place there."""
+        return placed(error, self.places.place, self.places.file) if self.places.file else error
+
+    def checked(self, result: Any, before: int = 0) -> Any:
+        """The result of that record; a failure with its place, and with an index that counts some records before.
+
+        Raises:
+            InputError: It is a failure, which ends a strict run.
+        """
+        if not isinstance(result, Failure):
+            return result
+        failure = Failure(before + result.index, self.located(result.error))
+        if self.strict:
+            raise InputError(f"input {failure.index}: {failure.error.message}", hint=failure.error.hint)
         return failure
 
 
@@ -129,6 +140,7 @@ def open_input(arguments: Sequence[str], options: InputOptions, names: str | Pai
         ArgumentError: There is no input, or options contradict each other.
         InputError: A file cannot be opened.
     """
+    check_encoding(options.encoding)
     if arguments:
         return _from_arguments(arguments, options, names)
     if not options.input and (sys.stdin is None or sys.stdin.isatty()):
@@ -167,25 +179,27 @@ def open_questions(
         raise ArgumentError("there are both a context and --pair-column, which names the column of contexts")
     if context_file == STDIN and not arguments and STDIN in (options.input or [STDIN]):
         raise ArgumentError("--context-file is stdin, and there is no question", hint="give the question: answer TEXT")
-    text = context if context_file is None else _read_context(context_file)
+    text = context if context_file is None else _read_context(context_file, options.encoding)
     if text is None and arguments:
         raise ArgumentError(
             "there is no context to answer from", hint="give it with --context TEXT or --context-file FILE"
         )
     if text is None:
         return open_input((), options, ("question", "context"))
+    if arguments:  # the encoding is that of the context
+        options = replace(options, encoding=UTF8)
     digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
     return open_input(arguments, options, "question").paired(text, f"context {digest}")
 
 
-def _read_context(source: str) -> str:
+def _read_context(source: str, encoding: str) -> str:
     if source == STDIN and sys.stdin is None:
         raise InputError("stdin is closed")
     if source == STDIN:
-        text = read_text("stdin", open_source(sys.stdin.buffer, "stdin"))
+        text = read_text("stdin", open_source(sys.stdin.buffer, "stdin"), encoding)
     else:
         with open_source(source) as file:
-            text = read_text(source, file)
+            text = read_text(source, file, encoding)
     if not text.strip():
         raise InputError(f"{'stdin' if source == STDIN else source}: there is no text to answer from")
     return text
@@ -204,9 +218,9 @@ def _from_arguments(arguments: Sequence[str], options: InputOptions, names: str 
     single = isinstance(names, str)
     if single and len(arguments) >= _SENTENCE and not any(" " in argument for argument in arguments):
         console.say("hint", f"these are {len(arguments)} texts of one word each; for a single text, put it in quotes")
-    given = [Document(one, {}, ARGUMENTS) for one in arguments]
+    given = [("", Document(one, {}, ARGUMENTS)) for one in arguments]
     if not single:
-        given = [Document(arguments[0], {}, ARGUMENTS, arguments[1])]
+        given = [("", Document(arguments[0], {}, ARGUMENTS, arguments[1]))]
     places = Places()
     on_error = "raise" if len(given) == 1 else "return"
     records: Live[Any] = Live(places.following(iter(given)))
@@ -224,7 +238,7 @@ def _is_input_file(argument: str) -> bool:
 def _given(options: InputOptions) -> dict[str, Any]:
     """The options that say what is read, where they are given."""
     values = {name: getattr(options, name, None) for name in _NAMING}
-    return {name: value for name, value in values.items() if value not in (None, False)}
+    return {name: value for name, value in values.items() if value not in (None, False, UTF8)}
 
 
 def _from_files(inputs: Sequence[str], options: InputOptions, names: str | Pair) -> InputStream[Any]:
@@ -246,11 +260,11 @@ def _from_files(inputs: Sequence[str], options: InputOptions, names: str | Pair)
         found = read_records(
             source, text, pair, format=format, name=None if isinstance(source, str) else "stdin",
             header="no_header" not in given or format not in _NAMING["no_header"], keep=keep, choose=choose,
+            encoding=options.encoding if format in _TEXT else UTF8,
         )  # fmt: skip
         opened.append(found)
         read_as += [format, text] if pair is None else [format, text, pair]
-    begun: list[tuple[int, str]] = []
-    documents = iter(opened[0]) if len(opened) == 1 else _joined(opened, begun)
+    documents = _joined(opened)
     places = Places(lambda: sum(one.done for one in opened))
     files = tuple(one.file for one in opened if one.file is not None)
     sizes = [one.size for one in opened if one.size is not None]
@@ -261,13 +275,13 @@ def _from_files(inputs: Sequence[str], options: InputOptions, names: str | Pair)
             *read_as,
             *(f"keep {name}" for name in keep or ()),  # in words: a name may be that of a second column of texts
             *(["no header"] if "no_header" in given else []),
+            *([f"encoding {options.encoding}"] if "encoding" in given else []),
         ),
         records=Live(places.following(documents), documents.ready),
         size=sum(sizes) if len(sizes) == len(opened) else None,
         places=places,
         on_error="return",
         strict=options.strict,
-        begun=begun,
     )
 
 
@@ -277,18 +291,17 @@ def _stdin() -> BinaryIO:
     return as_it_comes(sys.stdin.buffer)
 
 
-def _joined(opened: Sequence[Records], begun: list[tuple[int, str]]) -> Live[Document]:
-    """The documents of several files; notes in `begun` where each file begins."""
+def _joined(opened: Sequence[Records]) -> Live[tuple[str, Document]]:
+    """The documents of files, each with the name of its file."""
+    reading = opened[0]
 
-    def documents() -> Iterator[Document]:
-        number = 0
-        for one in opened:
-            begun.append((number, one.name))
-            for document in one:
-                yield document
-                number += 1
+    def documents() -> Iterator[tuple[str, Document]]:
+        nonlocal reading
+        for reading in opened:
+            for document in reading:
+                yield reading.name, document
 
-    return Live(documents(), lambda: iter(opened[max(len(begun) - 1, 0)]).ready())
+    return Live(documents(), lambda: iter(reading).ready())
 
 
 def _option(name: str) -> str:
@@ -317,13 +330,17 @@ def _guess_format(source: str | BinaryIO, given: dict[str, Any], names: str | Pa
         return find_format(source, texts=True)
     if "column" in given or "no_header" in given:
         return Format.csv
-    if given.keys() - {"keep"} or isinstance(names, tuple):
+    if given.keys() - {"keep", "encoding"} or isinstance(names, tuple):
         return Format.jsonl
-    first = first_line(source).split(b"\r")[0]
-    if not _is_object(first):
+    line = first_line(source).split(b"\r")[0]
+    first = line.decode(given.get("encoding", UTF8), "replace").strip().removeprefix("\ufeff")
+    if first == "[" or first.startswith("[{"):
+        console.say("note", f"stdin holds a JSON array, {names!r} is read of each; --format txt takes lines as texts")
+        return Format.json
+    if not _is_object(first, whole=len(line) < LONGEST):
         cells: list[str] = []
         with suppress(csv.Error):  # no header is so long
-            cells = next(csv.reader([first.decode("utf-8-sig", "replace").strip()]), [])
+            cells = next(csv.reader([first]), [])
         if len(cells) > 1 and names in cells:
             console.say("note", "each line of stdin is a text; if these are rows of a table, add --format csv")
         return Format.txt
@@ -331,9 +348,9 @@ def _guess_format(source: str | BinaryIO, given: dict[str, Any], names: str | Pa
     return Format.jsonl
 
 
-def _is_object(line: bytes) -> bool:
-    if len(line) >= LONGEST:  # there is more of it
-        return line.removeprefix(_BOM).startswith(b"{")
+def _is_object(line: str, *, whole: bool) -> bool:
+    if not whole:
+        return line.startswith("{")
     with suppress(ValueError, RecursionError):
-        return isinstance(json.loads(line.removeprefix(_BOM)), dict)
+        return isinstance(json.loads(line), dict)
     return False

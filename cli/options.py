@@ -20,10 +20,11 @@ import typer
 
 from mlxbert.bounds import BOUNDS
 from mlxbert.errors import ArgumentError
-from mlxbert.options import Device, DType, Option, kinds_of
+from mlxbert.options import POOLINGS, Device, DType, Option, kinds_of
+from mlxbert.readers.lines import UTF8
 from mlxbert.weights.source import BUILTIN, ModelRef
 
-TextFormat = Literal["txt", "jsonl", "csv", "tsv", "parquet"]  # those that do not hold words with tags
+TextFormat = Literal["txt", "jsonl", "json", "csv", "tsv", "parquet"]  # those that do not hold words with tags
 # What happens to a text too long for the model: windows can cover it; it becomes one vector or a few scores; or no
 # window can cover it.
 Window = Literal["window", "truncate", "error"]
@@ -42,9 +43,9 @@ RENAMED = {
 }
 Revision = Annotated[str | None, Option("Branch, tag or commit on the hub.", panel="Model")]
 Offline = Annotated[bool, Option("Use only the cache; never contact the hub.", panel="Model")]
-Adapter = Annotated[
-    str | None, Option("Adapter of the model (LoRA, DoRA): its folder, or its name on the hub.", "DIR", panel="Model")
-]
+Adapter = Annotated[str | None, Option("Adapter (LoRA, DoRA): folder, or name on the hub.", "DIR", panel="Model")]
+NoHeader = Annotated[bool, Option("Tables have no header: columns are called 1, 2, …")]
+Encoding = Annotated[str, Option("Encoding of text files: latin-1, cp1252, utf-16, …")]
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,9 @@ class ModelName:
     model: Annotated[
         str,
         Option(
-            "Name on the Hugging Face hub, folder of a checkpoint, or 'builtin'.", short="-m", variable="MLXBERT_MODEL"
+            "Hub name, folder or 'builtin'. Names on the Hugging Face hub are ORG/NAME; a folder holds a checkpoint.",
+            short="-m",
+            variable="MLXBERT_MODEL",
         ),
     ] = BUILTIN
     revision: Revision = None
@@ -67,8 +70,8 @@ class ComputingOptions(ModelName):
     """Which model, and how to compute."""
 
     adapter: Adapter = None
-    dtype: Annotated[DType, Option("Dtype of computation; auto depends on the device.")] = "auto"
-    device: Annotated[Device, Option("Device of computation; auto uses the GPU if there is one.")] = "auto"
+    dtype: Annotated[DType, Option("Dtype. Computations use it; auto depends on the device.")] = "auto"
+    device: Annotated[Device, Option("Device. With auto it is the GPU if there is one.")] = "auto"
 
     @property
     def ref(self) -> ModelRef:
@@ -83,8 +86,9 @@ class ModelOptions(ComputingOptions):
     batch_tokens: Annotated[
         int | None,
         Option(
-            "Tokens per batch, padding included.",
-            usual="2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and Ultra 16384; 16384 on CUDA",
+            "Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and Ultra "
+            "16384; 16384 on CUDA.",
+            usual="depends on the device",
         ),
     ] = None
 
@@ -96,12 +100,12 @@ class VectorOptions:
     panel: ClassVar[str] = "Vectors"
     pooling: Annotated[
         str | None,
-        Option("cls, mean, max, mean_sqrt_len, weighted_mean, last_token or attention; join several with +."),
+        Option("How tokens become a vector. Join several with +: mean+max.", usual="the model's", values=POOLINGS),
     ] = None
     dimensions: Annotated[int | None, Option("Keep only the first N values (Matryoshka).")] = None
     prompt: Annotated[str | None, Option("Text to put before each text.", "TEXT")] = None
-    prompt_name: Annotated[str | None, Option("One of the model's own prompts.")] = None
-    overflow: Annotated[Overflow, Option("What to do with a text too long for the model.")] = "truncate"
+    prompt_name: Annotated[str | None, Option("Name of one of the model's own prompts.")] = None
+    overflow: Annotated[Overflow, Option("Overlong texts. What happens to texts too long for the model.")] = "truncate"
 
 
 @dataclass(frozen=True)
@@ -114,13 +118,14 @@ class InputOptions:
     ] = None
     format: Annotated[
         TextFormat | None,
-        Option("Format of the input; by default taken from the file extension, or for stdin from the first line."),
+        Option("Format of the input. By default that of the file extension, or for stdin of the first line."),
     ] = None
-    field: Annotated[str | None, Option("Field of a .jsonl file.")] = None
-    column: Annotated[str | None, Option("Column of a .csv, .tsv or .parquet file.")] = None
-    no_header: Annotated[bool, Option("The first row of a .csv or .tsv file is data; columns are called 1, 2, …")] = (
-        False
-    )
+    field: Annotated[str | None, Option("Field of a .jsonl or .json file. By default text; not for pairs.")] = None
+    column: Annotated[
+        str | None, Option("Column of a .csv, .tsv or .parquet file. By default text; not for pairs.")
+    ] = None
+    no_header: NoHeader = False
+    encoding: Encoding = UTF8
     strict: Annotated[bool, Option("Stop at the first bad record.")] = False
 
 
@@ -130,7 +135,7 @@ class RecordOptions(InputOptions):
 
     keep: Annotated[
         list[str] | None,
-        Option("Copy a column or field into the results. May be repeated.", usual="id, if there is one"),
+        Option("Copy a column into the results. Or a field. May be repeated.", usual="id, if any"),
     ] = None
 
 
@@ -138,7 +143,7 @@ class RecordOptions(InputOptions):
 class PairInputOptions(RecordOptions):
     """Where texts or pairs of texts come from if they are not arguments."""
 
-    text_column: Annotated[str | None, Option("Column or field of the text, in any format.")] = None
+    text_column: Annotated[str | None, Option("Column or field of the text. In any format.")] = None
     pair_column: Annotated[str | None, Option("Column or field of the second text of a pair.")] = None
 
 
@@ -155,7 +160,7 @@ class TalkOptions:
 class OutputOptions(TalkOptions):
     """How results are shown."""
 
-    json: Annotated[bool | None, Option("Print JSON lines, or tables.", usual="JSON in a pipe, else tables")] = None
+    json: Annotated[bool | None, Option("Print JSON lines or tables.", usual="JSON in a pipe")] = None
 
 
 @dataclass(frozen=True)
@@ -220,14 +225,15 @@ def _declared(group: Any) -> list[inspect.Parameter]:
     return found
 
 
-def with_usual(options: Sequence[inspect.Parameter], **usual: str) -> list[inspect.Parameter]:
-    """Options of a command, some of which have another default in words than elsewhere."""
+def with_changes(options: Sequence[inspect.Parameter], **changes: dict[str, Any]) -> list[inspect.Parameter]:
+    """Options of a command, some of which have other attributes, or another `kind`, than elsewhere."""
 
     def changed(option: inspect.Parameter) -> inspect.Parameter:
         kind, told = typing.get_args(option.annotation)
-        return option.replace(annotation=Annotated[kind, dataclasses.replace(told, usual=usual[option.name])])
+        new = {"kind": kind} | changes[option.name]
+        return option.replace(annotation=Annotated[new.pop("kind"), dataclasses.replace(told, **new)])
 
-    return [changed(option) if option.name in usual else option for option in options]
+    return [changed(option) if option.name in changes else option for option in options]
 
 
 def with_options(command: Callable[..., None], about: str, options: Sequence[inspect.Parameter]) -> Callable[..., None]:
@@ -247,9 +253,12 @@ def _for_typer(option: inspect.Parameter, command: str) -> inspect.Parameter:
         kind = str | None
     if isinstance(told, Option):
         default = None if told.usual and default is not inspect.Parameter.empty else default
+        values = told.values
         told = typer.Option(
             *_names(option.name, kinds, default, told), metavar=told.unit or ("N,N,…" if _NUMBERS in kinds else None),
-            help=told.help, rich_help_panel=told.panel, envvar=told.variable, show_default=told.usual or True,
+            help=" ".join([told.help, *([f"One of {', '.join(values)}."] if values else [])]),
+            rich_help_panel=told.panel, envvar=told.variable, show_default=told.usual or True,
+            autocompletion=(lambda: values) if values else None,
         )  # fmt: skip
         kind = kind if default is not None or NoneType in kinds else kind | None
     elif {int, float} & {*kinds}:

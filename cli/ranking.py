@@ -1,23 +1,23 @@
 """What commands share that rank texts for a query: where both come from, and how the ranking is printed."""
 
-import itertools
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from mlxbert.cli import session
 from mlxbert.cli.inputs import ARGUMENTS, InputStream, open_input
-from mlxbert.cli.options import InputOptions, OutputOptions
+from mlxbert.cli.options import FileOptions, InputOptions
 from mlxbert.cli.views import console, progress
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.results.related import Reranked, Similarity
 from mlxbert.results.result import Failure
 
 if TYPE_CHECKING:
+    from mlxbert.tasks.ranking import Ranked, Scored
     from mlxbert.text.batch import Usage
 
 MOST = 20  # texts of a file that a terminal shows where nothing else is asked for
-# Ranks texts for a query: the query, the texts, how many are kept, what counts them, `on_error`.
-Rank = Callable[[str, Iterator[str | InputError], int | None, "Usage", str], Sequence[Similarity | Reranked | Failure]]
+_BLANK = InputError("empty")  # in place of an empty text, so that the others keep their numbers
+# The scores of texts for a query, in the order of the texts; what counts them comes last.
+Score = Callable[[str, Iterator[str | InputError], "Usage"], Iterator["Scored | Failure"]]
 
 
 def open_ranking(texts: Sequence[str], source: InputOptions) -> InputStream[str]:
@@ -41,59 +41,81 @@ def open_ranking(texts: Sequence[str], source: InputOptions) -> InputStream[str]
 def write_ranking(
     texts: Sequence[str],
     opened: InputStream[str],
-    out: OutputOptions,
+    out: FileOptions,
     draw: session.Draw,
     top_k: int | None,
-    rank: Rank,
+    task: session.OutputManifest,
+    score: Score,
+    result: Callable[[str, "Ranked"], Any],
 ) -> None:
-    """Ranks what `open_ranking` has opened, prints the ranking, then what failed; a bar is shown for a file.
+    """Ranks what `open_ranking` has opened, writes the ranking, then what failed; a bar is shown for a file.
+
+    Empty texts are left out. Results from a file have its name and their line besides what is kept of their records.
+
+    Args:
+        texts: The arguments: the query, if it is the only one.
+        opened: The texts, and before them the query, if it is not an argument.
+        out: Where results go.
+        draw: How a result looks in a terminal.
+        top_k: How many texts are kept; `None` for all, or for `MOST` of a file in a terminal.
+        task: For the manifest of an output file.
+        score: Gives the texts their scores.
+        result: Makes the result of a query and a ranked text.
 
     Raises:
         InputError: There is no query, or nothing to compare with.
         MlxbertError: Some texts failed.
     """
+    from mlxbert.tasks.ranking import Ranking
     from mlxbert.text.batch import Usage
 
-    alone = len(texts) == 1
-    query, others = (texts[0], opened.records) if alone else _split(opened)
+    query, before = (texts[0], 0) if len(texts) == 1 else _query(opened)
     from_file = opened.name != ARGUMENTS
     screen = session.Screen(draw, out, gap=False, left_out=["query"] if from_file else ())
-    most = MOST if top_k is None and from_file and screen.drawn else top_k
-    usage, count, before = Usage(), 0, 0 if alone else 1  # the query, where it is a record itself
-    with progress.records(opened.size, shown=from_file) as update:
-
-        def read() -> Iterator[str | InputError]:
-            nonlocal count
-            for record in others:
-                if opened.strict and isinstance(record, InputError):
-                    failed = opened.located(Failure(count, record), before)
-                    raise InputError(f"input {failed.index}: {failed.error.message}", hint=failed.error.hint)
-                count += 1
-                update(opened.places.after(usage.texts), usage.texts)
-                yield record
-
-        found = rank(query, read(), most, usage, "raise" if opened.strict else "return")
-    if not found:
-        hint = "give texts after the query, name a file with --input, or pipe texts in"
-        where = f"{opened.name}: " if opened.files else ""  # stdin is read where nothing else is given
-        raise InputError(f"{where}there is no text to rank for the query", hint=hint)
-    for result in found:
-        screen.write(opened.located(result, before) if isinstance(result, Failure) else result)
-    if most != top_k and count - screen.failed > MOST:
-        console.say("note", f"the {MOST} best of {count - screen.failed:,} texts; --top-k N shows more")
+    most = MOST if top_k is None and from_file and out.output is None and screen.drawn else top_k
+    usage, ranking, failures, blank, count = Usage(), Ranking(most), list[tuple[Failure, Any]](), 0, 0
+    with session.sink(opened, screen, out, task) as (sink, done):
+        with progress.records(opened.size, shown=from_file) as update:
+            others = (_BLANK if isinstance(one, str) and not one.strip() else one for one in opened.records)
+            for number, found in enumerate(score(query, others, usage)):
+                update(opened.places.after(before + number + 1), number + 1)
+                if isinstance(found, Failure) and found.error is _BLANK:
+                    blank += 1
+                elif isinstance(found, Failure):
+                    failures.append((opened.checked(found), opened.places.kept))
+                else:
+                    count += 1
+                    ranking.add(number, found, _kept(opened))
+        if not count and not failures:
+            hint = "give texts after the query, name a file with --input, or pipe texts in"
+            where = f"{opened.name}: " if from_file else ""
+            raise InputError(f"{where}there is no text to rank for the query", hint=hint)
+        ranked = [(result(query, one), one.kept) for one in ranking.sorted()]
+        for one, kept in [*ranked, *failures][done:]:
+            sink.write(one, kept)
+    if blank:
+        console.say("note", f"{console.counted(blank, 'empty text')} left out")
+    if most != top_k and count > MOST:
+        console.say("note", f"the {MOST} best of {count:,} texts; --top-k N shows more")
     why = "each says why after the others"
-    inputs = count if screen.failed else usage.texts  # a query that has a vector of its own is a text, too
-    session.report(inputs, usage.truncated, usage.only_unknown, screen.failed, why, screen.hint)
+    inputs = count + len(failures) if failures else usage.texts  # a query that has a vector of its own is a text, too
+    session.report(inputs, usage.truncated, usage.only_unknown, sink.failed, why, sink.hint)
 
 
-def _split(source: InputStream[str]) -> tuple[str, Iterator[str | InputError]]:
-    """The first text, and those to compare it with, at least one."""
-    texts = source.records
-    query, first = next(texts, None), next(texts, None)
-    if query is None:
-        raise InputError(f"{source.name}: there is no text")
-    if isinstance(query, InputError):
-        raise InputError(f"{source.name}: input 0, which is the query: {query.message}")
-    if first is None:
-        raise InputError(f"{source.name}: there is one text, expected two or more")
-    return query, itertools.chain([first], texts)
+def _kept(opened: InputStream[str]) -> Mapping[str, Any]:
+    """What is kept of the last record, and where it stands in which file, unless columns of these names are kept."""
+    kind, _, number = opened.places.place.partition(" ")
+    where = {"path": opened.places.file, kind: int(number)} if opened.places.file else {}
+    return {**opened.places.kept, **where, **opened.places.kept}
+
+
+def _query(source: InputStream[str]) -> tuple[str, int]:
+    """The first text that is not empty, and how many records there are up to it."""
+    for number, record in enumerate(source.records, 1):
+        source.places.after(number)
+        if isinstance(record, InputError):
+            problem = source.located(record)
+            raise InputError(f"{problem.message} (this record is the query)", hint=problem.hint)
+        if record.strip():
+            return record, number
+    raise InputError(f"{source.name}: there is no text")

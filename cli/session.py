@@ -1,11 +1,12 @@
 """What every command does around its one call of the library: print notes, load the model, write results, report."""
 
 import itertools
+import json
 import logging
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -14,9 +15,9 @@ from mlxbert.cli.inputs import ARGUMENTS, InputStream
 from mlxbert.cli.options import ComputingOptions, FileOptions, ModelOptions, OutputOptions, TalkOptions
 from mlxbert.cli.output.base import OutputFormat
 from mlxbert.cli.output.file import Dropped, FileOutput
-from mlxbert.cli.output.formats import JsonLines
+from mlxbert.cli.output.formats import choose
 from mlxbert.cli.views import console, json_lines, progress, rich
-from mlxbert.errors import InputError, MlxbertError
+from mlxbert.errors import MlxbertError
 from mlxbert.folders.fingerprint import hash_folder, hash_model
 from mlxbert.results.json import to_json
 from mlxbert.results.result import Failure
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 Draw = Callable[[Any], Iterable["rich.RenderableType"]]
 _KEPT: list[object] = []
+_HELD: list[str] = []  # a note for the first result
 
 
 class _Notes(logging.Handler):
@@ -46,6 +48,7 @@ def set_up_notes(options: TalkOptions) -> None:
     log.propagate = False
     log.setLevel(logging.DEBUG if options.verbose else logging.WARNING)
     console.set_quiet(options.quiet)
+    _HELD.clear()
 
 
 def load(task: str | None, options: ComputingOptions, heads: Sequence[str] | None = None) -> "Model":
@@ -65,10 +68,16 @@ def keep(found: object) -> None:
 
 
 def note_builtin(task: str | None, model: str) -> None:
-    """Prints a note if no model was chosen: the built-in one, and how good it is at a task."""
+    """Has a note on the built-in model, if it is chosen, and on how good it is at a task, for `say_held`."""
     if model == BUILTIN:
-        quality = f": {BUILTIN_QUALITY[task]}" if task is not None and task in BUILTIN_QUALITY else ""
-        console.say("note", f"built-in model, small, English{quality}")
+        quality = f": {BUILTIN_QUALITY[task]}" if task in BUILTIN_QUALITY else ""
+        _HELD[:] = [f"the built-in model is small, for English{quality}; --model names another"]
+
+
+def say_held() -> None:
+    """Prints the note on the built-in model, once: with the first result, so that it never precedes wrong usage."""
+    while _HELD:
+        console.say("note", _HELD.pop())
 
 
 @dataclass(frozen=True)
@@ -79,7 +88,15 @@ class OutputManifest:
     model: "Model | Path"
     computing: ModelOptions | None
     options: Mapping[str, object]
-    format: OutputFormat = field(default_factory=JsonLines)
+    format: OutputFormat | None = None
+
+    def chosen(self, path: Path | None) -> OutputFormat:
+        """The format; where none is given, that which the ending of the output file names."""
+        if self.format is not None:
+            return self.format
+        source = self.model if isinstance(self.model, Path) else self.model.source
+        about = {"task": self.name, "model": str(source), "options": json.dumps(dict(self.options), sort_keys=True)}
+        return choose(path, metadata=about)
 
     def manifest(self) -> dict[str, object]:
         """What a run must have in common with an interrupted one to resume it."""
@@ -125,6 +142,7 @@ class Screen:
 
     def write(self, result: Any, kept: Mapping[str, Any] = MappingProxyType({})) -> None:
         """Shows one result or failure; JSON lines also have what is kept of its record."""
+        say_held()
         if isinstance(result, Failure):
             self.failed += 1
             self.hint = self.hint or result.error.hint
@@ -152,6 +170,7 @@ def show_object(
     value: dict[str, Any], draw: Callable[[], Iterable["rich.RenderableType"]], options: OutputOptions
 ) -> None:
     """One object: drawn in a terminal, one line of JSON in a pipe or with `--json`."""
+    say_held()
     if console.draws(options.json):
         screen = console.stdout()
         for part in draw():
@@ -187,39 +206,55 @@ def stream(
     Raises:
         MlxbertError: The input or output cannot be used; or, after everything else was done, some records failed.
     """
-    from mlxbert.tasks.runner import remembering
-
     screen = Screen(draw, options, last=last)
-    sink = _file(source, options, task, group) if options.output is not None else nullcontext(screen)
-    skipped = count = 0
+    skipped = count = failed = 0
     from_file = source.name != ARGUMENTS
     shown = from_file and (options.output is not None or not console.at_terminal())
     start = time.perf_counter()
-    with sink as out:
+    with sink(source, screen, options, task, group) as (out, done):
+        for skipped, _ in enumerate(itertools.islice(source.records, done), 1):
+            source.places.after(skipped)  # one by one: there may be more than memory holds
+        before = (source.places.after(skipped), skipped)
+        with progress.records(source.size, shown=shown, before=before) as update:
+            for count, result in enumerate(results, 1):
+                say_held()
+                failed += isinstance(result, Failure)
+                end = source.places.after(skipped + count)
+                out.write(source.checked(result, skipped), source.places.kept)
+                update(end, skipped + count)
+        if isinstance(out, Screen):
+            out.finish()
+    if usage is not None and count > failed and from_file:
+        _summarize(usage, count - failed, skipped, time.perf_counter() - start)
+    failures = task.chosen(options.output).failures
+    report(skipped + count, out.truncated, out.only_unknown, out.failed, failures, out.hint)
+
+
+@contextmanager
+def sink(
+    source: InputStream[Any],
+    screen: Screen,
+    options: FileOptions,
+    task: OutputManifest,
+    group: "ProcessGroup | None" = None,
+) -> Iterator[tuple[Screen | FileOutput | Dropped, int]]:
+    """Where results go: to the screen, or to the output file, which remembers batches if it can be resumed.
+
+    Yields:
+        It, and how many results of an earlier run it has.
+    """
+    from mlxbert.tasks.runner import remembering
+
+    with _file(source, options, task, group) if options.output is not None else nullcontext(screen) as out:
+        done = 0
         if not isinstance(out, Screen):
             done = out.done if group is None else group.broadcast(out.done)
             if done:
                 console.say("note", f"resumed: {done:,} results of an earlier run are there")
-            for skipped, _ in enumerate(itertools.islice(source.records, done), 1):
-                source.places.after(skipped)  # one by one: there may be more than memory holds
         # What cannot be resumed need not remember its batches; processes that share the work have different ones.
         alone = bool(source.files) and (group is None or group.size == 1)
-        remember = out.remember if alone and isinstance(out, FileOutput) else None
-        before = (source.places.after(skipped), skipped)
-        with (
-            progress.records(source.size, shown=shown, before=before) as update,
-            remembering(remember),
-        ):
-            for result in _numbered(source, results, skipped):
-                count += 1
-                end = source.places.after(skipped + count)
-                out.write(result, source.places.kept)
-                update(end, skipped + count)
-        if isinstance(out, Screen):
-            out.finish()
-    if usage is not None and count and from_file:
-        _summarize(usage, count, skipped, time.perf_counter() - start)
-    report(skipped + count, out.truncated, out.only_unknown, out.failed, task.format.failures, out.hint)
+        with remembering(out.remember if alone and isinstance(out, FileOutput) else None):
+            yield out, done
 
 
 def _file(
@@ -237,17 +272,7 @@ def _file(
         group.check_same(manifest)
     if group is not None and group.rank:
         return nullcontext(Dropped())
-    return FileOutput(options.output, manifest, overwrite=options.overwrite, format=task.format)
-
-
-def _numbered(source: InputStream[Any], results: Iterable[Any], before: int) -> Iterator[Any]:
-    """Results whose failures count from the start of the input; with `--strict` the first of them is raised."""
-    for result in results:
-        if isinstance(result, Failure):
-            result = source.located(Failure(before + result.index, result.error))
-            if source.strict:
-                raise InputError(f"input {result.index}: {result.error.message}", hint=result.error.hint)
-        yield result
+    return FileOutput(options.output, manifest, overwrite=options.overwrite, format=task.chosen(options.output))
 
 
 def _summarize(usage: "Usage", count: int, skipped: int, seconds: float) -> None:

@@ -1,23 +1,40 @@
 """Options of training and evaluation that are arguments of the library, besides those of its dataclasses."""
 
+import inspect
 import typing
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import typer
 
-from mlxbert.cli.options import RENAMED, OutputOptions
+from mlxbert.cli.options import RENAMED, Encoding, NoHeader, OutputOptions, TextFormat, options_of, with_changes
 from mlxbert.errors import ArgumentError
 from mlxbert.options import Option, choices_of, kinds_of
-from mlxbert.readers.formats import Format
+from mlxbert.readers.lines import UTF8
 from mlxbert.training.options import VARIED, TrainingOptions
+from mlxbert.training.options.tasks import TaskSpec
 
-FormatOption = Annotated[
-    Format | None, Option("Format of the files; by default taken from their extensions.", panel="Data")
-]
+SIZES = ("tiny", "mini", "small", "medium", "base")  # of new models
+
+
+@dataclass(frozen=True)
+class DataFiles:
+    """How files of labelled data are read."""
+
+    panel: ClassVar[str] = "Data"
+    format: Annotated[TextFormat | None, Option("Format. By default that of the extensions of the files.")] = None
+    no_header: NoHeader = False
+    encoding: Encoding = UTF8
+
+
+def task_options(spec: TaskSpec, *groups: type) -> list[inspect.Parameter]:
+    """The options of groups for a task, with its own metrics and formats."""
+    metric = {"usual": spec.usual_metric, "values": spec.metrics}
+    formats = {"kind": Literal[(*typing.get_args(TextFormat), *spec.formats)] | None}
+    return with_changes(options_of(*groups), metric=metric, format=formats)
 
 
 @dataclass(frozen=True)
@@ -28,13 +45,12 @@ class TrainingData:
     train: Annotated[list[str], Option("Training data; - is stdin.", "FILE")]
     valid: Annotated[
         list[str] | None,
-        Option("Data used to choose the best model; by default a part of the training data.", "FILE"),
+        Option("Validation data. They choose the best model.", "FILE", "a part of --train"),
     ] = None
     validation_fraction: Annotated[
-        float | None, Option("How much of the training data to validate on.", usual="0.1")
+        float | None, Option("Share of --train to validate on. Of few examples more, at most a fifth.", usual="0.1")
     ] = None
     dry_run: Annotated[bool, Option("Report on the data, estimate time and memory, stop.")] = False
-    format: FormatOption = None
 
 
 @dataclass(frozen=True)
@@ -42,10 +58,10 @@ class RunOptions:
     """How many runs there are, and which is the best."""
 
     panel: ClassVar[str] = "Training"
-    metric: Annotated[str | None, Option("Metric that chooses the best model.")] = None
-    seeds: Annotated[int, Option("Train with N seeds, report mean and standard deviation, keep the best.")] = 1
+    metric: Annotated[str | None, Option("Main metric. It chooses the best model.")] = None
+    seeds: Annotated[int, Option("Train with N seeds, keep the best. The report has mean and standard deviation.")] = 1
     sweep: Annotated[
-        list[str] | None, Option("Try each value of an option, keep the best: lr=1e-5,2e-5.", "NAME=A,B,…")
+        list[str] | None, Option("Try values of an option, keep the best: lr=1e-5,2e-5.", "NAME=A,B,…")
     ] = None
 
 
@@ -71,8 +87,8 @@ class EventOptions(OutputOptions):
     """Where events go."""
 
     log: Annotated[Path | None, Option("Append all events to a file of JSON lines.", "FILE")] = None
-    tensorboard: Annotated[Path | None, Option("Write the curves for TensorBoard (needs tensorboard).", "DIR")] = None
-    plot: Annotated[Path | None, Option("Draw the curves as .png, .svg or .pdf (needs matplotlib).", "FILE")] = None
+    tensorboard: Annotated[Path | None, Option("Write the curves for TensorBoard. Needs tensorboard.", "DIR")] = None
+    plot: Annotated[Path | None, Option("Draw the curves as .png, .svg or .pdf. Needs matplotlib.", "FILE")] = None
 
 
 @dataclass(frozen=True)
@@ -81,8 +97,7 @@ class LabelledData:
 
     panel: ClassVar[str] = "Data"
     data: Annotated[list[str], Option("Labelled data; - is stdin.", "FILE")]
-    metric: Annotated[str | None, Option("Metric to put first.")] = None
-    format: FormatOption = None
+    metric: Annotated[str | None, Option("Main metric. It is put first.")] = None
 
 
 @dataclass(frozen=True)
@@ -90,12 +105,10 @@ class CorpusFiles:
     """Text to train on."""
 
     panel: ClassVar[str] = "Data"
-    corpus: Annotated[list[str], typer.Argument(metavar="CORPUS…", help="Text: .txt or .jsonl, also .gz and .xz.")]
-    valid: Annotated[
-        list[str] | None, Option("Text to evaluate on.", "FILE", "a hundredth of the corpus is held out")
-    ] = None
+    corpus: Annotated[list[str], typer.Argument(metavar="CORPUS…", help="Text: .txt, .jsonl, .json, also .gz, .xz.")]
+    valid: Annotated[list[str] | None, Option("Text to evaluate on.", "FILE", "1 % of the corpus")] = None
     shards: Annotated[
-        str | None, Option("Keep the token ids of the corpus here, for other runs.", "DIR", "removed at the end")
+        str | None, Option("Keep the token ids here, for other runs. By default they are removed.", "DIR")
     ] = None
 
 
@@ -107,7 +120,7 @@ class PretrainingOptions:
     objective: Annotated[
         str | None,
         Option(
-            "Losses, with weights if not 1 (mlm,nsp:0.5): mlm, nsp, sop, soft, hidden, vectors; or electra.",
+            "Losses. Terms, with weights if not 1 (mlm,nsp:0.5): mlm, nsp, sop, soft, hidden, vectors; or electra.",
             "TERMS",
             "mlm",
         ),
@@ -115,12 +128,12 @@ class PretrainingOptions:
     steps: Annotated[int | None, Option("Updates of the weights.", usual="set by --epochs")] = None
     epochs: Annotated[float | None, Option("Passes over the corpus.", usual="1")] = None
     fill: Annotated[
-        list[str] | None, Option("A text with [MASK] to fill at each evaluation; repeatable.", "TEXT", "none")
+        list[str] | None, Option("A text with [MASK] to fill at each evaluation. May be repeated.", "TEXT")
     ] = None
     eval_every: Annotated[
-        int | None, Option("Steps between evaluations.", usual="ten times, or once a pass", panel="Saving")
+        int | None, Option("Steps between evaluations. At most a pass.", usual="a tenth of all", panel="Saving")
     ] = None
-    temperature: Annotated[float, Option("Softens the scores of masked tokens in soft.")] = 2.0
+    temperature: Annotated[float, Option("Softens the scores of soft.")] = 2.0
 
 
 @dataclass(frozen=True)
@@ -130,12 +143,14 @@ class NewModelOptions:
     panel: ClassVar[str] = "Model"
     config: Annotated[
         str | None,
-        Option("Start a new model: tiny, mini, small, medium, base, or a config.json.", "SIZE", "continue --model"),
+        Option("Size of a new model, or its config.json. By default --model is continued.", "SIZE", values=SIZES),
     ] = None
-    vocabulary: Annotated[str | None, Option("Its vocabulary; see mlxbert vocabulary.", "DIR", "none")] = None
+    vocabulary: Annotated[str | None, Option("Vocabulary of a new model. `mlxbert vocabulary` trains one.", "DIR")] = (
+        None
+    )
     teacher: Annotated[
         str | None,
-        Option("Model that soft, hidden and vectors learn from.", usual="the model itself", panel="Training"),
+        Option("Teacher of soft, hidden, vectors.", usual="itself", panel="Training"),
     ] = None
 
 
@@ -147,7 +162,7 @@ class StudentOptions:
     teacher: Annotated[str, Option("Model to learn from.")]
     student: Annotated[str | None, Option("Model to train.", usual="layers of the teacher")] = None
     layers: Annotated[
-        tuple[int, ...] | None, Option("Layers of the teacher that the student starts with.", usual="every other one")
+        tuple[int, ...] | None, Option("Layers to start with. Those of the teacher.", usual="every other one")
     ] = None
 
 
@@ -156,7 +171,7 @@ class TextData:
     """Text to evaluate on."""
 
     panel: ClassVar[str] = "Data"
-    data: Annotated[list[str], Option("Text.", "FILE")]
+    data: Annotated[list[str], Option("Text to evaluate on.", "FILE")]
     examples: Annotated[int | None, Option("Number of examples, drawn at random.")] = 1000
     length: Annotated[int, Option("Tokens of an example.")] = 128
     objective: Annotated[str, Option("mlm, or with pairs mlm,nsp or mlm,sop.", "TERMS", panel="")] = "mlm"

@@ -47,6 +47,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "max_length": (8, 1_000_000),
     "max_score": (_TINY, 1_000_000),
     "max_words": (1, 10_000),
+    "minutes": (0.01, 1_000_000),
     "negatives": (1, 10_000),
     "no_answer_threshold": (0, 1),
     "patience": (1, 1_000_000),

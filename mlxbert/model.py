@@ -1,5 +1,6 @@
 """A model: tokenizer, network and labels, loaded from a folder."""
 
+import importlib
 import json
 import logging
 import threading
@@ -7,7 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from types import MethodType
+from typing import TYPE_CHECKING, Any
 
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import ArgumentError, CheckpointError, MissingHeadError, MlxbertError, ThreadError
@@ -28,6 +30,22 @@ from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.sentence_transformers import read_embedder
 from mlxbert.weights.source import BUILTIN, ModelRef, check_source, find_folder
 
+if TYPE_CHECKING:
+    import mlxbert as functions
+else:
+
+    class _Method:
+        """A function of the package as a method of its first argument; it is imported when it is used."""
+
+        def __init__(self, name: str) -> None:
+            self._name = name
+
+        def __get__(self, model: Any, owner: Any = None) -> Any:
+            function = getattr(importlib.import_module("mlxbert"), self._name)
+            return function if model is None else MethodType(function, model)
+
+    functions = type("_Functions", (), {"__getattr__": lambda self, name: _Method(name)})()
+
 _LOG = logging.getLogger("mlxbert")
 
 
@@ -40,7 +58,7 @@ class _Owner:
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A loaded model; see `load`.
+    """A loaded model; see `load`. `model.embed(texts)` is short for `mlxbert.embed(model, texts)`; so are the others.
 
     Attributes:
         source: The name or path that was given.
@@ -65,6 +83,23 @@ class Model:
     files: ModelFolder = field(kw_only=True, repr=False)
     _owner: _Owner = field(default_factory=_Owner, repr=False)  # copies by `replace` share it, as they share weights
     _embedder: Embedder | MlxbertError | None = field(default=None, repr=False)
+
+    answer = functions.answer
+    attention = functions.attention
+    classify = functions.classify
+    embed = functions.embed
+    embed_stream = functions.embed_stream
+    fill_mask = functions.fill_mask
+    mine = functions.mine
+    next_sentence = functions.next_sentence
+    replaced = functions.replaced
+    rerank = functions.rerank
+    save = functions.save
+    similarity = functions.similarity
+    similarity_matrix = functions.similarity_matrix
+    similarity_pairs = functions.similarity_pairs
+    tag = functions.tag
+    tokenize = functions.tokenize
 
     @property
     def embedder(self) -> Embedder:
@@ -136,7 +171,7 @@ def _check_parts(source: str, task: str, config: EncoderConfig, parts: tuple[str
     if missing:
         can = [name for name in TASKS if not missing_parts(name, config, parts)]
         raise MissingHeadError(
-            f"{source}: this checkpoint has no {titles(missing)}, which {task} needs",
+            f"{source}: this checkpoint has no {titles(missing)}",
             hint=f"{HEADS[TASKS[task] or ''].hint}; this one can be used for {', '.join(can)}",
         )
 

@@ -9,6 +9,8 @@ from mlxbert.errors import ArgumentError
 
 DType = Literal["auto", "float32", "float16", "bfloat16"]  # of computation
 Device = Literal["auto", "gpu", "cpu"]
+# What makes one vector of those of the tokens.
+POOLINGS = ("cls", "mean", "max", "mean_sqrt_len", "weighted_mean", "last_token", "attention")
 
 
 @dataclass(frozen=True)
@@ -16,12 +18,13 @@ class Option:
     """What a user needs to know of a field besides its type, its default, and the bounds of its name.
 
     Attributes:
-        help: What it does.
+        help: What it does: a sentence for `--help`, which fits on its line, and details for `mlxbert help`.
         unit: What stands for its value; by default `N` for whole numbers, `X` for others, and `NAME`.
         usual: In words, what is used where the option is left out, if that is not always the field's default.
         panel: The heading that it is under; by default that of its dataclass, its attribute `panel`.
         short: A second, short name.
         variable: The environment variable that it can be given in.
+        values: Values to list and to complete, if others are possible.
     """
 
     help: str
@@ -30,6 +33,7 @@ class Option:
     panel: str | None = None
     short: str | None = None
     variable: str | None = None
+    values: tuple[str, ...] = ()
 
 
 def check_fields(options: Any) -> None:

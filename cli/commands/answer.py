@@ -33,7 +33,7 @@ def answer(
         float | None,
         Option('Threshold of "no answer".', usual="the model's"),
     ] = None,
-    overflow: Annotated[Window, Option("What to do with a text longer than a window.")] = "window",
+    overflow: Annotated[Window, Option("Overlong texts. What happens to texts longer than a window.")] = "window",
 ) -> None:
     """Find the answers to questions in a text, if it has any.
 

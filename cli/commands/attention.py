@@ -18,10 +18,10 @@ def attention(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The text.")],
     pair: Annotated[str | None, Option("A second text, in segment B.", "TEXT")] = None,
     layer: Annotated[
-        int | None, Option("A layer, from 0; -1 is the last.", usual="all; a table shows their mean")
+        int | None, Option("A layer, from 0; -1 is the last. A table shows their mean.", usual="all")
     ] = None,
-    head: Annotated[int | None, Option("A head, from 0.", usual="all; a table shows their mean")] = None,
-    overflow: Annotated[NoWindow, Option("What to do with a text too long for the model.")] = "error",
+    head: Annotated[int | None, Option("A head, from 0. A table shows their mean.", usual="all")] = None,
+    overflow: Annotated[NoWindow, Option("Overlong texts. What happens to texts too long for the model.")] = "error",
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write a page (.html) or numbers (.json, .npz)."),

@@ -27,7 +27,7 @@ class ZeroShotOptions:
     ] = None
     hypothesis: Annotated[
         str | None,
-        Option("What a label says about a text, with {} in place of the label.", "TEXT", usual="This example is {}."),
+        Option("Sentence of a label. {} stands for the label.", "TEXT", usual="This example is {}."),
     ] = None
     multi: Annotated[bool, Option("Several labels may be right.")] = False
 
@@ -67,10 +67,10 @@ def classify(
     out: FileOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")] = None,
     pair: Annotated[str | None, Option("A second text, for each of the texts.", "TEXT")] = None,
-    top_k: Annotated[int | None, Option("Labels per text; by default all, in a terminal 5.")] = None,
-    overflow: Annotated[Overflow, Option("What to do with a text too long for the model.")] = "truncate",
+    top_k: Annotated[int | None, Option("Labels per text.", usual="all, in a terminal 5")] = None,
+    overflow: Annotated[Overflow, Option("Overlong texts. What happens to texts too long for the model.")] = "truncate",
 ) -> None:
-    """Classify texts, or pairs of texts, with a fine-tuned model; or texts with any --labels.
+    """Classify texts, or pairs of texts: with a fine-tuned model, or texts with any --labels.
 
     The model decides what is printed: labels with their probabilities, or a number. --labels needs no training, but a
     model of natural language inference (NLI), which judges whether the text implies the hypothesis made from a label.

@@ -10,7 +10,7 @@ from mlxbert.cli.options import Adapter, Offline, OutputOptions, Revision
 from mlxbert.cli.views import convert as views, progress
 from mlxbert.options import Option
 
-_SOURCE = "Hub name, 'builtin', or checkpoint: safetensors, torch .bin, TensorFlow 1, .npz or ONNX."
+_SOURCE = "Hub name, 'builtin' or a checkpoint. Safetensors, torch .bin, TensorFlow 1, .npz or ONNX."
 
 
 StoredDType = Literal["float32", "float16", "bfloat16"]
@@ -23,14 +23,12 @@ def convert(
     adapter: Adapter = None,
     dtype: Annotated[
         StoredDType | None,
-        Option("float32, float16 or bfloat16; by default weights keep theirs.", "DTYPE"),
+        Option("Dtype of the weights. By default they keep theirs.", "DTYPE"),
     ] = None,
     quantize: Annotated[
-        int | None, Option("Bits per number: MLX's layout, which transformers does not open.", "4|8")
+        int | None, Option("Bits per number, in MLX's layout. transformers does not open it.", "4|8")
     ] = None,
-    group_size: Annotated[
-        int | None, Option("Numbers that share a scale when quantized; by default 64.", "32|64|128")
-    ] = None,
+    group_size: Annotated[int | None, Option("Quantized numbers that share a scale.", "32|64|128", "64")] = None,
     max_shard_size: Annotated[str, Option("Maximum size of a file.", "SIZE")] = "5GB",
     overwrite: Annotated[bool, Option("Replace an earlier conversion.")] = False,
     revision: Revision = None,

@@ -33,15 +33,15 @@ def embed(
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")] = None,
     normalize: Annotated[
         bool | None,
-        Option("Scale vectors to length 1.", usual="the model's setting", panel="Vectors"),
+        Option("Scale vectors to length 1.", usual="the model's", panel="Vectors"),
     ] = None,
     kind: Annotated[
         Kind | None,
-        Option("Use the model's own prompt for queries or for documents.", panel="Vectors"),
+        Option("Use the model's own prompt. For queries, or for documents.", panel="Vectors"),
     ] = None,
     output_dtype: Annotated[
         OutputDType,
-        Option("Dtype of the vectors; binary is one bit per dimension.", panel="Vectors"),
+        Option("Dtype of the vectors. binary is one bit per dimension.", panel="Vectors"),
     ] = "float32",
     words: Annotated[bool, Option("A vector for each word in its context.", panel="Vectors")] = False,
     layer: Annotated[
@@ -49,10 +49,10 @@ def embed(
         Option("Layer of --words: 0 are the embeddings, 1 is the first.", usual="-1, the last", panel="Vectors"),
     ] = None,
 ) -> None:
-    """Turn texts into vectors: the cosine of two vectors shows how similar the texts are in meaning.
+    """Turn texts into vectors: texts of similar meaning have similar vectors.
 
-    Options you leave out keep the model's own settings. --output takes .npy, .jsonl, .safetensors and .parquet, with
-    --words .jsonl and .parquet; after an interruption the same command resumes.
+    Options you leave out keep the model's own settings. --output takes .npy, .jsonl, .csv, .sqlite, .safetensors and
+    .parquet, with --words .jsonl and .parquet; after an interruption the same command resumes.
 
     Example: mlxbert embed --input reviews.csv --column text --output reviews.npy
     """  # fmt: skip
@@ -117,7 +117,12 @@ def _format(model: "Model", path: "Path | None", given: dict[str, Any], keep: Se
     note_assumed_pooling(model, given["pooling"])
     if given["normalize"] is None and model.embedder.unit and not embedder.unit:
         console.say("note", "shortened vectors no longer have length 1; --normalize scales them")
-    about = {"model": model.source, "options": json.dumps(given, sort_keys=True)}
+    about = {
+        "format": "mlxbert embeddings",
+        "task": "embed",
+        "model": model.source,
+        "options": json.dumps(given, sort_keys=True),
+    }
     dtype = given["output_dtype"]
     check_output_dtype(dtype, embedder.size)
     size, whole = stored_width(dtype, embedder.size), dtype != "float32"

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from mlxbert.cli import processes, session
-from mlxbert.cli.options import ModelOptions, OutputOptions, options_of, with_options, with_usual
-from mlxbert.cli.training import LabelledData, TextData
+from mlxbert.cli.options import ModelOptions, OutputOptions, options_of, with_options
+from mlxbert.cli.training import DataFiles, LabelledData, TextData, task_options
 from mlxbert.cli.views import console, progress
 from mlxbert.cli.views.training import evaluation
 from mlxbert.errors import ArgumentError
@@ -21,7 +21,7 @@ class SearchOptions:
     """What is read of a folder of queries, documents and judgements."""
 
     panel: ClassVar[str] = "Data"
-    split: Annotated[str, Option("Judgements of BEIR: the name of their file.")] = "test"
+    split: Annotated[str, Option("File of BEIR's judgements. Its name without .tsv.")] = "test"
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class RetrievalOptions:
 
     panel: ClassVar[str] = "Data"
     embedder: Annotated[
-        str | None, Option("Rank what this model finds: --data is a folder of BEIR or SMART, or records of texts.")
+        str | None, Option("Rank what this model finds. --data is a folder of BEIR or SMART, or records of texts.")
     ] = None
     top_k: Annotated[int, Option("Documents per query that are ranked.")] = 100
 
@@ -87,13 +87,14 @@ def _evaluate_rerank(task: str, model: ModelOptions, out: OutputOptions, given: 
         return _evaluate(task, model, out, given)
     if len(given["data"]) > 1:
         raise ArgumentError(f"--embedder takes one --data, {len(given['data'])} are given")
-    if changed := next((key for key in _changed(given, task) if key != "format"), None):
+    files = [option.name for option in options_of(DataFiles)]
+    if changed := next((key for key in _changed(given, task) if key not in files), None):
         raise ArgumentError(f"{changed} cannot be combined with --embedder")
     loaded = session.load("classify", model)
     embedder = session.load("embed", replace(model, model=name, revision=None, adapter=None))
     from mlxbert.training.scores.search import evaluate_reranking
 
-    search |= {"format": given["format"], "batch_tokens": model.batch_tokens}
+    search |= {key: given[key] for key in files} | {"batch_tokens": model.batch_tokens}
     search |= {} if given["metric"] is None else {"metric": given["metric"]}
     with progress.counted("queries") as update:
         _show(evaluate_reranking(loaded, embedder, data=given["data"][0], **search, on_progress=update), out)
@@ -104,8 +105,8 @@ def _folder(data: Sequence[str]) -> str | None:
 
 
 def _changed(given: dict[str, Any], task: str) -> list[str]:
-    """The options of a task's data, and the format, that have another value than the default."""
-    options = [*options_of(TASKS[task].data), *options_of(LabelledData, only=["format"])]
+    """The options of a task's data, and of how files are read, that have another value than the default."""
+    options = [*options_of(TASKS[task].data), *options_of(DataFiles)]
     return [one.name for one in options if given[one.name] != one.default]
 
 
@@ -124,8 +125,7 @@ def _command(task: str) -> Callable[..., None]:
         run(task, model, out, given)
 
     spec = TASKS[task]
-    options = with_usual(options_of(LabelledData, spec.data, *more), metric=spec.usual_metric)
-    return with_options(command, spec.evaluate, options)
+    return with_options(command, spec.evaluate, task_options(spec, LabelledData, DataFiles, spec.data, *more))
 
 
 def _mlm(model: ModelOptions, out: OutputOptions, **given: Any) -> None:
@@ -147,6 +147,6 @@ _MLM = with_options(
 
     Example: mlxbert evaluate mlm --data notes.txt --model my-bert
     """,
-    [*options_of(TextData), *options_of(Settings, only=["field", "documents", "whole_words"])],
+    [*options_of(TextData), *options_of(Settings, only=["field", "encoding", "documents", "whole_words"])],
 )
 COMMANDS = {**{task: _command(task) for task in TASKS}, "mlm": _MLM}

@@ -20,10 +20,10 @@ def fill_mask(
     source: RecordOptions,
     out: FileOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts that contain [MASK].")] = None,
-    top_k: Annotated[int | None, Option("Words per mask; by default 5, or all targets.")] = None,
+    top_k: Annotated[int | None, Option("Words per mask.", usual="5, or all targets")] = None,
     targets: Annotated[str | None, Option("Choose among these words only.", "A,B")] = None,
     text: Annotated[bool, Option("Repeat the filled text with each word.")] = True,
-    overflow: Annotated[Window, Option("What to do with a text too long for the model.")] = "window",
+    overflow: Annotated[Window, Option("Overlong texts. What happens to texts too long for the model.")] = "window",
 ) -> None:
     """Find words that fit in place of [MASK].
 

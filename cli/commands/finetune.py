@@ -4,11 +4,10 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
-from mlxbert.cli import processes, session
-from mlxbert.cli.events.run import open_sinks, resumable, send
+from mlxbert.cli import processes, session, training
+from mlxbert.cli.events.run import naming, open_sinks, resumable, send
 from mlxbert.cli.inputs import STDIN
-from mlxbert.cli.options import ComputingOptions, options_of, with_options, with_usual
-from mlxbert.cli.training import CheckOptions, EventOptions, RunOptions, SavingOptions, TrainingData, parse_sweep
+from mlxbert.cli.options import ComputingOptions, with_options
 from mlxbert.cli.views import console, progress
 from mlxbert.errors import ArgumentError
 from mlxbert.training.options import TrainingOptions
@@ -18,18 +17,19 @@ from mlxbert.training.options.tasks import TASKS
 def _command(task: str) -> Callable[..., None]:
     """The command that trains for a task."""
 
-    def command(out: EventOptions, **given: Any) -> None:
+    def command(out: training.EventOptions, **given: Any) -> None:
         _train(task, out, given)
 
     spec = TASKS[task]
-    groups = (TrainingData, SavingOptions, CheckOptions, ComputingOptions, TrainingOptions, RunOptions)
-    return with_options(command, spec.finetune, with_usual(options_of(*groups, *spec.groups), metric=spec.usual_metric))
+    data = (training.TrainingData, training.DataFiles, training.SavingOptions, training.CheckOptions)
+    groups = (*data, ComputingOptions, TrainingOptions, training.RunOptions)
+    return with_options(command, spec.finetune, training.task_options(spec, *groups, *spec.groups))
 
 
 COMMANDS = {task: _command(task) for task in TASKS}
 
 
-def _train(task: str, out: EventOptions, given: dict[str, Any]) -> None:
+def _train(task: str, out: training.EventOptions, given: dict[str, Any]) -> None:
     """Trains, and shows the events.
 
     Args:
@@ -41,7 +41,7 @@ def _train(task: str, out: EventOptions, given: dict[str, Any]) -> None:
     if sources.count(STDIN) > 1:
         raise ArgumentError("stdin is named twice; it can be read only once")
     processes.check_stdin(sources)
-    given["sweep"] = parse_sweep(given["sweep"] or ()) or None
+    given["sweep"] = training.parse_sweep(given["sweep"] or ()) or None
     session.note_builtin("finetune", given["model"])
     piped, dry = STDIN in sources, given["dry_run"]
     if piped:
@@ -50,9 +50,8 @@ def _train(task: str, out: EventOptions, given: dict[str, Any]) -> None:
         sinks = open_sinks(out, sources, dry=dry, opened=opened)
         from mlxbert.training.finetune import finetune
 
-        doing = "measuring a few steps" if dry else "loading the model"
-        begun = opened.enter_context(progress.waiting(f"reading data, {doing} …"))
-        update = opened.enter_context(progress.download(given["model"], before=begun))
-        events = finetune(task, **given, on_progress=update)
+        name = opened.enter_context(naming(sinks))
+        update = opened.enter_context(progress.download(given["model"], before=lambda: name("")))
+        events = finetune(task, **given, on_progress=update, on_phase=name)
         with resumable(None if piped or dry else given["output"], opened):
-            send(events, sinks, begun)
+            send(events, sinks, lambda: name(""))

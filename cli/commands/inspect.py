@@ -14,14 +14,15 @@ def inspect(
     out: OutputOptions,
     model: Annotated[
         str,
-        typer.Argument(metavar="MODEL", envvar="MLXBERT_MODEL", help="Hub name, folder of a checkpoint, or 'builtin'."),
+        typer.Argument(metavar="MODEL", envvar="MLXBERT_MODEL", help="Hub name, folder or 'builtin'."),
     ] = "builtin",
     revision: Revision = None,
     offline: Offline = False,
     everything: Annotated[
-        bool, typer.Option("--all", help="Also show the configuration, all parts, and mlxbert's name for each tensor.")
+        bool,
+        typer.Option("--all", help="Also show the configuration and all parts. With mlxbert's name for each tensor."),
     ] = False,
-    tensors: Annotated[bool, Option("Like --all, but with every tensor instead of one line for all layers.")] = False,
+    tensors: Annotated[bool, Option("Like --all, with every tensor. Not one line for all layers.")] = False,
 ) -> None:
     """Describe a model without running it: what it is and can do, its size, whether that fits here, and what is wrong.
 

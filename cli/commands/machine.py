@@ -21,9 +21,9 @@ _SLOW = 10.0  # GFLOP/s: a core with a fast BLAS has 30 and more, the reference 
 
 def doctor(
     out: OutputOptions,
-    device: Annotated[Device, Option("Device to check; auto uses the GPU if there is one.")] = "auto",
+    device: Annotated[Device, Option("Device. With auto it is the GPU if there is one.")] = "auto",
     check: Annotated[
-        bool, Option("Also check what the device computes, kernel by kernel: a minute, on a CPU some minutes.")
+        bool, Option("Also check what the device computes, kernel by kernel. It takes a minute, on a CPU some minutes.")
     ] = False,
 ) -> None:
     """Show what mlxbert runs on: chip, device, dtype, BLAS and its measured speed, versions, and what to fix.
@@ -60,9 +60,9 @@ def bench(
     model: ComputingOptions,
     out: OutputOptions,
     against: Annotated[
-        Peer | None, Option("Another library, measured in turn on the same model, if it is installed.")
+        Peer | None, Option("Another library. If it is installed, it is measured in turn on the same model.")
     ] = None,
-    rounds: Annotated[int, Option("Measure everything N times; the median is reported.")] = 5,
+    rounds: Annotated[int, Option("Measure everything N times. The median is reported.")] = 5,
 ) -> None:
     """Measure how fast this machine runs a model: tokens per second, memory, start.
 
@@ -79,7 +79,7 @@ def bench(
     )  # fmt: skip
     session.show_object(report, lambda: bench_view.draw(report), out)
     if console.draws(out.json):
-        console.say("note", "the last line fits into benchmarks/machines.md")
+        console.say("note", "the last line is a row to share, for mlxbert's table of machines")
 
 
 def _report(name: str) -> dict[str, Any]:

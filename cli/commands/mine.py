@@ -10,7 +10,8 @@ import typer
 from mlxbert.cli import session
 from mlxbert.cli.options import ModelOptions, OutputOptions
 from mlxbert.cli.output.file import check_output
-from mlxbert.cli.training import FormatOption
+from mlxbert.cli.output.formats import JSON_LINES
+from mlxbert.cli.training import DataFiles
 from mlxbert.cli.views import console, progress, rich
 from mlxbert.errors import InputError
 from mlxbert.files import atomic_write
@@ -22,15 +23,17 @@ if TYPE_CHECKING:
 
 def mine(
     model: ModelOptions,
+    files: DataFiles,
     out: OutputOptions,
     pairs: Annotated[list[str], typer.Argument(metavar="FILE…", help="Pairs of texts that belong together.")],
     output: Annotated[Path, Option("File of JSON lines to write.", "FILE", short="-o")],
     negatives: Annotated[int, Option("Negatives for each query, at most.")] = 5,
-    margin: Annotated[float, Option("How much less similar than its positive a negative must be.")] = 0.05,
+    margin: Annotated[
+        float, Option("How much less similar a negative must be. Than the positive of its query.")
+    ] = 0.05,
     skip: Annotated[int, Option("Leave out the N most similar texts.")] = 0,
     text_column: Annotated[str | None, Option("Column of the queries; guessed if left out.")] = None,
     pair_column: Annotated[str | None, Option("Column of the texts that belong to them.")] = None,
-    format: FormatOption = None,
     overwrite: Annotated[bool, Option("Replace an existing file.")] = False,
 ) -> None:
     """Find hard negatives for training: texts that the model considers similar to a query but that do not belong to it.
@@ -39,12 +42,12 @@ def mine(
 
     Example: mlxbert mine pairs.csv --output hard.jsonl
     """
-    check_output(output, overwrite, sources=pairs)
+    check_output(output, overwrite, JSON_LINES, pairs)
     loaded = session.load("embed", model)
     from mlxbert.tasks.mine import mine as find
 
     given: dict[str, Any] = {"negatives": negatives, "margin": margin, "skip": skip, "batch_tokens": model.batch_tokens}
-    given |= {"text_column": text_column, "pair_column": pair_column, "format": format}
+    given |= {"text_column": text_column, "pair_column": pair_column, **vars(files)}
     with progress.counted("texts") as update:
         found = find(loaded, pairs, **given, on_progress=update)
     _write(found, output, pairs, overwrite)
@@ -71,4 +74,4 @@ def _write(found: Sequence["Mined"], output: Path, pairs: Sequence[str], overwri
         )
     with atomic_write(output.resolve(), locked=False) as file:
         file.writelines(json.dumps(one.to_dict(), ensure_ascii=False).encode() + b"\n" for one in found)
-        check_output(output, overwrite, sources=pairs)  # minutes have passed
+        check_output(output, overwrite, JSON_LINES, pairs)  # minutes have passed

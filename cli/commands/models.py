@@ -33,7 +33,7 @@ def models_list(out: OutputOptions) -> None:
 
 
 def models_download(talk: TalkOptions, name: Name, revision: Revision = None) -> None:
-    """Download the newest version of a model into the cache, and print its folder.
+    """Download the newest version of a model, and print its folder.
 
     Only files that mlxbert needs are downloaded. Those in the cache are compared with their hashes, and replaced if
     they differ.

@@ -18,7 +18,7 @@ def next_sentence(
     source: PairInputOptions,
     out: FileOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="A B", help="Two texts.")] = None,
-    overflow: Annotated[NoWindow, Option("What to do with a pair too long for the model.")] = "truncate",
+    overflow: Annotated[NoWindow, Option("Overlong pairs. What happens to pairs too long for the model.")] = "truncate",
 ) -> None:
     """Predict whether text B follows text A.
 

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 import typer
 
 from mlxbert.cli import session
-from mlxbert.cli.events.run import open_sinks, resumable, send
+from mlxbert.cli.events.run import naming, open_sinks, resumable, send
 from mlxbert.cli.events.sink import Sink
-from mlxbert.cli.options import ComputingOptions, OutputOptions, options_of, with_options, with_usual
+from mlxbert.cli.options import ComputingOptions, Encoding, OutputOptions, options_of, with_changes, with_options
 from mlxbert.cli.training import (
     CorpusFiles,
     EventOptions,
@@ -22,6 +22,7 @@ from mlxbert.cli.training import (
 from mlxbert.cli.views import progress, vocabulary as views
 from mlxbert.options import Option
 from mlxbert.pretraining.settings import DISTILLED, Documents, Settings
+from mlxbert.readers.lines import UTF8
 from mlxbert.training.events import Event
 from mlxbert.training.options import TrainingOptions
 
@@ -61,7 +62,7 @@ pretrain = with_options(
 
     If it is interrupted, the same command resumes it.
 
-    Example: mlxbert pretrain notes.txt --model bert-base-uncased --output my-bert
+    Example: mlxbert pretrain notes.txt --model google-bert/bert-base-uncased --output my-bert
     """,
     [
         *_SHARED,
@@ -71,14 +72,14 @@ pretrain = with_options(
 )
 distill = with_options(
     _distill,
-    """Train a smaller model on plain text to predict what a larger one predicts.
+    """Train a smaller model on plain text: to predict what a larger one predicts.
 
     The student starts with every other layer of its teacher. If it is interrupted, the same command resumes it.
 
-    Example: mlxbert distill notes.txt --teacher bert-base-uncased --output my-student
+    Example: mlxbert distill notes.txt --teacher google-bert/bert-base-uncased --output my-student
     """,
     [
-        *with_usual(_SHARED, objective=DISTILLED),
+        *with_changes(_SHARED, objective={"usual": DISTILLED}),
         *options_of(Settings, without=["generator"]),
         *options_of(StudentOptions),
         *options_of(ComputingOptions, without=["model", "adapter"]),
@@ -94,25 +95,25 @@ def _follow(
     train: Callable[..., Iterator[Event]], given: dict[str, Any], model: str, sinks: list[Sink], opened: ExitStack
 ) -> None:
     """Trains, and shows how it continues."""
-    reading = opened.enter_context(progress.transfer("reading the corpus"))
-    update = opened.enter_context(progress.download(model))
+    name = opened.enter_context(naming(sinks))
+    reading = opened.enter_context(progress.transfer("reading the corpus", before=lambda: name("")))
+    update = opened.enter_context(progress.download(model, before=lambda: name("")))
     given = {name: value for name, value in given.items() if value is not None}  # defaults are those of the library
-    events = train(**given, on_progress=update, on_read=reading)
+    events = train(**given, on_progress=update, on_read=reading, on_phase=name)
     with resumable(Path(given["output"]), opened):
-        send(events, sinks, lambda: None)
+        send(events, sinks, lambda: name(""))
 
 
 def vocabulary(
     out: OutputOptions,
-    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Texts: .txt or .jsonl, also .gz or .xz.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Texts: .txt, .jsonl, .json, also .gz or .xz.")],
     output: Annotated[Path, Option("Folder to write.", "DIR", short="-o")],
-    kind: Annotated[Kind, Option("Kind of vocabulary: that of BERT, RoBERTa or XLM-RoBERTa.")] = "wordpiece",
+    kind: Annotated[Kind, Option("Kind of vocabulary. They are those of BERT, RoBERTa and XLM-RoBERTa.")] = "wordpiece",
     size: Annotated[int, Option("Number of tokens, special tokens included.")] = 30_000,
-    cased: Annotated[bool, Option("Distinguish case in a wordpiece vocabulary; the others always do.")] = False,
-    documents: Annotated[
-        Documents, Option("Where documents of a .txt end: at a blank line, or at each line.")
-    ] = "blank",
-    field: Annotated[str, Option("Field of a .jsonl file.")] = "text",
+    cased: Annotated[bool, Option("Distinguish case in a wordpiece vocabulary. The others always do.")] = False,
+    documents: Annotated[Documents, Option("End of documents in .txt. A blank line, or each line.")] = "blank",
+    field: Annotated[str, Option("Field of a .jsonl or .json file.")] = "text",
+    encoding: Encoding = UTF8,
     overwrite: Annotated[bool, Option("Replace an earlier vocabulary.")] = False,
 ) -> None:
     """Train the vocabulary of a new model.
@@ -132,6 +133,7 @@ def vocabulary(
             cased=cased,
             field=field,
             documents=documents,
+            encoding=encoding,
             overwrite=overwrite,
             on_progress=update,
         )

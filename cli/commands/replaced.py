@@ -17,7 +17,7 @@ def replaced(
     source: RecordOptions,
     out: FileOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")] = None,
-    overflow: Annotated[Window, Option("What to do with a text too long for the model.")] = "window",
+    overflow: Annotated[Window, Option("Overlong texts. What happens to texts too long for the model.")] = "window",
 ) -> None:
     """Show which tokens of a text look replaced.
 

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mlxbert.cli import session
-from mlxbert.cli.options import InputOptions, ModelOptions, OutputOptions, Overflow
+from mlxbert.cli.options import FileOptions, ModelOptions, Overflow, RecordOptions
+from mlxbert.cli.output.file import check_output
 from mlxbert.cli.ranking import open_ranking, write_ranking
 from mlxbert.cli.views import vectors as view
 from mlxbert.errors import MissingHeadError
 from mlxbert.options import Option
+from mlxbert.results.related import Reranked
 
 _EXAMPLE = "cross-encoder/ms-marco-MiniLM-L6-v2"
 
@@ -21,12 +23,12 @@ if TYPE_CHECKING:
 
 def rerank(
     model: ModelOptions,
-    source: InputOptions,
-    out: OutputOptions,
+    source: RecordOptions,
+    out: FileOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="QUERY TEXT…", help="A query, and texts.")] = None,
     top_k: Annotated[int | None, Option("Show only the N best.")] = None,
     overflow: Annotated[
-        Overflow, Option("What to do with a pair too long for the model; window takes the best window.")
+        Overflow, Option("Overlong pairs. What happens to pairs too long for the model; window takes the best window.")
     ] = "truncate",
 ) -> None:
     """Rank texts by how well they answer a query.
@@ -37,18 +39,20 @@ def rerank(
 
     Example: mlxbert rerank "who wrote emma" --input answers.txt --model cross-encoder/ms-marco-MiniLM-L6-v2
     """
+    check_output(out.output, out.overwrite, sources=source.input)
     opened = open_ranking(texts or (), source)
     try:
         loaded = session.load("classify", model)
     except MissingHeadError as problem:
         problem.hint = f"rerank needs a cross-encoder, for example {_EXAMPLE}"
         raise
-    from mlxbert.tasks.rerank import rerank as task
+    from mlxbert.tasks.rerank import RerankTask
     from mlxbert.weights.cross_encoder import gives_probabilities
 
-    def rank(query: str, others: Iterator[Any], top_k: int | None, usage: "Usage", on_error: str) -> Any:
-        how: dict[str, Any] = {"overflow": overflow, "batch_tokens": model.batch_tokens, "on_error": on_error}
-        return task(loaded, query, others, top_k=top_k, usage=usage, **how)
+    def score(query: str, others: Iterator[Any], usage: "Usage") -> Iterator[Any]:
+        return RerankTask(loaded, query, overflow, model.batch_tokens, usage).run(others, "return")
 
     draw = functools.partial(view.draw_ranked, bars=gives_probabilities(loaded.files))
-    write_ranking(texts or (), opened, out, draw, top_k, rank)
+    given = {"texts": texts, "top_k": top_k, "overflow": overflow}
+    made_of = session.OutputManifest("rerank", loaded, model, given)
+    write_ranking(texts or (), opened, out, draw, top_k, made_of, score, lambda query, one: Reranked(query, *one[:5]))

@@ -1,7 +1,11 @@
 """`mlxbert similarity`."""
 
 import functools
+import itertools
+import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,11 +13,15 @@ import typer
 from mlxbert.cli import session
 from mlxbert.cli.commands.embed import note_assumed_pooling
 from mlxbert.cli.inputs import open_input
-from mlxbert.cli.options import FileOptions, ModelOptions, OutputOptions, PairInputOptions, VectorOptions
+from mlxbert.cli.options import FileOptions, ModelOptions, PairInputOptions, VectorOptions
+from mlxbert.cli.output.file import check_output
 from mlxbert.cli.ranking import open_ranking, write_ranking
 from mlxbert.cli.views import console, vectors as view
-from mlxbert.errors import ArgumentError
+from mlxbert.errors import ArgumentError, InputError
+from mlxbert.files import sha256
 from mlxbert.options import Option
+from mlxbert.readers.vectors import StoredVectors, read_vectors
+from mlxbert.results.related import Similarity
 
 if TYPE_CHECKING:
     from mlxbert.model import Model
@@ -24,9 +32,10 @@ def similarity(
     model: ModelOptions,
     source: PairInputOptions,
     vector: VectorOptions,
-    out: OutputOptions,
+    out: FileOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="A B…", help="A text, and others.")] = None,
     top_k: Annotated[int | None, Option("Show only the N most similar.")] = None,
+    vectors: Annotated[Path | None, Option("File with the vectors of the texts, from embed.", "FILE")] = None,
     pairs: Annotated[bool, Option("Compare the two texts of each row, columns a and b.")] = False,
     query_prompt: Annotated[str | None, Option("Text to put before A only.", "TEXT", panel="Vectors")] = None,
     query_prompt_name: Annotated[
@@ -34,37 +43,76 @@ def similarity(
         Option("One of the model's own prompts, for A only.", panel="Vectors"),
     ] = None,
 ) -> None:
-    """Rank texts by how similar they are to the first (cosine, unless the model names another function).
+    """Rank texts by how similar they are to the first: by cosine, unless the model names another function.
 
-    The others may come from a file or a pipe. If A is not given, the first text of the file is A. The index in the
-    output counts the others, from 0. In a terminal, the 20 most similar texts of a file are shown. If the model has
-    prompts for queries and documents, A is the query.
+    The others may come from a file or a pipe; if A is not given, it is the first text of the file. The index in the
+    output counts the others, from 0. A terminal shows the 20 most similar texts of a file.
 
     Example: mlxbert similarity "A man eats." "Someone is having lunch." "The sky is blue."
     """
     given = vars(vector) | {"query_prompt": query_prompt, "query_prompt_name": query_prompt_name}
+    check_output(out.output, out.overwrite, sources=[*(source.input or []), *([str(vectors)] if vectors else [])])
     if pairs or source.pair_column is not None:
+        if vectors is not None:
+            raise ArgumentError("there are both --vectors and pairs of texts", hint="omit one of them")
         return _pairs(model, source, given, out, texts or (), top_k)
-    if source.keep:
-        hint = "its index says which record a text is"
-        raise ArgumentError("--keep goes with --pairs: a ranking has no other columns", hint=hint)
+    if vectors is not None and len(texts or ()) != 1:
+        raise ArgumentError(f"there are {len(texts or ())} texts, --vectors needs one: the query")
+    stored = None if vectors is None else read_vectors(vectors)
+    if stored is not None and stored.has_texts and source.input is None:
+        source = replace(source, input=[str(vectors)])
     opened = open_ranking(texts or (), source)
     loaded = session.load("embed", model)
+    if stored is not None:
+        given |= _options_of(vectors, stored, loaded, given)
     _note_vectors(loaded, given)
-    from mlxbert.tasks.similarity import similarity as task
+    from mlxbert.tasks.similarity import score_texts, score_vectors
 
-    def rank(query: str, others: Iterator[Any], top_k: int | None, usage: "Usage", on_error: str) -> Any:
-        how = given | {"batch_tokens": model.batch_tokens}
-        return task(loaded, query, others, top_k=top_k, usage=usage, on_error=on_error, **how)
+    def score(query: str, others: Iterator[Any], usage: "Usage") -> Iterator[Any]:
+        how: Any = given | {"batch_tokens": model.batch_tokens}
+        if stored is None:
+            return score_texts(loaded, query, others, how, usage)
+        return score_vectors(loaded, query, _paired(others, stored.rows, f"{opened.name}, {vectors}"), how, usage)
 
-    write_ranking(texts or (), opened, out, _with_bars(view.draw_ranked, loaded), top_k, rank)
+    asked = {"texts": texts, "top_k": top_k, "vectors": vectors and sha256(vectors)}
+    made_of = session.OutputManifest("similarity", loaded, model, given | asked)
+    draw = _with_bars(view.draw_ranked, loaded)
+    write_ranking(texts or (), opened, out, draw, top_k, made_of, score, lambda query, one: Similarity(query, *one[:6]))
+
+
+def _options_of(path: Path | None, stored: StoredVectors, model: "Model", given: dict[str, Any]) -> dict[str, Any]:
+    """What the file of the vectors says of how they were made, for the query; an option that is given goes first.
+
+    Raises:
+        InputError: Another model made them.
+    """
+    if Path(name := stored.about.get("model", model.source)).name != Path(model.source).name:
+        raise InputError(f"{path}: vectors of the model {name}, expected {model.source}", hint=f"give --model {name}")
+    options = json.loads(stored.about.get("options", "{}"))
+    return {name: options.get(name) for name in ("pooling", "dimensions") if given[name] is None}
+
+
+def _paired(texts: Iterator[Any], vectors: Iterator[Any], names: str) -> Iterator[Any]:
+    """Each text with its vector, or what is wrong with one of them.
+
+    Raises:
+        InputError: There are more of one than of the other.
+    """
+    for number, (text, vector) in enumerate(itertools.zip_longest(texts, vectors)):
+        if text is None or vector is None:
+            what, other = ("vectors", "texts") if text is None else ("texts", "vectors")
+            raise InputError(
+                f"{names}: there are more {what} than {other}, which are {number:,}",
+                hint="--vectors takes what embed has written of the same input",
+            )
+        yield next((one for one in (text, vector) if isinstance(one, InputError)), (text, vector))
 
 
 def _pairs(
     model: ModelOptions,
     source: PairInputOptions,
     given: dict[str, Any],
-    out: OutputOptions,
+    out: FileOptions,
     texts: Sequence[str],
     top_k: int | None,
 ) -> None:
@@ -83,7 +131,7 @@ def _pairs(
     how: dict[str, Any] = given | {"batch_tokens": model.batch_tokens, "on_error": opened.on_error}
     results = similarity_pairs(loaded, opened.records, **how)
     task = session.OutputManifest("similarity", loaded, model, given)
-    session.stream(opened, results, _with_bars(view.draw_pair, loaded), FileOptions(**vars(out)), task=task)
+    session.stream(opened, results, _with_bars(view.draw_pair, loaded), out, task=task)
 
 
 def _with_bars(draw: Callable[..., Any], model: "Model") -> Callable[..., Any]:

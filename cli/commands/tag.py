@@ -23,11 +23,11 @@ def tag(
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")] = None,
     aggregation: Annotated[
         Aggregation | None,
-        Option("Join tokens as transformers does; by default words are tagged as in training."),
+        Option("How to join tokens. As transformers does; by default words are tagged as in training."),
     ] = None,
-    overflow: Annotated[Window, Option("What to do with a text too long for the model.")] = "window",
+    overflow: Annotated[Window, Option("Overlong texts. What happens to texts too long for the model.")] = "window",
 ) -> None:
-    """Find entities in texts, or tag words, with a fine-tuned model.
+    """Find entities in texts, or tag words: with a fine-tuned model.
 
     The model decides what is found: names of persons and places, or the part of speech of every word. Long texts are
     processed in overlapping windows.

@@ -19,7 +19,7 @@ def tokenize(
     out: FileOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")] = None,
     pair: Annotated[str | None, Option("A second text, in segment B.", "TEXT")] = None,
-    overflow: Annotated[NoWindow, Option("What to do with a text too long for the model.")] = "error",
+    overflow: Annotated[NoWindow, Option("Overlong texts. What happens to texts too long for the model.")] = "error",
 ) -> None:
     """Show what the model sees: the tokens of a text, with their ids, segments and positions.
 

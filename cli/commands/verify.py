@@ -18,11 +18,12 @@ def verify(
     tolerance: Annotated[
         float | None,
         Option(
-            "How far outputs may differ: by default 0.0001, or 0.02 and 0.2 if tensors are equal only once "
-            "rounded to float16 or bfloat16. Outputs of quantized models are judged only with this option."
+            "How far outputs may differ. If tensors are equal only once rounded to float16 or bfloat16, the default is "
+            "0.02 or 0.2. Outputs of quantized models are judged only with this option.",
+            usual="0.0001",
         ),
     ] = None,
-    device: Annotated[Device, Option("Where to compute; auto uses the GPU if there is one.", panel="Model")] = "auto",
+    device: Annotated[Device, Option("Device. With auto it is the GPU if there is one.", panel="Model")] = "auto",
 ) -> None:
     """Check whether two models agree, and show what differs.
 

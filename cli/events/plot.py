@@ -28,7 +28,8 @@ class Plot:
             raise ArgumentError(f"--plot {path}: there is no folder {path.parent}")
         require("matplotlib", "--plot", "plot")
         self._path = path
-        self._events: dict[int, list[Step | Evaluated]] = {}
+        self._losses: dict[int, list[tuple[int, float]]] = {}
+        self._scores: dict[int, list[Evaluated]] = {}
         self._names: dict[int, str] = {}
         self._title = ""
 
@@ -36,15 +37,19 @@ class Plot:
         """Notes the numbers of an event."""
         match event:
             case Started():
+                self._losses.setdefault(event.run, []).extend(event.losses)
+                self._scores.setdefault(event.run, []).extend(event.evaluations)
                 varied = ", ".join(f"{name} {value}" for name, value in event.varied.items())
                 self._title = f"{event.task}: {event.model} → {event.output}"
                 self._names[event.run] = varied or f"run {event.run + 1}"
-            case Step() | Evaluated():
-                self._events.setdefault(event.run, []).append(event)
+            case Step():
+                self._losses[event.run].append((event.step, event.loss))
+            case Evaluated():
+                self._scores[event.run].append(event)
 
     def close(self) -> None:
         """Writes the picture, if there is something to draw."""
-        if self._events:
+        if any(self._losses.values()):
             with atomic_write(self._path, locked=False) as file:
                 self._figure().savefig(file, format=self._path.suffix[1:].lower(), dpi=_DOTS_PER_INCH)
 
@@ -55,10 +60,8 @@ class Plot:
         figure.suptitle(self._title, parse_math=False)
         loss, score = figure.subplots(1, 2)
         metric = "metric"
-        for run, events in self._events.items():
-            steps = [event for event in events if isinstance(event, Step)]
-            loss.plot([event.step for event in steps], [event.loss for event in steps], linewidth=0.8, color=f"C{run}")
-            found = [event for event in events if isinstance(event, Evaluated)]
+        for run, found in self._scores.items():
+            loss.plot(*zip(*self._losses[run], strict=True), linewidth=0.8, color=f"C{run}")
             metric = found[-1].metric if found else metric
             values = [event.metrics[event.metric] for event in found]
             score.plot([event.step for event in found], values, marker="o", color=f"C{run}", label=self._names.get(run))
@@ -66,6 +69,6 @@ class Plot:
             axes.set_title(name, parse_math=False)
             axes.set_xlabel("step")
             axes.grid(alpha=0.3)
-        if len(self._events) > 1:
+        if len(self._scores) > 1:
             score.legend()
         return figure

@@ -7,12 +7,13 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from mlxbert.cli import session
 from mlxbert.cli.events.lines import EventLog, JsonLines
 from mlxbert.cli.events.plot import Plot
 from mlxbert.cli.events.sink import Sink
 from mlxbert.cli.events.tensorboard import TensorBoard
 from mlxbert.cli.training import EventOptions
-from mlxbert.cli.views import console
+from mlxbert.cli.views import console, progress
 from mlxbert.cli.views.training.screen import Screen
 from mlxbert.cli.views.training.sparse import SparseLines
 from mlxbert.machine import launched
@@ -57,6 +58,18 @@ def _shown(out: EventOptions, *, dry: bool) -> Iterator[Sink]:
         yield Screen(quiet=out.quiet or (sparse and dumb), live=at_terminal and not dry)
 
 
+@contextmanager
+def naming(sinks: list[Sink]) -> Iterator[Callable[[str], None]]:
+    """Yields what says what is done: in the live view, or where there is none next to a spinner."""
+    with progress.waiting() as wait:
+
+        def name(phase: str) -> None:
+            live = phase and any([sink.phase(phase) for sink in sinks if isinstance(sink, Screen)])
+            wait(f"{phase} …" if phase and not live else "")
+
+        yield name
+
+
 def send(events: Iterator[Event], sinks: list[Sink], begun: Callable[[], None]) -> None:
     """Hands every event to every sink, after `begun` was called.
 
@@ -65,6 +78,7 @@ def send(events: Iterator[Event], sinks: list[Sink], begun: Callable[[], None]) 
     try:
         for event in events:
             begun()
+            session.say_held()
             for sink in sinks:
                 sink.write(event)
     finally:

@@ -47,7 +47,7 @@ class OutputFormat(ABC):
         words: bool = False,
     ) -> None:
         self._width, self.keep, self.whole, self.words = width, keep, whole, words
-        self.metadata = {"format": "mlxbert embeddings", **(metadata or {})}
+        self.metadata = dict(metadata or {})
 
     @property
     def width(self) -> int:

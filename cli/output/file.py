@@ -17,7 +17,7 @@ from typing import Any
 
 from mlxbert.cli.output.base import OutputFormat
 from mlxbert.cli.output.batches import Batches
-from mlxbert.cli.output.formats import JSON_LINES, JsonLines, find
+from mlxbert.cli.output.formats import RESULTS, JsonLines, find
 from mlxbert.cli.output.parts import PART, Parts
 from mlxbert.cli.views import console
 from mlxbert.errors import ArgumentError, ChangedError, MlxbertError
@@ -34,7 +34,7 @@ _MOST_PRINTED = 20  # failures, on stderr
 def check_output(
     path: Path | None,
     overwrite: bool,
-    allowed: Sequence[str] = JSON_LINES,
+    allowed: Sequence[str] = RESULTS,
     sources: Sequence[str] | None = None,
     *,
     shared: bool = False,
@@ -203,7 +203,7 @@ class FileOutput:
             if self._printed == 1 and failure.error.hint:
                 console.say("hint", failure.error.hint)
         elif self._printed == _MOST_PRINTED + 1:
-            console.say("note", "more inputs fail; .jsonl and .parquet store the reason for each")
+            console.say("note", "more inputs fail; .jsonl and .csv store the reason for each")
 
     def _flush(self) -> None:
         with writing(self.partial):

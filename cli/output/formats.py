@@ -8,11 +8,13 @@ from typing import IO, Any
 from mlxbert.cli.output.base import CHUNK, OutputFormat
 from mlxbert.cli.output.columns import Npy, Safetensors
 from mlxbert.cli.output.parquet import Parquet
+from mlxbert.cli.output.tables import Csv, Db, Sqlite
 from mlxbert.cli.views.json_lines import to_line
 from mlxbert.errors import ArgumentError
 
-JSON_LINES = (".jsonl",)  # the endings for results other than vectors
-VECTORS = (".jsonl", ".npy", ".safetensors", ".parquet")
+JSON_LINES = (".jsonl",)
+RESULTS = (".jsonl", ".csv", ".sqlite", ".db")  # the endings for results other than vectors
+VECTORS = (*RESULTS, ".npy", ".safetensors", ".parquet")
 WORDS = (".jsonl", ".parquet")  # for vectors of words
 
 
@@ -33,10 +35,11 @@ class JsonLines(OutputFormat):
                 shutil.copyfileobj(part, file, CHUNK)
 
 
-FORMATS: dict[str, type[OutputFormat]] = {kind.ending: kind for kind in (JsonLines, Npy, Safetensors, Parquet)}
+_KINDS: tuple[type[OutputFormat], ...] = (JsonLines, Csv, Sqlite, Db, Npy, Safetensors, Parquet)
+FORMATS = {kind.ending: kind for kind in _KINDS}
 
 
-def find(path: Path, allowed: Sequence[str] = JSON_LINES) -> type[OutputFormat]:
+def find(path: Path, allowed: Sequence[str] = RESULTS) -> type[OutputFormat]:
     """The format that a file's ending names.
 
     Raises:
@@ -53,7 +56,7 @@ def find(path: Path, allowed: Sequence[str] = JSON_LINES) -> type[OutputFormat]:
 
 def choose(
     path: Path | None,
-    allowed: Sequence[str] = JSON_LINES,
+    allowed: Sequence[str] = RESULTS,
     *,
     width: int | None = None,
     metadata: Mapping[str, str] | None = None,
@@ -71,5 +74,5 @@ def choose(
     """
     kind = JsonLines if path is None else find(path, allowed)
     if keep and not kind.keeps:
-        raise ArgumentError(f"--output {path}: has no place for --keep, expected .jsonl or .parquet")
+        raise ArgumentError(f"--output {path}: has no place for --keep, expected .jsonl, .csv, .sqlite or .parquet")
     return kind(width, metadata, tuple(dict.fromkeys(keep or ())), whole=whole, words=words)

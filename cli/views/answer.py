@@ -1,61 +1,75 @@
-"""The answer to a question, in the paragraph where it stands."""
+"""The answers to a question, and the paragraphs where they stand."""
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 from mlxbert.cli.views import console, rich
-from mlxbert.cli.views.table import Indented
+from mlxbert.cli.views.table import Cell, Column, Indented, Rows
 from mlxbert.results.answer import Answer, Span
 
 _AROUND = 300  # code points of the paragraph that are shown on each side
 _BLANK = re.compile(r"\n[^\S\n]*\n")
+_COLUMNS = (Column(wraps=True), Column(bar=True, most=console.BAR_WIDTH), Column(), Column())
 
 
 def draw(result: Answer) -> Iterator["rich.RenderableType"]:
-    """The question, and below it each span with its score and place, in its paragraph."""
+    """The question, the spans with their scores and places, and below them each paragraph once, with its spans."""
     yield rich.Text(console.shortened(result.question), style="dim")
-    if result.answer is None:
-        yield _scored("no answer", result.no_answer_score, "yellow")
+    none = result.answer is None
+    rows = [_row("no answer", result.no_answer_score, "yellow")] if none else []
     for number, span in enumerate(result.spans):
-        best = number == 0 and result.answer is not None
-        shown = "" if result.answer is not None else "not sure enough: "
-        yield _scored(
-            console.visible(span.answer), span.score, "green" if best else "dim green", shown, _place(result, span)
-        )
-        yield Indented(_paragraph(result.context, span))
+        before, colour = "not sure enough: " if none else "", "dim green" if none or number else "green"
+        rows.append(_row(console.visible(span.answer), span.score, colour, before, _place(result, span)))
+    yield Rows(_COLUMNS, rows)
+    for number, (start, end) in enumerate(_paragraphs(result)):
+        yield from (rich.Text(),) * (number > 0)
+        yield Indented(_marked(result, start, end))
 
 
-def _scored(name: str, score: float, colour: str, before: str = "", place: str = "") -> "rich.Text":
+def _row(name: str, score: float, colour: str, before: str = "", place: str = "") -> tuple[Cell, ...]:
     named = rich.Text.assemble((before, "dim"), (name, f"bold {colour}"))
-    return console.meter(named, score, colour, f"{score:.1%}").append(place, "dim")
+    return named, console.bar_of(score, colour), rich.Text(f"{score:6.1%}"), rich.Text(place, "dim")
 
 
 def _place(result: Answer, span: Span) -> str:
     """Where a span stands: its offsets, and the line if there are several."""
     lines = result.context.count("\n", 0, span.start) + 1
     line = f", line {lines:,}" if "\n" in result.context else ""
-    return f"  {span.start:,} to {span.end:,}{line}"
+    return f"{span.start:,} to {span.end:,}{line}"
 
 
-def _paragraph(context: str, span: Span) -> "rich.Text":
-    """The paragraph around a span, which stands out; a long one is shortened on both sides."""
+def _paragraphs(result: Answer) -> list[tuple[int, int]]:
+    """The parts of the context that are shown, in their order: what overlaps is one."""
+    found: list[tuple[int, int]] = []
+    for start, end in sorted(_around(result.context, span) for span in result.spans):
+        earlier = found.pop() if found and start <= found[-1][1] else (start, end)
+        found.append((earlier[0], max(end, earlier[1])))
+    return found
+
+
+def _around(context: str, span: Span) -> tuple[int, int]:
+    """Where the paragraph around a span starts and ends; a long one is shortened on both sides, between words."""
     near = max(span.start - _AROUND, 0)
     before, after = context[near : span.start], context[span.end : span.end + _AROUND]
     start = near + max((found.end() for found in _BLANK.finditer(before)), default=0)
     blank = _BLANK.search(after)
     end = span.end + (len(after) if blank is None else blank.start())
-    cut_before = start == near > 0
-    cut_after = blank is None and end < len(context)
-    if cut_before:  # not within a word
-        start += max(context[start : span.start].find(" ") + 1, 0)
-    if cut_after:
+    if start == near > 0:
+        start += max(before.find(" ") + 1, 0)
+    if blank is None and end < len(context):
         end = max(context.rfind(" ", span.end, end), span.end)
+    return start, end
 
-    def shown(text: str) -> str:
-        return console.visible(re.sub(r"\s+", " ", text))
 
-    return rich.Text.assemble(
-        ("…" if cut_before else "") + shown(context[start : span.start]).lstrip(),
-        (shown(context[span.start : span.end]), "bold reverse green"),
-        shown(context[span.end : end]).rstrip() + (" …" if cut_after else ""),
-    )
+def _marked(result: Answer, start: int, end: int) -> "rich.Text":
+    """A part of the context, in which the best span stands out, and others are underlined."""
+    places = {place for span in result.spans for place in (span.start, span.end) if start < place < end}
+    # A paragraph begins and ends at a line break.
+    text = rich.Text("…" if start and result.context[start - 1] != "\n" else "")
+    for first, last in pairwise(sorted({start, end, *places})):
+        piece = console.visible(re.sub(r"\s+", " ", result.context[first:last]))
+        inside = [n for n, span in enumerate(result.spans) if span.start <= first and last <= span.end]
+        style = "bold reverse green" if 0 in inside else "underline" if inside else ""
+        text.append(piece.lstrip() if first == start else piece, style)
+    return text.append(" …") if end < len(result.context) and result.context[end] != "\n" else text

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from mlxbert.cli.views import console, rich
+from mlxbert.cli.views.doctor import named
 
 _MACHINE = ("chip", "device", "cores", "memory_gib", "blas", "mlx")
 
@@ -11,7 +12,7 @@ _MACHINE = ("chip", "device", "cores", "memory_gib", "blas", "mlx")
 def draw(report: dict[str, Any]) -> Iterator["rich.RenderableType"]:
     """The machine, a table of speeds, and the row of a table of machines."""
     machine, sides = report["machine"], [*report["start"]]
-    rows: list[tuple[str, object]] = [(name, machine[name]) for name in _MACHINE]
+    rows: list[tuple[str, object]] = [(named(name), machine[name]) for name in _MACHINE]
     rows += [("model", f"{report['model']}, {report['layers']} x {report['width']}"), ("dtype", report["dtype"])]
     rows += [("matrix products", f"{report['limit']:,.0f} GFLOP/s")]
     rows += [(f"start, {side}", f"{report['start'][side]:.2f} s") for side in sides]

@@ -16,6 +16,7 @@ from mlxbert.cli.views.table import Bar, Column, Rows
 from mlxbert.invisible import INVISIBLE
 
 BAR_WIDTH = 20
+BESIDE = (Column(), Column(wraps=True))  # a name, or numbers, and a text
 LESS_MEMORY = (
     "--lora, --checkpointing, a smaller --max-length, or a smaller --batch-size with --gradient-accumulation takes less"
 )
@@ -68,11 +69,11 @@ def may_draw() -> bool:
 def live(screen: "rich.Console") -> Iterator[None]:
     """While a live view is drawn on a console, notes appear above it."""
     global _live
-    _live = screen
+    before, _live = _live, screen
     try:
         yield
     finally:
-        _live = None
+        _live = before
 
 
 def set_quiet(quiet: bool) -> None:
@@ -166,8 +167,8 @@ def line(text: str, limit: int = 1000) -> str:
 
 def pair(first: str, second: str) -> Iterator["rich.RenderableType"]:
     """Two texts, each on a line."""
-    for name, text in (("A", first), ("B", second)):
-        yield rich.Text.assemble((f"{name}  ", "dim"), shortened(text))
+    texts = (("A", first), ("B", second))
+    yield Rows(BESIDE, [(rich.Text(name, "dim"), rich.Text(shortened(text))) for name, text in texts])
 
 
 def size(count: int) -> str:
@@ -196,12 +197,10 @@ def bar_of(share: float, style: str) -> Bar:
     return lambda width: rich.Text(bar(min(max(share, 0.0), 1.0), width), style)
 
 
-def meter(before: "rich.Text", share: float, style: str, after: str = "") -> "rich.Text":
+def meter(before: "rich.Text", share: float, style: str, after: str = "") -> Rows:
     """A line: a text, a bar if the terminal has room for all of it, and what follows."""
-    end = rich.Text(after)
-    drawn = rich.Text.assemble("  ", (bar(share), style), " ")
-    fits = before.cell_len + drawn.cell_len + end.cell_len <= stdout().width
-    return rich.Text.assemble(before, drawn if fits else "  ", end)
+    columns = (Column(), Column(bar=True, most=BAR_WIDTH), Column())
+    return Rows(columns, [(before, bar_of(share, style), rich.Text(after))])
 
 
 def facts(title: str, rows: Iterable[tuple[str, object]]) -> Iterator["rich.RenderableType"]:
@@ -213,7 +212,7 @@ def facts(title: str, rows: Iterable[tuple[str, object]]) -> Iterator["rich.Rend
         )
 
     yield rich.Text(visible(title), style="bold")
-    yield Rows((Column(), Column(wraps=True)), [cells(*row) for row in rows], indent=2)
+    yield Rows((Column(wraps=True), Column(wraps=True)), [cells(*row) for row in rows], indent=2)
 
 
 def listing(headers: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> Rows:

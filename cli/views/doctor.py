@@ -11,11 +11,16 @@ _MOST = 10  # faults that are shown
 
 def draw(report: dict[str, Any]) -> Iterator["rich.RenderableType"]:
     """The facts of a report and the versions of packages; its problems are printed as hints."""
-    rows = [(key, value) for key, value in report.items() if key not in ("packages", "problems", "check")]
+    rows = [(named(key), value) for key, value in report.items() if key not in ("packages", "problems", "check")]
     rows += [(f"package {name}", version) for name, version in report["packages"].items()]
     yield from console.facts("mlxbert doctor", rows)
     if "check" in report:
         yield from _checked(report["check"])
+
+
+def named(key: str) -> str:
+    """The name of a fact about the machine, for people: `memory, GiB` of `memory_gib`."""
+    return key.replace("_gib", ", GiB").replace("gflops", "GFLOP/s").replace("_", " ")
 
 
 def _checked(found: dict[str, Any]) -> Iterator["rich.RenderableType"]:

@@ -4,41 +4,40 @@ from collections.abc import Iterator
 
 from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.table import Column, Rows
-from mlxbert.results.fill_mask import FillMask, Mask
+from mlxbert.results.fill_mask import Fill, FillMask, Mask
 
 EXCERPT = 60  # characters shown on each side of a mask
-_COLUMNS = (Column(), Column(bar=True, most=console.BAR_WIDTH), Column(), Column(wraps=True, secondary=1))
+_COLUMNS = (Column(), Column(bar=True, most=console.BAR_WIDTH), Column(), Column())
+_BESIDE = 24  # columns of a terminal that bars, scores and the space between columns take
 
 
 def draw(result: FillMask) -> Iterator["rich.RenderableType"]:
-    """A table per mask: the words, their probabilities, the sentence filled."""
+    """A table per mask: words, probabilities, the filled sentences; where these are too long, the text once above."""
     for number, mask in enumerate(result.masks, 1):
-        if len(result.masks) > 1:
+        sentences = [_sentence(result, mask, fill) for fill in mask.fills]
+        tokens = [rich.Text(console.visible(fill.token.strip()), style="bold") for fill in mask.fills]
+        longest, word = (max((text.cell_len for text in texts), default=0) for texts in (sentences, tokens))
+        shown = len(_COLUMNS) if longest + word + _BESIDE <= console.stdout().width else len(_COLUMNS) - 1
+        if len(result.masks) > 1 or shown < len(_COLUMNS):
             left, right = _excerpt(result.text, mask.start, mask.end)
             here = console.visible(result.text[mask.start : mask.end])
-            yield rich.Text.assemble(
-                (f"mask {number} of {len(result.masks)}: ", "dim"), left, (here, "bold yellow"), right
-            )
-        yield _fills(result, mask)
+            name = f"mask {number} of {len(result.masks)}: " if len(result.masks) > 1 else ""
+            yield rich.Text.assemble((name, "dim"), left, (here, "bold yellow"), right)
+        rows = [
+            (token, console.bar_of(fill.score, "green"), rich.Text(f"{fill.score:6.1%}"), sentence)[:shown]
+            for token, fill, sentence in zip(tokens, mask.fills, sentences, strict=True)
+        ]
+        yield Rows(_COLUMNS[:shown], rows)
 
 
-def _fills(result: FillMask, mask: Mask) -> Rows:
-    rows = []
-    for fill in mask.fills:
-        token = fill.token.strip()
-        filled = result.text[: mask.start] + token + result.text[mask.end :] if fill.text is None else fill.text
-        end = len(filled) - len(result.text[mask.end :])
-        start = end - len(token.removeprefix("##"))
-        left, right = _excerpt(filled, start, end)
-        word = console.visible(filled[start:end])
-        cells = (
-            rich.Text(console.visible(token), style="bold"),
-            console.bar_of(fill.score, "green"),
-            rich.Text(f"{fill.score:6.1%}"),
-            rich.Text.assemble((left, "dim"), (word, "bold green"), (right, "dim")),
-        )
-        rows.append(cells)
-    return Rows(_COLUMNS, rows)
+def _sentence(result: FillMask, mask: Mask, fill: Fill) -> "rich.Text":
+    """The text around a mask with a word in its place."""
+    token = fill.token.strip()
+    filled = result.text[: mask.start] + token + result.text[mask.end :] if fill.text is None else fill.text
+    end = len(filled) - len(result.text[mask.end :])
+    start = end - len(token.removeprefix("##"))
+    left, right = _excerpt(filled, start, end)
+    return rich.Text.assemble((left, "dim"), (console.visible(filled[start:end]), "bold green"), (right, "dim"))
 
 
 def _excerpt(text: str, start: int, end: int) -> tuple[str, str]:

@@ -1,57 +1,84 @@
-"""The help of a command: options in the same order everywhere; what many commands share is listed if room is short.
+"""The help of a command: a line for each option, in the same order everywhere; `mlxbert help` also has the details.
 
-typer's own help has neither: of `embed` it is 104 lines of 80 columns (this one: 19), of `finetune classify` 193 (23),
-it shows types of Python (`<str>`), and it takes half as long again.
+typer's own help has no short form: of `embed` it is 104 lines of 80 columns, of `finetune classify` 193. It shows types
+of Python (`<str>`), and takes half as long again.
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from mlxbert.cli.views import console, rich
 
 # The commands of typer's own click are not public, hence `Any`.
-HEIGHT = 23  # lines of a terminal, less one for the prompt
-_PANELS = ("Commands", "", "Zero-shot", "Vectors", "Data", "Training", "Adapters", "Saving", "Input", "Model", "Output")
+_PANELS = ("", "Input", "Data", "Zero-shot", "Vectors", "Training", "Adapters", "Saving", "Model", "Output")
 _CLAUSE = re.compile(r"\.(?:\s|$)|[:;] ")
-_NAMES = 29  # columns of the names of options, where they have columns
+_SENTENCE = re.compile(r"\.(?:\s|$)")
+_NAMES = 28  # columns of the names of options, at most, where they have columns
 _WIDE, _WIDEST = 64, 100  # columns of a terminal that has room for two columns; of lines that are read easily
+_LISTED = 40  # characters of the choices that a line has room for
+# typer's own words for these are as long as two lines.
+_COMPLETION = {
+    "install_completion": "Set up completion in your shell (or name one: zsh).",
+    "show_completion": "Print the completion script (or name a shell: zsh).",
+}
 
 
 @dataclass(frozen=True)
 class _Row:
-    """An option, an argument or a command: what is typed, what it does, its choices and default."""
+    """An option, an argument or a command: what is typed, and what it does."""
 
     name: str
     metavar: str
     text: str
-    more: str
+
+    @property
+    def left(self) -> str:
+        return f"{self.name} {self.metavar}".rstrip()
 
 
 def draw(path: str, command: Any, *, whole: bool) -> Iterator["rich.Text"]:
-    """The help of a command or a group: all if `whole`, else as many panels as fit on a terminal of 24 lines."""
-    panels = dict(sorted(_panels(command).items(), key=lambda panel: _PANELS.index(panel[0])))
+    """The help of a command or a group: a sentence for each option, or all that there is to say if `whole`."""
     width = min(console.stdout().width, _WIDEST)
-    shown = _lines(path, command, panels, panels, width)
-    explained, last = list(panels), "Commands" if "Commands" in panels else ""
-    while not whole and len(shown) > HEIGHT and explained and explained[-1] != last:
-        explained.pop()
-        shown = _lines(path, command, panels, explained, width)
-    yield from shown
+    yield rich.Text.assemble(("Usage: ", "bold"), " ".join([path, "[OPTIONS]", usage(command)]).rstrip())
+    about = (command.help or "").split("\n\n")
+    for paragraph in about if whole else [about[0], *about[1:][-1:]]:
+        yield rich.Text()
+        yield from map(rich.Text, console.wrapped(paragraph, width))
+    yield rich.Text()
+    panels = _panels(command, whole=whole)
+    longest = max((len(row.left) for rows in panels.values() for row in rows), default=0)
+    indent = min(longest + 4, _NAMES) if width >= _WIDE else 6
+    for panel, rows in panels.items():
+        yield from [rich.Text(panel, "bold")] if panel else []
+        for row in rows:
+            yield from _explained(row, width, indent)
+    if not whole:
+        yield from (rich.Text(line, "dim") for line in console.wrapped(_more(path, command), width))
 
 
-def _panels(command: Any) -> dict[str, list[_Row]]:
+def _more(path: str, command: Any) -> str:
+    """How to get more."""
+    program, *words = path.split(maxsplit=1)
+    if hasattr(command, "commands"):
+        explains = " ".join([program, "help", *words, "COMMAND"])
+        return f"`{path} COMMAND --help` lists the options of a command, `{explains}` explains them."
+    return f"`{' '.join([program, 'help', *words])}` explains the options."
+
+
+def _panels(command: Any, *, whole: bool) -> dict[str, list[_Row]]:
     """The rows of each panel; those without a panel are the command's own, and what is required stands there."""
-    found: dict[str, list[_Row]] = {}
-    for name, child in getattr(command, "commands", {}).items():
+    commands: dict[str, list[_Row]] = {}
+    for name in command.list_commands(None) if hasattr(command, "commands") else ():
+        child = command.commands[name]
         if not child.hidden:
-            found.setdefault("Commands", []).append(_Row(name, "", _first(child), ""))
-    for parameter in command.params:
-        if not parameter.hidden:
-            panel = "" if parameter.required else parameter.rich_help_panel or ""
-            found.setdefault(panel, []).append(_row(parameter))
-    return found
+            commands.setdefault(child.rich_help_panel or "Commands", []).append(_Row(name, "", _first(child)))
+    options: dict[str, list[_Row]] = {}
+    for parameter in (one for one in command.params if not one.hidden):
+        panel = "Options" if commands else "" if parameter.required else parameter.rich_help_panel or ""
+        options.setdefault(panel, []).append(_row(parameter, whole=whole))
+    return commands | {panel: options[panel] for panel in (*_PANELS, *options) if panel in options}
 
 
 def _first(command: Any) -> str:
@@ -59,16 +86,19 @@ def _first(command: Any) -> str:
     return _CLAUSE.split(command.help or "", maxsplit=1)[0]
 
 
-def _row(parameter: Any) -> _Row:
+def _row(parameter: Any, *, whole: bool) -> _Row:
+    text = _COMPLETION.get(parameter.name, parameter.help or "")
+    sentence, *rest = _SENTENCE.split(text, maxsplit=1)
+    facts = "; ".join(_facts(parameter, text if whole else sentence, whole=whole))
+    text = f"{sentence} ({facts})" if facts else sentence
+    text += f". {rest[0]}".rstrip() if whole and rest else ""
     if parameter.param_type_name == "argument":
-        return _Row(parameter.metavar, "", parameter.help or "", _more(parameter))
+        return _Row(parameter.metavar, "", text)
     long = [name for name in parameter.opts if name.startswith("--")]
     short = [name for name in parameter.opts if not name.startswith("--")]
     if parameter.secondary_opts:
         long = [f"--[no-]{name.removeprefix('--')}" for name in long]
-    name = "/".join(long)
-    metavar = "" if parameter.is_flag else metavar_of(parameter)
-    return _Row(", ".join([name, *short]), metavar, parameter.help or "", _more(parameter))
+    return _Row(", ".join(["/".join(long), *short]), "" if parameter.is_flag else metavar_of(parameter), text)
 
 
 def metavar_of(parameter: Any) -> str:
@@ -88,44 +118,21 @@ def choices_of(parameter: Any) -> list[str]:
     return [str(getattr(choice, "value", choice)) for choice in getattr(parameter.type, "choices", ())]
 
 
-def _more(parameter: Any) -> str:
+def _facts(parameter: Any, text: str, *, whole: bool) -> Iterator[str]:
+    """What there is to know of a parameter besides a text: its choices, its default, its environment variable."""
     default = parameter.show_default
     if not isinstance(default, str):
         default = getattr(parameter.default, "value", parameter.default) if default else None
-        default = "yes" if default is True else default
-    named = "" if default is None or default is False or default == () else f"default: {default}"
-    needed = "required" if parameter.required and parameter.param_type_name == "option" else ""
-    variable = f"or ${parameter.envvar}" if parameter.envvar else ""
+    if parameter.required and parameter.param_type_name == "option":
+        yield "required"
+    if default is not None and default is not False and default != ():
+        yield f"default: {'yes' if default is True else default}"
     choices = choices_of(parameter)
-    explained = all(choice in (parameter.help or "") for choice in choices)
-    bits = ["" if explained else ", ".join(choices), needed, named, variable]
-    return "; ".join(filter(None, bits))
-
-
-def _lines(
-    path: str, command: Any, panels: dict[str, list[_Row]], explained: Collection[str], width: int
-) -> list["rich.Text"]:
-    """All lines of the help, with some panels explained and the others listed."""
-    group = hasattr(command, "commands")
-    found = [rich.Text.assemble(("Usage: ", "bold"), " ".join([path, "[OPTIONS]", usage(command)]).rstrip())]
-    for paragraph in (command.help or "").split("\n\n"):
-        gap = [] if paragraph.startswith("Example: ") and len(found) > 3 else [rich.Text()]
-        found += [*gap, *map(rich.Text, console.wrapped(paragraph, width))]
-    found.append(rich.Text())
-    for panel, rows in panels.items():
-        if panel in explained:
-            found += [rich.Text(panel, "bold")] if panel else []
-            indent = _NAMES if width >= _WIDE else 6
-            indent = max(len(row.name) for row in rows) + 4 if panel == "Commands" else indent
-            found += [line for row in rows for line in _explained(row, width, indent)]
-    for panel, rows in panels.items():
-        if panel not in explained:
-            found += _listed(panel, rows, width)
-    if not group and set(panels) - set(explained):
-        words = path.split(maxsplit=1)
-        last = f"`{' '.join([words[0], 'help', *words[1:]])}` explains all options."
-        found += [rich.Text(line, "dim") for line in console.wrapped(last, width)]
-    return found
+    listed = ", ".join(choice for choice in choices if choice != default)
+    if not all(choice in text for choice in choices) and (whole or len(listed) <= _LISTED):
+        yield f"or {listed}" if default in choices else listed
+    if whole and parameter.envvar:
+        yield f"or ${parameter.envvar}"
 
 
 def usage(command: Any) -> str:
@@ -139,18 +146,9 @@ def usage(command: Any) -> str:
 def _explained(row: _Row, width: int, indent: int) -> Iterator["rich.Text"]:
     """The name of a row and what it does, next to it or, on a narrow terminal, below it."""
     left = rich.Text.assemble("  ", (row.name, "bold cyan"), (f" {row.metavar}" if row.metavar else "", "yellow"))
-    text = f"{row.text.rstrip('.')} ({row.more})." if row.more else row.text
-    lines = console.wrapped(text, width - indent)
-    if left.cell_len + 2 <= indent and lines:
+    lines = console.wrapped(row.text, width - indent)
+    if left.cell_len < indent and lines:
         left.append(" " * (indent - left.cell_len) + lines.pop(0))
     yield left
     for line in lines:
         yield rich.Text(" " * indent + line)
-
-
-def _listed(panel: str, rows: list[_Row], width: int) -> Iterator["rich.Text"]:
-    names = ", ".join(row.name.replace(", ", "/").replace(" ", "\0") for row in rows)
-    first, *others = console.wrapped(names, width - 10)
-    yield rich.Text.assemble((f"{panel or 'Options':<10}", "bold"), first)
-    for line in others:
-        yield rich.Text(" " * 10 + line)

@@ -40,13 +40,14 @@ def _short_rows(found: "Inspection") -> _Rows:
     lower = ", lower-cased" if tokenizer.lower_case else ""
     yield "input", f"up to {found.max_length} tokens{limit}; {tokenizer.kind} of {tokenizer.vocab_size:,}{lower}"
     if not isinstance(embedding, NoEmbedding):
-        unit = "of length 1" if embedding.unit else "of any length"
-        yield "vectors", f"{embedding.size} values {unit}, {'+'.join(embedding.poolings)} pooling"
+        unit = ", scaled to length 1" if embedding.unit else ""
+        yield "vectors", f"{embedding.size} values by {'+'.join(embedding.poolings)} pooling{unit}"
     yield "memory", _fit(found.fit)
     if found.labels:
         yield "labels", _first(tuple(found.labels.values()) if isinstance(found.labels, Mapping) else found.labels)
     if found.unused:
-        yield "not used", f"{console.counted(len(found.unused), 'tensor')}, for example {found.unused[0].name}"
+        count = len(found.unused)
+        yield "not used", _example(console.counted(count, "tensor"), found.unused[0].name, count)
     yield "problems", "; ".join(_problems(found)) or "none"
 
 
@@ -80,6 +81,10 @@ def _first(names: Iterable[object]) -> str:
     shown = [str(name) for name in names]
     more = f" and {len(shown) - _MOST_NAMES} more" if len(shown) > _MOST_NAMES else ""
     return ", ".join(shown[:_MOST_NAMES]) + more
+
+
+def _example(what: str, name: str | None, count: int) -> str:
+    return f"{what}{', for example' if count > 1 else ':'} {name}"
 
 
 def _problems(found: "Inspection") -> Iterator[str]:
@@ -181,7 +186,7 @@ def _vector_rows(embedding: "EmbeddingFacts | NoEmbedding") -> _Rows:
     for module in embedding.modules:
         shapes = "; ".join(f"{name} {_size(shape)}" for name, shape in module.shapes.items())
         yield "then", f"{module.kind} {shapes}"
-    yield "size", f"{embedding.size}, {'of length 1' if embedding.unit else 'of any length'}"
+    yield "size", f"{embedding.size} values{', scaled to length 1' if embedding.unit else ''}"
     for key in ("similarity", "prompts", "default_prompt_name", "include_prompt", "lower_case"):
         value = getattr(embedding, key)
         yield key, "none" if value is None else _shown(value)
@@ -198,7 +203,7 @@ def _unused_rows(found: "Inspection") -> _Rows:
         yield tensor.name, tensor.why
     count, example = found.skipped.count, found.skipped.example
     if count:
-        yield f"{count} more {'entries' if count > 1 else 'entry'}", f"not weights of the model, for example {example}"
+        yield console.counted(count, "more entry", "more entries"), _example("not weights of the model", example, count)
 
 
 def _size(shape: Iterable[int]) -> str:

@@ -9,7 +9,12 @@ from mlxbert.results.json import to_json
 
 
 def to_line(result: Any, kept: Mapping[str, Any], left_out: Container[str] = ()) -> str:
-    """The line of a result, which begins with what is kept of its record.
+    """The line of a result, see `merged`."""
+    return to_json(merged(result, kept, left_out))
+
+
+def merged(result: Any, kept: Mapping[str, Any], left_out: Container[str] = ()) -> dict[str, Any]:
+    """What is kept of the record of a result, and then the fields of the result.
 
     Raises:
         ArgumentError: The result has a field of the same name.
@@ -18,7 +23,7 @@ def to_line(result: Any, kept: Mapping[str, Any], left_out: Container[str] = ())
     for name in kept:
         if name in own:
             raise ArgumentError(f"--keep {name}: results have a field of this name; result fields are {', '.join(own)}")
-    return to_json({**kept, **own})
+    return {**kept, **own}
 
 
 class OutputClosedError(Exception):

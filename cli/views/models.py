@@ -32,7 +32,10 @@ def draw_verified(found: dict[str, Any]) -> Iterator["rich.RenderableType"]:
 
 def draw_facts(title: str, facts: dict[str, Any]) -> Iterator["rich.RenderableType"]:
     """The facts of one model, without its name."""
-    rows = [("size", console.size(value)) if key == "bytes" else (key, _shown(value)) for key, value in facts.items()]
+    rows = [
+        ("size", console.size(value)) if key == "bytes" else (key.replace("_", " "), _shown(value))
+        for key, value in facts.items()
+    ]
     return console.facts(title, [row for row in rows if row[0] != "name"])
 
 

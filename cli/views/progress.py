@@ -85,17 +85,30 @@ def transfer(what: str, before: Callable[[], None] = lambda: None) -> Iterator[U
 
 
 @contextmanager
-def waiting(text: str) -> Iterator[Callable[[], None]]:
-    """A line with a spinner where stdout and stderr are terminals, nothing elsewhere; yields what removes it."""
+def waiting(text: str = "") -> Iterator[Callable[[str], None]]:
+    """A line with a spinner where stderr is a terminal, nothing elsewhere.
+
+    Yields what changes the text; an empty one removes the line.
+    """
     with ExitStack() as drawn:
-        if console.may_draw() and console.at_terminal():
-            screen = console.stderr()
-            shown = rich.Spinner("dots", rich.Text(text, "dim"))
-            drawn.enter_context(console.live(screen))  # notes appear above it
-            drawn.enter_context(
-                rich.Live(shown, console=screen, transient=True, redirect_stdout=False, redirect_stderr=False)
-            )
-        yield drawn.close
+        shown: rich.Spinner | None = None
+
+        def show(text: str) -> None:
+            nonlocal shown
+            if not text:
+                drawn.close()
+                shown = None
+            elif shown is not None:
+                shown.update(text=rich.Text(text, "dim"))
+            elif console.may_draw():
+                screen, shown = console.stderr(), rich.Spinner("dots", rich.Text(text, "dim"))
+                drawn.enter_context(console.live(screen))  # notes appear above it
+                drawn.enter_context(
+                    rich.Live(shown, console=screen, transient=True, redirect_stdout=False, redirect_stderr=False)
+                )
+
+        show(text)
+        yield show
 
 
 @contextmanager
@@ -167,10 +180,11 @@ def records(total: int | None, *, shown: bool, before: tuple[int, int] = (0, 0))
         yield update
 
 
-def _drawing(*columns: "rich.ProgressColumn", percent: bool = True) -> "rich.Progress":
+@contextmanager
+def _drawing(*columns: "rich.ProgressColumn", percent: bool = True) -> Iterator["rich.Progress"]:
     """A bar, the percentage, the columns and the time left in one line; on a narrow terminal the percentage alone.
 
-    stdout is left alone: rich would send what is written there to stderr, too.
+    Notes appear above it. stdout is left alone: rich would send what is written there to stderr, too.
     """
 
     class TimeLeft(rich.ProgressColumn):
@@ -185,7 +199,9 @@ def _drawing(*columns: "rich.ProgressColumn", percent: bool = True) -> "rich.Pro
     shown = (bar, *share, *columns, TimeLeft())
     if screen.width < _ROOM:
         shown = share or columns
-    return rich.Progress(*shown, console=screen, transient=True, redirect_stdout=False)
+    drawn = rich.Progress(*shown, console=screen, transient=True, redirect_stdout=False)
+    with console.live(screen), drawn:
+        yield drawn
 
 
 def _clock(seconds: float | None) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from mlxbert.cli.views import console, rich
+from mlxbert.cli.views.table import Rows
 from mlxbert.results.embed import Embedding, Words
 from mlxbert.results.related import PairSimilarity, Reranked, Similarity
 
@@ -15,7 +16,8 @@ MOST_COMPARED = 20  # texts in a heat map
 _HEIGHTS = "▁▂▃▄▅▆▇█"
 _LABEL, _SHORTEST = 45, 16  # columns for the text of a row, at most and where space is short
 _CELL = 7  # columns of a cosine
-_ROOM = 48  # columns of a terminal from which on a ranking has bars
+_ROOM = 64  # columns of a terminal from which on a ranking has bars
+_LONGEST = 300  # characters of a text in a ranking
 _COLD, _HOT = (38, 70, 120), (200, 60, 40)  # colours of the cosines 0 and 1
 
 
@@ -66,9 +68,10 @@ def _embedding(result: Embedding) -> Iterator["rich.RenderableType"]:
     unknown = f", {result.unknown_tokens} unknown" if result.unknown_tokens else ""
     tokens = f"{console.counted(result.tokens, 'token')}{unknown}{', truncated' if result.truncated else ''}"
     width = console.stdout().width
-    yield rich.Text.assemble(
-        (console.line(result.text, max(width - 50, 20)), "bold"), f"  {size} values, norm {norm:.3f}, {tokens}"
-    )
+    text = rich.Text(console.line(result.text, max(width, _SHORTEST)), "bold")
+    facts = rich.Text(f"{size} values, norm {norm:.3f}, {tokens}")
+    beside = text.cell_len + 2 + facts.cell_len <= width
+    yield from [rich.Text("  ").join([text, facts])] if beside else [text, facts]
     yield _strip(result.embedding.astype(np.float32), min(width, 100))
 
 
@@ -139,16 +142,8 @@ def draw_pair(result: PairSimilarity, *, bars: bool = True) -> Iterator["rich.Re
 
 
 def draw_ranked(result: Similarity | Reranked, *, bars: bool = True) -> Iterator["rich.RenderableType"]:
-    """A line: rank, score, the text; a bar for scores up to 1. On a narrow terminal the text stands below."""
+    """Rank, score, a bar for scores up to 1, and the text beside them; on a narrow terminal no bar."""
     score = 6 if bars else 7
-    width = console.stdout().width
-    bars = bars and width >= _ROOM
-    bar = console.bar(max(result.score, 0.0), min(console.BAR_WIDTH, width // 4)) + "  " if bars else ""
-    line = rich.Text.assemble((f"{result.rank:>3}  ", "dim"), f"{result.score:{score}.3f}  ", (bar, "green"))
-    if line.cell_len + _SHORTEST > width:
-        yield rich.Text(line.plain.strip())
-        yield rich.Text(console.line(result.text, _LABEL))
-        return
-    line.append(console.line(result.text, width))
-    line.truncate(width, overflow="ellipsis")  # by columns: a wide character takes two
-    yield line
+    bar = f"  {console.bar(max(result.score, 0.0))}" if bars and console.stdout().width >= _ROOM else ""
+    line = rich.Text.assemble((f"{result.rank:>3}  ", "dim"), f"{result.score:{score}.3f}", (bar, "green"))
+    yield Rows(console.BESIDE, [(line, rich.Text(console.line(result.text, _LONGEST)))])

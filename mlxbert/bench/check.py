@@ -123,15 +123,18 @@ def _findings() -> Iterator[Finding]:
         except Exception as problem:  # whatever a device does, the others are checked
             yield _failed(group, f"the rest of {group}", name, problem)
     with tempfile.TemporaryDirectory(prefix="mlxbert-check-") as folder:
-        for family, head in golden_models():
-            write_model(family, head, Path(folder))
+        models = [*golden_models()]
+        if not models:
+            yield _failed(
+                "families", "all", "float32", FileNotFoundError(f"{GOLDENS} has no models: reinstall mlxbert")
+            )
+        for family, head in models:
             for dtype, allowed in BOUNDS.items():
                 yield _compared("families", f"{family}, {head}", dtype, allowed, partial(
                     _model_error, family, head, Path(folder), dtype
                 ))  # fmt: skip
-        write_model("bert", "ForSequenceClassification", Path(folder))
         yield _compared("training", f"losses of {_UPDATES} updates", "float32", 1e-4, lambda: _error_of(
-            losses(Path(folder)), _LOSSES
+            losses(write_model("bert", "ForSequenceClassification", Path(folder))), _LOSSES
         ))  # fmt: skip
     for dtype, allowed in _VECTOR_ALLOWED.items():
         yield _compared("built-in model", "a vector", dtype, allowed, partial(
@@ -169,7 +172,7 @@ def _vector_error(dtype: str) -> float:
 
 
 def _model_error(family: str, head: str, folder: Path, dtype: str) -> float:
-    network = load_network(folder, dtype)
+    network = load_network(write_model(family, head, folder), dtype)
     config = network.encoder.config
     case = make_cases(config.vocab_size, config.max_length, config.pad_token_id, config.type_vocab_size or 1)[_CASE]
     found, start = outputs(network, case), f"{head}/{_CASE}/"

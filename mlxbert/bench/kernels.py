@@ -137,8 +137,7 @@ def _local_attention(inputs: _Inputs) -> Iterator[Computed]:
     seen = (np.arange(length) < np.array([[length], [length // 2]]))[:, None]
     blocks = windows.blocks(length, window, mx.array(seen)[:, None])
     assert blocks is not None
-    parts, keys, values, mask = gpu.divided(q, k, v, blocks)
-    found = gpu.joined(gpu.attention(parts, keys, values, size**-0.5, mask, gradient=False), 2, length)
+    found = gpu.attention_in_blocks(q, k, v, size**-0.5, blocks)
     near = np.abs(np.arange(length)[:, None] - np.arange(length)) <= window
     shift = np.where(near & seen, 0, -1e9)[:, None]
     real = seen[:, :, :, None]

@@ -69,7 +69,8 @@ def bench(
     Returns:
         `machine`: what was measured on; `limit`: GFLOP/s of a product of square matrices in that dtype; `speeds`, a
         list of `shape`, and for mlxbert and the peer tokens per second, GFLOP/s, the share of the limit, and the ratio
-        to the peer; `start`: seconds from the start of a process to its first result; `memory`: peak bytes.
+        to the peer; `start`: seconds from the start of a process to its first result; `memory`: peak bytes; on a GPU
+        `thresholds`, see `mlxbert.bench.thresholds`.
 
     Raises:
         ArgumentError: `against` or `rounds` is invalid.
@@ -116,6 +117,7 @@ def _measured(workers: dict[str, "_Worker"], rounds: int) -> dict[str, Any]:
         "machine": ours.facts["machine"], "dtype": ours.facts["dtype"], "limit": round(ours.facts["limit"], 1),
         "shapes": [*shapes], "speeds": speeds, "start": {name: one.start for name, one in workers.items()},
         "memory": {name: one.ask([])["memory"] for name, one in workers.items()},
+        **({"thresholds": ours.facts["thresholds"]} if ours.facts["thresholds"] else {}),
     }  # fmt: skip
 
 

@@ -39,6 +39,7 @@ def _serve(folder: str, side: str, dtype: str, device: str) -> None:
 
 
 def _ours(folder: Path, dtype: str, device: str) -> tuple[Work, Callable[[], Any], Callable[[], int]]:
+    from mlxbert.bench.thresholds import thresholds
     from mlxbert.config import Rotary
     from mlxbert.machine import device as devices
     from mlxbert.machine.cores import inference
@@ -81,6 +82,7 @@ def _ours(folder: Path, dtype: str, device: str) -> tuple[Work, Callable[[], Any
             "spans": [window and 2 * window + 1 for window in windows], "dtype": devices.dtype_name(chosen),
             "limit": devices.measure_gflops(_LIMIT_SIZE[str(machine["device"])], dtype=chosen),
             "machine": {**machine, "mlx": version("mlx")},
+            "thresholds": thresholds(chosen) if devices.on_gpu() else None,
         }  # fmt: skip
 
     return compute, facts, lambda: mx.get_peak_memory() if devices.on_gpu() else _peak()

@@ -1,6 +1,6 @@
 """Which columns of the data hold what a task reads, guessed from names and types: a table of names, and one search."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 from typing import Literal, Protocol
@@ -237,14 +237,13 @@ class Search:
     def _take_only(self, role: str, columns: Sequence[str], nothing: str = "") -> None:
         if len(columns) != 1:
             said = f"several columns may be the {role}: {', '.join(columns)}" if columns else nothing
-            raise self.refused(said, f"choose the column with {role}_column=")
+            raise self.refused(said, f"choose the column with {role}_column=", columns)
         self.found[role] = columns[0]
 
-    def refused(self, said: str, hint: str) -> InputError:
-        """The error for data whose columns cannot be found."""
-        return InputError(
-            f"{', '.join(self.rows.files)}: {said}; the data have: {', '.join(self.rows.columns)}", hint=hint
-        )
+    def refused(self, said: str, hint: str, named: Collection[str] = ()) -> InputError:
+        """The error for data whose columns cannot be found; it lists them, unless `said` has named all."""
+        have = f"; the data have: {', '.join(self.rows.columns)}" if {*self.rows.columns} - {*named} else ""
+        return InputError(f"{', '.join(self.rows.files)}: {said}{have}", hint=hint)
 
     def check_header(self, columns: Iterable[str] | None = None) -> None:
         """Refuses a table whose first record was taken for the names of its columns.
@@ -255,7 +254,9 @@ class Search:
         Raises:
             InputError: It was.
         """
-        if not all(uncompressed_name(name).endswith((".csv", ".tsv")) for name in self.rows.files):
+        tables = all(uncompressed_name(name).endswith((".csv", ".tsv")) for name in self.rows.files)
+        numbers = [*map(str, range(1, len(self.rows.columns) + 1))]  # the columns of a table without a header
+        if not tables or [*self.rows.columns] == numbers:
             return
         names = USUAL["classify"].names | self.usual.names
         usual = {name for name in names if len(name) > 1}  # single letters are often labels
@@ -267,8 +268,8 @@ class Search:
                 said = "looks like a text" if phrase else "is also a value in it"
                 raise InputError(
                     f"{where} {said}: is there no header?",
-                    hint="the first line must name the columns, such as text,label; if it does, choose them with "
-                    "text_column= and label_column=",
+                    hint="if the first line is data, no_header=True calls the columns 1, 2 and so on; if it has names, "
+                    "choose the columns with text_column= and label_column=",
                 )
 
     def columns(self, negatives: tuple[str, ...] = ()) -> Columns:

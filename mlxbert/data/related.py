@@ -99,10 +99,10 @@ def _take_text(search: Search, columns: Sequence[str]) -> None:
     text = search.found.get("text")
     others = [] if "pair" in search.found else [column for column in columns if _is_text(search.rows, column)]
     if text is None or {*others} - {text}:
-        said = "cannot be guessed" if text is None else f"may be {' and '.join(map(repr, others))}, or one alone"
         raise search.refused(
-            f"the columns of texts {said}",
-            "choose the columns with text_column= and pair_column=; text_column= alone for texts alone",
+            f"{' and '.join(map(repr, others))} hold texts" if others else "no column holds texts",
+            "choose the columns with text_column= and pair_column=, or one with text_column= for texts alone",
+            others,
         )
 
 

@@ -38,7 +38,7 @@ class Retrieval:
     files: tuple[str, ...]
 
 
-def read_retrieval(source: str | Path | Iterable[Any], *, split: str = "test", format: str | None = None) -> Retrieval:
+def read_retrieval(source: str | Path | Iterable[Any], *, split: str = "test", **how: Any) -> Retrieval:
     """Reads what retrieval is evaluated on.
 
     Documents and queries without text are left out, and judgements that name unknown ones, each with a warning.
@@ -49,13 +49,13 @@ def read_retrieval(source: str | Path | Iterable[Any], *, split: str = "test", f
             `mlxbert.data.smart`. Or whatever `read_rows` takes, such as .jsonl, with records
             `{"query": …, "positives": […], "negatives": […]}`: the texts of all records are the documents.
         split: Which of the judgements of BEIR are read.
-        format: The format of files of records, where their endings do not say it.
+        **how: How files of records are read, see `read_rows`.
 
     Raises:
         InputError: A file is missing or damaged, or there is no query, no document or no relevant one.
     """
     if not isinstance(source, str | Path) or not (folder := to_path(source, "data")).is_dir():
-        return _of_groups(read_rows(source, format=format))
+        return _of_groups(read_rows(source, **how))
     if (folder / CORPUS).is_file():
         return _checked(str(folder), *read_beir(folder, split))
     if is_smart(folder):

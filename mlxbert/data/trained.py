@@ -14,9 +14,22 @@ def trained_columns(folder: Path) -> Mapping[str, str]:
     Returns:
         Empty for a model that mlxbert did not train, or whose `training.json` cannot be read: it is only a note.
     """
+    return _trained(folder, "report", "columns")
+
+
+def trained_names(folder: Path) -> Mapping[str, str]:
+    """What the labels of the training data are called in the model, where they were given names: `{"0": "no"}`.
+
+    Args:
+        folder: The folder of a model.
+    """
+    return _trained(folder, "options", "label_names")
+
+
+def _trained(folder: Path, group: str, key: str) -> Mapping[str, str]:
     try:
-        columns = json.loads((folder / "training.json").read_bytes())["report"]["columns"]
-        return {role: column for role, column in columns.items() if isinstance(column, str)}
+        found = json.loads((folder / "training.json").read_bytes())[group][key]
+        return {name: value for name, value in found.items() if isinstance(value, str)}
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return {}
 

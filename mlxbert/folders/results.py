@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from mlxbert.config import EncoderConfig
+from mlxbert.results.html import Shown
 from mlxbert.version import __version__
 
 V = TypeVar("V")
@@ -43,7 +44,7 @@ def table(values: Mapping[str, V]) -> Table[V]:
     return Table(tuple(values.items()))
 
 
-class Record:
+class Record(Shown):
     """Base of results that become a JSON object of their fields."""
 
     def to_dict(self) -> dict[str, Any]:

@@ -100,7 +100,7 @@ def _notes(a: OpenedModel, b: OpenedModel, compared: Comparison) -> Iterator[str
     one, another = (storage_name(model.checkpoint) for model in (a, b))
     if one != another:
         yield (
-            f"A is stored as {one}, B as {another}; of {compared.compared} tensors {compared.equal} are "
+            f"A is stored in {one}, B in {another}; of {compared.compared} tensors {compared.equal} are "
             f"equal, {compared.rounded} more once rounded to the same dtype"
         )
     yield from compare_facts.of_idle(a, b)

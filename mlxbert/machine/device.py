@@ -192,8 +192,8 @@ def scalar(array: mx.array) -> float:
 
 def tf32() -> bool:
     """Whether float32 products may be rounded to TF32 on chips that have it: `MLX_ENABLE_TF32` is a number but 0."""
-    found = re.match(r"\s*[-+]?\d+", os.environ.get("MLX_ENABLE_TF32", "1"))  # as MLX reads it
-    return found is not None and int(found[0]) != 0
+    found = re.match(r"\s*[-+]?[0-9]+", os.environ.get("MLX_ENABLE_TF32", "1"))  # as MLX reads it
+    return found is not None and float(found[0]) != 0  # Python refuses to read whole numbers of thousands of digits
 
 
 def choose_dtype(name: str = "auto", *, training: bool = False) -> mx.Dtype:

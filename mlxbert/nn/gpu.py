@@ -10,11 +10,11 @@ from mlxbert.machine.device import mx
 _HEAD_SIZES = (64, 72, 80, 96, 128)
 _HEAD_SIZES_OF_FEW = (64, 96, 128, 256)
 _FEW = 8  # queries, for which there is another kernel
-# Estimates from bytes and operations; nobody has measured them on a Mac. Padding copies 3 d' a token and head, and
-# saves some 10 bytes for each key of a query: from 80 keys on it costs less.
-_PADDED_FROM = 256  # keys
+# Estimates from bytes and operations; nobody has measured them on a Mac yet: `mlxbert bench --json` does. Padding
+# copies 3 d' a token and head, and saves some 10 bytes for each key of a query: from 80 keys on it costs less.
+PADDED_FROM = 256  # keys
 # Neighbours are copied three times: in the time of that, a GPU computes the products with some 270 keys.
-_BLOCKS_FROM = 8  # blocks
+BLOCKS_FROM = 8  # blocks
 
 
 def on_metal() -> bool:
@@ -40,7 +40,7 @@ def is_fused(head_size: int, queries: int, dtype: mx.Dtype, mask: mx.Dtype | Non
 
 def padded_head_size(head_size: int, keys: int) -> int:
     """The head size that queries, keys and values are padded to for Metal's kernel; `head_size` if it does not pay."""
-    if keys < _PADDED_FROM or 2 * head_size < _HEAD_SIZES[0]:
+    if keys < PADDED_FROM or 2 * head_size < _HEAD_SIZES[0]:
         return head_size
     return min((size for size in _HEAD_SIZES if size >= head_size), default=head_size)
 
@@ -60,6 +60,12 @@ def attention(
     """
     size = q.shape[-1]
     wide = size if gradient or not on_metal() else padded_head_size(size, k.shape[2])
+    return padded_attention(q, k, v, scale, mask, wide)
+
+
+def padded_attention(q: mx.array, k: mx.array, v: mx.array, scale: float, mask: mx.array | None, wide: int) -> mx.array:
+    """`attention` with heads padded to `wide` values."""
+    size = q.shape[-1]
     if wide != size:
         q, k, v = (mx.pad(x, [(0, 0)] * 3 + [(0, wide - size)]) for x in (q, k, v))
     mixed = mx.fast.scaled_dot_product_attention(q, k, v, scale=scale, mask=mask)
@@ -68,7 +74,7 @@ def attention(
 
 def blocks_pay(length: int, window: int) -> bool:
     """Whether blocks of `window` tokens between their neighbours are faster than all tokens under a mask."""
-    return length >= _BLOCKS_FROM * window
+    return length >= BLOCKS_FROM * window
 
 
 def divided(q: mx.array, k: mx.array, v: mx.array, blocks: mx.array) -> tuple[mx.array, mx.array, mx.array, mx.array]:
@@ -102,3 +108,9 @@ def divided(q: mx.array, k: mx.array, v: mx.array, blocks: mx.array) -> tuple[mx
 def joined(x: mx.array, batch: int, length: int) -> mx.array:
     """What `divided` divides, (B * N, H, size, d), as (B, H, L, d) again."""
     return x.swapaxes(1, 2).reshape(batch, -1, x.shape[1], x.shape[3])[:, :length].swapaxes(1, 2)
+
+
+def attention_in_blocks(q: mx.array, k: mx.array, v: mx.array, scale: float, blocks: mx.array) -> mx.array:
+    """Attention to the neighbours that a mask of blocks allows, (B, H, L, d); see `divided`."""
+    parts, keys, values, mask = divided(q, k, v, blocks)
+    return joined(attention(parts, keys, values, scale, mask, gradient=False), len(v), v.shape[2])

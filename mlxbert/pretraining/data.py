@@ -125,7 +125,7 @@ class Maker:
     def _read(self, files: Sequence[Path], folder: Path, on_read: OnRead | None, *, keyed: bool = False) -> Corpus:
         return read_corpus(
             files, folder, self._tokenizer, field=self._settings.field, documents=self._settings.documents,
-            keyed=keyed, on_progress=on_read, hashes=self._settings.hashes,
+            encoding=self._settings.encoding, keyed=keyed, on_progress=on_read, hashes=self._settings.hashes,
         )  # fmt: skip
 
     def _chunks(self, corpus: Corpus, length: Length, seed: int, folder: Path) -> Chunks:

@@ -26,7 +26,7 @@ def distill(
     """Trains a student on plain text to predict what its teacher predicts, and writes it as a model folder.
 
     Example:
-        >>> for event in mlxbert.distill("notes.txt", teacher="bert-base-uncased", output="my-student"):
+        >>> for event in mlxbert.distill("notes.txt", teacher="google-bert/bert-base-uncased", output="my-student"):
         ...     print(event)
 
     Args:

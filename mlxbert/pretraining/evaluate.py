@@ -67,7 +67,7 @@ def evaluate_words(
         length: Tokens of an example.
         batch_tokens: Tokens per batch, padding included.
         on_progress: Called with the bytes of the files that are read, and of how many.
-        **options: `field`, `documents`, `across_documents`, `whole_words` and `mask_probability`, see
+        **options: `field`, `encoding`, `documents`, `across_documents`, `whole_words` and `mask_probability`, see
             `mlxbert.pretrain`.
 
     Raises:
@@ -93,7 +93,7 @@ def evaluate_words(
             else:
                 raise ArgumentError(f"{model.source}: has no {HEADS[head].title}")
     given = {name: value for name, value in options.items() if value is not None}
-    known = ("field", "documents", "across_documents", "whole_words", "mask_probability")
+    known = ("field", "encoding", "documents", "across_documents", "whole_words", "mask_probability")
     if unknown := [name for name in given if name not in known]:
         raise ArgumentError(f"{unknown[0]} is given, expected some of {', '.join(known)}")
     settings = Settings(corpus=files_of(data, "data"), length=str(length), **given)

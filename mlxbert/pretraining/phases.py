@@ -55,10 +55,14 @@ class Phases:
         self.phases, self._accumulation, self._seed = phases, gradient_accumulation, seed
         if steps is None:
             steps = max(round(epochs * sum(phase.share * phase.batches for phase in phases) / gradient_accumulation), 1)
-        self.steps = steps
+        self.end_after(steps)
+
+    def end_after(self, steps: int) -> None:
+        """See `Order`; each phase keeps its share."""
+        self.steps, phases = steps, self.phases
         self._ends = [round(steps * sum(phase.share for phase in phases[: n + 1])) for n in range(len(phases))]
         self._ends[-1] = steps
-        self.epoch_steps = min(max(round(phases[0].batches / gradient_accumulation), 1), max(steps // 10, 1))
+        self.epoch_steps = min(max(round(phases[0].batches / self._accumulation), 1), max(steps // 10, 1))
 
     def batches(self, step: int) -> list[list[int]]:
         """See `Order`."""

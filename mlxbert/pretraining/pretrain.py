@@ -26,6 +26,7 @@ from mlxbert.training.events import TrainingEvents
 from mlxbert.training.loop import Run, Training
 from mlxbert.training.options import TrainingOptions
 from mlxbert.training.run import Result, TrainingRun, claim, metrics_table, usual_rate
+from mlxbert.training.times import LOADING, OnPhase, Times
 from mlxbert.weights.source import BUILTIN, ModelRef, check_source
 
 _LOOP = frozenset(field.name for field in fields(TrainingOptions)) - {"epochs", "patience"}
@@ -57,6 +58,7 @@ def pretrain(
     overwrite: bool = False,
     on_progress: Callable[[int, int], None] | None = None,
     on_read: OnRead | None = None,
+    on_phase: OnPhase | None = None,
     **options: Any,
 ) -> TrainingEvents:
     """Trains a model on plain text, and writes it as a folder that mlxbert and transformers open.
@@ -69,7 +71,8 @@ def pretrain(
         ...     print(event)
 
     Args:
-        corpus: Files of text, `.txt` or `.jsonl`, also `.gz` and `.xz`: see `mlxbert.pretraining.corpus.documents`.
+        corpus: Files of text, `.txt`, `.jsonl` or `.json`, also `.gz` and `.xz`: see
+            `mlxbert.pretraining.corpus.documents`.
         output: The folder to write.
         objective: The losses, with weights if they are not 1: `mlm`, `mlm,nsp`, `mlm,sop`, `mlm:1,nsp:0.5`;
             from a teacher `soft`, `hidden` and `vectors`, see `mlxbert.pretraining.terms`; or `electra`, also
@@ -83,7 +86,7 @@ def pretrain(
         config: Begins a new model instead: `tiny`, `mini`, `small`, `medium`, `base`, or a file as a `config.json`.
         vocabulary: The vocabulary of a new model: a folder, see `mlxbert.vocabulary`, or the name of a model.
         valid: Files to evaluate on; `None` holds out a part of the corpus.
-        steps: Updates of the weights, instead of `epochs`.
+        steps: Updates of the weights, instead of `epochs`. `minutes`, one of the options, is another way to say it.
         epochs: Passes over the corpus; `None` for one.
         fill: Texts with `[MASK]` that are filled at each evaluation: `Evaluated.filled`.
         shards: A folder for the token ids of the corpus that is kept, so that other runs need not read the corpus.
@@ -94,10 +97,11 @@ def pretrain(
         overwrite: Whether an earlier result, or the unfinished work of another call, is replaced.
         on_progress: Called with the bytes of a download.
         on_read: Called with the bytes of the corpus that are read, and of how many.
-        **options: Those of `mlxbert.pretraining.settings.Settings`: `field`, `documents`, `across_documents`, `length`,
-            `whole_words`, `masks`, `mask_probability`, `validation_fraction`, `generator`; and those of
-            `mlxbert.training.options.TrainingOptions`. With `lora`, heads that the model has are not trained, fresh
-            ones are, and the folder is an adapter in PEFT's format; not with `electra`.
+        on_phase: See `mlxbert.finetune`.
+        **options: Those of `mlxbert.pretraining.settings.Settings`: `field`, `encoding`, `documents`,
+            `across_documents`, `length`, `whole_words`, `masks`, `mask_probability`, `validation_fraction`,
+            `generator`; and those of `mlxbert.training.options.TrainingOptions`. With `lora`, heads that the model has
+            are not trained, fresh ones are, and the folder is an adapter in PEFT's format; not with `electra`.
 
     Returns:
         An iterator of events: `Started`, `Step`, `Evaluated`, `Saved`, `Finished`. Its `run()` trains to the end and
@@ -116,8 +120,10 @@ def pretrain(
     pairs = pairs_of([*weights], settings.across_documents)
     if valid is not None and "validation_fraction" in known:
         raise ArgumentError("valid and validation_fraction are given, expected one: with valid, nothing is held out")
-    epochs = _passes(steps, epochs)
+    times = Times(on_phase)
+    times.begin(LOADING)
     loop = TrainingOptions(**{name: known[name] for name in _LOOP & known.keys()})
+    epochs = _passes(steps, epochs, loop.minutes)
     if ELECTRA in weights:
         _check_electra(loop)
     group = join()
@@ -152,10 +158,13 @@ def pretrain(
             group=group, settings=settings, steps=steps, epochs=epochs, teacher=source, on_read=on_read, first=first,
             fill=(fill,) if isinstance(fill, str) else tuple(fill), adapters=adapters,
             maker=Maker(settings, first.tokenizer, pairs, first.config.max_length, all_masked=electra),
+            times=times,
         )  # fmt: skip
         run.filled()  # checked before hours of work
     result = ModelRef(target, offline=offline, device=device)
-    return TrainingEvents(run.events(), f"pre-training of {base.name}", result)
+    events = run.events()
+    times.begin("")
+    return TrainingEvents(events, f"pre-training of {base.name}", result, times)
 
 
 def _known(options: Mapping[str, Any], objective: str, electra: bool) -> dict[str, Any]:
@@ -168,12 +177,13 @@ def _known(options: Mapping[str, Any], objective: str, electra: bool) -> dict[st
     return known
 
 
-def _passes(steps: int | None, epochs: float | None) -> float:
-    """The passes over the corpus, where `steps` does not say how long training is."""
+def _passes(steps: int | None, epochs: float | None, minutes: float | None) -> float:
+    """The passes over the corpus, where nothing else says how long training is."""
     if steps is not None:
         check_whole("steps", steps)
-        if epochs is not None:
-            raise ArgumentError("steps and epochs are given, expected one")
+    lengths = {"steps": steps, "epochs": epochs, "minutes": minutes}
+    if len(given := [name for name, value in lengths.items() if value is not None]) > 1:
+        raise ArgumentError(f"{' and '.join(given)} are given, expected one")
     if epochs is None:
         return 1.0
     check_number("epochs", epochs)
@@ -241,6 +251,7 @@ class PretrainRun(TrainingRun):
 
     def opened(self, folder: Path) -> Self:
         """The run with examples: the first process reads the corpus, the others open what it wrote, or read it, too."""
+        self.times.begin("reading the corpus")
 
         def make(on_read: OnRead | None) -> Data:
             return self.maker.make(folder, self.options, self.steps, self.epochs, on_read)
@@ -286,6 +297,10 @@ class PretrainRun(TrainingRun):
                 text = text[: mask.start] + mask.fills[0].token.strip() + text[mask.end :]
             found.append(text)
         return tuple(found)
+
+    def reads(self) -> tuple[int, int]:
+        """See `TrainingRun.reads`."""
+        return len(self._made.valid) * self._made.order.phases[0].tokens, 0
 
     def facts(self, number: int, loop: Run) -> Mapping[str, Any]:
         """See `TrainingRun.facts`."""

@@ -11,6 +11,7 @@ from mlxbert.errors import ArgumentError
 from mlxbert.files import to_path
 from mlxbert.options import Option, check_fields
 from mlxbert.readers.inputs import Stamp, hashed
+from mlxbert.readers.lines import UTF8
 
 if TYPE_CHECKING:
     from mlxbert.pretraining.examples import Pairs
@@ -34,20 +35,17 @@ class Settings:
     panel: ClassVar[str] = "Data"
     corpus: tuple[Path, ...]
     valid: tuple[Path, ...] = ()
-    field: Annotated[str, Option("Field of the text in .jsonl files.")] = "text"
-    documents: Annotated[
-        Documents, Option("What separates documents in .txt files: a blank line, or the end of each line.")
-    ] = "blank"
+    field: Annotated[str, Option("Field of the text in .jsonl and .json files.")] = "text"
+    encoding: Annotated[str, Option("Encoding of the files: latin-1, cp1252, utf-16, …")] = UTF8
+    documents: Annotated[Documents, Option("End of documents in .txt. A blank line, or each line.")] = "blank"
     across_documents: Annotated[bool, Option("Examples continue in the next document.")] = False
-    length: Annotated[str, Option("Tokens of an example, or phases: 128:0.9,512:0.1.", "N")] = "128"
+    length: Annotated[str, Option("Tokens of an example. Or phases: 128:0.9,512:0.1.", "N")] = "128"
     whole_words: Annotated[bool, Option("Mask all tokens of a word together.")] = False
-    masks: Annotated[int | None, Option("Repeat the masks of the first N passes.", usual="new ones in every pass")] = (
-        None
-    )
+    masks: Annotated[int | None, Option("Repeat the masks of the first N passes. By default each has new ones.")] = None
     mask_probability: Annotated[float, Option("Share of the tokens that are masked.")] = 0.15
     validation_fraction: float = 0.01
     generator: Annotated[
-        float, Option("Width of a new generator of ELECTRA, next to the discriminator.", usual="0.25", panel="Model")
+        float, Option("Width of a new ELECTRA generator. Relative to the discriminator.", usual="0.25", panel="Model")
     ] = 0.25
     shards: Path | None = None
 

@@ -15,6 +15,7 @@ from mlxbert.folders.destination import MARKER, VOCABULARY
 from mlxbert.pretraining import subwords
 from mlxbert.pretraining.corpus.documents import DocumentReader, check_files
 from mlxbert.readers.inputs import stamp_of
+from mlxbert.readers.lines import UTF8
 from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.tokenizers.files import WHOLE, read_tokenizer
@@ -105,6 +106,7 @@ def vocabulary(
     cased: bool = False,
     field: str = "text",
     documents: str = "blank",
+    encoding: str = UTF8,
     overwrite: bool = False,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Vocabulary:
@@ -116,14 +118,15 @@ def vocabulary(
         >>> mlxbert.vocabulary(["articles.txt.gz"], "my-vocabulary", size=8000)
 
     Args:
-        files: `.txt` or `.jsonl`, also with `.gz` or `.xz`.
+        files: `.txt`, `.jsonl` or `.json`, also with `.gz` or `.xz`.
         output: The folder to write: a new or an empty one.
         kind: `wordpiece` as of BERT, `bpe` as of RoBERTa, or `unigram` as of XLM-RoBERTa, which needs sentencepiece.
         size: The number of tokens, special tokens included.
         cased: Whether a `wordpiece` vocabulary distinguishes case; the other kinds always do.
-        field: The field of .jsonl objects that is the text.
+        field: The field of JSON objects that is the text.
         documents: Where documents of a .txt end: `blank`, at an empty line, or `line`, at each line, whose sentences
             are found first.
+        encoding: That of the files.
         overwrite: Whether a folder that an earlier call wrote is replaced.
         on_progress: Called with the read and the total bytes; the files are read twice.
 
@@ -137,7 +140,7 @@ def vocabulary(
     check_whole("size", size)
     paths = check_files(files, field, documents)
     targets = [destination.check_target(output, path, overwrite) for path in paths]
-    corpus = _Texts(paths, field, documents, on_progress)
+    corpus = _Texts(paths, {"field": field, "documents": documents, "encoding": encoding}, on_progress)
     characters = subwords.count_characters(corpus())
     if not characters.texts:
         raise InputError(f"{', '.join(map(str, paths[:3]))}: no text, expected sentences")
@@ -171,16 +174,16 @@ class _Texts:
     """The sentences of a corpus, from the first one with each call; the corpus is read twice."""
 
     def __init__(
-        self, paths: Sequence[Path], field: str, documents: str, on_progress: Callable[[int, int], None] | None
+        self, paths: Sequence[Path], how: Mapping[str, Any], on_progress: Callable[[int, int], None] | None
     ) -> None:
-        self._paths, self._field, self._documents, self._on_progress = paths, field, documents, on_progress
+        self._paths, self._how, self._on_progress = paths, how, on_progress
         self._stamps = [stamp_of(path) for path in paths]  # the second reading is of the same files
         self._before = 0
         self.skipped = 0
         self.problems: tuple[str, ...] = ()
 
     def __call__(self) -> Iterator[str]:
-        reader = DocumentReader(self._paths, self._field, self._documents, stamps=self._stamps)
+        reader = DocumentReader(self._paths, **self._how, stamps=self._stamps)
         for part in reader:
             yield from part.sentences
             if self._on_progress is not None:

@@ -16,7 +16,7 @@ _WORD = re.compile(r"\d+")
 _TEXT = "# text = "
 
 
-def read_conll(lines: Lines, wanted: Wanted | None) -> Iterator[Item]:
+def read_conll(lines: Lines, wanted: Wanted) -> Iterator[Item]:
     """The columns of each sentence, by their numbers from 1.
 
     Columns are separated by tabs where a line has one, else by spaces. Lines of -DOCSTART- end a sentence.
@@ -60,7 +60,7 @@ def _check(values: Sequence[str], top: Sequence[str], first: int, place: str, *,
         raise InputError(f"{place}: column {values.index('') + 1} is empty, expected a value in each of {columns}")
 
 
-def read_conllu(lines: Lines, wanted: Wanted | None) -> Iterator[Item]:
+def read_conllu(lines: Lines, wanted: Wanted) -> Iterator[Item]:
     """The columns of each sentence by their names in CoNLL-U.
 
     `text` is the sentence where a comment says it. Ranges of words (1-2) and empty nodes (1.1) are left out.
@@ -92,6 +92,20 @@ def read_conllu(lines: Lines, wanted: Wanted | None) -> Iterator[Item]:
             words, text = [], ""
     if words:
         yield start, _columns(words, CONLLU, text)
+
+
+def looks_like_conll(lines: Sequence[str]) -> bool:
+    """Whether lines have words with tags: as many columns in each, none with spaces, and a blank line somewhere."""
+    rows = [_values(line) for line in lines]
+    words = [values for values in rows if values and values[0] != _DOCUMENT]
+    whole = not any(" " in value or not value for values in words for value in values)
+    return whole and [] in rows and len({*map(len, words)}) == 1 and len(words[0]) > 1
+
+
+def looks_like_conllu(lines: Sequence[str]) -> bool:
+    """Whether all lines but comments and blank ones have the columns of CoNLL-U, the first of them a number."""
+    words = [line.split("\t") for line in lines if line.strip() and not line.startswith("#")]
+    return bool(words) and all(len(values) == len(CONLLU) and values[0][:1].isdecimal() for values in words)
 
 
 def _columns(words: Sequence[Sequence[str]], names: Sequence[str] = (), text: str = "") -> dict[str, Any]:

@@ -8,10 +8,10 @@ from mlxbert.errors import InputError
 from mlxbert.readers.lines import Lines
 from mlxbert.readers.reading import Item, Wanted, json_type
 
-_HINT = "each line is one JSON object; a list of objects becomes lines with: jq -c '.[]'"
+_HINT = "each line is one JSON object; format='json' reads a list of objects"
 
 
-def read_jsonl(lines: Lines, wanted: Wanted | None) -> Iterator[Item]:
+def read_jsonl(lines: Lines, wanted: Wanted) -> Iterator[Item]:
     """The object of each line that is not blank, with all its fields."""
     for number, line in enumerate(lines, 1):
         if (problem := lines.problem()) is not None or line.strip():

@@ -22,13 +22,14 @@ class LabelFolder:
     Args:
         path: The folder.
         name: What errors call it.
+        encoding: That of the files.
 
     Raises:
         InputError: It cannot be read, has no folders, or these hold anything but .txt files.
     """
 
-    def __init__(self, path: Path, name: str) -> None:
-        self.name, self.done = name, 0
+    def __init__(self, path: Path, name: str, encoding: str) -> None:
+        self.name, self.done, self._encoding = name, 0, encoding
         try:
             labels = [entry for entry in _visible(path) if entry.is_dir()]
             self._files = [(_name(label), file) for label in labels for file in _visible(label)]
@@ -45,7 +46,7 @@ class LabelFolder:
         """The text, the label and the path of each file; the files are sorted."""
         for label, path in self._files:
             with open_source(path) as file:
-                lines = Lines(str(path), file)
+                lines = Lines(str(path), file, encoding=self._encoding)
                 text = "\n".join(lines)
             self.done += lines.done
             for part in (label, _name(path), text):

@@ -1,12 +1,14 @@
-"""Lines of UTF-8 text files, plain or compressed."""
+"""Lines of text files, plain or compressed."""
 
+import codecs
 import io
 from collections.abc import Iterator
 from typing import IO, Any, BinaryIO, cast
 
-from mlxbert.errors import InputError
+from mlxbert.errors import ArgumentError, InputError
 from mlxbert.readers.live import LONGEST, Pipe
 
+UTF8 = "utf-8"
 _BOM = b"\xef\xbb\xbf"
 _CHUNK = 1 << 16  # bytes of a line that are dropped at a time
 _COMPRESSED = (".gz", ".xz")
@@ -33,6 +35,24 @@ def uncompressed_name(name: str) -> str:
     return next((name.removesuffix(ending) for ending in _COMPRESSED if name.endswith(ending)), name)
 
 
+def check_encoding(name: str) -> str:
+    """The encoding of this name, as Python calls it.
+
+    Raises:
+        ArgumentError: There is none, or its newline is another one than that of ASCII.
+    """
+    try:
+        plain, found = "\n".encode(name).removeprefix(_BOM) == b"\n", codecs.lookup(name).name
+    except (LookupError, ValueError, TypeError):
+        raise ArgumentError(
+            f"encoding is {name!r:.60}, which is unknown",
+            hint="for example encoding='latin-1', or cp1252, koi8-r, shift_jis, gb18030",
+        ) from None
+    if not plain:
+        raise ArgumentError(f"encoding is {name!r}, expected one that contains ASCII", hint=_TO_UTF8)
+    return found
+
+
 class Lines:
     """Lines split at newlines; a byte-order mark, and the carriage return of CRLF, are removed.
 
@@ -42,13 +62,19 @@ class Lines:
     Args:
         name: What errors call the file. If it ends with `.gz` or `.xz`, the file is compressed.
         file: To be read.
-        lenient: Whether a line that is not UTF-8, holds a zero byte or is too long is kept for `problem` instead of
+        lenient: Whether a line that is not valid, holds a zero byte or is too long is kept for `problem` instead of
             raised.
-        most: Bytes of a line; `None` for any number.
+        most: Bytes of a line.
+        encoding: That of the text.
+
+    Raises:
+        ArgumentError: The encoding is unknown.
     """
 
-    def __init__(self, name: str, file: BinaryIO, *, lenient: bool = False, most: int | None = LONGEST) -> None:
-        self.name, self._most = name, most
+    def __init__(
+        self, name: str, file: BinaryIO, *, lenient: bool = False, most: int = LONGEST, encoding: str = UTF8
+    ) -> None:
+        self.name, self._most, self._encoding = name, most, check_encoding(encoding)
         self._line = 0
         self._offset = 0  # in the text
         self._lenient = lenient
@@ -82,7 +108,7 @@ class Lines:
         self._problem = self._problem or problem
 
     def __iter__(self) -> Iterator[str]:
-        size = -1 if self._most is None else self._most + 1
+        size = self._most + 1
         try:
             while raw := self._raw.readline(size):
                 start, self._line = self._offset, self._line + 1
@@ -94,7 +120,7 @@ class Lines:
                 self._offset += len(raw)
                 if start == 0:
                     raw, start = raw.removeprefix(_BOM), start + len(_BOM) * raw.startswith(_BOM)
-                if self._most is not None and len(raw) > self._most and not raw.endswith(b"\n"):
+                if len(raw) > self._most and not raw.endswith(b"\n"):
                     raw = self._shortened(raw, self._most)
                 yield self._decode(raw.removesuffix(b"\n").removesuffix(b"\r"), start)
         except self._damage as problem:
@@ -120,10 +146,10 @@ class Lines:
 
     def _decode(self, raw: bytes, start: int) -> str:
         try:
-            return _decode(raw, f"line {self._line}", start)
+            return _decode(raw, f"line {self._line}", start, self._encoding)
         except InputError as problem:
             self.refuse(problem)
-            return raw.decode("utf-8", "surrogateescape")
+            return raw.decode(self._encoding, "replace")
 
 
 def too_long(place: str, most: int = LONGEST, hint: str = "split the text into several records") -> InputError:
@@ -131,15 +157,17 @@ def too_long(place: str, most: int = LONGEST, hint: str = "split the text into s
     return InputError(f"{place}: more than {most:,} bytes, the maximum of a record", hint=hint)
 
 
-def read_text(name: str, file: BinaryIO) -> str:
+def read_text(name: str, file: BinaryIO, encoding: str = UTF8) -> str:
     """A whole text, with its newlines as they are and without a byte-order mark.
 
     Args:
         name: What errors call the file.
         file: To be read.
+        encoding: That of the text.
 
     Raises:
-        InputError: It cannot be read, is not UTF-8, or is longer than a record may be.
+        ArgumentError: The encoding is unknown.
+        InputError: It cannot be read, is not valid in its encoding, or is longer than a record may be.
     """
     try:
         raw = file.read(LONGEST + 1)
@@ -147,10 +175,10 @@ def read_text(name: str, file: BinaryIO) -> str:
         raise InputError(f"{name}: cannot be read ({problem.strerror or problem})") from None
     if len(raw) > LONGEST:
         raise too_long(name)
-    return _decode(raw.removeprefix(_BOM), name, len(_BOM) * raw.startswith(_BOM))
+    return _decode(raw.removeprefix(_BOM), name, len(_BOM) * raw.startswith(_BOM), check_encoding(encoding))
 
 
-def _decode(raw: bytes, place: str, start: int) -> str:
+def _decode(raw: bytes, place: str, start: int, encoding: str) -> str:
     nul = raw.find(b"\0")
     if nul >= 0:
         raise InputError(
@@ -158,11 +186,14 @@ def _decode(raw: bytes, place: str, start: int) -> str:
             hint=_TO_UTF8,
         )
     try:
-        return raw.decode("utf-8")
+        return raw.decode(encoding)
     except UnicodeDecodeError as problem:
+        byte, line = raw[problem.start], raw.count(b"\n", 0, problem.start)
+        likely = "cp1252" if encoding == UTF8 and 0x80 <= byte < 0xA0 else "latin-1"
+        place += f", line {line + 1}" if line else ""
         raise InputError(
-            f"{place}: byte 0x{raw[problem.start]:02x} at offset {start + problem.start} is not UTF-8",
-            hint="convert Latin-1 to UTF-8 with: iconv -f ISO-8859-1 -t UTF-8",
+            f"{place}: byte 0x{byte:02x} at offset {start + problem.start} is not {encoding.upper()}",
+            hint=f"name the encoding of the file, for example encoding='{likely}'",
         ) from None
 
 

@@ -12,7 +12,7 @@ from mlxbert.readers.reading import Binary, Item, Wanted, size_of
 _ROWS = 256  # in memory at a time
 
 
-def read_parquet(source: Binary, wanted: Wanted | None) -> Iterator[Item]:
+def read_parquet(source: Binary, wanted: Wanted) -> Iterator[Item]:
     """The wanted columns of each row, or all, as Python values; the file is checked at once.
 
     Raises:
@@ -34,7 +34,7 @@ def read_parquet(source: Binary, wanted: Wanted | None) -> Iterator[Item]:
         # Buffered in advance, the columns of the whole file would be in memory.
         file = pq.ParquetFile(source.file, pre_buffer=False)
         schema = file.schema_arrow
-        wanted = Wanted((), schema.names) if wanted is None else wanted
+        wanted = wanted if wanted.texts else Wanted(keep=schema.names)
         columns = wanted.columns(source.name, schema.names)
         for name in wanted.texts:
             if not _is_text(schema.field(name).type):

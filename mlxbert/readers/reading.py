@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from mlxbert.errors import InputError
+from mlxbert.errors import InputError, MlxbertError
+from mlxbert.readers.lines import UTF8
 from mlxbert.readers.live import LONGEST
 
 # Where a record begins (`line 17`, `row 3`, `page 2`), and its values, or why it cannot be used.
@@ -21,18 +22,21 @@ class Wanted:
     """The values that are read of each record.
 
     Attributes:
-        texts: Fields or columns that must be strings.
+        texts: Fields or columns that must be strings. Without any, all values are read, and a record that cannot be
+            used is an error that ends the file.
         keep: More of them, of any type; `None` for `id` where there is one.
         header: Whether the first row of a table names its columns; otherwise they are called `1`, `2`, …
         choose: The argument or option that chooses `texts`, for hints.
         most: Bytes of a line.
+        encoding: That of a file of text.
     """
 
-    texts: tuple[str, ...]
+    texts: tuple[str, ...] = ()
     keep: Sequence[str] | None = ()
     header: bool = True
     choose: str = "text="
     most: int = LONGEST
+    encoding: str = UTF8
 
     def kept(self, names: Sequence[str]) -> Sequence[str]:
         """What is kept of a record or table that has these names."""
@@ -90,7 +94,7 @@ def size_of(file: BinaryIO) -> int | None:
         return None
 
 
-def placed(problem: InputError, place: str, source: str | None = None) -> InputError:
+def placed(problem: MlxbertError, place: str, source: str | None = None) -> InputError:
     """The error with the place of its record, unless it names its line itself, and with the name of the file."""
     said = problem.message if problem.message.startswith("line ") else f"{place}: {problem.message}"
     return InputError(said if source is None else f"{source}, {said}", hint=problem.hint)

@@ -1,7 +1,7 @@
 """Documents of files: a text each, or two, streamed whatever the size of the file.
 
-`.txt`, `.jsonl`, `.csv` and `.tsv` files are UTF-8, and may be compressed (`.txt.gz`, `.txt.xz` …); `.parquet` files
-need pyarrow. A record that cannot be used has an error in its place, also where a line is not UTF-8 or holds a zero
+`.txt`, `.jsonl`, `.json`, `.csv` and `.tsv` files may be compressed (`.txt.gz`, `.txt.xz` …); `.parquet` files need
+pyarrow. A record that cannot be used has an error in its place, also where a line is not UTF-8 or holds a zero
 byte. Blank lines of .jsonl files and empty rows of .csv and .tsv files are not records.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.readers.formats import FORMATS, Format, check_format, find_format, read_items
 from mlxbert.readers.inputs import InputFile, open_source, to_read_again
-from mlxbert.readers.lines import Lines
+from mlxbert.readers.lines import UTF8, Lines
 from mlxbert.readers.live import LONGEST, Live
 from mlxbert.readers.reading import Binary, Item, Wanted, json_type, size_of
 
@@ -77,12 +77,13 @@ def read_records(
     keep: Sequence[str] | None = (),
     choose: str = "text= and pair=",
     most: int = LONGEST,
+    encoding: str = UTF8,
 ) -> Records:
     """Opens a file of records.
 
     Args:
         source: Its path, or a file opened in binary mode, which the caller closes.
-        text: The field of .jsonl objects or the column of a table that is the text. A .txt has a text in each line.
+        text: The field of JSON objects or the column of a table that is the text. A .txt has a text in each line.
         pair: That of the second text.
         format: How the file stores records; by default its ending says so.
         name: What errors call the file; by default its path.
@@ -90,9 +91,10 @@ def read_records(
         keep: Other fields or columns, for `Document.fields`; `None` keeps `id` where there is one.
         choose: What hints call `text` and `pair`.
         most: Bytes of a line; a longer one is a record that cannot be used.
+        encoding: That of a file of text.
 
     Raises:
-        ArgumentError: The format is not known, or does not hold such texts.
+        ArgumentError: The format or the encoding is not known, or the format does not hold such texts.
         InputError: The file cannot be opened. Iterating raises it, too: a missing column, damaged compression.
         MlxbertError: A .parquet file, and pyarrow is not installed.
     """
@@ -101,16 +103,14 @@ def read_records(
     reader = FORMATS[found]
     if reader.refused:
         said, hint = reader.refused
-        raise ArgumentError(f"{called}: a {reader.endings[0]} file has {said}, expected texts", hint=hint)
+        raise ArgumentError(f"{called}: a .{found} file has {said}, expected texts", hint=hint)
     if not reader.value and pair is not None:
         raise ArgumentError(
             f"{called}: a .{found} file has one text per line, expected {text} and {pair}",
-            hint="use .jsonl, .csv, .tsv or .parquet",
+            hint="use .jsonl, .json, .csv, .tsv or .parquet",
         )
-    if not header and found not in (Format.csv, Format.tsv):
-        raise ArgumentError(f"{called}: a table without a header is .csv or .tsv, the input is {found}")
     texts = (text,) if pair is None else (text, pair)
-    wanted = Wanted(texts, keep if reader.value else (), header, choose, most)
+    wanted = Wanted(texts, keep if reader.value else (), header, choose, most, encoding)
     file = open_source(source, called)
     size = size_of(file)
     try:

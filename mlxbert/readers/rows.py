@@ -16,11 +16,11 @@ from typing import Any, BinaryIO
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.files import identity
-from mlxbert.readers.formats import Format, check_format, find_format, read_items
+from mlxbert.readers.formats import Format, check_format, find_format, find_words, read_items
 from mlxbert.readers.hub import HUB, class_names, name_classes, open_hub
 from mlxbert.readers.inputs import open_source, to_read_again
 from mlxbert.readers.label_folder import LabelFolder
-from mlxbert.readers.reading import Item, placed
+from mlxbert.readers.reading import Item, Wanted, placed
 
 STDIN = "-"
 Source = str | Path | BinaryIO | Iterable[str | Path] | Iterable[Mapping[str, Any]]
@@ -78,27 +78,32 @@ class _Opened:
     done: Callable[[], int] = lambda: 0
 
 
-def read_rows(source: Source, *, format: Format | str | None = None, on_progress: Progress | None = None) -> Rows:
+def read_rows(
+    source: Source, *, format: Format | str | None = None, words: bool = False, on_progress: Progress | None = None,
+    **how: Any,
+) -> Rows:  # fmt: skip
     """Reads records with all their fields.
 
     Args:
-        source: A path, or several: .csv, .tsv, .jsonl, .conll (also .iob, .bio), .conllu, .json of SQuAD, .txt with
-            a text in each line (all also with .gz), .parquet, or a folder that has a folder of .txt files for each
-            label. A row of .conll and .conllu is a sentence, whose values are lists. `hub:NAME`, `hub:NAME:CONFIG` or
-            `hub:NAME:CONFIG:SPLIT` is a data set of the Hugging Face hub (its split `train` where none is named). `-`
-            is stdin, or give a file opened in binary mode; both are .jsonl unless `format` says otherwise. Or any
-            iterable of mappings.
+        source: A path, or several: .csv, .tsv, .jsonl, .json (an array of records, or SQuAD), .conll (also .iob, .bio),
+            .conllu, .txt with a text in each line (all also with .gz), .parquet, or a folder that has a folder of .txt
+            files for each label. A row of .conll and .conllu is a sentence, whose values are lists. `hub:NAME`,
+            `hub:NAME:CONFIG` or `hub:NAME:CONFIG:SPLIT` is a data set of the Hugging Face hub (its split `train` where
+            none is named). `-` is stdin, or give a file opened in binary mode; both are .jsonl unless `format` says
+            otherwise, or .csv without a header. Or any iterable of mappings.
         format: How files store records; by default their endings say so.
+        words: Whether sentences of words are read: files that look like CoNLL or CoNLL-U then need no such name.
         on_progress: Called now and then with the bytes read so far and their total, which is known of files, and
             otherwise `None`.
+        **how: Of `Wanted`: `header` of tables and `encoding` of files of text.
 
     Raises:
-        ArgumentError: The source is not one of these, or the format is unknown.
+        ArgumentError: The source is not one of these, the format or the encoding is unknown, or does not fit it.
         InputError: It cannot be read, has no records, or a record is damaged; then the message begins with its place.
         HubError: The data set cannot be had.
         MlxbertError: A package that is needed is not installed.
     """
-    sources = _sources(source)
+    sources, wanted = _sources(source), Wanted(**how)
     total = sum(map(_bytes, sources)) if all(map(_bytes, sources)) else None
     rows: list[Row] = []
     columns: dict[str, None] = {}
@@ -107,7 +112,7 @@ def read_rows(source: Source, *, format: Format | str | None = None, on_progress
     for one in sources:
         start = len(rows)
         with ExitStack() as stack:
-            part = _open(one, format, stack)
+            part = _open(one, format, wanted, words, stack)
             for row in part.rows:
                 rows.append(row)
                 if not row.values.keys() <= columns.keys():
@@ -150,7 +155,7 @@ def _bytes(source: Any) -> int:
     return os.path.getsize(source) if isinstance(source, str | Path) and os.path.isfile(source) else 0
 
 
-def _open(source: Any, format: Format | str | None, stack: ExitStack) -> _Opened:
+def _open(source: Any, format: Format | str | None, wanted: Wanted, words: bool, stack: ExitStack) -> _Opened:
     if isinstance(source, str) and source.startswith(HUB):
         return _open_records(source, f"{source}, row", open_hub(source))
     name = str(source)
@@ -163,15 +168,18 @@ def _open(source: Any, format: Format | str | None, stack: ExitStack) -> _Opened
     elif not isinstance(source, str | Path):
         return _open_records("records", "record", source)
     elif os.path.isdir(source):
-        folder = LabelFolder(Path(source), name)
+        folder = LabelFolder(Path(source), name, wanted.encoding)
         texts = (Row({"text": text, "label": label}, place) for text, label, place in folder)
         return _Opened(name, texts, folder.sha256, lambda: folder.done)
-    usual = Format.jsonl if hasattr(source, "read") else None
-    chosen = check_format(format) if format is not None else usual or find_format(name)
+    if format is None and hasattr(source, "read"):
+        format = Format.jsonl if wanted.header else Format.csv
+    elif format is None and words:
+        format = find_words(source, wanted.encoding)
+    chosen = find_format(name) if format is None else check_format(format)
     file = open_source(source, name)
     if file is not source:
         stack.enter_context(file)
-    items, opened = read_items(name, file, chosen, None)
+    items, opened = read_items(name, file, chosen, wanted)
     again = to_read_again(file)
     rows = _strict(name, items, blank=chosen is not Format.txt)
     return _Opened(name, rows, lambda: None if again is None else again.sha256(), lambda: opened.done)

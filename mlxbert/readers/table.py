@@ -13,17 +13,17 @@ from mlxbert.readers.reading import Item, Wanted, counted_columns, placed, separ
 _Rows = Iterator[tuple[int, list[str] | InputError]]
 
 
-def read_csv(lines: Lines, wanted: Wanted | None) -> Iterator[Item]:
+def read_csv(lines: Lines, wanted: Wanted) -> Iterator[Item]:
     """The rows of a .csv (RFC 4180), in which quotes enclose fields."""
     return _read(lines, wanted, "csv", {"strict": True})
 
 
-def read_tsv(lines: Lines, wanted: Wanted | None) -> Iterator[Item]:
+def read_tsv(lines: Lines, wanted: Wanted) -> Iterator[Item]:
     """The rows of a .tsv (IANA text/tab-separated-values), in which quotes are data."""
     return _read(lines, wanted, "tsv", {"delimiter": "\t", "quoting": csv.QUOTE_NONE})
 
 
-def _read(lines: Lines, wanted: Wanted | None, format: str, dialect: dict[str, Any]) -> Iterator[Item]:
+def _read(lines: Lines, wanted: Wanted, format: str, dialect: dict[str, Any]) -> Iterator[Item]:
     """The wanted columns of each row, or all that have a name; empty rows are left out.
 
     Raises:
@@ -32,9 +32,8 @@ def _read(lines: Lines, wanted: Wanted | None, format: str, dialect: dict[str, A
     csv.field_size_limit(2**31 - 1)  # the default is 128 KB, less than a long article
     text = _RowLines(lines)
     reader = csv.reader(text, **dialect)
-    named = wanted is None or wanted.header
-    header, rows = _begin(reader, text, format, named)
-    columns = _all(lines.name, header) if wanted is None else wanted.columns(lines.name, header)
+    header, rows = _begin(reader, text, format, wanted.header)
+    columns = wanted.columns(lines.name, header) if wanted.texts else _all(lines.name, header)
     places = [(name, header.index(name)) for name in columns]
     for number, row in rows:
         place = f"line {number}"

@@ -6,8 +6,8 @@ from mlxbert.readers.lines import Lines
 from mlxbert.readers.reading import Item, Wanted
 
 
-def read_txt(lines: Lines, wanted: Wanted | None) -> Iterator[Item]:
+def read_txt(lines: Lines, wanted: Wanted) -> Iterator[Item]:
     """Each line, also a blank one, as the only text that is wanted, or as `text`."""
-    name = "text" if wanted is None else wanted.texts[0]
+    name = wanted.texts[0] if wanted.texts else "text"
     for number, line in enumerate(lines, 1):
         yield f"line {number}", lines.problem() or {name: line}

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mlxbert.results.html import grid
 from mlxbert.results.result import Result
 from mlxbert.results.tokens import Token
 
@@ -38,6 +39,10 @@ class Attention(Result):
         """The mean over layers and heads, (tokens, tokens)."""
         found: NDArray[np.float32] = self.weights.mean(axis=(0, 1))
         return found
+
+    def _repr_html_(self) -> str:
+        names = [token.token for token in self.tokens]
+        return grid(["", *names], [[name, *row] for name, row in zip(names, self.mean.tolist(), strict=True)])
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of the command line; weights are rounded to six decimals."""

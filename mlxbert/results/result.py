@@ -4,10 +4,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from mlxbert.errors import MlxbertError
+from mlxbert.results.html import Shown
 
 
 @dataclass(frozen=True, eq=False)
-class Result:
+class Result(Shown):
     """Base of all results."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -27,7 +28,7 @@ def without_none(values: dict[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Failure:
+class Failure(Shown):
     """Stands in the place of a result whose input could not be used.
 
     Attributes:

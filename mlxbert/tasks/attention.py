@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
+from mlxbert.machine.faults import device_errors
 from mlxbert.model import Model
 from mlxbert.results.attention import Attention
 from mlxbert.tasks.arguments import check_model
@@ -40,6 +41,7 @@ def attention(
     Raises:
         InputError: Not a text, or too long with `overflow="error"`.
         ArgumentError: An argument is invalid; the model has fewer layers or heads.
+        DeviceError: The device failed, or has too little memory.
     """
     check_model(model, text)
     model.require("embed")
@@ -58,15 +60,15 @@ def attention(
             f"{len(chosen)} layers of {len(of_them)} heads have {size:,} weights, expected at most {MOST:,}",
             hint="choose some with layers= and heads=",
         )
-    with evaluation_mode(model.network):
+    import numpy as np
+
+    with device_errors(), evaluation_mode(model.network):
         found = model.network.encoder(
             batch.input_ids, batch.attention_mask, batch.token_type_ids, output_attentions=True
         ).attentions
         assert found is not None
         picked = mx.stack([found[layer][0][mx.array(of_them), :length, :length] for layer in chosen])
-    import numpy as np
-
-    weights = np.array(picked.astype(mx.float32))
+        weights = np.array(picked.astype(mx.float32))
     return Attention(text, pair, tokens_of(model.tokenizer, encoding), chosen, of_them, weights, encoding.truncated)
 
 

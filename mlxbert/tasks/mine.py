@@ -8,6 +8,7 @@ from mlxbert.bounds import check_number, check_whole
 from mlxbert.data.related import Related, find_related_columns, read_related
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.model import Model
+from mlxbert.readers.lines import UTF8
 from mlxbert.readers.rows import read_rows
 from mlxbert.results.related import Mined
 from mlxbert.tasks.arguments import check_model
@@ -24,6 +25,8 @@ def mine(
     margin: float = 0.05,
     skip: int = 0,
     format: str | None = None,
+    no_header: bool = False,
+    encoding: str = UTF8,
     text_column: str | None = None,
     pair_column: str | None = None,
     batch_tokens: int | None = None,
@@ -46,6 +49,8 @@ def mine(
         margin: How much smaller the score of a negative must be than that of the query's worst positive.
         skip: How many of the nearest of these are left out.
         format: The format of the files, where their endings do not say it.
+        no_header: Whether the first row of a .csv or .tsv is data; its columns are then called `1`, `2`, …
+        encoding: That of files of text.
         text_column: The column of the queries; found if left out. The same for `pair_column`.
         pair_column: The column of the positives.
         batch_tokens: Tokens per batch, padding included.
@@ -67,7 +72,7 @@ def mine(
     most = 2.0 * (model.embedder.size**0.5 if model.embedder.config.similarity == "manhattan" else 1)
     if abs(margin) > most:
         raise ArgumentError(f"margin is {margin!r:.60}, expected a difference of scores, from {-most:g} to {most:g}")
-    rows = read_rows(pairs, format=format)
+    rows = read_rows(pairs, format=format, header=not no_header, encoding=encoding)
     columns = find_related_columns(rows, text_column=text_column, pair_column=pair_column)
     if columns.kind != "pairs":
         hint = "rows with a score say less: keep those with a high one, without the column of scores"

@@ -1,9 +1,8 @@
 """What tasks share that rank texts for a query: the texts with the highest scores, in memory as many as asked for."""
 
 import heapq
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mlxbert.errors import InputError
 from mlxbert.results.result import Failure
@@ -14,23 +13,30 @@ if TYPE_CHECKING:
 
     _Vectors = NDArray[np.floating[Any]]
 
-Found = TypeVar("Found")
-
 _ROWS = 64  # queries whose scores with all documents are in memory
-# Score, place before which none is (negative: the first one is the greatest), text, whether truncated, unknown tokens.
-_Entry = tuple[float, int, str, bool, int]
+# Score, place before which none is (negative: the first one is the greatest), the rest of a `Scored`, what is kept.
+_Entry = tuple[float, int, str, bool, int, Any]
 
 
-@dataclass(frozen=True)
-class Ranked:
-    """A text in its place; see `Similarity`."""
+class Scored(NamedTuple):
+    """A text with its score for a query; see `Similarity`."""
+
+    score: float
+    text: str
+    truncated: bool = False
+    unknown_tokens: int = 0
+
+
+class Ranked(NamedTuple):
+    """A text in its place: the values of a `Similarity`, and what the caller has kept with it."""
 
     rank: int
-    index: int
+    number: int
     score: float
     text: str
     truncated: bool
     unknown_tokens: int
+    kept: Any
 
 
 class Ranking:
@@ -47,11 +53,12 @@ class Ranking:
         self._best: list[_Entry] = []
         self._known: dict[str, tuple[float, int]] = {}  # of each text that is kept its score, and how often it is
 
-    def add(self, index: int, score: float, text: str, truncated: bool = False, unknown_tokens: int = 0) -> None:
+    def add(self, index: int, found: Scored, kept: Any = None) -> None:
         """Takes a text into account."""
-        score, count = self._known.get(text, (score, 0))
+        text = found.text
+        score, count = self._known.get(text, (found.score, 0))
         self._known[text] = score, count + 1
-        entry = (score, -index, text, truncated, unknown_tokens)
+        entry = (score, -index, *found[1:], kept)
         if self._top_k is None or len(self._best) < self._top_k:
             heapq.heappush(self._best, entry)
         else:
@@ -65,21 +72,15 @@ class Ranking:
     def sorted(self) -> list[Ranked]:
         """The texts that are kept, ranks from 1."""
         best = sorted(self._best, reverse=True)
-        return [
-            Ranked(rank, -place, score, text, truncated, unknown)
-            for rank, (score, place, text, truncated, unknown) in enumerate(best, 1)
-        ]
+        return [Ranked(rank, -place, score, *rest) for rank, (score, place, *rest) in enumerate(best, 1)]
 
 
-def rank(
-    results: Iterable[Found | Failure], top_k: int | None, entry: Callable[[Found], tuple[float, str, bool, int]]
-) -> tuple[list[Ranked], list[Failure]]:
+def rank(results: Iterable[Scored | Failure], top_k: int | None) -> tuple[list[Ranked], list[Failure]]:
     """The best of the results, ranked, and all failures.
 
     Args:
         results: One for each text, in the order of the input.
         top_k: How many are kept; `None` for all.
-        entry: The score, the text, whether it was truncated, and how many of its tokens are unknown.
     """
     failures: list[Failure] = []
     best = Ranking(top_k)
@@ -87,7 +88,7 @@ def rank(
         if isinstance(found, Failure):
             failures.append(found)
         else:
-            best.add(index, *entry(found))
+            best.add(index, found)
     return best.sorted(), failures
 
 

@@ -7,21 +7,20 @@ from mlxbert.errors import CheckpointError, InputError
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
+from mlxbert.results.html import Listed
 from mlxbert.results.related import Reranked
 from mlxbert.results.result import Failure
 from mlxbert.tasks.arguments import check_model
 from mlxbert.tasks.embed import check_texts
-from mlxbert.tasks.ranking import check_query, rank
+from mlxbert.tasks.ranking import Scored, check_query, rank
 from mlxbert.tasks.runner import check_on_error
 from mlxbert.tasks.scored import HEAD
 from mlxbert.tasks.task import Job, Task, check_finite, check_top_k
 from mlxbert.text.batch import Usage
 from mlxbert.weights.cross_encoder import gives_probabilities
 
-_Scored = tuple[float, str, bool]  # the score of a text, the text, whether it was truncated
 
-
-class RerankTask(Task[str, Job[str], float, _Scored]):
+class RerankTask(Task[str, Job[str], float, Scored]):
     """The scores of texts for one query.
 
     Attributes:
@@ -73,9 +72,9 @@ class RerankTask(Task[str, Job[str], float, _Scored]):
         check_finite(cast(list[float], logits.tolist()))
         return cast(list[float], scores.tolist())
 
-    def result(self, job: Job[str], outputs: Sequence[float]) -> _Scored:
+    def result(self, job: Job[str], outputs: Sequence[float]) -> Scored:
         """The score of the best window."""
-        return max(outputs), job.item, job.truncated
+        return Scored(max(outputs), job.item, job.truncated)
 
 
 def check_one_score(model: Model) -> None:
@@ -150,6 +149,5 @@ def rerank(
     check_query(query, texts)
     task = RerankTask(model, query, overflow, batch_tokens, usage)
     check_texts(texts)
-    best, failures = rank(task.run(texts, on_error), top_k, lambda found: (*found, 0))
-    ranked = [Reranked(query, one.rank, one.index, one.score, one.text, one.truncated) for one in best]
-    return cast(list[Reranked | Failure], ranked) + failures
+    best, failures = rank(task.run(texts, on_error), top_k)
+    return Listed([*(Reranked(query, *one[:5]) for one in best), *failures])

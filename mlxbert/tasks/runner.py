@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -10,9 +10,9 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from mlxbert.config import EncoderConfig
-from mlxbert.errors import ArgumentError, InputError, OutOfMemoryError
+from mlxbert.errors import ArgumentError, DeviceError, InputError, OutOfMemoryError
 from mlxbert.machine.device import dispatch, hint_once, mx, on_gpu
-from mlxbert.machine.faults import USUAL, device_errors
+from mlxbert.machine.faults import USUAL, device_errors, errors_seen, free_memory
 from mlxbert.nn.encoder import Batch
 from mlxbert.readers.live import Live
 from mlxbert.results.result import Failure
@@ -211,7 +211,7 @@ def in_halves(items: Sequence[Item], compute: Callable[[Sequence[Item]], Output]
     except OutOfMemoryError:
         if not several:
             raise
-    mx.clear_cache()  # not while the error is handled: it may hold arrays of what failed
+    free_memory()  # not while the error is handled: it may hold arrays of what failed
     hint_once(f"the device had too little memory for a batch, which is computed in parts; {_SMALLER}")
     middle = len(items) // 2
     return [*in_halves(items[:middle], compute), *in_halves(items[middle:], compute)]
@@ -267,47 +267,61 @@ class _Batches(Generic[Arrays, Output]):
     ) -> None:
         self._encodings, self._groups, self._config, self._usage = encodings, groups, config, usage
         self._forward, self._read, self._mine, self._memory = forward, read, mine, _memory.get()
-        self._started: dict[int, Arrays | Exception | None] = {}  # `None` for those of other processes
+        self._broken: DeviceError | None = None
+        self._own: dict[int, bool] = {}  # whether this process computes a batch
+        self._ahead: dict[int, Arrays] = {}  # what a GPU has been given before its turn
+        self._errors = errors_seen()
 
-    def _start(self, number: int) -> None:
-        if number in self._started or number >= len(self._groups):
-            return
-        if not self._mine():
-            self._started[number] = None
-            return
-        try:
-            found = self._started[number] = self._lazy(self._groups[number])
-            dispatch(found)
-        except Exception as problem:  # raised in its turn, after the outputs of the batches in front of it
-            self._started[number] = problem
+    def _is_own(self, number: int) -> bool:
+        if number not in self._own:
+            self._own[number] = self._mine()
+        return self._own[number]
 
     def _lazy(self, group: Sequence[int]) -> Arrays:
         return self._forward(make_batch([self._encodings[one] for one in group], self._config), [*group])
 
     def start_ahead(self, number: int) -> None:
-        """Starts a batch before its turn, on a GPU and where it will have to be computed."""
-        if self._memory.computes and on_gpu():
-            self._start(number)
+        """Starts a batch before its turn, on a GPU that has not failed and where it will have to be computed."""
+        if not (self._memory.computes and on_gpu() and self._is_well()):
+            return
+        if number in self._own or number >= len(self._groups):
+            return
+        try:
+            with device_errors(wait=False):
+                if self._is_own(number):
+                    self._ahead[number] = self._lazy(self._groups[number])
+                    dispatch(self._ahead[number])
+        except Exception as problem:
+            # Of another error the results in front of it could be wrong. What else fails is computed again in its turn.
+            if isinstance(problem, DeviceError) and not isinstance(problem, OutOfMemoryError):
+                self._broken = problem
+
+    def _is_well(self) -> bool:
+        """Whether all that was started is computed, as far as is known."""
+        return errors_seen() == self._errors
+
+    def _finished(self, found: Arrays, group: Sequence[int]) -> Sequence[Output]:
+        mx.eval(found)
+        return self._read(found, [*group])
 
     def _computed(self, number: int) -> Sequence[Output]:
         self._memory.computes = True
-        self._start(number)
+        if self._broken is not None:
+            raise self._broken
         group = self._groups[number]
         if self._usage is not None:
             lengths = [len(self._encodings[one]) for one in group]
             self._usage.add(lengths, padded_length(max(lengths), self._config.max_length))
-        waiting = [self._started.pop(number)]  # for the first attempt
-        if waiting[0] is None:
+        if not self._is_own(number):
             return self._read(None, group)
-
-        def compute(some: Sequence[int]) -> Sequence[Output]:
-            found = waiting.pop() if waiting else self._lazy(some)
-            if isinstance(found, Exception):
-                raise found
-            mx.eval(found)
-            return self._read(found, [*some])
-
-        return [*chain.from_iterable(in_halves(group, compute))]
+        started = self._ahead.pop(number, None)
+        if started is not None:
+            if self._is_well():
+                with suppress(OutOfMemoryError), device_errors(_SMALLER, wait=False):
+                    return self._finished(started, group)
+            started = None
+            free_memory()  # another batch that was started may have needed it, or have failed instead of this one
+        return [*chain.from_iterable(in_halves(group, lambda some: self._finished(self._lazy(some), some)))]
 
     def outputs(self) -> Iterator[Output]:
         """The outputs in the order of the encodings."""

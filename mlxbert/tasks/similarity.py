@@ -1,21 +1,29 @@
 """How similar texts are to a query by their vectors, ranked."""
 
-from collections.abc import Iterable
-from typing import Any, Literal, cast, overload
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from mlxbert.errors import InputError
 from mlxbert.model import Model
+from mlxbert.nn.embedder import SMALLEST_NORM
 from mlxbert.results.embed import Embedding
+from mlxbert.results.html import Listed
 from mlxbert.results.related import Similarity
 from mlxbert.results.result import Failure
 from mlxbert.tasks.arguments import check_model
 from mlxbert.tasks.embed import EmbedOptions, EmbedTask, check_texts, choose_prompt, own_prompt
-from mlxbert.tasks.ranking import check_query, rank, scores_of_pairs
+from mlxbert.tasks.ranking import Scored, check_query, rank, scores_of_pairs
 from mlxbert.tasks.runner import check_on_error
 from mlxbert.tasks.task import check_top_k
 from mlxbert.text.batch import Usage
 
+if TYPE_CHECKING:
+    from mlxbert.tasks.embed import Vector
+
 _SIDES = "query_", ""
+_BLOCK = 256  # vectors in memory at a time
+_OTHER_SIZE = "name the model and the dimensions that made the vectors; binary vectors are not ranked"
 _NONE = None, None  # neither a prompt nor the name of one
 
 
@@ -104,17 +112,61 @@ def similarity(
         "prompt_name": prompt_name, "query_prompt": query_prompt, "query_prompt_name": query_prompt_name,
         "overflow": overflow, "batch_tokens": batch_tokens,
     }  # fmt: skip
+    best, failures = rank(score_texts(model, query, texts, options, usage, on_error), top_k)
+    return Listed([*(Similarity(query, *one[:6]) for one in best), *failures])
+
+
+def score_texts(
+    model: Model,
+    query: str,
+    texts: Iterable[str | InputError],
+    options: SimilarityOptions,
+    usage: Usage | None = None,
+    on_error: str = "return",
+) -> Iterator[Scored | Failure]:
+    """How similar each text is to a query, in the order of the texts; see `similarity`."""
     asking, task = embed_tasks(model, options, usage)
     check_texts(texts)
     (asked,) = asking.compute([asking.prepare(query)])
 
-    def entry(found: Embedding) -> tuple[float, str, bool, int]:
+    def scored(found: Embedding | Failure) -> Scored | Failure:
         """Without the vector: there may be many."""
+        if isinstance(found, Failure):
+            return found
         score = float(scores_of_pairs(task.similarity, asked.embedding, found.embedding))
-        return score, found.text, found.truncated, found.unknown_tokens
+        return Scored(score, found.text, found.truncated, found.unknown_tokens)
 
-    best, failures = rank(task.run(texts, on_error), top_k, entry)
-    return cast(list[Similarity | Failure], [Similarity(query, **vars(one)) for one in best]) + failures
+    return map(scored, task.run(texts, on_error))
+
+
+def score_vectors(
+    model: Model,
+    query: str,
+    pairs: Iterable[tuple[str, "Vector"] | InputError],
+    options: SimilarityOptions,
+    usage: Usage | None = None,
+) -> Iterator[Scored | Failure]:
+    """The same of texts that have their vectors (W,) already, float32 or int8; only the query is embedded.
+
+    Raises:
+        InputError: The model makes vectors of another size.
+    """
+    import numpy as np
+
+    asking, task = embed_tasks(model, options, usage)
+    (asked,) = asking.compute([asking.prepare(query)])
+    pairs, size, start = iter(pairs), len(asked.embedding), 0
+    while block := list(itertools.islice(pairs, _BLOCK)):
+        vectors = [pair[1] for pair in block if not isinstance(pair, InputError)]
+        if other := next((len(vector) for vector in vectors if len(vector) != size), None):
+            raise InputError(f"the vectors have {other} values, those of {model.source} have {size}", hint=_OTHER_SIZE)
+        stacked = np.array(vectors, np.float32).reshape(-1, size)
+        if task.similarity == "cosine":
+            stacked /= np.maximum(np.linalg.norm(stacked, axis=1, keepdims=True), SMALLEST_NORM)
+        scores = iter(scores_of_pairs(task.similarity, asked.embedding, stacked).tolist())
+        for index, pair in enumerate(block, start):
+            yield Failure(index, pair) if isinstance(pair, InputError) else Scored(next(scores), pair[0])
+        start += len(block)
 
 
 def embed_tasks(model: Model, options: SimilarityOptions, usage: Usage | None) -> tuple[EmbedTask, EmbedTask]:

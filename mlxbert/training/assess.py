@@ -13,6 +13,7 @@ from mlxbert.training.objectives.predict import predict
 from mlxbert.training.objectives.task import TaskObjective, relabelled
 from mlxbert.training.plan import Plan
 from mlxbert.training.scores.summary import Evaluation, Summary, weakest
+from mlxbert.training.times import Times
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,9 @@ class Assessment:
     summary: Summary | None = None
 
 
-def assess(base: BaseModel, model: Model, plan: Plan, results: Sequence[Mapping[str, Any]], target: Path) -> Assessment:
+def assess(
+    base: BaseModel, model: Model, plan: Plan, results: Sequence[Mapping[str, Any]], target: Path, times: Times
+) -> Assessment:
     """Evaluates a trained model on the validation data; tunes what is tuned there.
 
     Args:
@@ -41,6 +44,7 @@ def assess(base: BaseModel, model: Model, plan: Plan, results: Sequence[Mapping[
         plan: The data.
         results: The `step` of every run that is kept, and its `history`.
         target: The folder that will hold the model.
+        times: Where time goes.
     """
     objective, valid = plan.objective, plan.valid
     predictions = predict(model.network, objective, valid.examples)
@@ -55,7 +59,8 @@ def assess(base: BaseModel, model: Model, plan: Plan, results: Sequence[Mapping[
     spec = objective.spec
     best = (one for result in results for one in result["history"] if one["step"] == result["step"])
     scores = [one[evaluation.metric] for one in best]  # a teacher may have chosen by another metric
-    baselines = objective.baselines(base.load(task="embed"), plan.train.records, valid.records)
+    with times.phase("comparing with simple methods"):
+        baselines = objective.baselines(base.load(task="embed"), plan.train.records, valid.records)
     summary = Summary(
         metric=evaluation.metric, score=evaluation.score, interval=evaluation.interval, baselines=baselines,
         advice=_advice(evaluation, baselines, objective.few_shot_hint(plan.train.records)), weakest=weakest(evaluation),

@@ -7,6 +7,7 @@ from typing import Any
 
 from mlxbert.labels.labels import Labels
 from mlxbert.model import Model, load
+from mlxbert.nn.embedder import EmbeddingConfig
 from mlxbert.nn.heads import HEADS, OWN_LAYERS
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.folder import ModelFolder
@@ -68,8 +69,15 @@ class BaseModel:
 
     def pooling(self) -> str:
         """How the model makes the vector of a text; `mean` where its files do not say."""
-        config = open_checkpoint(self.files).config
-        return "+".join(read_embedder(self.files, config.hidden_size).config.poolings)
+        return "+".join(self._embedding.poolings)
+
+    def embeds(self) -> bool:
+        """Whether the model's files say how it makes vectors."""
+        return self._embedding.stated
+
+    @property
+    def _embedding(self) -> EmbeddingConfig:
+        return read_embedder(self.files, open_checkpoint(self.files).config.hidden_size).config
 
     def with_heads(self, heads: Mapping[str, Labels | None], seed: int) -> Model:
         """The model with the heads that are trained: its own, where it has the same labels, fresh ones otherwise."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from mlxbert.training.optimizer import AdamW, Arrays
 
 _STATE = "state.json"
 _PARTS = ("parameters", "means", "squares")
+_PARTS_OF_RUN = 400  # whose losses are kept: as many as a wide terminal has dots
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,11 @@ class Progress:
         best_score: Its metric.
         worse: Evaluations since.
         seconds: Time of all processes.
-        stopped: Whether early stopping ended the run.
+        stopped: Whether the run ended early, as `patience` asks for or because no other update fits into `budget`.
+        steps: Updates in all, where a time decided that; `None` where the options say it.
+        budget: Seconds for all of them.
         history: The metrics of every evaluation: `{"step": 10, "epoch": 1.0, "accuracy": 0.9}`.
+        losses: The mean loss of each of at most `_PARTS_OF_RUN` equal parts of the run, after its last step so far.
     """
 
     step: int = 0
@@ -46,12 +50,25 @@ class Progress:
     worse: int = 0
     seconds: float = 0.0
     stopped: bool = False
+    steps: int | None = None
+    budget: float | None = None
     history: tuple[Mapping[str, float], ...] = ()
+    losses: tuple[tuple[int, float], ...] = ()
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Progress":
         """From what JSON keeps of it."""
-        return cls(**{**values, "history": tuple(values["history"])})
+        losses = tuple(map(tuple, values.get("losses", ())))
+        return cls(**{**values, "history": tuple(values["history"]), "losses": losses})
+
+    def with_loss(self, loss: float, steps: int) -> "Progress":
+        """With the loss of the last of its updates; of `steps` in all."""
+        size = -(-steps // _PARTS_OF_RUN)
+        part, place = divmod(self.step - 1, size)
+        earlier, mean = self.losses, loss
+        if earlier and (earlier[-1][0] - 1) // size == part:
+            earlier, mean = earlier[:-1], earlier[-1][1] + (loss - earlier[-1][1]) / (place + 1)
+        return replace(self, losses=(*earlier, (self.step, mean)))
 
 
 @dataclass(frozen=True)

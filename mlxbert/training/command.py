@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mlxbert.readers.lines import UTF8
 from mlxbert.training.options.tasks import TASKS
 
 _NOT_SHOWN = {"on_progress", "dry_run", "overwrite", "check", "options"}
@@ -18,7 +19,8 @@ def command_line(task: str, given: Mapping[str, Any]) -> str | None:
         given: The arguments of the call.
     """
     words = ["mlxbert", "finetune", task]
-    defaults = {"dtype": "auto", "device": "auto", "seeds": 1, **(TASKS[task].defaults if task in TASKS else {})}
+    own = TASKS[task].defaults if task in TASKS else {}
+    defaults = {"dtype": "auto", "device": "auto", "seeds": 1, "encoding": UTF8, **own}
     for name, value in {**given, **given.get("options", {})}.items():
         if name in _NOT_SHOWN or name == "task" or value is None or (value is False and name != "normalize"):
             continue

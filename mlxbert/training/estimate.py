@@ -1,42 +1,75 @@
-"""What a run will take, measured on a few of its batches."""
+"""What a run will take, measured on a few of its updates, and how many updates a given time allows."""
 
-import time
+import itertools
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from mlxbert.machine.device import available_memory, mx
+from mlxbert.training import times
 from mlxbert.training.events import Estimate
 from mlxbert.training.loop import Run
-from mlxbert.training.plan import Plan
 
+_SEEN = 200  # updates whose tokens are counted, of the whole run
 _TIMED = 3  # updates
 _FORWARD = 1 / 3  # of the time of an update
 
 
-def estimate(run: Run, plan: Plan) -> Estimate:
-    """Time and memory of a run: updates are computed, and dropped.
+@dataclass(frozen=True)
+class Costs:
+    """What a run takes.
+
+    Attributes:
+        update: Seconds of an update.
+        evaluation: Seconds of an evaluation.
+        once: Seconds of what is computed once: the scores of a teacher, and what follows training.
+        memory: Bytes at the peak.
+    """
+
+    update: float
+    evaluation: float
+    once: float
+    memory: int
+
+    def estimate(self, run: Run) -> Estimate:
+        """What is left of a run."""
+        updates = run.steps - run.state.progress.step
+        seconds = updates * (self.update + self.evaluation / run.every) + self.evaluation + self.once
+        return Estimate(seconds=seconds, memory=self.memory, available=available_memory())
+
+    def updates(self, run: Run, seconds: float) -> int:
+        """How many updates, with the evaluations between them, fit into a time that excludes the last evaluation."""
+        return int(seconds / (self.update + self.evaluation / run.every))
+
+
+def measure(run: Run, evaluated: int, after: int) -> Costs:
+    """Computes some updates, and drops them.
 
     Args:
-        run: A run that has not begun.
-        plan: Its data.
+        run: The run.
+        evaluated: The tokens of the validation data.
+        after: The tokens that the model reads after training.
     """
-    lengths = [len(example) for example in plan.train.examples]
     order = run.order
-    updates = [order.batches(step) for step in range(order.epoch_steps)]
-    tokens = [sum(map(order.tokens, update)) for update in updates]
-    largest = max(updates, key=lambda update: max(len(batch) * max(lengths[n] for n in batch) for batch in update))
-    run.try_update(largest)  # also warms up
+
+    def padded(batch: list[int]) -> int:
+        return len(batch) * max(order.tokens([number]) for number in batch)
+
+    updates = [order.batches(step) for step in range(0, run.steps, max(run.steps // _SEEN, 1))]
+    run.try_update(max(updates, key=lambda update: max(map(padded, update))))  # also warms up
     asking, seconds, timed = 0.0, 0.0, 0
-    for step in range(0, len(updates), max(len(updates) // _TIMED, 1)):
-        first, again = (_seconds(run.try_batches, updates[step]) for _ in range(2))
-        asking += max(first - again, 0.0)  # a teacher is asked once for each example
-        seconds, timed = seconds + _seconds(run.try_update, updates[step]), timed + tokens[step]
-    training = sum(tokens) * order.epochs(run.steps) * seconds / timed
-    evaluating = sum(map(len, plan.valid.examples)) * run.evaluations * seconds / timed * _FORWARD
-    learning = sum(tokens) * asking / timed
-    return Estimate(seconds=training + evaluating + learning, memory=mx.get_peak_memory(), available=available_memory())
+    for update in updates[:: max(len(updates) // _TIMED, 1)]:
+        new, again = (_seconds(run.try_batches, update) for _ in range(2))
+        asking += max(new - again, 0.0)  # a teacher is asked once for each example
+        seconds, timed = seconds + _seconds(run.try_update, update), timed + sum(map(order.tokens, update))
+    tokens = sum(map(order.tokens, itertools.chain(*updates))) / len(updates)
+    forward = seconds / timed * _FORWARD
+    return Costs(
+        update=tokens * seconds / timed, evaluation=evaluated * forward, memory=mx.get_peak_memory(),
+        once=after * forward + tokens * order.epoch_steps * asking / timed,
+    )  # fmt: skip
 
 
 def _seconds(attempt: Callable[[list[list[int]]], None], batches: list[list[int]]) -> float:
-    start = time.perf_counter()
+    start = times.clock()
     attempt(batches)
-    return time.perf_counter() - start
+    return times.clock() - start

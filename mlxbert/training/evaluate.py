@@ -8,6 +8,7 @@ from mlxbert.errors import ArgumentError, InputError
 from mlxbert.folders.fingerprint import hash_model
 from mlxbert.machine.distributed import join
 from mlxbert.model import Model
+from mlxbert.readers.lines import UTF8
 from mlxbert.readers.rows import read_rows
 from mlxbert.training.objectives import make_objective
 from mlxbert.training.objectives.predict import predict
@@ -21,6 +22,8 @@ def evaluate(
     *,
     data: str | Path | Iterable[Any],
     format: str | None = None,
+    no_header: bool = False,
+    encoding: str = UTF8,
     batch_tokens: int | None = None,
     on_progress: Callable[[int, int], None] | None = None,
     **options: Any,
@@ -41,11 +44,14 @@ def evaluate(
         model: A model with the task's head.
         data: A file, several files, a folder of texts per label, or an iterable of records.
         format: The format of the files, where their endings do not say it.
+        no_header: Whether the first row of a .csv or .tsv is data; its columns are then called `1`, `2`, …
+        encoding: That of files of text.
         batch_tokens: Tokens per batch, padding included.
         on_progress: Called with how many examples are done, and of how many.
         **options: Those of the task: `text_column`, `pair_column`, `label_column` (found if left out); `metric`, the
             main one; `max_length`, to which inputs are truncated, or the length of the windows of `tag` and `answer`;
-            `stride` of these two, and `max_words` of `answer`; `query_column` and `max_score` of `rerank`.
+            `stride` of these two, `label_names` of `classify` and `multilabel`, `max_words` of
+            `answer`; `query_column` and `max_score` of `rerank`.
 
     Raises:
         ArgumentError: An argument is invalid, or the model is of another kind than the task.
@@ -59,7 +65,7 @@ def evaluate(
     objective.check_model(model)
     group = join()
     with group.raise_together():
-        rows = read_rows(data, format=format)
+        rows = read_rows(data, format=format, header=not no_header, encoding=encoding, words=objective.spec.of_words)
         objective.adapt(model, rows)
         records = objective.read(rows)
         if not records:

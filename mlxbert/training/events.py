@@ -8,9 +8,11 @@ from typing import Any, ClassVar
 
 from mlxbert.errors import ArgumentError
 from mlxbert.model import Model, load
+from mlxbert.progress import notebook_bar
 from mlxbert.results.json import without_nan
 from mlxbert.training.data.report import DataReport
 from mlxbert.training.scores.summary import Evaluation, Summary
+from mlxbert.training.times import Times
 from mlxbert.weights.source import ModelRef
 
 _LOG = logging.getLogger("mlxbert")
@@ -54,8 +56,10 @@ class Started(Event):
         device: `cpu` or `gpu`, and the dtype of computation, such as `cpu, float32`.
         processes: How many processes share the work.
         report: What the data look like; in the first run only.
-        estimate: Time and memory, in the first run only.
+        estimate: Time and memory of all runs, in the first one only; `None` of a few updates.
         corpus: What the corpus of pre-training consists of, by name.
+        losses: Of a run that resumes: steps done before, and the mean loss since the one before it.
+        evaluations: Of a run that resumes: the evaluations before, of which the best is marked.
     """
 
     event = "started"
@@ -76,6 +80,8 @@ class Started(Event):
     report: DataReport | None = None
     estimate: "Estimate | None" = None
     corpus: Mapping[str, Any] | None = None
+    losses: tuple[tuple[int, float], ...] = ()
+    evaluations: "tuple[Evaluated, ...]" = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +89,7 @@ class Estimate:
     """What a run will take, measured on a few steps.
 
     Attributes:
-        seconds: Time of the whole run, evaluation included.
+        seconds: Time of what is left: updates, evaluations, and what follows them.
         memory: Bytes at the peak, in the largest batch.
         available: Bytes that the device has.
     """
@@ -168,7 +174,8 @@ class Finished(Event):
         metric: The name of the metric that chose the best.
         score: Its value on the validation data.
         step: After how many steps it was reached.
-        seconds: Time of training and evaluation, earlier processes included.
+        seconds: Time of everything, of earlier processes that of training.
+        phases: The same by what was done.
         runs: The score of every run, with the options in which it differs: `{"seed": 0, "score": 0.93}`.
         evaluation: All metrics of the model on the validation data.
         summary: How good it is next to simple baselines.
@@ -181,6 +188,7 @@ class Finished(Event):
     score: float
     step: int
     seconds: float
+    phases: Mapping[str, float] = field(default_factory=dict)
     runs: tuple[Mapping[str, Any], ...] = ()
     evaluation: Evaluation | None = None
     summary: Summary | None = field(default=None)
@@ -193,12 +201,14 @@ class TrainingEvents(Generator[Event, None, None]):
     Iterating over it does the work; so does `run`, which gives the model.
     """
 
-    def __init__(self, events: Generator[Event, None, None], what: str, result: ModelRef, *, dry: bool = False) -> None:
-        self._events, self._what, self._result, self._dry = events, what, result, dry
+    def __init__(
+        self, events: Generator[Event, None, None], what: str, result: ModelRef, times: Times, *, dry: bool = False
+    ) -> None:
+        self._events, self._what, self._result, self._times, self._dry = events, what, result, times, dry
         self._begun = False
 
     def run(self, on_event: Callable[[Event], object] = lambda event: None) -> Model:
-        """Trains to the end.
+        """Trains to the end; a notebook shows a bar.
 
         Args:
             on_event: Called with each event. An exception that it raises ends the training, which can be resumed.
@@ -212,8 +222,13 @@ class TrainingEvents(Generator[Event, None, None]):
         if self._dry or self._begun:
             why = "it is a dry run" if self._dry else "its events were used before"
             raise ArgumentError(f"run() gives no model: {why}")
-        with contextlib.closing(self):
+        with contextlib.closing(self), notebook_bar("steps") as bar:
+            if bar is not None:
+                told = self._times.on_phase
+                self._times.on_phase = lambda name: bar.set_description(name) or told(name)
             for event in self:
+                if bar is not None:
+                    _draw(bar, event)
                 on_event(event)
         return load(self._result)
 
@@ -234,3 +249,19 @@ class TrainingEvents(Generator[Event, None, None]):
     def __del__(self) -> None:
         if not self._begun:
             _LOG.warning("%s into %s was never begun: call .run(), or iterate over it", self._what, self._result.source)
+
+
+def _draw(bar: Any, event: Event) -> None:
+    """Moves the bar of a notebook on; beside it stand the last loss and the last score."""
+    match event:
+        case Started():
+            bar.reset(event.steps)
+            bar.update(event.first_step)
+            bar.shown = {}
+        case Step():
+            bar.shown["loss"] = f"{event.loss:.3g}"
+            bar.set_postfix(bar.shown, refresh=False)
+            bar.update()
+        case Evaluated():
+            bar.shown[event.metric] = f"{event.metrics[event.metric]:.3f}"
+            bar.set_postfix(bar.shown)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence, Set as AbstractSet
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from mlxbert.machine.distributed import ProcessGroup, join
 from mlxbert.model import Model
 from mlxbert.nn import dropout
 from mlxbert.nn.heads import OWN_LAYERS
+from mlxbert.readers.lines import UTF8
 from mlxbert.readers.rows import read_rows
 from mlxbert.training.adapters import Adapters, adapt_model, check_adapters, refuse_with_adapters
 from mlxbert.training.assess import Assessment, assess
@@ -19,7 +21,6 @@ from mlxbert.training.base import BaseModel
 from mlxbert.training.check import check as compare, require
 from mlxbert.training.command import command_line
 from mlxbert.training.distillation import Distillation
-from mlxbert.training.estimate import estimate
 from mlxbert.training.events import Event, TrainingEvents
 from mlxbert.training.loop import Run, Training
 from mlxbert.training.objectives import make_objective
@@ -30,6 +31,7 @@ from mlxbert.training.options.tasks import TASKS
 from mlxbert.training.plan import Plan, make_plan
 from mlxbert.training.run import Result, TrainingRun, claim, metrics_table, usual_rate
 from mlxbert.training.sampler import Epochs
+from mlxbert.training.times import LOADING, OnPhase, Times
 from mlxbert.weights.adapted import find_model
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.source import ModelRef, check_source
@@ -55,6 +57,8 @@ def finetune(
     dtype: str = "auto",
     device: str = "auto",
     format: str | None = None,
+    no_header: bool = False,
+    encoding: str = UTF8,
     validation_fraction: float | None = None,
     seeds: int = 1,
     sweep: Mapping[str, Any] | None = None,
@@ -62,6 +66,7 @@ def finetune(
     dry_run: bool = False,
     check: bool = False,
     on_progress: OnProgress | None = None,
+    on_phase: OnPhase | None = None,
     **options: Any,
 ) -> TrainingEvents:
     """Trains a model on labelled data, and writes it as a folder that mlxbert and transformers open.
@@ -89,6 +94,8 @@ def finetune(
             float32. `auto` is bfloat16 on CUDA and float32 elsewhere.
         device: See `mlxbert.load`.
         format: The format of the files, where their endings do not say it.
+        no_header: Whether the first row of a .csv or .tsv is data; its columns are then called `1`, `2`, …
+        encoding: That of files of text.
         validation_fraction: The share of the examples that become validation data; `None` for 0.1, or as much as 20
             examples need, up to a fifth.
         seeds: How many runs with different seeds, `seed` being the first; the best one is kept.
@@ -98,13 +105,15 @@ def finetune(
         check: Whether the finished folder is opened with transformers (needs torch), to compare what it computes there
             with what it computes here: `Finished.check`. A difference is an error.
         on_progress: Called with the bytes of a download.
+        on_phase: Called with what is done now, as it begins: reading, training, saving, …
         **options: Those of `mlxbert.training.options.TrainingOptions`, and those of the task: `text_column`,
-            `pair_column` (not of `tag` and `rerank`), `label_column`, `metric`, `max_length`; for `classify` also
-            `label_smoothing`, `class_weights` and `few_shot`; for `tag` `scheme`, `crf`, `label_all_pieces` and
-            `stride`; for `answer` `stride` and `max_words`; for `rerank` `query_column`, `loss` and `max_score`; for
-            `embed` `negative_column`, and those of `mlxbert.training.options.tasks.VectorOptions`; with `teacher` also
-            those of `mlxbert.training.options.TeacherOptions`, not of `embed`. `epochs` and `lr` depend on data and
-            model if they are left out.
+            `pair_column` (not of `tag` and `rerank`), `label_column`, `metric`, `max_length`; for `classify` and
+            `multilabel` also `label_names`; for `classify` `label_smoothing`, `class_weights` and `few_shot`; for `tag`
+            `scheme`, `crf`, `label_all_pieces` and `stride`; for `answer` `stride` and `max_words`; for `rerank`
+            `query_column`, `loss` and `max_score`; for `embed` `negative_column`, and those of
+            `mlxbert.training.options.tasks.VectorOptions`; with `teacher` also those of
+            `mlxbert.training.options.TeacherOptions`, not of `embed`. `epochs` and `lr` depend on data and model if
+            they are left out; `minutes` takes the place of `epochs`.
 
     Returns:
         An iterator of events: `Started`, `Step`, `Evaluated`, `Saved`, `Finished`. Its `run()` trains to the end and
@@ -120,14 +129,19 @@ def finetune(
     learned = _taken(options, frozenset() if own else _TEACHER)
     if teacher is None:
         TeacherOptions(**learned).refuse_alone()
+    _take_adapters(loop, sweep or {})
+    if spec is not None and (teacher is not None or check or loop.get("lora") is not None):
+        options |= {name: False for name in spec.variants if options.get(name) is None}  # they work with none of these
     objective = task if isinstance(task, Objective) else make_objective(task, **options)
     if isinstance(task, Objective) and any(value is not None for value in options.values()):
         raise ArgumentError(
             f"{next(iter(options))} is given, which works only with a task's name, not with an Objective"
         )
-    if sweep and "lora" in sweep and "lora" not in loop and isinstance(sweep["lora"], list | tuple):
-        loop["lora"] = next(iter(sweep["lora"]), None)  # defaults depend on whether there are adapters
     given = TrainingOptions(**loop)
+    if given.minutes is not None and ("epochs" in loop or "epochs" in (sweep or {})):
+        raise ArgumentError("minutes and epochs are given, expected one")
+    times = Times(on_phase)
+    times.begin(LOADING)
     variants = tuple(
         {**one, "seed": one.get("seed", given.seed) + number}
         for one in check_sweep(sweep, seeds)
@@ -142,38 +156,48 @@ def finetune(
             refuse_with_adapters(base.files, check=check)
         target = claim(output, base, overwrite, group)
         devices.use(ref.device, fast_float32=given.fast_float32)
-        rows = read_rows(train, format=format)
+        words = spec is not None and spec.of_words
+        read = partial(read_rows, format=format, header=not no_header, encoding=encoding, words=words)
         plan = make_plan(
-            objective, base, rows, None if valid is None else read_rows(valid, format=format), validation_fraction,
-            given.seed,
+            objective, base, read(train), None if valid is None else read(valid), validation_fraction, given.seed,
+            times,
         )  # fmt: skip
         distillation = None
         if teacher is not None:
+            times.begin(LOADING)
             asked, other = TeacherOptions(**learned), replace(ref, source=teacher, adapter=None, revision=None)
             distillation = Distillation(other, objective, plan.train, plan.valid, asked, on_progress)
             plan = replace(plan, report=distillation.noted(plan.report))
         if check:
             require(plan.heads)
         run = FinetuneRun(
-            base=base, target=target, task=objective.name, plan=plan, distillation=distillation,
-            objective=objective if distillation is None else distillation.objective,
+            base=base, target=target, task=objective.name, plan=plan, distillation=distillation, encoding=encoding,
+            objective=plan.objective if distillation is None else distillation.objective,
             options=_with_defaults(given, loop, plan), variants=variants,
             dtype=devices.choose_dtype(ref.dtype, training=True),
             overwrite=overwrite, group=ProcessGroup() if dry_run else group, check=check, dry_run=dry_run, line=line,
+            times=times,
         )  # fmt: skip
         for number in range(len(variants)):  # checked before hours of work
             chosen = run.chosen(number)
-            chosen.check_layers(objective.config.num_stored_layers)
+            chosen.check_layers(plan.objective.config.num_stored_layers)
             if chosen.lora is not None:
                 check_adapters(open_checkpoint(base.files), chosen, plan)
     events = run.estimated(first=not group.rank) if dry_run else run.events()
+    times.begin("")
     result = ModelRef(target, offline=offline, device=device)
-    return TrainingEvents(events, f"fine-tuning of {base.name}", result, dry=dry_run)
+    return TrainingEvents(events, f"fine-tuning of {base.name}", result, times, dry=dry_run)
 
 
 def _taken(options: dict[str, Any], names: AbstractSet[str]) -> dict[str, Any]:
     """Some options, which are removed from the rest; those that are `None` stay."""
     return {name: options.pop(name) for name in names & options.keys() if options[name] is not None}
+
+
+def _take_adapters(loop: dict[str, Any], sweep: Mapping[str, Any]) -> None:
+    """Adds the first size of adapters that a sweep tries, as defaults depend on whether there are adapters."""
+    if "lora" not in loop and isinstance(sweep.get("lora"), list | tuple):
+        loop["lora"] = next(iter(sweep["lora"]), None)
 
 
 def _with_defaults(options: TrainingOptions, given: Mapping[str, Any], plan: Plan) -> TrainingOptions:
@@ -194,12 +218,14 @@ class FinetuneRun(TrainingRun):
     Attributes:
         plan: The data, and the objective of the task.
         distillation: What is learned from a teacher, if there is one.
+        encoding: That of the files: their hashes do not tell how they were read.
         check: Whether the finished folder is compared with transformers.
         dry_run: Whether time and memory are estimated only.
     """
 
     plan: Plan
     distillation: Distillation | None
+    encoding: str
     check: bool
     dry_run: bool
 
@@ -213,6 +239,7 @@ class FinetuneRun(TrainingRun):
             "heads": {head: labels and list(labels.names) for head, labels in plan.heads.items()},
             "options": {**self.options.to_dict(), **plan.objective.settings()},
             "variants": [dict(variant) for variant in self.variants],
+            **({} if self.encoding == UTF8 else {"encoding": self.encoding}),
             "sha256": dict(plan.sha256),
             "training_examples": len(plan.train.examples),
             "validation_examples": len(plan.valid.examples),
@@ -246,11 +273,17 @@ class FinetuneRun(TrainingRun):
             order=order, evaluate=evaluate,
         )  # fmt: skip
 
+    def reads(self) -> tuple[int, int]:
+        """See `TrainingRun.reads`; simple methods compare the frozen vectors of all texts."""
+        valid, train = (sum(map(len, part.examples)) for part in (self.plan.valid, self.plan.train))
+        return valid, valid + (0 if self.plan.report is None else train + valid)
+
     def facts(self, number: int, loop: Run) -> Mapping[str, Any]:
         """See `TrainingRun.facts`."""
         plan = self.plan
         return {
-            "examples": len(plan.train.examples), "epochs": self.chosen(number).epochs,
+            "examples": len(plan.train.examples),
+            "epochs": loop.order.epochs(loop.steps) if self.options.minutes else self.chosen(number).epochs,
             "new_head": not self.base.keeps(plan.heads) if plan.heads else None,
             "report": plan.report if number == 0 else None,
         }  # fmt: skip
@@ -258,18 +291,18 @@ class FinetuneRun(TrainingRun):
     def estimated(self, *, first: bool) -> Generator[Event, None, None]:
         """What a run would take, measured by the first process: the only event of a dry run."""
         if first:
-            loop = Run(self.training(0), None)
-            yield replace(self.started(0, loop), estimate=estimate(loop, self.plan))
+            yield self.started(0, Run(self.training(0), None), always=True)
 
     def result(self, model: Model, results: Sequence[Mapping[str, Any]]) -> Result:
         """See `TrainingRun.result`."""
         plan, objective = self.plan, self.plan.objective
         objective.fit(model.network, ProcessGroup())
-        found = assess(self.base, model, plan, results, self.target)
+        found = assess(self.base, model, plan, results, self.target, self.times)
 
         def complete(folder: Path) -> Mapping[str, Any]:
             compared = (found.model.network, plan.valid.examples, next(iter(plan.heads), ""))
-            return {"check": compare(folder, *compared) if self.check else None}
+            with self.times.phase("checking with transformers" if self.check else "saving"):
+                return {"check": compare(folder, *compared) if self.check else None}
 
         return Result(
             model=found.model, record=self._record(found, results), card=self._card(found),

@@ -84,10 +84,17 @@ class Differentiator:
         network: The network, in training mode; its trained parameters are those that are given.
         objective: Computes the loss.
         dtype: The dtype to compute in; parameters and gradients are float32.
+        settle: Called before a device is given work: graphs are made while it still computes the update before.
     """
 
-    def __init__(self, network: Network, objective: LoopObjective[Any], dtype: mx.Dtype) -> None:
-        self._network, self._objective, self._dtype = network, objective, dtype
+    def __init__(
+        self,
+        network: Network,
+        objective: LoopObjective[Any],
+        dtype: mx.Dtype,
+        settle: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._network, self._objective, self._dtype, self._settle = network, objective, dtype, settle
         self._frozen: Arrays = {}
         self._function = mx.value_and_grad(self._loss)
         self._tracing = threading.Lock()  # the network holds the parameters of one part meanwhile
@@ -147,6 +154,7 @@ class Differentiator:
         with self._tracing:
             # A copy: MLX puts its tracers into the dictionary meanwhile, which an interrupted run may be saving.
             (_, (loss, weight, terms)), gradients = self._function(dict(parameters), *part(), scale, compare)
+        self._settle()
         dispatch(loss, weight, terms, gradients)
         return Gradients(loss, weight, gradients, terms)
 
@@ -197,6 +205,7 @@ class Differentiator:
             batch, key = part()
             with dropout.seeded(key):
                 outputs = self._objective.outputs(self._network, batch.inputs)
+        self._settle()
         dispatch(outputs)
         return outputs
 

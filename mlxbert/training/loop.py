@@ -7,7 +7,6 @@ resumes from it computes, on a CPU, the same bits as one that was never interrup
 import functools
 import math
 import random
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set as AbstractSet
 from dataclasses import asdict, dataclass, field, replace
@@ -16,13 +15,13 @@ from typing import Any, cast
 from mlxbert.errors import DeviceError, DivergedError, MlxbertError
 from mlxbert.machine.device import dispatch, fit_cache, mx, nn, on_gpu, reset_cache
 from mlxbert.machine.distributed import LostError, ProcessGroup
-from mlxbert.machine.faults import device_errors
+from mlxbert.machine.faults import device_errors, free_memory
 from mlxbert.nn.encoder import Encoder
 from mlxbert.nn.heads import Network
 from mlxbert.nn.heads.masked_lm import MaskedLM
 from mlxbert.text.batch import make_batch
 from mlxbert.text.encoding import Encoding
-from mlxbert.training import sampler
+from mlxbert.training import sampler, times
 from mlxbert.training.checkpoint import Progress, State, Store
 from mlxbert.training.events import Evaluated, Event, Saved, Step
 from mlxbert.training.gradients import Differentiator, Gradients, MicroBatch, Whole, added, dropout_key, install
@@ -40,9 +39,13 @@ from mlxbert.training.optimizer import (
 from mlxbert.training.options import TrainingOptions
 from mlxbert.training.rows import TABLE, SparseRows
 from mlxbert.training.sampler import Order
+from mlxbert.training.times import Times
 
 _SAVE_EVERY = 200
 _FIRST_SCALE, _LARGEST_SCALE, _CALM = 2.0**15, 2.0**24, 1000  # of the loss in float16
+_NOT_COMPUTED = (
+    "the last update could not be computed: the same call resumes from the last saved state, if there is one"
+)
 _RATE_WINDOW = 20  # updates over which speed is shown
 Evaluate = Callable[[], Mapping[str, float]]
 
@@ -65,6 +68,7 @@ class Training:
         streams: Parts of a batch that one process computes at a time.
         group: The processes.
         run: The number of the run, for events.
+        times: Where time goes.
     """
 
     network: Network
@@ -80,6 +84,7 @@ class Training:
     streams: int = 1
     group: ProcessGroup = field(default_factory=ProcessGroup)
     run: int = 0
+    times: Times = field(default_factory=Times)
 
 
 class Run:
@@ -87,28 +92,43 @@ class Run:
 
     Attributes:
         order: Which examples each update is computed from.
-        evaluations: Evaluations in all.
         state: After the last update.
     """
 
     def __init__(self, training: Training, store: Store | None) -> None:
         self._t, self._store = training, store
         options = training.options
-        self.order = order = training.order
-        self.steps, self._every = order.steps, options.eval_every or order.epoch_steps
-        self.evaluations = math.ceil(self.steps / self._every)
+        self.order = training.order
         self._recent: deque[tuple[float, int]] = deque(maxlen=_RATE_WINDOW)
         network = training.network
         for module in network.modules():
             if isinstance(module, Encoder):
                 module.checkpointing = options.checkpointing
         self._split_parameters(dict(nn.utils.tree_flatten(network.parameters())))
-        self._differentiate = Differentiator(network, training.objective, training.dtype)
+        self._settled: bool | None = True  # whether the state is computed; `None` where that failed
+        self._differentiate = Differentiator(network, training.objective, training.dtype, self._settle)
         self._differentiate.freeze(self._frozen)
         with training.group.raise_together():
             stored = store.load(self._trained) if store is not None and training.group.rank == 0 else None
         self.state = self._shared(stored or self._first_state())
         self._saved = stored is not None
+        if self.state.progress.steps is not None:
+            self.order.end_after(self.state.progress.steps)
+
+    @property
+    def steps(self) -> int:
+        """Updates in all."""
+        return self.order.steps
+
+    @property
+    def every(self) -> int:
+        """Updates between two evaluations."""
+        return self._t.options.eval_every or self.order.epoch_steps
+
+    def limit(self, steps: int, seconds: float) -> None:
+        """Ends a run that has not begun after so many updates, and before them if they take longer than estimated."""
+        self.state = replace(self.state, progress=replace(self.state.progress, steps=steps, budget=seconds))
+        self.order.end_after(steps)
 
     def _split_parameters(self, whole: Arrays) -> None:
         config = self._t.network.encoder.config
@@ -150,13 +170,13 @@ class Run:
 
     def events(self) -> Iterator[Event]:
         """Trains to the end; interrupted, or if the device or another process fails, it saves the state first."""
-        started = time.perf_counter() - self.state.progress.seconds
-        self._began, self._first_step = time.perf_counter(), self.state.progress.step
+        started = times.clock() - self.state.progress.seconds
+        self._began, self._first_step = times.clock(), self.state.progress.step
         try:
             with device_errors(self._smaller()):
                 while True:
-                    progress = self.state.progress
-                    if self._evaluation_due(progress):
+                    self._stop_in_time(started)
+                    if self._evaluation_due(self.state.progress):
                         yield self._evaluated(started)
                         yield from self._save()
                     progress = self.state.progress
@@ -176,6 +196,24 @@ class Run:
         if not self._saved:
             yield from self._save()
 
+    def earlier(self) -> Iterator[Evaluated]:
+        """The evaluations before it was resumed, of which only the metrics are kept."""
+        metric, best = self._t.objective.metric, self.state.progress.best_step
+        for entry in self.state.progress.history:
+            found = dict(entry)
+            at: dict[str, Any] = {"run": self._t.run, "step": int(found.pop("step")), "epoch": found.pop("epoch")}
+            yield Evaluated(**at, metrics=found, metric=metric, best=at["step"] == best, seconds=0.0)
+
+    def _stop_in_time(self, started: float) -> None:
+        """Ends the run, in all processes, where another update would not fit into its time."""
+        progress = self.state.progress
+        if progress.budget is None or not progress.step:
+            return
+        update = max((seconds for seconds, _ in self._recent), default=0.0)
+        late = times.clock() - started + update > progress.budget
+        if self._t.group.broadcast(late) if self._t.group.size > 1 else late:
+            self.state = replace(self.state, progress=replace(progress, stopped=True))
+
     def _smaller(self) -> str:
         """What takes less memory, as a hint."""
         batches = "chunk=" if isinstance(self._t.objective, Comparison) else "batch_size= with gradient_accumulation="
@@ -183,16 +221,35 @@ class Run:
 
     def _failed(self, problem: DeviceError) -> DeviceError:
         """An error of the device, after the state as of the last finished update is saved, where there is one."""
-        step, kept = self.state.progress.step, ""
-        if self._store is not None and step > 0:
-            mx.clear_cache()
+        kept, self._settled = "", self._settled or None  # it may be the error of the last update
+        if self._store is not None and self.state.progress.step > 0:
+            free_memory()
             try:
-                with device_errors():
-                    list(self._save())
-                kept = f"; the state after step {step} is saved, and the same call resumes from it"
-            except DeviceError:  # a GPU computes an update while the next step begins: that one may have failed
-                kept = "; the same call resumes from the last saved state"
+                list(self._save())
+                kept = f"; the state after step {self.state.progress.step} is saved, and the same call resumes from it"
+            except MlxbertError as other:
+                kept = f"; {other.message}"
         return type(problem)(problem.message + kept, hint=problem.hint)
+
+    def _settle(self) -> None:
+        """Waits for the last update, which a GPU computes while the next one is prepared.
+
+        Otherwise an error in it could be taken for one of what is computed next, and a state be saved that was never
+        computed.
+
+        Raises:
+            DeviceError: It was not computed; nor is it now.
+        """
+        if self._settled is None:
+            raise DeviceError(_NOT_COMPUTED)
+        if not self._settled:
+            try:
+                with device_errors(self._smaller()):
+                    pass
+            except DeviceError:
+                self._settled = None
+                raise
+            self._settled = True
 
     def best(self) -> Arrays:
         """The trained parameters of the best evaluation, or after the last update where nothing was evaluated."""
@@ -209,24 +266,28 @@ class Run:
         return parameters if self._rows is None else self._rows.whole(parameters, decay)
 
     def _save(self) -> Iterator[Event]:
+        self._settle()
         self._saved = True
         if self._store is None or self._t.group.rank:
             return
-        self._store.save(self.state)
+        with self._t.times.phase("saving"):
+            self._store.save(self.state)
         self.state = replace(self.state, best=None)
         yield Saved(run=self._t.run, step=self.state.progress.step, path=str(self._store.folder))
 
     def _evaluation_due(self, progress: Progress) -> bool:
-        due = progress.step > 0 and (progress.step % self._every == 0 or progress.step == self.steps)
+        due = progress.step > 0 and (progress.step % self.every == 0 or progress.step == self.steps or progress.stopped)
         return due and progress.evaluated != progress.step and self._t.evaluate is not None
 
     def _evaluated(self, started: float) -> Evaluated:
         assert self._t.evaluate is not None
+        self._settle()
         state, objective = self.state, self._t.objective
-        begun = time.perf_counter()
+        begun = times.clock()
         whole = self._whole(state.parameters, state.progress.decay)
         install(self._t.network, {**self._frozen, **whole})
-        metrics = dict(self._t.evaluate())
+        with self._t.times.phase("evaluating"):
+            metrics = dict(self._t.evaluate())
         score = metrics.get(objective.metric, math.nan)
         if math.isnan(score):  # nothing could be compared with it
             raise MlxbertError(
@@ -242,8 +303,8 @@ class Run:
             progress,
             evaluated=progress.step,
             worse=worse,
-            stopped=self._t.options.patience is not None and worse >= self._t.options.patience,
-            seconds=time.perf_counter() - started,
+            stopped=progress.stopped or (self._t.options.patience is not None and worse >= self._t.options.patience),
+            seconds=times.clock() - started,
             history=(*progress.history, found),
         )
         if best:
@@ -251,12 +312,12 @@ class Run:
         self.state = replace(state, progress=progress, best=whole if best else state.best)
         return Evaluated(
             run=self._t.run, step=progress.step, epoch=found["epoch"], metrics=metrics, metric=objective.metric,
-            best=best, seconds=time.perf_counter() - begun, filled=self._t.show(),
+            best=best, seconds=times.clock() - begun, filled=self._t.show(),
         )  # fmt: skip
 
     def _step(self, started: float) -> Step:
         state, options = self.state, self._t.options
-        progress, begun = state.progress, time.perf_counter()
+        progress, begun = state.progress, times.clock()
         batches = self.order.batches(progress.step)
         found, lr = self._gradients(batches, progress), learning_rate(progress.step, self.steps, options)
         update = functools.partial(self._updated, state, found.arrays, lr=lr)
@@ -268,11 +329,12 @@ class Run:
             for _ in self._save() if progress.step > 0 else ():
                 pass
             raise self._not_finite(loss, batches)
-        seconds = time.perf_counter() - started
+        seconds = times.clock() - started
         scaled = _rescaled(state.progress, usable) if self._t.dtype == mx.float16 else state.progress
-        self.state = replace(state, progress=replace(scaled, step=progress.step + 1, seconds=seconds))
-        self._saved = False
-        self._recent.append((time.perf_counter() - begun, sum(map(self.order.tokens, batches))))
+        done = replace(scaled, step=progress.step + 1, seconds=seconds).with_loss(loss / weight, self.steps)
+        self.state = replace(state, progress=done)
+        self._saved, self._settled = False, not on_gpu()
+        self._recent.append((times.clock() - begun, sum(map(self.order.tokens, batches))))
         terms = {name: one / weight for name, one in zip(found.terms, sums, strict=True)}
         return self._step_event(loss / weight, terms, lr, length)
 
@@ -337,7 +399,7 @@ class Run:
     def _step_event(self, loss: float, terms: Mapping[str, float], lr: float, length: float) -> Step:
         step = self.state.progress.step
         spent, tokens = (sum(values) for values in zip(*self._recent, strict=True))
-        each = (time.perf_counter() - self._began) / (step - self._first_step)
+        each = (times.clock() - self._began) / (step - self._first_step)
         return Step(
             run=self._t.run, step=step, epoch=self.order.epochs(step), loss=loss, lr=lr, gradient_norm=length,
             tokens_per_second=tokens / spent, memory=mx.get_peak_memory(), seconds_left=each * (self.steps - step),

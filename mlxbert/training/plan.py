@@ -14,8 +14,10 @@ from mlxbert.readers.rows import Rows
 from mlxbert.training.base import BaseModel
 from mlxbert.training.data import describe
 from mlxbert.training.data.report import DataReport
+from mlxbert.training.objectives import make_objective
 from mlxbert.training.objectives.objective import Objective, Split
 from mlxbert.training.objectives.task import TaskObjective
+from mlxbert.training.times import LOADING, Times
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +50,7 @@ def make_plan(
     valid: Rows | None,
     validation_fraction: float | None,
     seed: int,
+    times: Times | None = None,
 ) -> Plan:
     """Reads, splits and tokenizes the data.
 
@@ -57,9 +60,14 @@ def make_plan(
     """
     if isinstance(objective, TaskObjective):
         objective.start(base)
+    times = times or Times()
+    times.begin("reading the data")
     placed = _placed(objective, train)
     if isinstance(objective, TaskObjective):
-        objective.check([record for record, _ in placed])
+        records = [record for record, _ in placed]
+        if (variant := objective.usual_variant(records, base)) is not None:
+            objective = _variant(objective, variant, base)
+        objective.check(records)
     if valid is None:
         share = usual_share(len(placed)) if validation_fraction is None else validation_fraction
         held_in, held_out = split(placed, share, seed, key=_key, names=_names)
@@ -69,7 +77,9 @@ def make_plan(
     if isinstance(objective, TaskObjective):
         objective.check_valid(*([record for record, _ in part] for part in (held_in, held_out)))
     heads = objective.heads([record for record, _ in held_in])
+    times.begin(LOADING)
     objective.bind(base.with_heads(heads, seed))
+    times.begin("tokenizing")
     parts = [prepared(objective, part) for part in (held_in, held_out)]
     return Plan(
         objective=objective, heads=heads, train=parts[0], valid=parts[1],
@@ -77,6 +87,14 @@ def make_plan(
         valid_files=(train if valid is None else valid).files,
         sha256=_hashes(train, valid),
     )  # fmt: skip
+
+
+def _variant(objective: TaskObjective[Any], option: str, base: BaseModel) -> TaskObjective[Any]:
+    """The same task by the objective that an option chooses; the data were read already."""
+    found = make_objective(objective.name, **objective.given | {option: True})
+    found.columns = objective.columns
+    found.start(base)
+    return found
 
 
 def _placed(objective: Objective[Any], rows: Rows) -> list[tuple[Any, str]]:

@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Self
 
-from mlxbert.errors import DivergedError
+from mlxbert.errors import ArgumentError, DivergedError
 from mlxbert.folders import destination
 from mlxbert.folders.card import adapter_note, trained
 from mlxbert.folders.save import write_trained
@@ -28,15 +28,18 @@ from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder
 from mlxbert.training.adapters import Adapters
 from mlxbert.training.base import BaseModel
-from mlxbert.training.events import Event, Finished, Started
+from mlxbert.training.estimate import Costs, measure
+from mlxbert.training.events import Estimate, Event, Finished, Started
 from mlxbert.training.gradients import install
 from mlxbert.training.loop import Run, Training
 from mlxbert.training.objectives.objective import LoopObjective
 from mlxbert.training.options import TrainingOptions
+from mlxbert.training.times import EARLIER, LOADING, Times
 from mlxbert.training.workspace import Workspace, clean_up
 from mlxbert.version import __version__
 
 _LOG = logging.getLogger("mlxbert")
+_FEW = 10  # updates: measuring some would take as long
 _LORA_RATE = 10  # adapters begin at 0 and are small: they need larger steps than the weights next to them
 
 
@@ -78,6 +81,7 @@ class TrainingRun(ABC):
         overwrite: Whether existing results and unfinished work are replaced.
         group: The processes.
         line: The command line of this call, where it is known.
+        times: Where time goes.
     """
 
     base: BaseModel
@@ -90,6 +94,7 @@ class TrainingRun(ABC):
     overwrite: bool
     group: ProcessGroup
     line: str | None = None
+    times: Times = field(default_factory=Times)
 
     @abstractmethod
     def manifest(self) -> dict[str, Any]:
@@ -106,6 +111,10 @@ class TrainingRun(ABC):
     @abstractmethod
     def training(self, number: int) -> Training:
         """What the loop needs for a run."""
+
+    @abstractmethod
+    def reads(self) -> tuple[int, int]:
+        """The tokens that an evaluation reads, and those that are read after training."""
 
     @abstractmethod
     def facts(self, number: int, loop: Run) -> Mapping[str, Any]:
@@ -128,20 +137,51 @@ class TrainingRun(ABC):
         """What every loop needs; `facts` are the other attributes of `Training`."""
         return Training(
             network=model.network, options=self.chosen(number), dtype=self.dtype, group=self.group, run=number,
+            times=self.times,
             trained=None if adapters is None else adapters.trained,
             streams=self.group.broadcast(max(len(training_workers()), 1)), **facts,
         )  # fmt: skip
 
-    def started(self, number: int, loop: Run) -> Started:
-        """The first event of a run."""
+    def started(self, number: int, loop: Run, *, always: bool = False) -> Started:
+        """The first event of a run; `always` with an estimate."""
+        estimate = self._estimated(number, loop, always=always)
         variants, variant = self.variants, self.variants[number]
         return Started(
             run=number, task=self.task, model=self.base.name, output=str(self.target), runs=len(variants),
             varied={name: value for name, value in variant.items() if any(one[name] != value for one in variants)},
             steps=loop.steps, first_step=loop.state.progress.step, parameters=loop.parameters - loop.frozen,
             frozen=loop.frozen, device=f"{'gpu' if devices.on_gpu() else 'cpu'}, {dtype_name(self.dtype)}",
-            processes=self.group.size, **self.facts(number, loop),
+            processes=self.group.size, losses=loop.state.progress.losses, evaluations=tuple(loop.earlier()),
+            estimate=estimate, **self.facts(number, loop),
         )  # fmt: skip
+
+    def _estimated(self, number: int, loop: Run, *, always: bool) -> Estimate | None:
+        """What all runs will take, in the first one; `minutes` decide here how many updates a new run has."""
+        decide = self.options.minutes is not None and loop.state.progress.budget is None
+        if not decide and (number or not (always or loop.steps - loop.state.progress.step >= _FEW)):
+            return None
+        self.times.begin("estimating the time")
+        costs = measure(loop, *self.reads())
+        if decide:
+            self._limit(number, loop, costs)
+        found = costs.estimate(loop)
+        return None if number else replace(found, seconds=found.seconds * len(self.variants))
+
+    def _limit(self, number: int, loop: Run, costs: Costs) -> None:
+        """Gives a run its share of the time that is left, without what follows the updates.
+
+        Raises:
+            ArgumentError: No update fits.
+        """
+        assert self.options.minutes is not None
+        left = 60 * self.options.minutes - self.times.total() - costs.once
+        left = self.group.broadcast(left / (len(self.variants) - number) - costs.evaluation)
+        steps = self.group.broadcast(costs.updates(loop, left))
+        if steps < 1:
+            least = self.options.minutes + (costs.update - left) / 60 + 0.05
+            said = f"minutes is {self.options.minutes:g}, expected time for at least one update of the weights"
+            raise ArgumentError(said, hint=f"minutes={least:.1f} is enough for one")
+        loop.limit(steps, left)
 
     def versions(self) -> dict[str, Any]:
         """What decides the bits of a result besides what is trained: versions, device, processes."""
@@ -176,6 +216,8 @@ class TrainingRun(ABC):
             for number in range(len(self.variants)):
                 with self.group.raise_together():
                     finished = first and workspace.is_finished(number)
+                    if finished:
+                        self.times.add(EARLIER, workspace.result(number)["seconds"])
                 if not self.group.broadcast(finished):
                     yield from (event for event in run._train(number, workspace) if first)
             if first:
@@ -184,8 +226,13 @@ class TrainingRun(ABC):
     def _train(self, number: int, workspace: Workspace) -> Iterator[Event]:
         """One of the runs; of several, one that diverges is the worst and does not end the others."""
         first = self.group.rank == 0
+        self.times.begin(LOADING)
         loop = Run(self.training(number), workspace.store(number) if first else None)
-        yield self.started(number, loop)
+        if earlier := loop.state.progress.seconds:
+            self.times.add(EARLIER, earlier)
+        started = self.started(number, loop)
+        self.times.begin("training")
+        yield started
         diverged = False
         try:
             yield from loop.events()
@@ -209,9 +256,11 @@ class TrainingRun(ABC):
         if not scores:
             raise DivergedError(f"all {len(results)} runs diverged", hint="smaller learning rates may help")
         chosen = (min if self.objective.minimize else max)(scores, key=scores.__getitem__)
+        self.times.begin("evaluating")
         model, adapters = self.model(chosen)
         install(model.network, workspace.weights(chosen))
         found = self.result(model, results)
+        self.times.begin("saving")
 
         more: Mapping[str, Any] = {}
 
@@ -232,10 +281,12 @@ class TrainingRun(ABC):
             destination.check_target(self.target, self.base.folder, self.overwrite)  # hours have passed
             destination.move(folder, self.target)
         workspace.remove()
+        self.times.begin("")
         names = {**self.variants[chosen], "seed": None}
         return Finished(
             run=chosen, output=str(self.target), metric=self.objective.metric, score=results[chosen]["score"],
-            step=results[chosen]["step"], seconds=sum(result["seconds"] for result in results),
+            step=results[chosen]["step"], seconds=self.times.total(),
+            phases=dict(self.times.seconds),
             runs=tuple(
                 {**{name: result.get(name, self.options.seed) for name in names}, "score": result["score"]}
                 for result in results

@@ -20,6 +20,9 @@ class Order(Protocol):
     steps: int
     epoch_steps: int
 
+    def end_after(self, steps: int) -> None:
+        """Changes how many updates there are in all."""
+
     def batches(self, step: int) -> list[list[int]]:
         """The batches of an update, counted from 0: numbers of examples."""
 
@@ -68,6 +71,10 @@ class Epochs:
         self.epoch_steps = math.ceil(math.ceil(len(examples) / options.batch_size) / options.gradient_accumulation)
         self.steps = self.epoch_steps * options.epochs
         self._last: tuple[int, list[list[int]]] = (-1, [])
+
+    def end_after(self, steps: int) -> None:
+        """See `Order`."""
+        self.steps = steps
 
     def batches(self, step: int) -> list[list[int]]:
         """See `Order`."""

@@ -1,15 +1,21 @@
 """`mlxbert bench`: what is measured, and that it is measured."""
 
+import io
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import mlxbert
+from mlxbert.bench import measure, thresholds
 from mlxbert.bench.measure import bench, lengths
 from mlxbert.cli.views.bench import line
 from mlxbert.errors import ArgumentError
+from mlxbert.machine.device import mx
+from mlxbert.nn import gpu
 from tests.helpers.program import call, terminal
 
 
@@ -25,6 +31,62 @@ def test_what_cannot_be_measured_is_refused() -> None:
         bench(rounds=0)
     call("bench", "--against", "jax").fails(2, "jax", "torch")
     call("bench", "--model", "/nowhere").fails(1, "/nowhere")
+
+
+@pytest.fixture
+def _metal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mlxbert.nn.ops.on_gpu", lambda: True)
+    monkeypatch.setattr(gpu, "on_metal", lambda: True)
+    monkeypatch.setattr(thresholds, "KEYS", (64, 256))
+    monkeypatch.setattr(thresholds, "BLOCKS", (4, 5))
+    monkeypatch.setattr(thresholds, "_HEADS", 1)
+    monkeypatch.setattr(thresholds, "_CALLS", 1)
+
+
+@pytest.mark.usefixtures("_metal")
+def test_where_padding_and_blocks_pay_is_measured() -> None:
+    found = thresholds.thresholds(mx.float32, tokens=64, runs=1)
+    for name, sizes, built_in in (("padding", [64, 256], gpu.PADDED_FROM), ("blocks", [4, 5], gpu.BLOCKS_FROM)):
+        one = found[name]
+        assert [*one["speedup"]] == sizes and all(ratio > 0 for ratio in one["speedup"].values())
+        assert one["used_from"] == built_in and one["pays_from"] == thresholds.pays_from(one["speedup"])
+
+
+@pytest.mark.usefixtures("_metal")
+@pytest.mark.parametrize(("make", "size"), [(thresholds._padding, 64), (thresholds._blocks, 5)])
+def test_both_ways_that_are_compared_compute_the_same(make: Any, size: int) -> None:
+    q, (one, other) = make(mx.float32, 64, size)
+    assert np.array(other(q)) == pytest.approx(np.array(one(q)), abs=1e-4)
+    mx.export_to_dot(sink := io.StringIO(), one(q))
+    mx.export_to_dot(changed := io.StringIO(), other(q))
+    assert sink.getvalue() != changed.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("speedups", "size"), [({4: 0.5, 8: 1.1, 16: 2.0}, 8), ({4: 1.1, 8: 0.9, 16: 1.2}, 16), ({4: 2.0, 8: 1.0}, None)]
+)
+def test_from_where_on_something_pays(speedups: dict[int, float], size: int | None) -> None:
+    assert thresholds.pays_from(speedups) == size
+
+
+class Fake:
+    """A process that measures nothing."""
+
+    def __init__(self, **facts: Any) -> None:
+        sizes = {"most": 8, "per_token": 1, "per_score": 1, "spans": [None], "limit": 1.0, "dtype": "float16"}
+        self.start, self.facts = 0.1, {**sizes, "machine": {}, **facts}
+
+    def ask(self, shape: Any) -> dict[str, Any]:
+        return {"seconds": 1.0, "memory": 1}
+
+
+@pytest.mark.parametrize("measured", [None, {"padding": {}}])
+def test_thresholds_are_in_the_report_where_there_is_a_gpu(
+    measured: dict[str, Any] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure, "_PAUSE", 0)
+    found = measure._measured({"mlxbert": Fake(thresholds=measured)}, 1)  # type: ignore[dict-item]
+    assert found.get("thresholds") == measured and ("thresholds" in found) == (measured is not None)
 
 
 @pytest.mark.slow
@@ -48,6 +110,7 @@ def test_a_model_is_measured_beside_torch(tiny_folder: Path) -> None:
     pytest.importorskip("torch")
     found = bench(tiny_folder, against="torch", rounds=1, dtype="float32", device="cpu")
     assert [one["shape"] for one in found["speeds"]] == ["32 x 32", "mixed"]  # what the model takes
+    assert "thresholds" not in found  # of GPUs
     mixed = found["speeds"][-1]
     model = mlxbert.load(tiny_folder)
     assert mixed["tokens"] == sum(lengths(model.config.max_length))

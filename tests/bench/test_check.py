@@ -1,11 +1,13 @@
 """`doctor --check`: it finds a fault that is planted in a kernel and one in a family, and nothing else."""
 
 import dataclasses
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mlxbert.bench import check as module
+from mlxbert.bench import check as module, reference
 from mlxbert.bench.check import check
 from mlxbert.bench.kernels import kernels
 from mlxbert.config import EncoderConfig
@@ -70,7 +72,32 @@ def test_what_fails_does_not_hide_what_follows(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(module, "_speed", broken)
     monkeypatch.setattr(module, "kernels", lambda: [one for one in kernels() if one[0] in ("quantized", "dropout")])
     found = check("cpu")
-    assert {fault["group"] for fault in found["faults"]} == {"quantized", "speed"} and found["speed"] is None
-    assert all("no such kernel" in fault["problem"] for fault in found["faults"])
+    assert {fault["group"] for fault in found["faults"]} == {"quantized", "families", "speed"}
+    assert found["speed"] is None
+    assert all("no such kernel" in one["problem"] for one in found["faults"] if one["group"] != "families")
     assert found["groups"]["dropout"] == {"checks": 1, "faults": 0, "worst": 0.0}
     assert found["groups"]["training"]["faults"] == 0
+
+
+@pytest.fixture
+def goldens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A folder of models that takes the place of that of the package; other things are not checked."""
+    for place in (module, reference):
+        monkeypatch.setattr(place, "GOLDENS", tmp_path)
+    monkeypatch.setattr(module, "kernels", lambda: iter(()))
+    monkeypatch.setattr(module, "_vector_error", lambda dtype: 0.0)
+    return tmp_path
+
+
+def test_without_models_there_is_a_fault(goldens: Path) -> None:
+    found = [one for one in module._findings() if one.group == "families"]
+    assert found and not any(one.ok for one in found) and str(goldens) in str(found[0].problem)
+
+
+def test_damaged_models_are_faults_and_others_are_checked(goldens: Path) -> None:
+    shutil.copytree(reference.__file__.replace("reference.py", "goldens/bert"), goldens / "bert")
+    shutil.copytree(goldens / "bert", goldens / "other")
+    (goldens / "other" / "Model.json").write_text("{")
+    (goldens / "other" / "outputs.safetensors").unlink()
+    found = {(one.name, one.dtype): one.ok for one in module._findings() if one.group in ("families", "training")}
+    assert any(found.values()) and all(ok == name.startswith(("bert", "losses")) for (name, _), ok in found.items())

@@ -53,9 +53,19 @@ def test_fill_mask_prints_the_words_for_a_mask_as_one_json_line() -> None:
 
 def test_the_builtin_model_is_named_in_a_note_with_its_quality() -> None:
     outcome = call("fill-mask", PARIS)
-    assert outcome.err.startswith("note: built-in model, small, English: ")
+    assert outcome.err.startswith("note: the built-in model")
     assert "%" in outcome.err
     assert outcome.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("fill-mask", PARIS, "--targets", ","), ("embed", "a text", "--dimensions", "9999"), ("classify", "a text")],
+    ids=lambda given: given[0],
+)
+def test_what_cannot_be_done_is_said_without_a_note_on_the_model(arguments: tuple[str, ...]) -> None:
+    outcome = call(*arguments)
+    assert outcome.status in (1, 2) and outcome.err.startswith("error: ") and "note:" not in outcome.err
 
 
 def test_a_model_that_was_chosen_is_not_explained(small: str) -> None:

@@ -99,6 +99,7 @@ def test_the_built_in_model_is_converted(tmp_path: Path) -> None:
     assert done.status == 0, done.err
     assert "dtype: F16, I8 \u2192 F16" in done.lines[0]["changed"]
     assert done.lines[0]["source"] == "builtin" and str(tmp_path) not in (tmp_path / "b" / "README.md").read_text()
+    assert "Only mlxbert" not in (tmp_path / "b" / "README.md").read_text()  # transformers opens the folder
     again = call("convert", str(tmp_path / "b"), str(tmp_path / "c"))
     assert again.status == 0 and again.lines[0]["difference"]["tensors"]["rounded"] == 0
 

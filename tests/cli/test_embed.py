@@ -136,3 +136,6 @@ def test_a_file_ends_with_a_summary_and_arguments_do_not(embed: Callable[..., Ou
         assert texts.endswith(" texts/s") and tokens.endswith(" tokens/s")
         assert padding == f"{2 / 24:.1%} padding"
     assert notes(embed("the cat")) == []
+    (tmp_path / "bad.jsonl").write_text('{"text": "the cat"}\n[]\n{"text": "the dog"}\n')
+    said = embed("--input", str(tmp_path / "bad.jsonl")).err
+    assert "note: 2 texts, " in said and "1 of 3 inputs failed" in said

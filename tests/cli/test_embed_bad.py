@@ -29,8 +29,8 @@ def test_bad_records_keep_their_place(mixed: str, embed: Callable[..., Outcome])
     outcome = embed("--input", mixed, "--overflow", "error")
     outcome.fails(1, "2 of 5", "failed")
     assert [line.get("text") for line in outcome.lines] == ["the cat", None, "", None, "a dog"]
-    assert outcome.lines[1] == {"index": 1, "error": NO_TEXT}
-    assert outcome.lines[3] == {"index": 3, "error": TOO_LONG}
+    assert outcome.lines[1] == {"index": 1, "error": f"{mixed}, line 2: {NO_TEXT}"}
+    assert outcome.lines[3] == {"index": 3, "error": f"{mixed}, line 4: {TOO_LONG}"}
     assert embed("--input", mixed).err.count("2 of 5") == 0  # a text that is cut is not a failure
 
 

@@ -1,8 +1,11 @@
 """`embed --output`: each format holds what the library computes, for any number of texts."""
 
+import csv
 import hashlib
 import json
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +70,33 @@ def read(path: Path) -> dict[str, Any]:
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
         vectors = np.array([line.get("embedding", [np.nan] * 24) for line in lines], np.float32).reshape(-1, 24)
         return {name: [line.get(name) for line in lines] for name in names} | {"embeddings": vectors}
+    if path.suffix == ".csv":
+        with path.open(newline="", encoding="utf-8") as file:
+            cells = [*csv.DictReader(file)]
+        assert all(list(row) == ["text", "embedding", "tokens", "truncated", "error"] for row in cells)
+        numbers: list[Any] = [json.loads(row["embedding"] or "null") for row in cells]
+        width = max((len(one) for one in numbers if one), default=24)
+        columns: dict[str, list[Any]] = {
+            "text": [None if row["error"] else row["text"] for row in cells],
+            "tokens": [int(row["tokens"]) if row["tokens"] else None for row in cells],
+            "truncated": [row["truncated"] == "true" if row["truncated"] else None for row in cells],
+            "error": [row["error"] or None for row in cells],
+        }
+        filled = [one or [np.nan] * width for one in numbers]
+        return columns | {"embeddings": np.array(filled, np.float32).reshape(-1, width)}
+    if path.suffix in (".sqlite", ".db"):
+        with closing(sqlite3.connect(path)) as base:
+            base.row_factory = sqlite3.Row
+            assert base.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+            rows = [dict(row) for row in base.execute("SELECT * FROM embed ORDER BY rowid")]
+            about = dict(map(tuple, base.execute("SELECT * FROM about")))
+        kind: Any = np.dtype("<f4" if json.loads(about["options"])["output_dtype"] == "float32" else "i1")
+        blobs: list[Any] = [row.get("embedding") for row in rows]
+        width = next((len(blob) // kind.itemsize for blob in blobs if blob), 24)
+        empty = np.full(width, np.nan if kind.kind == "f" else 0, kind)
+        stacked = np.array([np.frombuffer(blob, kind) if blob else empty for blob in blobs], kind)
+        lists = {name: [row[name] for row in rows] for name in names}
+        return lists | {"embeddings": stacked.reshape(-1, width), "metadata": about}
     import pyarrow.parquet as pq
 
     table = pq.read_table(path)
@@ -147,6 +177,9 @@ def test_vectors_in_fewer_bits_are_those_of_the_library(
     outcome = embed("-i", str(tmp_path / "in.jsonl"), "--output-dtype", dtype, "--output", str(path))
     outcome.fails(1, "1 of 3 inputs failed", *(["row of 0"] if ending in (".npy", ".safetensors") else []))
     expected = mlxbert.embed(unit, ["the cat", "a dog"], output_dtype=dtype)
+    if ending == ".csv":
+        assert (read(path)["embeddings"][[0, 2]] == expected).all()
+        return
     if ending == ".jsonl":
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         assert [lines[0]["embedding"], lines[2]["embedding"]] == expected.tolist() and "error" in lines[1]

@@ -153,8 +153,8 @@ def test_several_inputs_are_read_one_after_the_other(small: str, tmp_path: Path)
     outcome.fails(1, "2 of 6", "hint: ")
     assert [line.get("text") for line in outcome.lines] == ["the", "cat", None, "dog", None, "sat"]
     assert [line["index"] for line in outcome.lines if "index" in line] == [2, 4]
-    assert outcome.lines[2]["error"].startswith(f"{tmp_path / 'b.txt'}, record 2: line 2: byte 0xe9")
-    assert outcome.lines[4]["error"].startswith(f"{tmp_path / 'c.jsonl'}, record 2: no field 'text'")
+    assert outcome.lines[2]["error"].startswith(f"{tmp_path / 'b.txt'}, line 2: byte 0xe9")
+    assert outcome.lines[4]["error"].startswith(f"{tmp_path / 'c.jsonl'}, line 2: no field 'text'")
     numbers = call(*arguments, "--column", "n")
     assert [line.get("text") for line in numbers.lines] == ["1", "cat", None, "dog", None]
     call(*arguments, "-i", "-", "-i", "-").fails(2, "given twice")
@@ -307,7 +307,10 @@ def test_a_parquet_has_a_text_per_row_in_a_column(read: Reader) -> None:
     assert read.texts("in.data", content, "--column", "other", "--format", "parquet") == ["cat", "dog"]
     outcome = read("in.parquet", content)
     assert outcome.lines[0]["text"] == "the"
-    assert outcome.lines[1] == {"index": 1, "error": "column 'text' is null, expected a string"}
+    assert outcome.lines[1] == {
+        "index": 1,
+        "error": f"{read.folder / 'in.parquet'}, row 2: column 'text' is null, expected a string",
+    }
     outcome.fails(1, "1 of 2 inputs failed")
     read("in.parquet", content, "--column", "body").fails(1, "'body'", "text, other, n", "hint: ", "--column")
     read("in.parquet", content, "--field", "text").fails(2, "--field works only with .jsonl")
@@ -353,3 +356,33 @@ def test_files_of_other_programs_are_told_what_to_do_with(name: str, said: str, 
     outcome.fails(2, ".parquet", "hint: ", said)
     assert ".conll" not in outcome.err
     call("tokenize", "--input", str(tmp_path / name), "--format", "txt", "--model", small).fails(1, "zip", ".csv")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options"),
+    [
+        ("in.txt", "café\ncat", []),
+        ("in.csv", "n,text\n1,café\n2,cat\n", []),
+        ("in.csv", "1,café\n2,cat\n", ["--no-header", "--column", "2"]),
+        ("in.json", '[{"text": "café"},\n {"text": "cat"}]', []),
+        ("in.json", '[{"a": "café"}, {"a": "cat"}]', ["--field", "a"]),
+    ],
+)
+def test_a_file_has_the_encoding_that_is_named(read: Reader, name: str, content: str, options: list[str]) -> None:
+    raw = content.encode("latin-1")
+    assert read.texts(name, raw, *options, "--encoding", "latin-1") == ["café", "cat"]
+    assert "--encoding latin-1" in read(name, raw, *options).err
+    read(name, raw, *options, "--encoding", "latin-99").fails(2, "latin-99", "hint: ", "--encoding latin-1")
+
+
+def test_an_encoding_is_that_of_files(read: Reader) -> None:
+    call("tokenize", "the", "--encoding", "latin-1", "--model", read.model).fails(2, "--encoding")
+    read("in.parquet", b"", "--encoding", "latin-1").fails(2, "--encoding works only with .txt")
+
+
+def test_stdin_may_be_an_array_or_in_another_encoding(small: str) -> None:
+    arguments = ["tokenize", "--model", small, "--encoding", "latin-1"]
+    for text in ('[{"text": "café"}]', '[\n  {"text": "café"}\n]', '{"text": "café"}\n', "café\n"):
+        assert [line["text"] for line in call(*arguments, stdin=text.encode("latin-1")).lines] == ["café"]
+    lines = call("tokenize", "--model", small, stdin=b"[MASK] the cat\n[x]\n").lines
+    assert [line["text"] for line in lines] == ["[MASK] the cat", "[x]"]

@@ -209,7 +209,7 @@ VIEWS: dict[str, tuple[Callable[[str, int], Parts], tuple[str, ...]]] = {
     "convert": (_converted, ("{}(bert, npz)", "dtype of {}", "a note on {}")),
     "doctor": (
         lambda word, _: doctor.draw({"gflops": 51.2, "blas": word, "problems": [], "packages": {word: "1.0"}}),
-        ("gflops51.2", "blas{}", "package{}1.0"),
+        ("GFLOP/s51.2", "blas{}", "package{}1.0"),
     ),
     "models list": (_models, ("{}", "90.0 MB", "yes")),
     "vocabulary": (_vocabulary, ("tokens8,000", "frequent{} the")),
@@ -280,6 +280,73 @@ def test_an_inspection_and_a_help_are_whole_at_any_width(
         assert _squeezed(text) in there, text
     outcome, told = terminal("embed", "--help", COLUMNS=str(width))
     assert outcome.status == 0 and "--pooling" in told and "--model" in told
+
+
+TERMINALS = pytest.mark.parametrize("width", [50, 80, 120])
+SENTENCE = "Someone is having lunch in the park with two children and a dog that barks at birds all day long."
+
+
+@TERMINALS
+def test_a_long_text_in_a_ranking_or_a_pair_is_wrapped_beside_its_numbers(
+    width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    for drawn in (vectors.draw_ranked(Similarity("q", 1, 0, 0.305, SENTENCE)), console.pair("A man eats.", SENTENCE)):
+        rows = _shown(drawn).rstrip().split("\n")
+        first = next(number for number, row in enumerate(rows) if "Someone" in row)
+        starts = rows[first].index("Someone")
+        assert " ".join(row[starts:].strip() for row in rows[first:]) == SENTENCE
+        assert not "".join(row[:starts] for row in rows[first + 1 :]).strip()
+        assert max(map(cell_len, rows)) <= width
+
+
+@TERMINALS
+def test_a_sentence_too_long_to_stand_beside_each_word_stands_once_above(
+    width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    fills = tuple(Fill(word, 0, 0.41, SENTENCE.replace("lunch", word)) for word in ("food", "fun", "breakfast"))
+    start = SENTENCE.index("lunch")
+    text = SENTENCE.replace("lunch", "[MASK]")
+    filled = FillMask(text, (Mask(5, start, start + 6, fills),))
+    shown = _shown(fill_mask.draw(filled))
+    rows = shown.rstrip().split("\n")
+    assert _squeezed(shown).count("twochildren") == 1
+    assert [row.split()[0] for row in rows[-3:]] == ["food", "fun", "breakfast"]
+    assert all("41.0%" in row for row in rows[-3:]) and max(map(cell_len, rows)) <= width
+    monkeypatch.setenv("COLUMNS", "140")
+    assert _shown(fill_mask.draw(filled)).count("two children") == 3
+
+
+@TERMINALS
+def test_answers_share_their_paragraph_and_no_number_is_broken(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    context = f"{SENTENCE} It was built from 1887 to 1889, not 1899.\n\nThe fair was in 1889. {SENTENCE}"
+    found = [(text, context.index(text, start)) for text, start in (("1887 to 1889", 0), ("1889", 0), ("1889", 150))]
+    spans = tuple(Span(text, place, place + len(text), 0.712) for text, place in found)
+    for text in ("1887 to 1889", None):
+        rows = _shown(answer.draw(Answer("When?", text, None, None, 0.7, 0.9, spans, context))).rstrip().split("\n")
+        joined = " ".join(" ".join(rows).split())
+        assert joined.count("It was built from 1887 to 1889, not 1899.") == 1 and joined.count(SENTENCE) == 2
+        assert max(map(cell_len, rows)) <= width
+        for span in spans:
+            line = 1 + 2 * (span.start > 150)
+            (row,) = [row for row in rows if f"{span.start} to {span.end}, line {line}" in row]
+            assert "71.2%" in row
+
+
+def test_facts_about_a_machine_have_names_for_people() -> None:
+    numbers = ("memory_gib", "memory_limit_gib", "cache_limit_gib", "batch_tokens", "gflops")
+    report = dict.fromkeys((*numbers, "float32_products", "blas", "blas_path", "python_path"), "x")
+    shown = _shown(doctor.draw({**report, "packages": {}, "problems": []}))
+    assert "_" not in shown and "gib" not in shown and shown.count("GiB") == 3
+
+
+def test_one_tensor_is_not_an_example(tiny_folder: Path) -> None:
+    found = mlxbert.inspect(tiny_folder)
+    one = UnusedTensor("extra.weight", "not known")
+    shown = [_shown(inspect_view.short(replace(found, unused=(one,) * count), "name")) for count in (1, 2)]
+    assert ["example" in text for text in shown] == [False, True] and all("extra.weight" in text for text in shown)
 
 
 @pytest.mark.parametrize("columns", ["0", "00", "-5", "abc", "\u00b2", "", "99999", "9" * 5000])

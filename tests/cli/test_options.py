@@ -57,7 +57,7 @@ def test_every_option_of_training_is_in_the_docs() -> None:
 
 
 def test_the_default_of_batch_tokens_is_said_for_each_device() -> None:
-    (said,) = {default(one) for one in KNOWN["--batch-tokens"]}
+    (said,) = {one.help for one in KNOWN["--batch-tokens"]}
     sizes = [BATCH_TOKENS[size] for size in (None, "small", "medium", "large", "large")]
     assert [int(number) for number in re.findall(r"\d+", said)] == sizes
 

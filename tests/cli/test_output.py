@@ -23,7 +23,7 @@ from tests.helpers.program import (
     tiny_model,
 )
 
-BAD = {"index": 1, "error": "no field 'text', the record has: n"}
+BAD = "mixed.jsonl, line 2: no field 'text', the record has: n"
 
 
 @pytest.fixture
@@ -60,7 +60,8 @@ def test_quiet_silences_notes_but_neither_hints_nor_errors(mixed: str, small: st
 def test_a_bad_record_keeps_its_place_and_the_rest_goes_on(command: str, mixed: str, small: str) -> None:
     outcome = call(command, "--input", mixed, "--model", small)
     first, second, third = outcome.lines
-    assert (first["text"], second, third["text"]) == ("the [MASK]", BAD, "w1 [MASK]")
+    assert (first["text"], second["index"], third["text"]) == ("the [MASK]", 1, "w1 [MASK]")
+    assert second["error"].endswith(BAD)
     outcome.fails(1, "1 of 3 inputs failed")
 
 
@@ -130,10 +131,10 @@ def test_an_existing_output_is_refused_without_overwrite(small: str, tmp_path: P
 
 def test_an_output_is_chosen_by_an_ending_that_is_known(small: str, tmp_path: Path) -> None:
     arguments = ["fill-mask", "the [MASK]", "--model", small, "--output"]
-    call(*arguments, str(tmp_path / "out.csv")).fails(2, "'.csv'", ".jsonl")
+    call(*arguments, str(tmp_path / "out.npy")).fails(2, "'.npy'", ".jsonl", ".csv", ".sqlite")
     (tmp_path / "folder.jsonl").mkdir()
     call(*arguments, str(tmp_path / "folder.jsonl")).fails(2, "is a folder")
-    assert not (tmp_path / "out.csv.partial").exists()
+    assert not (tmp_path / "out.npy.partial").exists()
 
 
 @pytest.mark.slow

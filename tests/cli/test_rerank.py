@@ -1,5 +1,6 @@
 """`rerank`: lines as the library computes them, texts from files and pipes, and how it looks in a terminal."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -24,10 +25,15 @@ def test_lines_are_those_of_the_library(model: str, tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("id,body\n" + "".join(f'{number},"{text}"\n' for number, text in enumerate(TEXTS)))
     given = ["--model", model, "--dtype", "float32", "--input", str(tmp_path / "in.csv"), "--column", "body", "--quiet"]
     without_query = [{name: value for name, value in line.items() if name != "query"} for line in expected]
-    assert call("rerank", QUERY, *given).lines == without_query
-    assert call("rerank", QUERY, *given, "--top-k", "2").lines == without_query[:2]
+    path = str(tmp_path / "in.csv")
+    placed = [{"id": str(one["index"]), "path": path, "line": one["index"] + 2, **one} for one in without_query]
+    assert call("rerank", QUERY, *given).lines == placed
+    assert call("rerank", QUERY, *given, "--top-k", "2").lines == placed[:2]
+    assert call("rerank", QUERY, *given, "--output", str(tmp_path / "x.jsonl")).status == 0
+    written = [json.loads(line) for line in (tmp_path / "x.jsonl").read_text().splitlines()]
+    assert written == [one | {"query": QUERY} for one in placed]
     piped = call("rerank", "--model", model, "--dtype", "float32", stdin="\n".join([QUERY, *TEXTS]).encode())
-    assert piped.lines == without_query
+    assert piped.lines == [{"path": "stdin", "line": one["index"] + 2, **one} for one in without_query]
 
 
 def test_bad_records_and_models_are_told(model: str, tmp_path: Path) -> None:
@@ -58,7 +64,7 @@ def test_the_first_bad_record_ends_a_strict_run_with_its_file(model: str, tmp_pa
     (tmp_path / "a.jsonl").write_text('{"text": "a dog"}\n')
     (tmp_path / "b.jsonl").write_text('{"text": "a dog"}\n{"n": 1}\n')
     given = ["--input", str(tmp_path / "a.jsonl"), "--input", str(tmp_path / "b.jsonl"), "--model", model, "--strict"]
-    call("rerank", QUERY, *given).fails(1, "input 2: ", "b.jsonl, record 2: ")
+    call("rerank", QUERY, *given).fails(1, "input 2: ", "b.jsonl, line 2: ")
 
 
 def test_a_query_is_to_blame_once(model: str) -> None:

@@ -104,7 +104,7 @@ def test_a_run_over_several_files_resumes_among_them(tmp_path: Path, monkeypatch
         call(*arguments, "--output", str(target)).fails(1, "1 of 16")
     assert bar.call_args.kwargs["before"][1] == 8
     assert target.read_text() == call(*arguments).out
-    assert json.loads(target.read_text().splitlines()[-1])["error"].startswith(f"{tmp_path / 'b.txt'}, record ")
+    assert json.loads(target.read_text().splitlines()[-1])["error"].startswith(f"{tmp_path / 'b.txt'}, line 11: ")
 
 
 def test_a_named_pipe_is_read_once_and_whole(tmp_path: Path) -> None:

@@ -1,14 +1,18 @@
 """`similarity`: its lines and their order, texts from files, what is bad, and how it looks in a terminal."""
 
+import csv
 import json
 import re
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import mlxbert
-from mlxbert.tasks.ranking import Ranking
+from mlxbert.tasks.ranking import Ranking, Scored
 from tests.cli.test_terminal import plain
 from tests.helpers.program import Outcome, call, terminal, tiny_model
 
@@ -22,10 +26,11 @@ def similarity(unit_folder: Path) -> Callable[..., Outcome]:
     return lambda *arguments, **named: call(*given, *arguments, **named)
 
 
-def without_query(outcome: Outcome) -> str:
-    """The lines of texts from a file, which leave out what they are compared with."""
-    lines = [{name: value for name, value in line.items() if name != "query"} for line in outcome.lines]
-    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+def ranked(outcome: Outcome) -> list[dict[str, Any]]:
+    """The lines without what differs between arguments and files: what texts are compared with, and where they are."""
+    assert outcome.status == 0
+    left_out = ("query", "path", "line")
+    return [{name: value for name, value in line.items() if name not in left_out} for line in outcome.lines]
 
 
 def test_lines_are_those_of_the_library_the_nearest_first(
@@ -62,7 +67,6 @@ def test_pairs_are_rows_of_two_texts(similarity: Callable[..., Outcome], unit: m
     assert similarity("--pairs", QUERY, "a dog").lines == outcome.lines[:1]
     similarity("--pairs", QUERY, "a dog", "cat").fails(2, "3 texts", "two")
     similarity("--pairs", QUERY, "a dog", "--top-k", "1").fails(2, "--top-k", "--pairs")
-    similarity(QUERY, "--input", str(tmp_path / "in.csv"), "--column", "b", "--keep", "a").fails(2, "--keep", "--pairs")
 
 
 @pytest.mark.parametrize("top_k", [1, 3, 99])
@@ -93,14 +97,18 @@ def test_an_option_does_what_it_does_in_the_library(
 def test_the_first_text_of_a_file_is_compared_with_the_others(
     similarity: Callable[..., Outcome], tmp_path: Path
 ) -> None:
-    expected = without_query(similarity(QUERY, *TEXTS))
+    expected = ranked(similarity(QUERY, *TEXTS))
     lines = "".join(f"{text}\n" for text in [QUERY, *TEXTS])
     (tmp_path / "in.txt").write_text(lines)
     (tmp_path / "in.csv").write_text("body\n" + "".join(f'"{text}"\n' for text in [QUERY, *TEXTS]))
-    assert similarity("--input", str(tmp_path / "in.txt")).out == expected
-    assert similarity("--input", str(tmp_path / "in.csv"), "--column", "body").out == expected
-    assert similarity("--input", "-", stdin=lines.encode()).out == expected
-    assert similarity(stdin=lines.encode()).out == expected
+    found = similarity("--input", str(tmp_path / "in.txt"))
+    assert ranked(found) == expected and "query" not in found.lines[0]
+    assert [(line["path"], line["line"]) for line in found.lines] == [
+        (str(tmp_path / "in.txt"), line["index"] + 2) for line in expected
+    ]
+    assert ranked(similarity("--input", str(tmp_path / "in.csv"), "--column", "body")) == expected
+    assert ranked(similarity("--input", "-", stdin=lines.encode())) == expected
+    assert ranked(similarity(stdin=lines.encode())) == expected
 
 
 def test_texts_that_were_cut_are_counted(similarity: Callable[..., Outcome]) -> None:
@@ -137,7 +145,7 @@ def test_bad_records_come_behind_the_others(similarity: Callable[..., Outcome], 
     assert [line["rank"] for line in outcome.lines[:2]] == [1, 2]
     assert {line["index"]: line["text"] for line in outcome.lines[:2]} == {1: "a dog", 3: "cat"}
     strict = similarity(*given, "--strict")
-    strict.fails(1, "input 0: no field 'text'")
+    strict.fails(1, f"input 0: {tmp_path / 'in.jsonl'}, line 2: no field 'text'")
     assert strict.out == ""
 
 
@@ -145,12 +153,12 @@ def test_one_text_is_compared_with_those_of_a_file_or_a_pipe(
     similarity: Callable[..., Outcome], unit_folder: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "in.txt").write_text("a dog\ncat\n")
-    expected = without_query(similarity(QUERY, "a dog", "cat"))
-    assert similarity(QUERY, "--input", str(tmp_path / "in.txt")).out == expected
+    expected = ranked(similarity(QUERY, "a dog", "cat"))
+    assert ranked(similarity(QUERY, "--input", str(tmp_path / "in.txt"))) == expected
     piped = call("similarity", QUERY, "--model", str(unit_folder), stdin=b"a dog\ncat\n")
     assert (piped.status, [line["text"] for line in piped.lines]) == (
         0,
-        [one["text"] for one in map(json.loads, expected.splitlines())],
+        [one["text"] for one in expected],
     )
     similarity(QUERY, "a dog", "--input", str(tmp_path / "in.txt")).fails(2, "both arguments and --input")
 
@@ -158,7 +166,7 @@ def test_one_text_is_compared_with_those_of_a_file_or_a_pipe(
 def test_a_bad_first_text_is_the_error(similarity: Callable[..., Outcome], tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"n": 1}\n{"text": "a dog"}\n')
     outcome = similarity("--input", str(tmp_path / "in.jsonl"))
-    outcome.fails(1, "in.jsonl", "input", "0", "field", "'text'")
+    outcome.fails(1, "in.jsonl, line 1: ", "field", "'text'", "query")
     assert outcome.out == ""
     long = similarity("cat " * 40, "a dog", "--overflow", "error", "--prompt", "")
     long.fails(1, "text", "42 tokens", "32")
@@ -190,13 +198,54 @@ def test_equal_texts_have_equal_scores_and_ties_keep_the_order_of_the_input(unit
 def test_scores_of_equal_texts_are_equal_where_batches_round_differently() -> None:
     ranking = Ranking(2)
     for index, (text, score) in enumerate([("a", 0.5), ("b", 0.4), ("a", 0.5000001), ("c", 0.6)]):
-        ranking.add(index, score, text)
-    assert [(one.rank, one.index, one.score) for one in ranking.sorted()] == [(1, 3, 0.6), (2, 0, 0.5)]
-    ranking.add(4, 0.7, "a")  # one with this text is still kept
-    ranking.add(5, 0.65, "d")
-    assert [(one.text, one.index) for one in ranking.sorted()] == [("d", 5), ("c", 3)]
-    ranking.add(6, 0.7, "a")
+        ranking.add(index, Scored(score, text))
+    assert [(one.rank, one.number, one.score) for one in ranking.sorted()] == [(1, 3, 0.6), (2, 0, 0.5)]
+    ranking.add(4, Scored(0.7, "a"))  # one with this text is still kept
+    ranking.add(5, Scored(0.65, "d"))
+    assert [(one.text, one.number) for one in ranking.sorted()] == [("d", 5), ("c", 3)]
+    ranking.add(6, Scored(0.7, "a"))
     assert [(one.text, one.score) for one in ranking.sorted()] == [("a", 0.7), ("d", 0.65)]
+
+
+def test_a_ranking_keeps_columns_and_leaves_out_empty_texts(similarity: Callable[..., Outcome], tmp_path: Path) -> None:
+    rows = ["id,text,shelf,line", f"a,{QUERY},x,7", "b,,y,8", "c,a dog,z,9", "d,   ,w,10"]
+    (tmp_path / "in.csv").write_text("\n".join(rows))
+    given = [QUERY, "--input", str(tmp_path / "in.csv")]
+    outcome = similarity(*given)
+    assert [(line["id"], line["index"], line["line"]) for line in outcome.lines] == [("a", 0, 2), ("c", 2, 4)]
+    assert "2 empty texts" in outcome.err and outcome.status == 0
+    kept = similarity(*given, "--keep", "shelf", "--keep", "line").lines
+    assert [(line["shelf"], line["line"], line.get("id")) for line in kept] == [("x", "7", None), ("z", "9", None)]
+    similarity(*given, "--keep", "text").fails(2, "--keep text")
+    (tmp_path / "in.txt").write_text(f"\n\n{QUERY}\n\na dog\n")
+    [line] = similarity("--input", str(tmp_path / "in.txt")).lines  # the query is the first text that is not empty
+    assert (line["text"], line["line"], line["index"]) == ("a dog", 5, 1)
+    similarity(QUERY, "", " ").fails(1, "no text to rank")
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".csv", ".sqlite"])
+def test_a_ranking_is_written_to_a_file(ending: str, similarity: Callable[..., Outcome], tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"text": "a dog", "id": 5}\n{"n": 1}\n{"text": "cat"}\n{"text": "mat"}\n')
+    given = [QUERY, "--input", str(tmp_path / "in.jsonl"), "--top-k", "2"]
+    path = tmp_path / f"x{ending}"
+    printed = similarity(*given)
+    outcome = similarity(*given, "--output", str(path))
+    outcome.fails(1, "1 of 4 inputs failed")
+    assert outcome.out == "" and sorted(one.name for one in tmp_path.iterdir()) == ["in.jsonl", path.name]
+    if ending == ".jsonl":
+        found = [json.loads(line) for line in path.read_text().splitlines()]
+    elif ending == ".csv":
+        with path.open(newline="") as file:
+            found = [*csv.DictReader(file, quoting=csv.QUOTE_NONNUMERIC)]
+    else:
+        with closing(sqlite3.connect(path)) as base:
+            base.row_factory = sqlite3.Row
+            found = [dict(row) for row in base.execute("SELECT * FROM similarity ORDER BY rowid")]
+    assert len(found) == len(printed.lines) == 3
+    for row, line in zip(found, printed.lines, strict=True):
+        assert all(row[name] == value for name, value in line.items())
+    assert [row.get("query") for row in found[:2]] == [QUERY] * 2 and "line 2" in found[2]["error"]
+    similarity(*given, "--output", str(path)).fails(2, "exists already")
 
 
 def test_texts_of_unknown_tokens_alone_are_counted(similarity: Callable[..., Outcome], unit_folder: Path) -> None:

@@ -49,14 +49,14 @@ def test_files_in_and_out(model: str, tmp_path: Path) -> None:
     outcome.fails(1, "1 of 3 inputs failed")
     found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [len(line.get("entities", ())) for line in found] == [4, 0, 1] and found[1]["index"] == 1
-    call(*arguments, "--output", str(tmp_path / "out.csv")).fails(2, "--output")
+    call(*arguments, "--output", str(tmp_path / "out.npy")).fails(2, "--output")
     piped = call("tag", "--model", model, stdin=b"paris\n\n")
     assert [len(line["entities"]) for line in piped.lines] == [1, 0]
 
 
 def test_wrong_usage(model: str) -> None:
     call("tag", "the", "--aggregation", "last", "--model", model).fails(2, "--aggregation")
-    call("tag", "the").fails(1, "tagging head, which tag needs", "hint: ", "mlxbert finetune tag")
+    call("tag", "the").fails(1, "no tagging head", "hint: ", "mlxbert finetune tag")
     call("tag", "the " * 60, "--overflow", "error", "--model", model).fails(1, "at most 32")
     cut = call("tag", "the " * 60, "--overflow", "truncate", "--model", model)
     assert cut.status == 0 and "1 of 1 input was too long" in cut.err

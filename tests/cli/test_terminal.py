@@ -49,7 +49,7 @@ def test_fill_mask_draws_words_bars_percents_and_the_sentence(show: Terminal) ->
     assert widths[0] > 10
     assert rows[0].endswith("Tokyo is the largest city in japan.")
     assert (outcome.status, outcome.out) == (0, "")
-    assert outcome.err.startswith("note: built-in model")
+    assert outcome.err.startswith("note: the built-in model")
 
 
 def test_the_word_that_fills_the_mask_is_highlighted(small: str) -> None:
@@ -91,7 +91,7 @@ def test_tokenize_draws_the_sum_of_token_segment_and_position(small: str) -> Non
     [
         (["inspect", "builtin", "--all"], ["parameters", "total", "max_position_embeddings", "hidden_act", "becomes"]),
         (["models", "list"], ["builtin", "tasks", "fill-mask, next-sentence"]),
-        (["doctor"], ["mlxbert doctor", "gflops", "package mlx"]),
+        (["doctor"], ["mlxbert doctor", "GFLOP/s", "package mlx"]),
     ],
     ids=["inspect", "models list", "doctor"],
 )

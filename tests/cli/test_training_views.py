@@ -14,7 +14,7 @@ from mlxbert.cli.views.training.frame import frame
 from mlxbert.cli.views.training.live import LiveView
 from mlxbert.cli.views.training.state import State
 from mlxbert.training.data.report import DataReport
-from mlxbert.training.events import Estimate, Started, Step
+from mlxbert.training.events import Estimate, Finished, Started, Step
 from mlxbert.training.scores.summary import Evaluation
 from tests.helpers import events
 
@@ -108,6 +108,29 @@ def test_a_picture_of_a_run(width: int, steps: int) -> None:
         assert "0.964" in best and "2.00" in best and "0.958" in text and "saved at step 462" in text
 
 
+@WIDTHS
+def test_a_full_bar_says_what_is_done(width: int) -> None:
+    screen = Console(width=width, height=24, file=io.StringIO(), force_terminal=True)
+    view = LiveView(screen, lambda: None)
+    for event in events.whole_run():
+        if not isinstance(event, Finished):
+            view.write(event)
+    for name in ("evaluating", "comparing with simple methods", "saving"):
+        view.phase(name)
+        shown = lines([frame(view.state, width, 24)], width)
+        (bar,) = [line for line in shown if "100%" in line]
+        assert name in bar or (width == 50 and bar.endswith("…"))
+    view.close()
+    assert "saving" not in told([frame(view.state, width, 24)], width)
+
+
+@WIDTHS
+def test_the_summary_counts_the_phases(width: int) -> None:
+    found = replace(events.finished(), phases={"reading the data": 31.2, "training": 210.1, "saving": 0.04})
+    text = told(summary.finished(found), width)
+    assert "reading the data 31 s, training 3:30" in text and "saving" not in text
+
+
 def test_a_low_terminal_keeps_the_progress_and_the_newest_evaluation() -> None:
     shown = lines([frame(after(462), 80, 14)], 80)
     assert len(shown) <= 14 and any("0.958" in line for line in shown) and any("100%" in line for line in shown)
@@ -125,6 +148,35 @@ def test_a_later_run_says_where_it_resumes_and_how_the_earlier_ones_ended(width:
     text = told([frame(state, width, 24)], width)
     for piece in ("run 2 of 3", "seed 1", "resumed after step 120 of 462", "seed 0 accuracy 0.951", "26%"):
         assert piece in text, piece
+
+
+@WIDTHS
+def test_the_curve_of_a_resumed_run_starts_at_its_start(width: int) -> None:
+    whole, state = after(300), State()
+    losses = tuple((number, events.step(number).loss) for number in range(1, 251))
+    state.note(events.started(first_step=250, losses=losses, evaluations=(events.evaluated(154, 0.921),)))
+    for number in range(251, 301):
+        state.note(events.step(number))
+    for size in (40, 462):
+        assert state.loss.means(size) == pytest.approx(whole.loss.means(size))
+    text = told([frame(state, width, 24)], width)
+    assert "0.921" in text and "★ best" in text
+
+
+@WIDTHS
+def test_only_what_should_be_large_has_a_bar(width: int) -> None:
+    runs = tuple({"seed": seed, "score": 0.5 + seed / 4} for seed in (0, 1))
+    event = events.finished(runs)
+    assert event.summary is not None and event.evaluation is not None
+    for metric, bars in (("accuracy", True), ("mae", False), ("log_loss", False), ("mlm_loss", False)):
+        state = State()
+        for one in (events.started(), *(events.evaluated(number, 0.4, metric=metric) for number in (154, 308))):
+            state.note(one)
+        found = [line for line in lines([frame(state, width, 24)], width) if "0.400" in line]
+        assert found and all(("█" in line) == bars for line in found)
+        task = replace(event.evaluation, metric=metric, task="classify" if bars else "regress")
+        told_at_end = replace(event, metric=metric, evaluation=task, summary=replace(event.summary, metric=metric))
+        assert ("█" in told(summary.finished(told_at_end), width)) == bars
 
 
 @WIDTHS

@@ -43,7 +43,8 @@ def test_a_text_is_shown_with_its_size_its_norm_and_a_strip(
 
 def test_a_text_that_was_cut_says_so(embed: list[str]) -> None:
     outcome, shown = terminal(*embed, "cat " * 40)
-    assert plain(shown)[0].endswith("…  24 values, norm 1.000, 32 tokens, truncated")
+    text, facts, *_ = plain(shown)
+    assert len(text) == 100 and text.endswith("…") and facts == "24 values, norm 1.000, 32 tokens, truncated"
     assert outcome.err.count("\n") == 1 and "1 of 1" in outcome.err and "--overflow" in outcome.err
 
 

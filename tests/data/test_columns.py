@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from mlxbert.data.columns import Columns, find_columns
+from mlxbert.data.related import find_related_columns
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.readers.rows import Rows, read_rows
 
@@ -111,3 +112,23 @@ def test_names_of_columns_may_be_values(tmp_path: Path) -> None:
     assert find_columns(read_rows(path), text_column="words", label_column="spam").label == "spam"
     path.write_text(f"text,label,{'how satisfied are you ' * 4}\ntext,label,3\nb,c,4\n")
     assert find_columns(read_rows(path)) == Columns("text", None, "label", ("text", "label"))
+
+
+@pytest.mark.parametrize("labels", ["1221", "0101"])
+def test_columns_of_a_table_without_a_header_are_numbers(tmp_path: Path, labels: str) -> None:
+    path = tmp_path / "train.tsv"
+    path.write_text("".join(f"{label}\ta text of some length, number {n}\n" for n, label in enumerate(labels)))
+    found = read_rows(path, header=False)
+    assert found.columns == ("1", "2") and len(found) == 4
+    assert find_columns(found) == Columns("2", None, "1", ("text", "label"))
+    with pytest.raises(InputError) as caught:
+        find_columns(read_rows(path))
+    assert caught.value.hint and "no_header=True" in caught.value.hint
+
+
+def test_an_error_does_not_list_the_same_columns_twice() -> None:
+    for find, columns in ((find_related_columns, ("headline", "summary")), (find_columns, ("title", "summary"))):
+        with pytest.raises(InputError) as caught:
+            find(rows(**dict.fromkeys(columns, LONG)))
+        message = caught.value.message
+        assert [message.count(column) for column in columns] == [1, 1] and "the data have" not in message

@@ -149,7 +149,7 @@ def test_columns_that_are_not_there_are_named() -> None:
     [
         ("{", "not valid JSON"),
         ('{"question": 1}\n{"question": 2}', "not valid JSON"),
-        ("[]", "is a list, expected an object with 'data'"),
+        ("[]", "there are no records"),
         ('{"rows": []}', "'data' is missing"),
         ('{"data": {}}', "'data' is an object, expected a list"),
         ('{"data": [3]}', "data[0] is a number, expected an object with 'paragraphs'"),
@@ -174,8 +174,10 @@ def test_a_paragraph_without_context_is_refused_with_its_place(tmp_path: Path) -
 
 def test_only_training_reads_json(tmp_path: Path) -> None:
     path = squad(tmp_path / "a.json")
+    with pytest.raises(InputError, match="expected a JSON array"):
+        list(read_records(path))
     with pytest.raises(ArgumentError, match="training"):
-        read_records(path)
+        read_records(path, format="squad")
     lines = tmp_path / "b.json"
     lines.write_text('{"text": "a"}\n', encoding="utf-8")
     assert [one.text for one in read_records(lines, format="jsonl")] == ["a"]

@@ -69,7 +69,7 @@ def test_a_copy_of_the_builtin_model_in_floats_agrees(tmp_path: Path) -> None:
         found = mlxbert.verify("builtin", copy)
         assert found.agree and (found.tensors.equal == len(tensors)) is equal
         assert found.outputs.tolerance == module.TOLERANCES["F32" if equal else "F16"]
-        assert found.notes[0].startswith("A is stored as int8-per-row, B as F")
+        assert "8 bits" in found.notes[0] and "scale per row" in found.notes[0] and "-per-" not in found.notes[0]
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_a_model_in_8_bits_agrees_with_what_it_was_made_of(a: Path, packed: Path
     for found in (mlxbert.verify(a, packed), mlxbert.verify(packed, a)):
         assert found.agree and found.tensors.different == 0 and found.tensors.rounded > 10
         assert found.outputs.tolerance is None and hidden(found) > 1e-3
-        assert "int8-per-row" in found.notes[-1] and "tolerance" in found.notes[-1]
+        assert "8 bits with a scale per row" in found.notes[-1] and "tolerance" in found.notes[-1]
     assert names(mlxbert.verify(a, packed, tolerance=1e-6)) == ["outputs"]
     assert mlxbert.verify(packed, packed).outputs.tolerance == module.TOLERANCES["F32"]
 

@@ -1,11 +1,13 @@
 """A device that fails: the sentences of MLX's backends, raised where arrays are computed."""
 
 import itertools
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from mlxbert.machine.device import mx
+from mlxbert.machine.device import mx, nn
 from mlxbert.nn.encoder import Encoder
 
 _BUFFER = "[METAL] Command buffer execution failed: "
@@ -62,3 +64,47 @@ def failing_eval(patch: pytest.MonkeyPatch, number: int | None, sentence: str = 
 
     patch.setattr(mx, "eval", failing)
     return calls
+
+
+class LateDevice:
+    """A GPU as Metal is: what failed can be read, and is anything; the error comes with another operation.
+
+    Args:
+        patch: Puts it in the place of the device.
+        fails: Whether the command that computes some arrays, evaluated, fails.
+        sentence: The error.
+    """
+
+    def __init__(
+        self,
+        patch: pytest.MonkeyPatch,
+        fails: Callable[[list[mx.array]], bool] = lambda arrays: False,
+        sentence: str = MEMORY[0],
+    ) -> None:
+        self._fails, self._sentence, self._error = fails, sentence, ""
+        self._eval, self._known = mx.eval, dict[int, Any]()  # the arrays themselves: an id may be given to another
+        patch.setattr(mx, "default_device", lambda: SimpleNamespace(type=mx.DeviceType.gpu))
+        patch.setattr(mx, "set_default_device", lambda device: None)
+        for name in ("eval", "async_eval"):
+            patch.setattr(mx, name, self._compute)
+        patch.setattr(mx, "synchronize", self._report)
+
+    def fail(self) -> None:
+        """Something that was started has failed."""
+        self._error = self._sentence
+
+    def _report(self) -> None:
+        error, self._error = self._error, ""
+        if error:
+            raise RuntimeError(error)
+
+    def _compute(self, *given: Any) -> None:
+        arrays = dict(nn.utils.tree_flatten(list(given))).values()
+        new = [array for array in arrays if isinstance(array, mx.array) and id(array) not in self._known]
+        if not new:
+            return
+        self._report()
+        self._known |= {id(array): array for array in new}
+        self._eval(new)
+        if not self._error and self._fails(new):
+            self.fail()

@@ -46,9 +46,13 @@ def counted(patch: pytest.MonkeyPatch) -> Iterator[Waits]:
 
         return instead
 
+    def all_waited_for() -> None:
+        waits.count += 1
+
     with patch.context() as within:
         within.setattr(mx, "default_device", lambda: SimpleNamespace(type=mx.DeviceType.gpu))
         within.setattr(mx, "set_default_device", lambda device: None)
         for place, name in _WAITING:
             within.setattr(place, name, noting(getattr(place, name)))
+        within.setattr(mx, "synchronize", all_waited_for)
         yield waits

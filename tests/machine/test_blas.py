@@ -123,3 +123,11 @@ def test_where_no_blas_works_one_hint_has_the_command(tmp_path: Path, broken: st
         command, env=environment | {"MLXBERT_BLAS": "off"}, capture_output=True, text=True, check=True
     )
     assert (asked.stdout, asked.stderr) == ("reference\n", "")  # asked for: nothing to say
+
+
+@pytest.mark.slow
+def test_a_library_that_cannot_be_loaded_is_an_error_of_the_program() -> None:
+    command = [sys.executable, "-m", "mlxbert", "doctor"]
+    environment = {**os.environ, "MLXBERT_BLAS": "/nowhere"}
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert found.returncode == 1 and "/nowhere" in found.stderr and "Traceback" not in found.stderr

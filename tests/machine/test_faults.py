@@ -7,8 +7,8 @@ import pytest
 from mlxbert.errors import DeviceError, OutOfMemoryError
 from mlxbert.machine.device import mx
 from mlxbert.machine.distributed import ProcessGroup
-from mlxbert.machine.faults import USUAL, device_errors
-from tests.helpers.faults import MEMORY, NO_FAULTS, OTHER, TOO_LONG, failing_eval
+from mlxbert.machine.faults import USUAL, device_errors, errors_seen
+from tests.helpers.faults import MEMORY, NO_FAULTS, OTHER, TOO_LONG, LateDevice, failing_eval
 
 
 @pytest.mark.parametrize("sentence", [*MEMORY, *TOO_LONG, *OTHER])
@@ -49,3 +49,25 @@ def test_a_device_that_fails_is_no_lost_process(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(mx.distributed, "all_sum", lambda array: array)
     with pytest.raises(OutOfMemoryError):
         ProcessGroup(0, 2).sum({"": mx.zeros(3)})
+
+
+@pytest.mark.parametrize("wait", [True, False])
+@pytest.mark.parametrize("other", [None, ValueError("not finite")])
+def test_an_error_that_comes_late_is_that_of_what_was_done(
+    wait: bool, other: Exception | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    LateDevice(monkeypatch, lambda arrays: arrays[0].size == 3)
+    seen = errors_seen()
+    with pytest.raises(OutOfMemoryError), device_errors(wait=wait):
+        mx.eval(mx.zeros(3))
+        if other is not None:
+            raise other
+    assert errors_seen() == seen + 1
+    with device_errors(wait=wait):
+        pass
+
+
+def test_where_the_device_is_well_another_error_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    LateDevice(monkeypatch)
+    with pytest.raises(ValueError, match="one"), device_errors():
+        raise ValueError("one")

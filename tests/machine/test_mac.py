@@ -133,7 +133,10 @@ def test_doctor_says_what_is_wrong(make: Make) -> None:
     assert found["chip"] == "Apple M2" and found["macos"] == "15.6" and found["wheel_for"] == "macosx_15_0_arm64"
 
 
-@pytest.mark.parametrize(("value", "on"), [("0", False), ("1", True), ("", False), ("banana", False), (" 2x", True)])
+@pytest.mark.parametrize(
+    ("value", "on"),
+    [("0", False), ("1", True), ("", False), ("banana", False), (" 2x", True), ("9" * 5000, True), ("\u0661", False)],
+)
 def test_tf32_is_read_as_mlx_reads_it(monkeypatch: pytest.MonkeyPatch, value: str, on: bool) -> None:
     monkeypatch.setenv("MLX_ENABLE_TF32", value)
     assert device.tf32() is on

@@ -91,7 +91,7 @@ def near_encoder() -> Encoder:
 def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The ways of CPUs and of GPUs, each in blocks where there is more than one of 4 tokens."""
     monkeypatch.setattr(windows, "_SMALLEST_BLOCK", 4)
-    monkeypatch.setattr(gpu, "_BLOCKS_FROM", 1)
+    monkeypatch.setattr(gpu, "BLOCKS_FROM", 1)
     monkeypatch.setattr(ops, "on_gpu", lambda: request.param == "gpu")
 
 

@@ -197,9 +197,9 @@ def test_padding_and_blocks_give_the_same(
     family: str, dtype: str, calls: list[Call], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All outputs of a model of each family, padded from a head size of 10 to 16."""
-    monkeypatch.setattr(gpu, "_PADDED_FROM", 1)
+    monkeypatch.setattr(gpu, "PADDED_FROM", 1)
     monkeypatch.setattr(gpu, "_HEAD_SIZES", (16,))
-    monkeypatch.setattr(gpu, "_BLOCKS_FROM", 1)
+    monkeypatch.setattr(gpu, "BLOCKS_FROM", 1)
     monkeypatch.setattr("mlxbert.nn.cpu.windows._SMALLEST_BLOCK", 1)
     network = load_network(write_model(family, "Model", tmp_path), dtype)
     for name, case in FROZEN[family].cases.items():

@@ -98,3 +98,42 @@ def test_a_file_without_sentences_is_refused(tmp_path: Path, data: bytes) -> Non
 def test_sentences_are_no_texts(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="sentences"):
         read_records(write(tmp_path / "in.conll", CONLL))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "column"),
+    [
+        ("eng.train", CONLL, "4"),
+        ("train.txt", b"EU\tB-ORG\nrejects\tO\n\t\nPeter\tB-PER\n", "2"),
+        ("train.tsv", b"EU\tB-ORG\nrejects\tO\n\nPeter\tB-PER\n", "2"),
+        ("train.txt.gz", b"EU ORG\nrejects O\n\n", "2"),
+        ("ewt", CONLLU, "upos"),
+    ],
+)
+def test_sentences_of_words_are_known_by_their_look(tmp_path: Path, name: str, content: bytes, column: str) -> None:
+    path = write(tmp_path / name, content)
+    rows = read_rows(path, words=True)
+    assert find_usual_columns(rows, "tag").label == column
+    assert not name.endswith(".txt") or read_rows(path).columns == ("text",)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "columns"),
+    [
+        ("a.tsv", b"words\ttags\nthe cat\tO O\ndogs\tO\n\n", ("words", "tags")),
+        ("a.csv", b"words,tags\nthe cat,O O\n\nthe dog,O O\n", ("words", "tags")),
+        ("a.txt", b"the cat\nsat on the mat\n\n", ("text",)),
+        ("a.jsonl", b'{"words": ["a"], "tags": ["O"]}\n\n{"words": ["b"], "tags": ["O"]}\n', ("words", "tags")),
+        ("a.conll", CONLLU.split(b"\n", 2)[2].split(b"\n\n")[0], (*"123456789", "10")),
+    ],
+)
+def test_other_data_of_words_are_read_as_their_names_say(
+    tmp_path: Path, name: str, content: bytes, columns: tuple[str, ...]
+) -> None:
+    assert read_rows(write(tmp_path / name, content), words=True).columns == columns
+
+
+def test_what_looks_like_nothing_has_the_error_of_its_name(tmp_path: Path) -> None:
+    for content in (b"", b"\xff\0", b"EU ORG\nrejects\n\n", b"EU ORG\nrejects O"):
+        with pytest.raises(ArgumentError, match=r"extension '\.train'"):
+            read_rows(write(tmp_path / "eng.train", content), words=True)

@@ -115,7 +115,7 @@ def test_a_folder_needs_labels_and_utf8(tmp_path: Path) -> None:
     (tmp_path / "a" / "1.txt").write_bytes(b"the\nc\xe9t")
     with pytest.raises(InputError, match=r"1\.txt, line 2: byte 0xe9") as caught:
         read_rows(tmp_path)
-    assert caught.value.hint and "iconv" in caught.value.hint
+    assert caught.value.hint and "encoding=" in caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -128,8 +128,8 @@ def test_a_folder_needs_labels_and_utf8(tmp_path: Path) -> None:
         ("a.csv", b"text,label,text\na,b,c\n", ", line 1: ", "'text' is there twice"),
         ("a.csv", b"text;label\na;b\n", ", line 1: ", "only one column"),
         ("a.csv", b"text;label\na;b\n", ", line 1: ", "semicolons"),
-        ("a.csv", b"text,label\nc\xe9,b\n", ", line 2: ", "iconv -f ISO-8859-1"),
-        ("a.jsonl", b'[{"text": "a"}]\n', ", line 1: ", "jq"),
+        ("a.csv", b"text,label\nc\xe9,b\n", ", line 2: ", "encoding='latin-1'"),
+        ("a.jsonl", b'[{"text": "a"}]\n', ", line 1: ", "format='json'"),
         ("a.csv", b"", ": ", "empty"),
         ("a.csv", b"\ntext,label\n", ", line 1: ", "no column has a name"),
         ("a.csv", b"text,label\n", ": ", "no records"),

@@ -16,9 +16,9 @@ from mlxbert.machine.device import hint_once, mx
 from mlxbert.machine.distributed import ProcessGroup, Turns
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import TASKS
-from mlxbert.tasks.runner import run_batches
+from mlxbert.tasks.runner import run, run_batches
 from mlxbert.text.batch import Usage
-from tests.helpers.faults import MEMORY, NO_FAULTS, OTHER, TOO_LONG, small_memory
+from tests.helpers.faults import MEMORY, NO_FAULTS, OTHER, TOO_LONG, LateDevice, small_memory
 from tests.tasks.test_runner import of_lengths
 from tests.text.test_batch import CONFIG
 
@@ -163,3 +163,80 @@ def close(found: Any, expected: Any) -> None:
         assert found == pytest.approx(expected, rel=1e-5, abs=1e-6)
     else:
         assert np.all(found == expected)
+
+
+class Late:
+    """Computes the numbers of encodings on a device whose errors come late; what failed is -1."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, *failing: int, sentence: str = MEMORY[0]) -> None:
+        self.failing, self.groups = {*failing}, list[list[int]]()
+        LateDevice(patch, lambda arrays: any((array < 0).any().item() for array in arrays), sentence)
+
+    def forward(self, batch: Batch, group: list[int]) -> mx.array:
+        """The first attempt of some numbers fails."""
+        self.groups.append(group)
+        failed = self.failing & {*group}
+        self.failing -= failed
+        return mx.array(group) * (0 if failed else 1) - bool(failed)
+
+    def read(self, found: mx.array, group: list[int]) -> Any:
+        return found.tolist()
+
+    def run(self, batch: int = 1) -> list[int]:
+        return [*run_batches(of_lengths([16] * 6), self.forward, self.read, CONFIG, 16 * batch)]
+
+
+@pytest.mark.parametrize("failing", [[0], [1], [5]])
+def test_an_input_that_failed_with_another_one_is_computed_alone(
+    failing: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = Late(monkeypatch, *failing)
+    assert work.run() == [*range(6)] and not work.failing
+    assert len(work.groups) <= 8
+
+
+@pytest.mark.parametrize("failing", [[0, 1], [1, 2], [2, 4], [0, 1, 2, 3, 4, 5]])
+def test_what_a_gpu_did_not_compute_is_computed_again(failing: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    work = Late(monkeypatch, *failing)
+    assert work.run(2) == [*range(6)] and not work.failing
+    assert len(work.groups) <= 9
+
+
+def test_another_window_was_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    work = Late(monkeypatch, 3)
+
+    def forward(batch: Batch, group: list[int]) -> mx.array:
+        first: Any = batch.input_ids[:, 0].tolist()
+        return work.forward(batch, first)
+
+    def compute(jobs: Any) -> Any:
+        return run_batches(jobs, forward, work.read, CONFIG, 16)
+
+    assert [*run(of_lengths([16] * 6), lambda one: one, compute, "raise", window=1)] == [*range(1, 7)]
+
+
+def test_numbers_that_were_not_computed_are_not_blamed_on_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    work = Late(monkeypatch, 0, 3)
+    right = work.read
+
+    def read(found: mx.array, group: list[int]) -> Any:
+        if min(numbers := right(found, group)) < 0:
+            raise mlxbert.MlxbertError("the model computed numbers that are not finite")
+        return numbers
+
+    monkeypatch.setattr(work, "read", read)
+    assert work.run(2) == [*range(6)]
+
+
+def test_another_error_that_comes_late_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    work, found = Late(monkeypatch, *range(6), sentence=OTHER[0]), list[int]()
+    with pytest.raises(DeviceError):
+        found.extend(work.run())
+    assert -1 not in found
+
+
+def test_attention_says_that_memory_does_not_suffice(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = mlxbert.load(tiny_folder)
+    small_memory(monkeypatch, 0)
+    with pytest.raises(OutOfMemoryError):
+        mlxbert.attention(model, "the cat")

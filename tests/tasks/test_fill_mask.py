@@ -142,9 +142,9 @@ def test_both_spellings_of_the_mask_are_understood(tmp_path: Path) -> None:
 
 def test_a_checkpoint_without_the_head_is_refused(tmp_path: Path) -> None:
     folder = save(tmp_path / "m", tensors_of(random_network(tiny_config(), heads=("next_sentence",))))
-    with pytest.raises(mlxbert.CheckpointError, match="masked-LM head, which fill-mask needs"):
+    with pytest.raises(mlxbert.CheckpointError, match="no masked-LM head"):
         mlxbert.load(str(folder), task="fill-mask")
-    with pytest.raises(mlxbert.CheckpointError, match="masked-LM head, which fill-mask needs"):
+    with pytest.raises(mlxbert.CheckpointError, match="no masked-LM head"):
         mlxbert.fill_mask(mlxbert.load(str(folder)), "[MASK]")
 
 

@@ -1,5 +1,7 @@
 """A device that fails ends training with an error; the state is saved, and the run resumes to the same bits."""
 
+import itertools
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,8 +11,11 @@ import pytest
 import mlxbert
 from mlxbert.errors import DeviceError, MlxbertError, OutOfMemoryError
 from mlxbert.machine.device import mx
+from mlxbert.training import loop
 from mlxbert.training.events import Evaluated, Started
-from tests.helpers.faults import MEMORY, NO_FAULTS, OTHER, failing_eval, small_memory
+from mlxbert.training.loop import Run
+from mlxbert.training.optimizer import AdamW
+from tests.helpers.faults import MEMORY, NO_FAULTS, OTHER, LateDevice, failing_eval, small_memory
 from tests.pretraining.files import model_folder, text_file
 from tests.training import test_finetune
 from tests.training.runs import digest, make_run
@@ -128,6 +133,8 @@ def test_the_same_call_resumes(kind: str, base: Path, tmp_path: Path, monkeypatc
     assert not (tmp_path / "parts").exists()
     [started, *_] = start("parts")
     assert isinstance(started, Started) and started.first_step > 0
+    assert [step for step, _ in started.losses] == [*range(1, started.first_step + 1)]
+    assert all(one.step <= started.first_step for one in started.evaluations)
     whole, parts = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "parts"))
     assert whole == parts and not (tmp_path / "parts.partial").exists()
 
@@ -148,3 +155,72 @@ def test_a_model_that_cannot_be_loaded_or_kept_for_want_of_memory(
     with pytest.raises(MlxbertError) as problem:
         mlxbert.save(model, tmp_path / "saved")
     assert isinstance(problem.value, OutOfMemoryError) and not [*tmp_path.iterdir()]
+
+
+def failing_call(patch: pytest.MonkeyPatch, owner: Any, name: str, number: int) -> None:
+    """What a call of a function has started fails, on a device whose errors come late; calls are counted from 1."""
+    device, calls, usual = LateDevice(patch), itertools.count(1), getattr(owner, name)
+
+    def failing(*given: Any, **named: Any) -> Any:
+        found = usual(*given, **named)
+        if next(calls) == number:
+            device.fail()
+        return found
+
+    patch.setattr(owner, name, failing)
+
+
+@pytest.mark.parametrize(
+    ("step", "saved", "options"), [(3, 0, {}), (4, 0, {}), (3, 2, {"save_every": 1}), (8, 0, {"evaluate": None})]
+)
+def test_a_state_that_was_not_computed_is_not_saved(
+    step: int, saved: int, options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        failing_call(patched, AdamW, "update", step)
+        run = make_run(tmp_path, data=32, **options)
+        with pytest.raises(OutOfMemoryError, match="last saved state") as problem:
+            [*run.events()]
+        assert "is saved" not in problem.value.message and run.state.progress.step == step
+    assert make_run(tmp_path, data=32, **options).state.progress.step == saved
+
+
+def test_the_state_before_what_was_not_computed_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        failing_call(patched, loop, "norm", 3)
+        with pytest.raises(OutOfMemoryError, match="step 2 is saved"):
+            [*make_run(tmp_path, data=32).events()]
+    assert make_run(tmp_path, data=32).state.progress.step == 2
+
+
+def test_a_loss_that_was_not_computed_is_not_that_of_a_run_that_diverges(monkeypatch: pytest.MonkeyPatch) -> None:
+    device, usual = LateDevice(monkeypatch), Run._measured
+
+    def measured(run: Run, *given: Any) -> Any:
+        after, numbers = usual(run, *given)
+        device.fail()
+        return after, [math.nan for _ in numbers]
+
+    monkeypatch.setattr(Run, "_measured", measured)
+    with pytest.raises(OutOfMemoryError):
+        [*make_run().events()]
+
+
+def test_a_dry_run_waits_for_the_update(monkeypatch: pytest.MonkeyPatch) -> None:
+    failing_call(monkeypatch, AdamW, "update", 1)
+    with pytest.raises(OutOfMemoryError):
+        make_run().try_update([[0, 1]])
+
+
+def test_a_state_that_cannot_be_written_does_not_hide_why_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(store: Any, state: Any) -> None:
+        raise MlxbertError("no space left")
+
+    count = calls_of(monkeypatch, make_run(epochs=1).events)
+    run = make_run(tmp_path, epochs=1)
+    monkeypatch.setattr("mlxbert.training.checkpoint.Store.save", full)
+    failing_eval(monkeypatch, count // 2)
+    with pytest.raises(OutOfMemoryError, match=r"out of memory.*no space left"):
+        [*run.events()]

@@ -16,6 +16,7 @@ from mlxbert.training.events import Evaluated, Finished, Started
 from mlxbert.weights.sentence_transformers import read_embedder
 from tests.helpers.frozen import read_config
 from tests.helpers.st_folder import NORMALIZE, pooling, save_st
+from tests.helpers.tiny import save
 
 WORDS = ("cat", "mat", "dog", "house", "night", "friend", "run", "sit", "far", "near")
 VECTOR_CLASSIFIER = "vector_classifier.safetensors"
@@ -61,6 +62,31 @@ def test_a_batch_without_pairs_of_a_kind_has_a_finite_gradient(classes: list[int
     vectors = mx.array(np.random.default_rng(0).normal(size=(len(classes), 4)))
     loss, gradient = mx.value_and_grad(lambda v: same_class(v, mx.array(classes)))(vectors)
     assert np.isfinite(loss.item()) and mx.isfinite(gradient).all().item()
+
+
+@pytest.mark.parametrize(
+    ("shots", "options", "used"),
+    [
+        (8, {}, True),
+        (70, {}, False),  # more than few
+        (8, {"few_shot": False}, False),
+        (8, {"lora": 2}, False),  # works with ordinary training alone
+        (8, {"label_smoothing": 0.1}, False),
+    ],
+)
+def test_few_labels_are_trained_on_pairs_without_being_asked(
+    folder: Path, tmp_path: Path, shots: int, options: dict[str, Any], used: bool
+) -> None:
+    given = {"few_shot": None, "dry_run": True} | options
+    started = train(folder, records(2, shots), tmp_path / "out", **given)[0]
+    assert isinstance(started, Started) and isinstance(started.report, DataReport)
+    assert ("method" in started.report.facts) == used
+
+
+def test_a_model_without_pooling_is_not_trained_on_pairs_unasked(tmp_path: Path) -> None:
+    save(tmp_path / "plain")
+    started = train(tmp_path / "plain", records(2, 8), tmp_path / "out", few_shot=None, dry_run=True)[0]
+    assert "method" not in started.report.facts
 
 
 @pytest.mark.parametrize(("classes", "shots"), [(2, 8), (20, 8)])
@@ -121,10 +147,10 @@ def test_it_is_trained_further_with_and_without(folder: Path, tmp_path: Path) ->
     data = records(2, 8)
     train(folder, data, tmp_path / "one")
     assert not train(tmp_path / "one", data, tmp_path / "two")[0].new_head
-    assert train(tmp_path / "one", data, tmp_path / "plain", few_shot=None)[0].new_head
+    assert train(tmp_path / "one", data, tmp_path / "plain", few_shot=False)[0].new_head
     assert read_config(tmp_path / "plain")["architectures"] == ["BertForSequenceClassification"]
     assert not (tmp_path / "plain" / VECTOR_CLASSIFIER).exists()
-    train(tmp_path / "one", data, tmp_path / "adapter", few_shot=None, lora=2)
+    train(tmp_path / "one", data, tmp_path / "adapter", few_shot=False, lora=2)
     adapted = mlxbert.load(tmp_path / "one", task="classify", adapter=tmp_path / "adapter")
     assert adapted.labels is not None and adapted.labels.head_pooling is None
     assert train(tmp_path / "plain", data, tmp_path / "back")[0].new_head

@@ -434,3 +434,71 @@ def test_a_function_that_fails_ends_the_training_and_frees_its_folder(base: Path
     with pytest.raises(ZeroDivisionError):
         mlxbert.finetune("classify", **options).run(enough)
     assert mlxbert.finetune("classify", **options).run().labels is not None
+
+
+NAMES = {"animal": "1", "place": "0"}
+
+
+@pytest.mark.parametrize("task", ["classify", "multilabel"])
+def test_numbers_of_labels_get_names(base: Path, tmp_path: Path, task: str) -> None:
+    table = tmp_path / "train.csv"
+    table.write_text("".join(f"{NAMES[label]},{text}\n" for text, label in rows(120)), encoding="utf-8")
+    how: dict[str, Any] = {"no_header": True, "text_column": "2", "label_column": "1"}
+    output = tmp_path / "out"
+    finished = one(
+        run(task, train=table, model=base, output=output, epochs=1, label_names="place, animal", **how), Finished
+    )
+    assert finished.evaluation.examples == 20
+    assert json.loads((output / "config.json").read_text())["id2label"] == {"0": "place", "1": "animal"}
+    record = json.loads((output / "training.json").read_text())
+    assert record["options"]["label_names"] == {"0": "place", "1": "animal"}
+    assert "--label-names 'place, animal'" in record["command"] and "--no-header" in record["command"]
+    model = mlxbert.load(output)
+    by_number = mlxbert.evaluate(task, model, data=table, no_header=True)
+    named = write(tmp_path / "named.csv", [(text, label) for text, label in rows(120)])
+    by_name = mlxbert.evaluate(task, model, data=named, text_column="text", label_column="label")
+    assert by_number.metrics == by_name.metrics and set(by_name.labels or ()) == set(by_number.labels or ())
+
+
+@pytest.mark.parametrize(
+    ("task", "names", "said"),
+    [
+        ("classify", "a,b,c", "label_names has 3 names, the data have 2 labels: animal, place"),
+        ("multilabel", ["a"], "label_names has 1 names"),
+        ("classify", "a,a", "expected different names"),
+        ("classify", "a,", "expected different names"),
+        ("regress", "a,b", "label_names is given, which regress does not have"),
+        ("tag", "a,b", "label_names is given, which tag does not have"),
+    ],
+)
+def test_names_that_do_not_fit_the_labels_are_refused(
+    base: Path, train: Path, tmp_path: Path, task: str, names: Any, said: str
+) -> None:
+    with pytest.raises(ArgumentError, match=said):
+        run(task, train=train, model=base, output=tmp_path / "out", label_names=names)
+    assert not [*tmp_path.glob("out*")]
+
+
+def test_labels_that_have_the_names_already_keep_them(base: Path, train: Path, tmp_path: Path) -> None:
+    run("classify", train=train, model=base, output=tmp_path / "out", epochs=1, label_names=["place", "animal"])
+    model = mlxbert.load(tmp_path / "out")
+    assert model.labels is not None and model.labels.names == ("place", "animal")
+    plain = run("classify", train=train, model=base, output=tmp_path / "plain", epochs=1)
+    assert one(plain, Finished).evaluation.examples == 20
+
+
+def test_another_encoding_does_not_resume(base: Path, train: Path, tmp_path: Path) -> None:
+    train.write_bytes(train.read_bytes() + "the café,place\n".encode("latin-1"))
+    options: dict[str, Any] = {"train": train, "model": base, "output": tmp_path / "out", "epochs": 1}
+    with pytest.raises(InputError, match="byte 0xe9") as caught:
+        run("classify", **options)
+    assert caught.value.hint and "encoding='latin-1'" in caught.value.hint
+    next(iter(mlxbert.finetune("classify", **options, encoding="latin-1", save_every=1)))
+    events = mlxbert.finetune("classify", **options, encoding="latin-1", save_every=1)
+    for event in events:
+        if isinstance(event, Saved):
+            break
+    del events, event
+    gc.collect()
+    with pytest.raises(MlxbertError, match="encoding"):
+        run("classify", **options, encoding="cp1252", save_every=1)

@@ -1,9 +1,10 @@
 """The loop: what a run computes, and that it resumes to the same bits."""
 
 import functools
+import json
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from mlxbert.errors import CheckpointError, MlxbertError
 from mlxbert.machine.device import mx, scalar
-from mlxbert.training.checkpoint import Store
+from mlxbert.training.checkpoint import Progress, Store
 from mlxbert.training.events import Evaluated, Event, Saved, Step
 from mlxbert.training.rows import TABLE
 from tests.training.runs import Parity, digest, make_run, parameters, steps
@@ -46,6 +47,23 @@ def test_a_resumed_run_has_the_same_bits(tmp_path: Path, stop: int) -> None:
     assert found == expected
     assert digest(second) == digest(whole)
     assert second.state.progress.history == whole.state.progress.history
+    assert second.state.progress.losses == whole.state.progress.losses
+    known = [*make_run(tmp_path).state.progress.losses]
+    assert known == [(number, loss) for number, (loss, *_) in enumerate(expected, 1)]
+    assert [(one.step, one.best) for one in make_run(tmp_path).earlier()] == [(7, False), (14, True)]
+
+
+@pytest.mark.parametrize("steps", [1, 399, 400, 401, 1000, 12_345])
+def test_the_losses_of_a_run_are_kept_as_means_of_equal_parts(steps: int) -> None:
+    progress, size = Progress(), -(-steps // 400)
+    for number in range(1, steps + 1):
+        progress = replace(progress, step=number).with_loss(math.sin(number), steps)
+    assert len(progress.losses) == -(-steps // size) <= 400 and progress.losses[-1][0] == steps
+    start = 0
+    for end, loss in progress.losses:
+        assert loss == pytest.approx(sum(map(math.sin, range(start + 1, end + 1))) / (end - start))
+        start = end
+    assert Progress.from_dict(json.loads(json.dumps(asdict(progress)))) == progress
 
 
 @pytest.mark.slow

@@ -231,7 +231,9 @@ def test_what_may_help_is_said_where_a_simple_method_is_as_good(
     assert (found is None) == (advice is None) and (advice or "") in (found or "")
 
 
-@pytest.mark.parametrize(("count", "few_shot", "hinted"), [(5, False, True), (40, False, False), (5, True, False)])
+@pytest.mark.parametrize(
+    ("count", "few_shot", "hinted"), [(5, False, True), (64, False, True), (65, False, False), (5, True, False)]
+)
 def test_few_examples_per_label_lead_to_few_shot(count: int, few_shot: bool, hinted: bool) -> None:
     objective = make_objective("classify", few_shot=few_shot)
     records = [Labelled(f"{n} {label}", None, label, "") for n in range(count) for label in "ab"]

@@ -18,7 +18,7 @@ LORA = {"lora": 4, "lr": 2e-2}
 CASES: dict[str, tuple[str, Any, dict[str, Any], dict[str, Any]]] = {
     "answer": ("answer", test_answer_objective.records(40), {}, {"stride": 3}),
     "vectors in chunks": ("embed", test_embed_objective.pairs(40), {"chunk": 3}, {"temperature": 0.3}),
-    "few shot": ("classify", test_few_shot.records(4, 8), {"few_shot": True, "lr": 1e-3}, {"few_shot": None}),
+    "few shot": ("classify", test_few_shot.records(4, 8), {"few_shot": True, "lr": 1e-3}, {"few_shot": False}),
     "rerank": ("rerank", test_rerank.groups(30), {}, {"loss": "mse"}),
     "teacher": ("classify", TEXTS, {"teacher": "", "gradient_accumulation": 2}, {"teacher": None}),
     "teacher, weighted": ("classify", TEXTS, {"teacher": "", "class_weights": "balanced"}, {"temperature": 3.0}),

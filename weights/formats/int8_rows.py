@@ -21,7 +21,7 @@ _ROUNDED = 1e-4  # of a step: the float32 rounding error of a quotient of up to 
 class Int8Rows:
     """The storage, with the same methods as `mlxbert.weights.formats.quantized.Quantization`."""
 
-    name: str = STORAGE
+    name: str = "8 bits with a scale per row"  # for messages
     dtype: str = "I8"
 
     def unpacked(self, folder: Path, tensors: Mapping[str, TensorInfo]) -> dict[str, TensorInfo]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mlxbert.cli.views import console, rich
-from mlxbert.cli.views.training import words
+from mlxbert.cli.views.training import report, words
 from mlxbert.training.events import Evaluated, Started, Step
 
 _SHOWN = 3  # problems
@@ -21,6 +21,8 @@ def before(started: Started, corpus: Mapping[str, Any]) -> Iterator["rich.Render
     frozen = f", {started.frozen:,} frozen" if started.frozen else ""
     facts = [("parameters", f"{started.parameters:,}{frozen}"), ("steps", passes), ("device", started.device)]
     yield from console.facts("training", facts)
+    if started.estimate is not None:
+        yield report.estimate(started.estimate)
     yield rich.Text()
 
 

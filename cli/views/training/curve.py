@@ -9,7 +9,7 @@ from mlxbert.cli.views.training import words
 
 _BINS = 1200  # more than any terminal has dots; a run of a million steps takes no more memory and time than that
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))  # of U+2800, by column and row
-_STYLES = {True: "bright_cyan", False: "dim"}
+_STYLES = {True: "cyan", False: "dim"}
 _SMOOTHING = 40  # the mean goes over about a fortieth of the run
 _MARGIN = 9  # columns of the scale
 

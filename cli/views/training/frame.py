@@ -73,8 +73,10 @@ def _head(state: State, started: Started, width: int) -> Iterator["rich.Text"]:
     if started.runs > 1:
         text.append(f"run {started.run + 1} of {started.runs}", "bold cyan")
         text.append(f" {console.visible(words.varied(started.varied))}" if started.varied else "", "cyan").append("  ")
-    text.append(console.visible(started.model)).append(" → ", "dim").append(console.visible(started.output), "bold")
-    yield _cut(text, width)
+    model, output = console.visible(started.model), console.visible(started.output)
+    names = rich.Text.assemble(model, (" → ", "dim"), (output, "bold"))
+    apart = text.cell_len + names.cell_len > width  # then a line each
+    yield from (_cut(line, width) for line in ([text, names] if apart else [text + names]))
     if started.first_step:
         yield _cut(rich.Text(f"resumed after step {started.first_step:,} of {started.steps:,}", "cyan"), width)
     for done in state.done[-_SHOWN:]:
@@ -94,7 +96,7 @@ def _evaluations(state: State, width: int, most: int) -> Iterator["rich.Text"]:
         shown = [best, *shown[1:]]
     metric = state.evaluations[-1].metric
     name = console.visible(metric)
-    bars = min(max(width - _AROUND, 0), 20)
+    bars = 0 if words.lessens(metric) else min(max(width - _AROUND, 0), 20)
     losses = metric != "loss" and any(map(_loss, state.evaluations))
     title = f"{'epoch':>6}  {name:<{bars + 7 if bars else 7}}" + (f"  {'loss':>7}" if losses else "")
     yield _cut(rich.Text(title, "dim"), width)
@@ -121,6 +123,7 @@ def _foot(state: State, started: Started, width: int) -> Iterator["rich.Text"]:
     step, share = state.step, state.place / max(started.steps, 1)
     over = state.place >= started.steps
     left = "" if over else f"{words.duration(step.seconds_left)} left" if step else "starting"
+    left = state.phase or left
     where = f"step {state.place:,} of {started.steps:,}"
     epoch = f"epoch {step.epoch:.2f} of {started.epochs:.3g}" if step else ""
     facts = [where, epoch, left] if width >= _NARROW else [where, left]

@@ -36,6 +36,11 @@ class LiveView:
         if not isinstance(event, Step) or self._clock() >= self._due:
             self.draw()
 
+    def phase(self, name: str) -> None:
+        """Draws what is done now, other than updates."""
+        self.state.phase = name
+        self.draw()
+
     def draw(self) -> None:
         """Draws the run as it is now."""
         if self.state.started is None:
@@ -55,7 +60,7 @@ class LiveView:
     def close(self) -> None:
         """Leaves the last picture on the terminal."""
         if self._live is not None:
-            self.draw()
+            self.phase("")
         self._open.close()
         self._live = None
 

@@ -26,7 +26,7 @@ def before(started: "Started", report: "DataReport") -> Iterator["rich.Renderabl
     yield from _warnings(report)
     yield from console.facts("training", _plan(started))
     if started.estimate is not None:
-        yield _estimate(started.estimate)
+        yield estimate(started.estimate)
     yield rich.Text()
 
 
@@ -134,13 +134,13 @@ def _plan(started: "Started") -> Iterator[tuple[str, object]]:
     yield "device", f"{started.device}{together}"
 
 
-def _estimate(estimate: "Estimate") -> "rich.Text":
+def estimate(found: "Estimate") -> "rich.Text":
     """`fits: 3.1 of 16.0 GB, about 4 minutes`."""
-    time = words.about(estimate.seconds)
-    if estimate.available is None:
-        return rich.Text.assemble(("  takes ", "dim"), f"{console.size(estimate.memory)}, {time}")
-    fits = estimate.memory <= estimate.available
-    used = console.portion(estimate.memory, estimate.available)
+    time = words.about(found.seconds)
+    if found.available is None:
+        return rich.Text.assemble(("  takes ", "dim"), f"{console.size(found.memory)}, {time}")
+    fits = found.memory <= found.available
+    used = console.portion(found.memory, found.available)
     if fits:
         return rich.Text.assemble(("  fits: ", "bold green"), f"{used}, {time}")
     return rich.Text.assemble(("  does not fit: ", "bold red"), f"{used}; {console.LESS_MEMORY}")

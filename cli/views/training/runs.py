@@ -25,7 +25,7 @@ def runs(event: Finished) -> Iterator["rich.RenderableType"]:
     for place, (run, score) in enumerate(zip(event.runs, scores, strict=True)):
         style = "bold green" if place == best else ""
         told = [rich.Text(console.visible(words.value(run.get(name, "-"))), style) for name in names]
-        bar = console.bar_of(score / top if math.isfinite(score) else 0.0, style or "cyan")
+        bar = words.bar(event.metric, score / top, style or "cyan")
         rows.append(
             [*told, rich.Text(words.score(score), style), bar, rich.Text("★ kept" if place == best else "", style)]
         )

@@ -27,6 +27,12 @@ class Screen:
         elif self._live is not None:
             self._live.write(event)
 
+    def phase(self, name: str) -> bool:
+        """Says what is done now, if there is a live view: whether it is drawn already."""
+        if self._live is not None:
+            self._live.phase("" if name == "training" else name)
+        return self._live is not None and self._first is not None
+
     def close(self) -> None:
         """Ends the live view; its last picture stays."""
         if self._live is not None:

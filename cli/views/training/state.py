@@ -22,6 +22,7 @@ class State:
     def __init__(self) -> None:
         self.done: list[Done] = []
         self.started: Started | None = None
+        self.phase = ""  # what is done now, other than updates
         self._begin()
 
     def _begin(self) -> None:
@@ -49,6 +50,9 @@ class State:
                     self.done.append(Done(self.started.varied, self.best))
                 self.started = event
                 self._begin()
+                self.evaluations += event.evaluations
+                for step, loss in event.losses:
+                    self.loss.add(step, loss)
             case Step():
                 self.step = event
                 self.loss.add(event.step, event.loss)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _BAR = Column(bar=True, most=48)
 _COMPARED = (Column(wraps=True, most=24), Column(right=True), _BAR, Column(secondary=1))
+_SHORTEST = 0.5  # seconds of a phase that is told
 FROZEN = "frozen vectors"  # as `mlxbert.training.scores.baselines` calls it
 
 
@@ -25,6 +26,9 @@ def finished(event: "Finished") -> Iterator["rich.RenderableType"]:
         (f"{console.visible(event.metric)} {words.score(event.score)}", "bold green"),
         f"  after step {event.step:,}, {words.duration(event.seconds)} in all",
     )
+    shown = [f"{name} {words.duration(seconds)}" for name, seconds in event.phases.items() if seconds >= _SHORTEST]
+    if shown:
+        yield Indented(rich.Text(", ".join(shown), "dim"))
     if event.summary is not None and event.evaluation is not None:
         yield from _compared(event.summary, event.evaluation.spec)
     if len(event.runs) > 1:
@@ -43,14 +47,16 @@ def _compared(summary: "Summary", task: "TaskSpec") -> Iterator["rich.Renderable
     scale = (0.0, max(1.0, *found))
     interval = f"{words.score(summary.interval[0])} to {words.score(summary.interval[1])}"
     style = "bold green"
-    ours = (rich.Text("this model", style), rich.Text(words.score(summary.score), style), error_bar(summary, scale))
+    lessens = words.lessens(summary.metric)
+    bar = rich.Text() if lessens else error_bar(summary, scale)
+    ours = (rich.Text("this model", style), rich.Text(words.score(summary.score), style), bar)
     rows = [(*ours, rich.Text(interval, "dim"))]
     for name, score in sorted(summary.baselines.items(), key=lambda entry: sign * entry[1]):
-        share = (score - scale[0]) / (scale[1] - scale[0])
-        bar = console.bar_of(share if math.isfinite(share) else 0.0, "dim")
+        bar = words.bar(summary.metric, (score - scale[0]) / (scale[1] - scale[0]), "dim")
         rows.append((rich.Text(console.line(name)), rich.Text(words.score(score)), bar, rich.Text()))
     yield Rows(_COMPARED, rows, indent=2)
-    yield _note(f"┣━┫ 95 % interval ({words.method(summary.metric, task)}) over the validation examples")
+    mark = "" if lessens else "┣━┫ "
+    yield _note(f"{mark}95 % interval ({words.method(summary.metric, task)}) over the validation examples")
     if FROZEN in summary.baselines:
         kind = "ridge" if task.numeric else "logistic"
         yield _note(f"{FROZEN}: a {kind} regression on the untrained model's vectors")

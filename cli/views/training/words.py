@@ -4,7 +4,11 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from mlxbert.cli.views import console, rich
+from mlxbert.training.options.tasks import TASKS
+
 if TYPE_CHECKING:
+    from mlxbert.cli.views.table import Cell
     from mlxbert.training.options.tasks import TaskSpec
 
 
@@ -40,6 +44,16 @@ def figure(number: float) -> str:
 def score(number: float) -> str:
     """The value of a metric."""
     return f"{number:.3f}" if abs(number) < 100 else figure(number)
+
+
+def lessens(metric: str) -> bool:
+    """Whether less of a metric is better: then it has no bar, since a longer one looks better."""
+    return metric.endswith(("loss", "error", "perplexity")) or any(metric in task.minimized for task in TASKS.values())
+
+
+def bar(metric: str, share: float, style: str) -> "Cell":
+    """A bar for the value of a metric, if there is one."""
+    return rich.Text() if lessens(metric) else console.bar_of(share if math.isfinite(share) else 0.0, style)
 
 
 def method(metric: str, task: "TaskSpec") -> str:

@@ -13,6 +13,7 @@ from mlxbert.errors import ArgumentError, InputError
 from mlxbert.files import to_path
 from mlxbert.readers.formats import Format, find_format
 from mlxbert.readers.inputs import Stamp, open_source, stamp_of
+from mlxbert.readers.lines import UTF8
 from mlxbert.readers.reading import placed
 from mlxbert.readers.records import Document, Records, read_records
 
@@ -97,8 +98,8 @@ def check_files(files: Sequence[str | Path], field: str, documents: str) -> tupl
         if not path.is_file():
             found = "is a folder" if path.is_dir() else "is not a regular file" if path.exists() else "no such file"
             raise InputError(f"{path}: {found}, expected a file of text", hint="name the files themselves")
-        if find_format(str(path), texts=True) not in (Format.txt, Format.jsonl):
-            raise ArgumentError(f"{path}: expected a .txt or .jsonl, also with .gz or .xz")
+        if find_format(str(path), texts=True) not in (Format.txt, Format.jsonl, Format.json):
+            raise ArgumentError(f"{path}: expected a .txt, .jsonl or .json, also with .gz or .xz")
     return paths
 
 
@@ -106,12 +107,14 @@ class DocumentReader:
     """Reads the documents of files; iterating over it reads them, once.
 
     A .txt has an empty line between documents; with `documents="line"` each line is a document. A .jsonl has a document
-    per line. A sentence ends with its line; after `.`, `!` or `?`, and closing quotes and brackets, before whitespace
-    that no lower-case letter follows; and after the full-width marks of Chinese and Japanese.
+    per line, a .json an array of them. A sentence ends with its line; after `.`, `!` or `?`, and closing quotes and
+    brackets, before whitespace that no lower-case letter follows; and after the full-width marks of Chinese and
+    Japanese.
 
     Args:
         files: From `check_files`.
-        field: The field of .jsonl objects that is the text.
+        field: The field of JSON objects that is the text.
+        encoding: That of the files.
         documents: Where documents of a .txt end, `blank` or `line`.
         place: Where to begin: what was read before is passed over.
         stamps: What each file was when it was hashed or read before.
@@ -127,8 +130,9 @@ class DocumentReader:
         documents: str = "blank",
         place: Place | None = None,
         stamps: Sequence[Stamp] | None = None,
+        encoding: str = UTF8,
     ) -> None:
-        self._files, self._field, self._documents = files, field, documents
+        self._files, self._field, self._documents, self._encoding = files, field, documents, encoding
         self._stamps = [stamp_of(path) for path in files] if stamps is None else stamps
         self._records: Records | None = None
         self._problem: InputError | None = None  # the first one of a file
@@ -150,7 +154,9 @@ class DocumentReader:
         for path, stamp in zip(self._files[first:], self._stamps[first:], strict=True):
             inside = self.place.records > 0  # perhaps of a document whose first parts were read before
             with open_source(path, stamp=stamp) as file:
-                self._records = read_records(file, self._field, name=str(path), choose="field=", most=_MAX_LINE)
+                self._records = read_records(
+                    file, self._field, name=str(path), choose="field=", most=_MAX_LINE, encoding=self._encoding
+                )
                 yield from _parts(self._events(self._records), inside)
 
     def _events(self, records: Records) -> Iterator[_Event]:

@@ -24,6 +24,7 @@ from mlxbert.pretraining.corpus.tokens import ids_dtype
 from mlxbert.pretraining.corpus.writer import State, Writer, load_state
 from mlxbert.readers.formats import find_format
 from mlxbert.readers.inputs import Stamp, hashed
+from mlxbert.readers.lines import UTF8
 from mlxbert.text.tokenizer import Tokenizer
 
 VERSION = 1  # of the format
@@ -121,6 +122,7 @@ def read_corpus(
     *,
     field: str = "text",
     documents: str = "blank",
+    encoding: str = UTF8,
     keyed: bool = False,
     hashes: Mapping[Path, tuple[str, Stamp]] | None = None,
     on_progress: Callable[[int, int], None] | None = None,
@@ -129,7 +131,8 @@ def read_corpus(
 
     An interrupted call continues where it was; the result is the same. If the files, the vocabulary or an option has
     changed, or a file of the folder is damaged, it begins anew. With `keyed`, it gets a folder of its own within
-    `folder`; `hashes` are what `hashed` said of the files before. For `field` and `documents` see `DocumentReader`.
+    `folder`; `hashes` are what `hashed` said of the files before. For `field`, `documents` and `encoding` see
+    `DocumentReader`.
 
     Raises:
         ArgumentError: An argument is invalid, or another process reads into the folder.
@@ -145,6 +148,7 @@ def read_corpus(
         "files": [[find_format(str(path)).value, sha256[str(path)]] for path in paths],
         "tokenizer": hashlib.sha256(tokenizer.files.tokenizer.to_str().encode()).hexdigest(),
         **{"field": field, "documents": documents, "width": ids_dtype(tokenizer).itemsize},
+        **({} if encoding == UTF8 else {"encoding": encoding}),
     }
     if keyed:
         folder = folder / hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
@@ -154,7 +158,9 @@ def read_corpus(
             folder.mkdir(parents=True, exist_ok=True)
             with acquire_lock(folder / _LOCK, "run"):
                 state = load_state(folder, key)
-                reader = DocumentReader(paths, field, documents, state.place, [hashes[path][1] for path in paths])
+                reader = DocumentReader(
+                    paths, field, documents, state.place, [hashes[path][1] for path in paths], encoding
+                )
                 state = Writer(folder, tokenizer, state).write(reader, on_progress)
                 (folder / _LOCK).unlink()
     return _open(folder, paths, sha256, tokenizer, state)

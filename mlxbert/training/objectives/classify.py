@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,15 @@ from mlxbert.training.data import checks
 from mlxbert.training.data.report import SplitReport
 from mlxbert.training.objectives.distillation_losses import Targets, divergence
 from mlxbert.training.objectives.objective import Example, Predictions, Split, TrainBatch
+from mlxbert.training.objectives.task import Origin
 from mlxbert.training.objectives.texts import HEAD, TextObjective
 from mlxbert.training.options.tasks import ClassOptions
 from mlxbert.training.scores import metrics, scoring
 from mlxbert.training.scores.linear import SOFTMAX
 from mlxbert.training.scores.metrics import Floats
 from mlxbert.training.scores.summary import Evaluation
+
+_FEW_SHOT = 64  # examples of a label, up to which pairs of texts teach more: benchmarks/few_shot.py
 
 
 class Classify(TextObjective):
@@ -46,12 +50,18 @@ class Classify(TextObjective):
         yield from super().warnings(train, records)
         yield from checks.other_than_classes(train.labels)
 
+    def usual_variant(self, records: Sequence[Labelled], source: Origin) -> str | None:
+        """Pairs of texts, for few examples and a model that makes vectors."""
+        alike = len({record.label for record in records}) < len(records)
+        usual = self.learning.few_shot is None and alike and source.embeds()
+        return "few_shot" if usual and self.few_shot_hint(records) else None
+
     def few_shot_hint(self, records: Sequence[Labelled]) -> str | None:
         """See `TaskObjective.few_shot_hint`."""
         counts = Counter(str(record.label) for record in records)
         pairs = self.columns is not None and self.columns.pair is not None
-        others = self.learning != ClassOptions()  # which do not work with it
-        if pairs or others or max(counts.values()) > checks.FEW:
+        others = replace(self.learning, few_shot=None) != ClassOptions()  # which do not work with it
+        if pairs or others or max(counts.values()) > _FEW_SHOT:
             return None
         return "few_shot=True is made for so few examples per label"
 

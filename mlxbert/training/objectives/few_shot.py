@@ -53,6 +53,10 @@ class FewShot(Comparison[Example], Classify):
         """See `TaskObjective.few_shot_hint`."""
         return None
 
+    def facts(self) -> dict[str, str]:
+        """See `TaskObjective.facts`."""
+        return {"method": "pairs of texts (few_shot)"}
+
     def settings(self) -> dict[str, Any]:
         """See `Objective.settings`."""
         return super().settings() | {"few_shot": True}

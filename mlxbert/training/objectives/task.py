@@ -58,6 +58,9 @@ class Origin(Protocol):
     def pooling(self) -> str:
         """How the model makes the vector of a text; `mean` where its files do not say."""
 
+    def embeds(self) -> bool:
+        """Whether its files say how it makes vectors."""
+
 
 class TaskObjective(Objective[AnyExample]):
     """A task of the command line.
@@ -70,6 +73,7 @@ class TaskObjective(Objective[AnyExample]):
         data: The options of its data, a `TaskSpec.data`.
         learning: The options of training, a `TaskSpec.learning`.
         head: The head that is trained, a name in `mlxbert.nn.heads.HEADS`.
+        given: The options that were given.
         columns: What was read from where, once something was read.
         labels: The labels of the model, after `bind`.
     """
@@ -82,7 +86,7 @@ class TaskObjective(Objective[AnyExample]):
     _asked: dict[str, str | None]  # the columns that are named, by option
 
     def __init__(self, **options: Any) -> None:
-        given = {option: value for option, value in options.items() if value is not None}
+        self.given = given = {option: value for option, value in options.items() if value is not None}
         groups, known = (self.spec.data, self.spec.learning), self.spec.metrics
         names = {"metric", *(one.name for group in groups for one in fields(group))}
         for option in given:
@@ -116,7 +120,8 @@ class TaskObjective(Objective[AnyExample]):
     def settings(self) -> dict[str, Any]:
         """See `Objective.settings`."""
         own = {name: value for name, value in asdict(self.learning).items() if name not in self.spec.variants}
-        return {"metric": self.metric, **asdict(self.data), **own}
+        data = {name: value for name, value in asdict(self.data).items() if name != "label_names"}
+        return {"metric": self.metric, **data, **own}
 
     def bind(self, model: Model) -> None:
         """Takes the tokenizer and the labels of a model.
@@ -146,6 +151,10 @@ class TaskObjective(Objective[AnyExample]):
 
     def few_shot_hint(self, records: Sequence[Any]) -> str | None:
         """What to try where every label has few examples; `None` where that is nothing, or nothing special helps."""
+        return None
+
+    def usual_variant(self, records: Sequence[Any], source: Origin) -> str | None:
+        """The option of `TaskSpec.variants` that suits the training records where the user chose none."""
         return None
 
     def warnings(self, train: SplitReport, records: Sequence[Any]) -> Iterator[str]:

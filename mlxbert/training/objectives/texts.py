@@ -5,15 +5,16 @@ Shapes: B examples of a batch, C classes.
 
 import logging
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from mlxbert.data.columns import Columns, find_columns
 from mlxbert.data.labelled import Labelled, read_labelled
-from mlxbert.data.trained import missing_pair, trained_columns
+from mlxbert.data.trained import missing_pair, trained_columns, trained_names
 from mlxbert.errors import ArgumentError, CheckpointError, InputError
 from mlxbert.labels.labels import REGRESSION, Labels
 from mlxbert.machine.device import mx
@@ -38,6 +39,7 @@ class TextObjective(TaskObjective[Example]):
 
     Attributes:
         kind: What a label is: `class`, `classes` or `number`.
+        renamed: The names that labels of the data get; empty where they keep their own.
         common: The name of predicting what is most common, a baseline.
         link: That of a linear model, another one.
     """
@@ -45,6 +47,7 @@ class TextObjective(TaskObjective[Example]):
     head = HEAD
     kind: ClassVar[Literal["class", "classes", "number"]]
     columns: Columns | None = None
+    renamed: Mapping[str, str] = MappingProxyType({})
     common: ClassVar[str]
     link: ClassVar[Link]
 
@@ -57,7 +60,16 @@ class TextObjective(TaskObjective[Example]):
         """Texts with labels; files read later have the columns of the first."""
         if self.columns is None:
             self.columns = find_columns(rows, labels=True, **self._asked)
-        return read_labelled(rows, self.columns, self.kind)
+        records = read_labelled(rows, self.columns, self.kind)
+        names = getattr(self.data, "label_names", None)
+        if names is None:
+            return records
+        self.renamed = self.renamed or _renamed(names, {name for record in records for name in record.names})
+        return [_relabelled(record, lambda name: self.renamed.get(name, name)) for record in records]
+
+    def settings(self) -> dict[str, Any]:
+        """See `Objective.settings`."""
+        return super().settings() | ({"label_names": dict(self.renamed)} if self.renamed else {})
 
     def check_valid(self, train: Sequence[Labelled], valid: Sequence[Labelled]) -> None:
         """See `TaskObjective.check_valid`."""
@@ -68,9 +80,9 @@ class TextObjective(TaskObjective[Example]):
         return {HEAD: self.labels_of(records)}
 
     def labels_of(self, records: Sequence[Labelled]) -> Labels:
-        """The classes of the records, numbers in their order, other names by the alphabet."""
+        """The classes of the records, numbers in their order, other names by the alphabet; or those that got names."""
         names = {name for record in records for name in record.names}
-        return Labels(tuple(sorted(names, key=_order)), self.problem_type)
+        return Labels(tuple(self.renamed.values()) or tuple(sorted(names, key=_order)), self.problem_type)
 
     def prepare(self, record: Labelled) -> Example:
         """Tokenizes a text or a pair; of a pair the longer text is truncated first."""
@@ -145,7 +157,7 @@ class TextObjective(TaskObjective[Example]):
         if self.kind == "number":
             return records, {}
         labels = model.labels or Labels()
-        spelled = _spellings(labels)
+        spelled = _spellings(labels, trained_names(model.folder))
         unknown = find_unknown(spelled, records)
         one = self.kind == "class"
         if unknown is not None:
@@ -156,23 +168,43 @@ class TextObjective(TaskObjective[Example]):
                     hint="rename the labels of the data, or choose the column with label_column=",
                 )
             _LOG.warning("%s does not have %s: the scores leave them out", model.source, unknown)
-        renamed = [
-            replace(
-                record, label=spelled(str(record.label)) if one else tuple(filter(None, map(spelled, record.names)))
-            )
-            for record in records
-        ]
-        return renamed, unknown.labels if unknown is not None else {}
+        return [_relabelled(record, spelled) for record in records], unknown.labels if unknown is not None else {}
 
 
-def _spellings(labels: Labels) -> Callable[[str], str | None]:
-    """How a model spells a label of data; `None` for one that it does not have."""
+def _renamed(given: str | Sequence[str], labels: Collection[str]) -> Mapping[str, str]:
+    """The name of each label of the data: the first name is that of the first label, in the order of `_order`.
+
+    Raises:
+        ArgumentError: The names are not different, or not as many as the labels.
+    """
+    names = [name.strip() for name in (given.split(",") if isinstance(given, str) else given)]
+    if not all(names) or len({*names}) < len(names):
+        raise ArgumentError(f"label_names is {given!r:.60}, expected different names with commas between them")
+    found = names if {*labels} <= {*names} else sorted(labels, key=_order)
+    if len(found) != len(names):
+        shown = ", ".join(found[:20]) + (", …" if len(found) > 20 else "")
+        raise ArgumentError(
+            f"label_names has {len(names)} names, the data have {len(found)} labels: {shown}",
+            hint="give as many names as there are labels, in the same order",
+        )
+    return dict(zip(found, names, strict=True))
+
+
+def _relabelled(record: Labelled, name: Callable[[str], str | None]) -> Labelled:
+    """The record with other names of its labels; of several, those without a name are left out."""
+    if isinstance(record.label, str):
+        return replace(record, label=name(record.label))
+    return replace(record, label=tuple(filter(None, map(name, record.names))))
+
+
+def _spellings(labels: Labels, renamed: Mapping[str, str]) -> Callable[[str], str | None]:
+    """How a model spells a label of data, which `renamed` may know; `None` for one that it does not have."""
     exact = set(labels.names)
     folded: Mapping[str, str] = {name.casefold(): name for name in labels.names}
     if len(folded) < len(labels):
         folded = {}
     unnamed = {str(index): name for index, name in enumerate(labels.names) if name == f"LABEL_{index}"}
-    return lambda name: name if name in exact else folded.get(name.casefold()) or unnamed.get(name)
+    return lambda name: name if name in exact else folded.get(name.casefold()) or unnamed.get(name) or renamed.get(name)
 
 
 def _order(name: str) -> tuple[bool, float, str]:

@@ -25,38 +25,43 @@ class TrainingOptions:
     panel: ClassVar[str] = "Training"
     # `finetune` replaces the defaults of `epochs` and `lr` by ones for the size of the data and of the model
     # (`_with_defaults` in finetune.py, `usual_rate` in run.py); it never takes fewer than these 3 epochs.
-    epochs: Annotated[int, Option("Passes over the training data.", usual="3 to 20, by the size of the data")] = 3
+    epochs: Annotated[int, Option("Passes over the data.", usual="3 to 20, by its size")] = 3
+    minutes: Annotated[float | None, Option("Time for everything, instead of epochs.", usual="off")] = None
     lr: Annotated[
-        float, Option("Highest learning rate.", usual="1e-4 to 2e-5 by the size of the model, more for new weights")
+        float,
+        Option(
+            "Highest learning rate. By the size of the model; adapters and new weights have a higher one.",
+            usual="1e-4 to 2e-5",
+        ),
     ] = 5e-5
     batch_size: Annotated[int, Option("Examples per batch.")] = 32
     gradient_accumulation: Annotated[int, Option("Batches per update of the weights.")] = 1
-    schedule: Annotated[Schedule, Option("How the learning rate falls after the warm-up.")] = "linear"
-    warmup: Annotated[float, Option("Share of the updates in which the learning rate rises.")] = 0.1
+    schedule: Annotated[Schedule, Option("Schedule. How the learning rate falls after the warm-up.")] = "linear"
+    warmup: Annotated[float, Option("Share of updates with a rising rate. It falls after them.")] = 0.1
     weight_decay: Annotated[float, Option("Weight decay of matrices.")] = 0.01
-    max_grad_norm: Annotated[float, Option("Maximum norm of the gradient; 0 for no limit.")] = 1.0
-    dropout: Annotated[float | None, Option("Dropout rate everywhere.", usual="the model's")] = None
-    layer_decay: Annotated[float, Option("Learning rate of each layer, relative to the layer above.")] = 1.0
-    freeze: Annotated[int, Option("Keep the embeddings and the first N layers as they are.")] = 0
-    checkpointing: Annotated[bool, Option("Use less memory, but more time: gradient checkpointing.")] = False
+    max_grad_norm: Annotated[float, Option("Maximum norm of the gradient. 0 for no limit.")] = 1.0
+    dropout: Annotated[float | None, Option("Dropout rate. It is used everywhere.", usual="the model's")] = None
+    layer_decay: Annotated[
+        float, Option("Factor of the learning rate per layer. From the last layer to the first.")
+    ] = 1.0
+    freeze: Annotated[int, Option("Freeze the first N layers. The embeddings, too; 0 freezes nothing.")] = 0
+    checkpointing: Annotated[bool, Option("Use less memory, more time (gradient checkpointing).")] = False
     fast_float32: Annotated[
-        bool, Option("Let M5 chips and CUDA round float32 products to TF32, which is faster; for the whole process.")
+        bool, Option("Round float32 products to TF32 (faster on M5, CUDA). For the whole process.")
     ] = False
-    patience: Annotated[int | None, Option("Stop after N evaluations without improvement.", usual="never")] = None
-    eval_every: Annotated[int | None, Option("Steps between evaluations.", usual="one per epoch", panel="Saving")] = (
-        None
-    )
+    patience: Annotated[int | None, Option("Stop after N evaluations without improvement. By default never.")] = None
+    eval_every: Annotated[int | None, Option("Steps between evaluations.", usual="one epoch", panel="Saving")] = None
     save_every: Annotated[
         int | None,
         Option(
-            "Steps between saved states; the state is also saved after each evaluation.", usual="200", panel="Saving"
+            "Steps between saved states. The state is also saved after each evaluation.", usual="200", panel="Saving"
         ),
     ] = None
-    seed: Annotated[int, Option("Random seed of new weights, the order of the data, and dropout.")] = 0
-    lora: Annotated[int | None, _Lora("Train only the head and adapters of rank R.", "R", "off")] = None
+    seed: Annotated[int, Option("Random seed. For new weights, the order of the data, and dropout.")] = 0
+    lora: Annotated[int | None, _Lora("Train only the head and adapters of rank R.", "R")] = None
     lora_alpha: Annotated[float | None, _Lora("Scale of adapters, divided by the rank.", usual="2R")] = None
-    lora_dropout: Annotated[float, _Lora("Dropout rate of the inputs of adapters.")] = 0.0
-    lora_layers: Annotated[str, _Lora("Layers with adapters: A,B,… or all-linear.", "NAMES")] = DEFAULT_LAYERS
+    lora_dropout: Annotated[float, _Lora("Dropout rate of adapters' inputs.")] = 0.0
+    lora_layers: Annotated[str, _Lora("Layers with adapters. A,B,… or all-linear.", "NAMES")] = DEFAULT_LAYERS
     dora: Annotated[bool, _Lora("Learn the norms of adapted rows, too (DoRA).")] = False
     rslora: Annotated[bool, _Lora("Divide the scale by √R instead (rsLoRA).")] = False
 
@@ -108,9 +113,9 @@ class TeacherOptions:
     """How much a teacher counts."""
 
     panel: ClassVar[str] = "Training"
-    teacher_weight: Annotated[float, Option("Share of the teacher in the loss; the labels make up the rest.")] = 0.5
+    teacher_weight: Annotated[float, Option("Share of the teacher in the loss. The labels make up the rest.")] = 0.5
     temperature: Annotated[
-        float, Option("Divides scores of teacher and model; higher values give unlikely labels more weight.")
+        float, Option("Divides scores of teacher and model. Higher values give unlikely labels more weight.")
     ] = 2.0
 
     def __post_init__(self) -> None:
@@ -127,7 +132,7 @@ class TeacherOptions:
                 raise ArgumentError(f"{name} is {getattr(self, name)!r:.60} without teacher")
 
 
-_NOT_VARIED = ("save_every", "eval_every", "fast_float32")
+_NOT_VARIED = ("minutes", "save_every", "eval_every", "fast_float32")
 # What a sweep can vary.
 VARIED = tuple(field.name for field in fields(TrainingOptions) if field.name not in _NOT_VARIED)
 

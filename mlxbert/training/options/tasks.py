@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar, Literal
 
 from mlxbert.labels.schemes import Scheme
-from mlxbert.options import Option
+from mlxbert.options import POOLINGS, Option
 from mlxbert.training.options import TeacherOptions, TrainingOptions, VectorLossName
 
 
@@ -17,10 +17,17 @@ class TextData:
     """Where texts and labels stand in a row."""
 
     panel: ClassVar[str] = "Data"
-    text_column: Annotated[str | None, Option("Column of the text; guessed if left out.")] = None
+    text_column: Annotated[str | None, Option("Column of the text.", usual="guessed")] = None
     pair_column: Annotated[str | None, Option("Column of the second text, if any.")] = None
-    label_column: Annotated[str | None, Option("Column of the label; guessed if left out.")] = None
-    max_length: Annotated[int | None, Option("Truncate inputs to N tokens; by default to what the model takes.")] = None
+    label_column: Annotated[str | None, Option("Column of the label.", usual="guessed")] = None
+    max_length: Annotated[int | None, Option("Truncate inputs to N tokens.", usual="the model's")] = None
+
+
+@dataclass(frozen=True)
+class ClassData(TextData):
+    """The same, and what the labels are called."""
+
+    label_names: Annotated[str | None, Option("Names of the labels in order: no,yes for 0,1.", "NAMES")] = None
 
 
 @dataclass(frozen=True)
@@ -28,9 +35,17 @@ class ClassOptions:
     """How labels are learned."""
 
     panel: ClassVar[str] = "Training"
-    label_smoothing: Annotated[float, Option("Share of the target that is spread over all labels.")] = 0.0
-    class_weights: Annotated[Literal["none", "balanced"], Option("balanced: rare labels count more.")] = "none"
-    few_shot: Annotated[bool, Option("For 8 to 64 examples per label: train on pairs of texts (SetFit).")] = False
+    label_smoothing: Annotated[float, Option("Share of the target for all labels. It is spread evenly.")] = 0.0
+    class_weights: Annotated[
+        Literal["none", "balanced"], Option("Weights of labels. With balanced, rare labels count more.")
+    ] = "none"
+    few_shot: Annotated[
+        bool | None,
+        Option(
+            "Train on pairs of texts (SetFit). For few examples per label; the model should be one that makes vectors.",
+            usual="for up to 64 per label",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -46,9 +61,7 @@ class VectorGuidance:
     """From which model vectors are learned."""
 
     panel: ClassVar[str] = "Training"
-    teacher: Annotated[
-        str | None, Option("Learn the vectors of this model instead, from texts alone.", usual="none")
-    ] = None
+    teacher: Annotated[str | None, Option("Learn this model's vectors, from texts alone.")] = None
 
 
 @dataclass(frozen=True)
@@ -62,16 +75,16 @@ class WordData:
 
     panel: ClassVar[str] = "Data"
     text_column: Annotated[
-        str | None, Option("Column of the words or the text; of .conll its number, by default 1.")
+        str | None, Option("Column of the words or the text. In .conll its number, by default 1.")
     ] = None
     label_column: Annotated[
-        str | None, Option("Column of the tags or the spans; of .conll its number, by default the last one.")
+        str | None, Option("Column of the tags or the spans. In .conll its number, by default the last one.")
     ] = None
     max_length: Annotated[
-        int | None, Option("Longest input in tokens, by default what the model takes; longer sentences become windows.")
+        int | None, Option("Longest input in tokens. Longer sentences become windows.", usual="the model's")
     ] = None
     stride: Annotated[
-        int | None, Option("Overlap of the windows of a long sentence, in tokens.", usual="a quarter")
+        int | None, Option("Overlap of windows, in tokens. Long sentences have them.", usual="a quarter")
     ] = None
 
 
@@ -80,9 +93,9 @@ class TagOptions:
     """How tags are learned."""
 
     panel: ClassVar[str] = "Training"
-    scheme: Annotated[Scheme | None, Option("Tagging scheme.", usual="the model's, or for a new head the data's")] = (
-        None
-    )
+    scheme: Annotated[
+        Scheme | None, Option("Tagging scheme. By default the model's, or for a new head the data's.")
+    ] = None
     crf: Annotated[bool, Option("Also learn which tag follows which (a CRF).")] = False
     label_all_pieces: Annotated[bool, Option("Train on all tokens of a word, not only its first.")] = False
 
@@ -98,11 +111,11 @@ class QuestionData:
     max_length: Annotated[
         int | None,
         Option(
-            "Length of a window in tokens; longer contexts become several windows.",
-            usual="384, or what the model takes",
+            "Tokens of a window. Longer contexts become several windows.",
+            usual="384, or the model's",
         ),
     ] = None
-    stride: Annotated[int | None, Option("Overlap of the windows of a long context, in tokens.", usual="128")] = None
+    stride: Annotated[int | None, Option("Overlap of windows, in tokens.", usual="128")] = None
     max_words: Annotated[int, Option("Most words of an answer.")] = 30
 
 
@@ -111,11 +124,11 @@ class RelatedData:
     """Where texts stand that belong together, and how similar they are."""
 
     panel: ClassVar[str] = "Data"
-    text_column: Annotated[str | None, Option("Column of the text, or query; guessed if left out.")] = None
-    pair_column: Annotated[str | None, Option("Column of the text, or list of texts, that belongs to it.")] = None
+    text_column: Annotated[str | None, Option("Column of the text, or query.", usual="guessed")] = None
+    pair_column: Annotated[str | None, Option("Column of the text, or texts, that belong to it.")] = None
     negative_column: Annotated[str | None, Option("Column of texts that do not belong to it.")] = None
     label_column: Annotated[str | None, Option("Column of the similarity score.")] = None
-    max_length: Annotated[int | None, Option("Truncate texts to N tokens; by default to what the model takes.")] = None
+    max_length: Annotated[int | None, Option("Truncate texts to N tokens.", usual="the model's")] = None
 
 
 @dataclass(frozen=True)
@@ -123,23 +136,25 @@ class VectorOptions:
     """How vectors are learned."""
 
     panel: ClassVar[str] = "Training"
-    loss: Annotated[
-        VectorLossName | None, Option("What is minimized.", usual="cosent with scores, otherwise in-batch")
-    ] = None
-    temperature: Annotated[float, Option("Divides the cosines of in-batch and cosent.")] = 0.05
-    margin: Annotated[float, Option("How much farther a negative should be (triplet).")] = 5.0
-    symmetric: Annotated[bool, Option("Also match positives to texts, not only texts to positives (in-batch).")] = False
+    loss: Annotated[VectorLossName | None, Option("Loss. By default cosent with scores, otherwise in-batch.")] = None
+    temperature: Annotated[float, Option("Divides the cosines. Of in-batch and cosent.")] = 0.05
+    margin: Annotated[float, Option("Margin of triplet. How much farther a negative should be.")] = 5.0
+    symmetric: Annotated[bool, Option("Also match positives to texts, in in-batch. Not only texts to positives.")] = (
+        False
+    )
     dimensions: Annotated[
         tuple[int, ...] | None,
-        Option("Train vectors that can be truncated to these sizes (Matryoshka): 384,192,96.", usual="all"),
+        Option("Sizes that vectors can be truncated to. Matryoshka: 384,192,96."),
     ] = None
-    max_score: Annotated[float, Option("Score of the most similar pair; scores are divided by it.")] = 1.0
+    max_score: Annotated[float, Option("Score of the most similar pair. Scores are divided by it.")] = 1.0
     chunk: Annotated[
         int | None,
-        Option("Compute N examples of a batch at a time: a large batch then takes little memory.", usual="all"),
+        Option("Examples that are computed at a time. A large batch then takes little memory.", usual="all"),
     ] = None
-    pooling: Annotated[str | None, Option("How tokens become a vector, as in embed.", usual="the model's")] = None
-    normalize: Annotated[bool | None, Option("Scale vectors to length 1.", usual="the model's setting")] = None
+    pooling: Annotated[
+        str | None, Option("How tokens become a vector. As in embed.", usual="the model's", values=POOLINGS)
+    ] = None
+    normalize: Annotated[bool | None, Option("Scale vectors to length 1.", usual="the model's")] = None
 
 
 @dataclass(frozen=True)
@@ -147,11 +162,11 @@ class QueryData:
     """Where queries, texts and labels stand in a row, and what labels are."""
 
     panel: ClassVar[str] = "Data"
-    query_column: Annotated[str | None, Option("Column of the query; guessed if left out.")] = None
-    text_column: Annotated[str | None, Option("Column of the text; guessed if left out.")] = None
-    label_column: Annotated[str | None, Option("Column of the label or score; guessed if left out.")] = None
-    max_length: Annotated[int | None, Option("Truncate pairs to N tokens; by default to what the model takes.")] = None
-    max_score: Annotated[float, Option("Largest score in the data: all are divided by it.")] = 1.0
+    query_column: Annotated[str | None, Option("Column of the query.", usual="guessed")] = None
+    text_column: Annotated[str | None, Option("Column of the text.", usual="guessed")] = None
+    label_column: Annotated[str | None, Option("Column of the label or score.", usual="guessed")] = None
+    max_length: Annotated[int | None, Option("Truncate pairs to N tokens.", usual="the model's")] = None
+    max_score: Annotated[float, Option("Largest score in the data. All are divided by it.")] = 1.0
 
 
 @dataclass(frozen=True)
@@ -161,7 +176,7 @@ class RerankOptions:
     panel: ClassVar[str] = "Training"
     loss: Annotated[
         Literal["bce", "mse"],
-        Option("bce: cross-entropy, scores are probabilities; mse: squared error of the score itself."),
+        Option("Loss. With bce, scores are probabilities (cross-entropy); mse is the squared error of the score."),
     ] = "bce"
 
 
@@ -174,6 +189,7 @@ class TaskSpec:
         variants: Other objectives for it, each by the option that chooses it.
         metrics: Its metrics; the first is the main one, which chooses the best model.
         by_data: Which metric is the main one, in words, where that depends on the data.
+        formats: The formats of files that it has besides texts and tables.
         minimized: The metrics of which less is better.
         shares: The metrics that are shares of independent examples: they have Wilson's interval, others a bootstrap.
             Words are not independent, nor are pairs with a threshold that is tuned on them.
@@ -196,6 +212,7 @@ class TaskSpec:
     variants: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     metrics: tuple[str, ...]
     by_data: str = ""
+    formats: tuple[str, ...] = ()
     minimized: tuple[str, ...] = ("log_loss", "mse", "mae")
     shares: tuple[str, ...] = ()
     data: type = TextData
@@ -234,10 +251,11 @@ TASKS: Mapping[str, TaskSpec] = {
         variants={"few_shot": ("few_shot", "FewShot")},
         metrics=("accuracy", "macro_f1", "weighted_f1", "macro_precision", "macro_recall", "matthews", "log_loss"),
         shares=("accuracy",),
+        data=ClassData,
         learning=ClassOptions,
         mistakes="class",
         problem_type="single_label_classification",
-        finetune="""Train a model to give each text, or pair of texts, one of several labels.
+        finetune="""Train a model to give each text, or pair, one of several labels.
 
         If training is interrupted, with Ctrl-C or otherwise, the same command resumes it from the last saved state.
 
@@ -254,9 +272,10 @@ TASKS: Mapping[str, TaskSpec] = {
             *("macro_f1", "micro_f1", "weighted_f1", "micro_precision", "micro_recall", "subset_accuracy", "log_loss"),
         ),
         shares=("subset_accuracy",),
+        data=ClassData,
         problem_type="multi_label_classification",
         mistakes="labels",
-        finetune="""Train a model to give each text, or pair of texts, any number of labels.
+        finetune="""Train a model to give each text, or pair, any number of labels.
 
         The score above which a label is given is tuned for each label on the validation data.
 
@@ -276,7 +295,7 @@ TASKS: Mapping[str, TaskSpec] = {
 
         Example: mlxbert finetune regress --train ratings.csv --pair-column answer --output my-model
         """,
-        evaluate="""Measure how close the numbers that a model predicts are to the right ones: metrics, worst mistakes.
+        evaluate="""Measure how close predicted numbers are to the right ones: metrics, worst mistakes.
 
         Example: mlxbert evaluate regress --data test.csv --model my-model
         """,
@@ -288,6 +307,7 @@ TASKS: Mapping[str, TaskSpec] = {
             *("macro_f1", "weighted_f1", "macro_precision", "macro_recall"),
         ),
         by_data="f1; accuracy for plain tags",
+        formats=("conll", "conllu"),
         data=WordData,
         learning=TagOptions,
         needs="tag",
@@ -307,11 +327,12 @@ TASKS: Mapping[str, TaskSpec] = {
     "answer": TaskSpec(
         objective=("answer", "AnswerObjective"),
         metrics=("f1", "exact_match"),
+        formats=("squad",),
         data=QuestionData,
         needs="answer",
         use="answer",
         arguments='"…" --context-file FILE',
-        finetune="""Train a model to answer questions with a part of a text, or to say that the text has no answer.
+        finetune="""Train a model to answer questions with a part of a text; or to say that the text has no answer.
 
         Data are .json files of SQuAD, 1.1 or 2.0, or rows of question, context and answers. Long contexts are split
         into windows; --max-length is the length of a window, by default 384 tokens.
@@ -327,7 +348,7 @@ TASKS: Mapping[str, TaskSpec] = {
     "embed": TaskSpec(
         objective=("embed", "Embed"),
         metrics=(*("spearman", "pearson", "ndcg@10", "map", "mrr@10", "recall@10", "recall@100", "triplet_accuracy"),),
-        by_data="ndcg@10; spearman for pairs with scores",
+        by_data="ndcg@10; spearman for scores",
         shares=("triplet_accuracy",),
         data=RelatedData,
         learning=VectorOptions,
@@ -335,7 +356,7 @@ TASKS: Mapping[str, TaskSpec] = {
         needs="embed",
         use="embed",
         mistakes="ranks",
-        finetune="""Train a model to give similar texts similar vectors, for search and comparison.
+        finetune="""Train a model to give similar texts similar vectors: for search and comparison.
 
         Data are pairs of texts that belong together, also with texts that do not; pairs with scores of how similar they
         are; or texts alone.
@@ -352,20 +373,20 @@ TASKS: Mapping[str, TaskSpec] = {
     "rerank": TaskSpec(
         objective=("rerank", "Rerank"),
         metrics=("average_precision", "f1", "accuracy", "spearman", "pearson", "ndcg@10", "map", "mrr@10"),
-        by_data="average_precision; spearman for labels other than 0 and 1",
+        by_data="average_precision or spearman",
         data=QueryData,
         learning=RerankOptions,
         use="rerank",
         arguments='"…" --input FILE',
         numeric=True,
-        finetune="""Train a cross-encoder, which scores how well a text answers a query.
+        finetune="""Train a cross-encoder to score how well a text answers a query.
 
         Data are rows of a query, a text and a label from 0 to 1, or records {"query": …, "positives": […], "negatives":
         […]}. All texts of a query are in the training data, or all in the validation data.
 
         Example: mlxbert finetune rerank --train pairs.jsonl --output my-model
         """,
-        evaluate="""Measure how well a cross-encoder scores pairs of query and text, or ranks what an embedder finds.
+        evaluate="""Measure how well a cross-encoder scores pairs of query and text; or ranks what an embedder finds.
 
         With --embedder, the data are a folder of BEIR or SMART, or records of query, positives and negatives. The
         embedder finds --top-k documents for each query, and the model ranks them anew; metrics called before_… are the

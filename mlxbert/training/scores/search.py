@@ -8,6 +8,7 @@ from mlxbert.bounds import check_whole
 from mlxbert.data.retrieval import Retrieval, read_retrieval
 from mlxbert.errors import ArgumentError
 from mlxbert.model import Model
+from mlxbert.readers.lines import UTF8
 from mlxbert.tasks.arguments import check_model
 from mlxbert.tasks.embed import stacked
 from mlxbert.tasks.ranking import nearest
@@ -68,6 +69,8 @@ def evaluate_reranking(
     top_k: int = TOP_K,
     metric: str = RETRIEVAL[0],
     format: str | None = None,
+    no_header: bool = False,
+    encoding: str = UTF8,
     batch_tokens: int | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
@@ -86,6 +89,8 @@ def evaluate_reranking(
         top_k: How many documents of each query are reranked; others do not count, before or after.
         metric: The main metric, one of `ndcg@10`, `map`, `mrr@10`, `recall@10` and `recall@100`.
         format: The format of files of records, where their endings do not say it.
+        no_header: Whether the first row of a .csv or .tsv is data; its columns are then called `1`, `2`, …
+        encoding: That of files of text.
         batch_tokens: Tokens per batch, padding included.
         on_progress: Called with how many queries are done, and of how many.
 
@@ -104,7 +109,7 @@ def evaluate_reranking(
     _check_metric(metric)
     model.require("classify")
     check_one_score(model)
-    found = read_retrieval(data, split=split, format=format)
+    found = read_retrieval(data, split=split, format=format, header=not no_header, encoding=encoding)
     before = _search(embedder, found, top_k, batch_tokens)
     after: dict[str, list[str]] = {}
     usage = Usage()

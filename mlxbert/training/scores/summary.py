@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from mlxbert.labels.schemes import OUTSIDE
+from mlxbert.results.html import Shown
 from mlxbert.training.options.tasks import TASKS, TaskSpec
 
 _MARGIN = 0.05  # how far below the mean F1 a label stands out
@@ -46,7 +47,7 @@ class Mistake:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluation:
+class Evaluation(Shown):
     """How good a model is on labelled data.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""Questions of files in the format of SQuAD, 1.1 and 2.0, as rows."""
+"""JSON files: an array of records, or the questions of SQuAD, 1.1 and 2.0. The whole file is in memory."""
 
 import json
 from collections.abc import Iterator
@@ -6,28 +6,37 @@ from typing import Any
 
 from mlxbert.errors import InputError
 from mlxbert.readers.lines import Lines
-from mlxbert.readers.reading import Item, Wanted, json_type
+from mlxbert.readers.reading import Item, Wanted, json_type, placed
 
+_MOST = 2**29  # characters
+_LINES = "files of any size: an object in each line, as jq -c '.[]' writes, and format='jsonl'"
 _LAYOUT = 'a file of SQuAD is {"data": [{"paragraphs": [{"context": …, "qas": [{"question": …, "answers": […]}]}]}]}'
 
 
-def read_squad(lines: Lines, wanted: Wanted | None) -> Iterator[Item]:
-    """The questions of a file, each with its context.
+def read_json(lines: Lines, wanted: Wanted) -> Iterator[Item]:
+    """The objects of an array; of an object, where all values are read, the questions of SQuAD, each with its context.
 
     Yields:
-        Where the question stands, `data[0].paragraphs[2].qas[1]`, and its values: `question`, `context`, `answers`,
-        and `id`, `title` and `is_impossible` where the file has them.
+        Where the record stands, `record 3` or `data[0].paragraphs[2].qas[1]`, and its values; those of a question are
+        `question`, `context`, `answers`, and `id`, `title` and `is_impossible` where the file has them.
 
     Raises:
-        InputError: The file is not JSON, or has another layout.
+        InputError: The file is not JSON, has another layout, or is too long.
     """
     try:
-        whole = json.loads("\n".join(lines))
+        whole = json.loads("\n".join(_limited(lines)))
     except (ValueError, RecursionError) as problem:
         raise InputError(
             f"{lines.name}: not valid JSON ({problem})",
-            hint=f"if each line is an object, name the format: format='jsonl'; {_LAYOUT}",
+            hint="if each line is an object, name the format: format='jsonl'",
         ) from None
+    if isinstance(whole, list):
+        for number, one in enumerate(whole, 1):
+            found = one if isinstance(one, dict) else InputError(f"expected a JSON object, found {json_type(one)}")
+            yield f"record {number}", found
+        return
+    if wanted.texts:
+        raise InputError(f"{lines.name}: found {json_type(whole)}, expected a JSON array of objects")
     for number, article in enumerate(_list(whole, "data", lines.name)):
         of_article = f"data[{number}]"
         for place, paragraph in enumerate(_list(article, "paragraphs", f"{lines.name}, {of_article}")):
@@ -37,6 +46,16 @@ def read_squad(lines: Lines, wanted: Wanted | None) -> Iterator[Item]:
                 if not isinstance(asked, dict):
                     raise InputError(f"{where}.qas[{index}] is {json_type(asked)}, expected an object", hint=_LAYOUT)
                 yield f"{of_paragraph}.qas[{index}]", _values(article, paragraph, asked)
+
+
+def _limited(lines: Lines) -> Iterator[str]:
+    size = 0
+    for number, line in enumerate(lines, 1):
+        if (problem := lines.problem()) is not None:
+            raise placed(problem, f"line {number}", lines.name)
+        if (size := size + len(line)) > _MOST:
+            raise InputError(f"{lines.name}: more than {_MOST:,} characters, the maximum of a .json", hint=_LINES)
+        yield line
 
 
 def _values(article: dict[str, Any], paragraph: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:

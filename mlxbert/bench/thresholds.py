@@ -1,0 +1,95 @@
+"""From where on `mlxbert.nn.gpu` should pad heads, and divide texts into blocks: measured, to correct its estimates."""
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from mlxbert.machine.device import mx
+from mlxbert.nn import gpu
+from mlxbert.nn.cpu import windows
+
+KEYS, BLOCKS = (64, 128, 192, 256, 384, 512), (4, 6, 8, 12, 16)
+_HEADS, _HEAD_SIZE, _WIDE, _WINDOW = 12, 32, 64, 64  # MiniLM's heads; ModernBERT's window
+_CALLS = 8  # in one measurement, so that starting it does not count
+Work = Callable[[mx.array], mx.array]
+
+
+def thresholds(dtype: mx.Dtype, *, tokens: int = 16384, runs: int = 5) -> dict[str, Any]:
+    """Measures both on the device in use.
+
+    Args:
+        dtype: The dtype to compute in.
+        tokens: Of a batch.
+        runs: How often; medians are compared.
+
+    Returns:
+        `padding` of head size 32 by the number of keys, and `blocks` of 64 tokens by their number: `speedup`, where
+        above 1 it pays; `pays_from`, `None` if it never does; `used_from`, as it is built in.
+    """
+    measure = partial(_speedup, dtype=dtype, tokens=tokens, runs=runs)
+    padding = {keys: measure(_padding, keys) for keys in KEYS}
+    blocks = {count: measure(_blocks, count) for count in BLOCKS}
+    return {
+        "padding": {"speedup": padding, "pays_from": pays_from(padding), "used_from": gpu.PADDED_FROM},
+        "blocks": {"speedup": blocks, "pays_from": pays_from(blocks), "used_from": gpu.BLOCKS_FROM},
+    }
+
+
+def pays_from(speedups: dict[int, float]) -> int | None:
+    """The size from which on all speedups are above 1."""
+    found = None
+    for size in sorted(speedups, reverse=True):
+        if speedups[size] <= 1:
+            break
+        found = size
+    return found
+
+
+def _padding(dtype: mx.Dtype, tokens: int, keys: int) -> tuple[mx.array, Sequence[Work]]:
+    """Queries, attention as it is, and attention with padded heads."""
+    shape = max(tokens // keys, 1), _HEADS, keys, _HEAD_SIZE
+    q, k, v = (mx.random.normal(shape).astype(dtype) for _ in range(3))
+    return q, [partial(_padded, k=k, v=v, wide=wide) for wide in (_HEAD_SIZE, _WIDE)]
+
+
+def _padded(q: mx.array, k: mx.array, v: mx.array, wide: int) -> mx.array:
+    return gpu.padded_attention(q, k, v, _HEAD_SIZE**-0.5, None, wide)
+
+
+def _blocks(dtype: mx.Dtype, tokens: int, count: int) -> tuple[mx.array, Sequence[Work]]:
+    """Queries, attention to all tokens under a mask, and attention in blocks."""
+    length = count * _WINDOW
+    q, k, v = (mx.random.normal((max(tokens // length, 1), _HEADS, length, 64)).astype(dtype) for _ in range(3))
+    places = mx.arange(length)
+    near = (mx.abs(places[:, None] - places) <= _WINDOW)[None, None]
+    blocks = windows.blocks(length, _WINDOW, None)
+    assert blocks is not None
+    mx.eval(near, blocks)
+    return q, [
+        lambda q: gpu.attention(q, k, v, 64**-0.5, near, gradient=False),
+        lambda q: gpu.attention_in_blocks(q, k, v, 64**-0.5, blocks),
+    ]
+
+
+def _speedup(
+    make: Callable[[mx.Dtype, int, int], tuple[mx.array, Sequence[Work]]],
+    size: int,
+    *,
+    dtype: mx.Dtype,
+    tokens: int,
+    runs: int,
+) -> float:
+    """How many times as fast the second way is, measured in turn."""
+    q, ways = make(dtype, tokens, size)
+    seconds: list[list[float]] = [[] for _ in ways]
+    for number in range(runs + 1):  # the first warms up
+        for way, spent in zip(ways, seconds, strict=True):
+            begun, found = time.perf_counter(), q
+            for _ in range(_CALLS):
+                found = way(found)
+            mx.eval(found)
+            spent += [time.perf_counter() - begun] if number else []
+    one, other = map(statistics.median, seconds)
+    return round(one / other, 3)

@@ -1,0 +1,113 @@
+"""Vectors in files, as `embed` writes them: one for each text, in the order of the texts. W width of a vector."""
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mlxbert.errors import ArgumentError, InputError
+from mlxbert.readers.formats import find_format, read_items
+from mlxbert.readers.inputs import open_source
+from mlxbert.readers.reading import Wanted
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Vector = NDArray[np.floating[Any]] | NDArray[np.int8]
+
+_RECORDS = (".jsonl", ".csv", ".parquet")  # which hold the texts, too
+_ENDINGS = (".npy", ".safetensors", ".sqlite", ".db", *_RECORDS)
+
+
+@dataclass(frozen=True)
+class StoredVectors:
+    """The vectors of a file.
+
+    Attributes:
+        rows: Each (W,), float32 or int8; an error where a text has none. Iterating reads the file.
+        about: What the file says of the vectors: `model`, and `options` as JSON.
+        has_texts: Whether the file can be read as records with the texts.
+    """
+
+    rows: Iterator["Vector | InputError"]
+    about: Mapping[str, str]
+    has_texts: bool
+
+
+def read_vectors(path: Path) -> StoredVectors:
+    """Opens a file of vectors: an array (texts, W), or records with an `embedding`.
+
+    Raises:
+        ArgumentError: Its ending names no such format.
+        InputError: It cannot be read, or holds no vectors. Iterating raises it, too.
+    """
+    ending = path.suffix.lower()
+    if ending not in _ENDINGS:
+        raise ArgumentError(f"{path}: extension {path.suffix!r}, expected vectors: {', '.join(_ENDINGS)}")
+    try:
+        rows, about = _opened(path, ending)
+    except (OSError, EOFError, ValueError, KeyError, ImportError, sqlite3.Error) as problem:
+        said = getattr(problem, "strerror", None) or problem
+        raise InputError(f"{path}: cannot be read as vectors that embed has written ({said})") from None
+    return StoredVectors(map(_checked, rows), about, ending in _RECORDS)
+
+
+def _opened(path: Path, ending: str) -> tuple[Iterable[Any], Mapping[str, str]]:
+    """The vectors, not checked, and what the file says of them."""
+    import numpy as np
+
+    if ending == ".npy":
+        return _array(np.load(path, mmap_mode="r", allow_pickle=False)), {}
+    if ending == ".safetensors":
+        from mlxbert.weights.formats.safetensors import load_arrays, read_header
+
+        header = read_header(path)
+        return _array(np.array(load_arrays(path, header)["embeddings"])), header.metadata
+    if ending in _RECORDS:
+        about: Mapping[bytes, bytes] = {}
+        if ending == ".parquet":
+            import pyarrow.parquet as pq
+
+            about = pq.read_schema(path).metadata or {}
+        return _records(path), {name.decode(): value.decode() for name, value in about.items()}
+    base = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+    told = dict(base.execute("SELECT name, value FROM about"))
+    dtype = np.dtype("<f4" if json.loads(told["options"])["output_dtype"] == "float32" else "|i1")
+    rows = base.execute("SELECT embedding FROM embed ORDER BY rowid")
+    return (np.frombuffer(one or b"", dtype) for (one,) in rows), told
+
+
+def _array(found: Any) -> Any:
+    """An array, if it holds vectors.
+
+    Raises:
+        ValueError: It does not.
+    """
+    if found.ndim != 2 or found.dtype.kind not in "fi":
+        raise ValueError(f"{found.dtype} {found.shape}, expected numbers (texts, values)")
+    return found
+
+
+def _records(path: Path) -> Iterator[Any]:
+    """The field or column `embedding` of each record: a list, or JSON where a table holds text."""
+    import numpy as np
+
+    with open_source(path) as file:
+        for _, values in read_items(str(path), file, find_format(str(path)), Wanted((), ("embedding",)))[0]:
+            found = None if isinstance(values, InputError) else values.get("embedding")
+            try:
+                yield np.asarray(json.loads(found) if isinstance(found, str) else found, np.float32)
+            except (ValueError, TypeError, OverflowError, RecursionError):
+                yield None
+
+
+def _checked(vector: Any) -> "Vector | InputError":
+    """A vector; an error in place of NaN, 0 or nothing, which is what `embed` writes for a text that failed."""
+    import numpy as np
+
+    if vector is None or vector.ndim != 1 or not np.isfinite(vector).all() or not vector.any():
+        return InputError("there is no vector of this text, or it is NaN or 0: did the text fail in embed?")
+    return vector

@@ -1,0 +1,161 @@
+"""The help: a line for each option and command, right defaults, and completion in a shell."""
+
+import inspect
+import re
+from typing import Any
+
+import pytest
+from typer._completion_classes import BashComplete
+
+import mlxbert
+from mlxbert.cli.training import SIZES
+from mlxbert.cli.views.help import draw
+from mlxbert.folders.verify import TOLERANCES
+from mlxbert.nn.pooling import POOLINGS
+from mlxbert.options import POOLINGS as NAMED_POOLINGS
+from mlxbert.pretraining.initial import SIZES as KNOWN_SIZES
+from mlxbert.pretraining.settings import Settings
+from mlxbert.tasks import answer, fill_mask, zero_shot
+from mlxbert.training import finetune, loop
+from mlxbert.training.options import TrainingOptions
+from mlxbert.training.options.tasks import TASKS
+from mlxbert.training.plan import usual_share
+from mlxbert.training.run import usual_rate
+from mlxbert.weights.formats.quantized import Quantization
+from tests.cli.test_terminal import plain
+from tests.helpers.commands import COMMANDS, PROGRAM
+from tests.helpers.program import call, process, terminal
+
+GROUPS = {name: one for name, one in PROGRAM.commands.items() if hasattr(one, "commands")}
+ALL: dict[str, Any] = {"": PROGRAM, **GROUPS, **COMMANDS}
+RATES = [f"{usual_rate(width, TrainingOptions(), 1):.0e}".replace("-0", "-") for width in (384, 1024)]
+DEFAULTS = {  # in words, because they are made later or depend on something; and where the code has them
+    "finetune classify --epochs": f"{TrainingOptions.epochs} to {finetune._MOST_EPOCHS}, by its size",
+    "finetune classify --lr": " to ".join(RATES),
+    "finetune classify --save-every": str(loop._SAVE_EVERY),
+    "finetune classify --validation-fraction": str(usual_share(10_000)),
+    "finetune answer --stride": str(answer.STRIDE),
+    "finetune answer --max-length": f"{answer.MAX_LENGTH}, or the model's",
+    "answer --stride": str(answer.STRIDE),
+    "answer --max-length": f"{answer.MAX_LENGTH}, or the model's",
+    "classify --hypothesis": zero_shot.HYPOTHESIS,
+    "fill-mask --top-k": f"{fill_mask.DEFAULT_TOP_K}, or all targets",
+    "convert --group-size": str(Quantization.group_size),
+    "verify --tolerance": f"{TOLERANCES['F32']:.4f}",
+    "pretrain --valid": f"{Settings.validation_fraction:.0%} of the corpus".replace("%", " %"),
+    "pretrain --generator": str(Settings.generator),
+}
+
+
+def lines_of(name: str, command: Any, *, whole: bool = False) -> list[str]:
+    """The lines of a help."""
+    return [line.plain for line in draw(f"mlxbert {name}".strip(), command, whole=whole)]
+
+
+def completed(*words: str) -> list[str]:
+    """What a shell offers for the last of some words."""
+    found = BashComplete(PROGRAM, {}, "mlxbert", "_MLXBERT_COMPLETE").get_completions([*words[:-1]], words[-1])
+    return [one.value for one in found]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_option_and_command_has_one_line_at_100_columns(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    lines = lines_of(name, ALL[name])
+    rows = [line for line in lines if line.startswith("  ")]  # a second line of one begins with spaces, too
+    listed = [one for one in getattr(ALL[name], "commands", {}).values() if not one.hidden]
+    assert len(rows) == len([one for one in ALL[name].params if not one.hidden]) + len(listed)
+    assert max(map(len, lines)) <= 100
+    assert all((one.help or "").strip() for one in (*ALL[name].params, *listed))
+
+
+def test_the_help_of_embed_fits_on_a_screen_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert len(lines_of("embed", COMMANDS["embed"])) <= 40
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_long_help_has_the_same_options_and_both_have_the_example_apart(name: str) -> None:
+    short, whole = lines_of(name, COMMANDS[name]), lines_of(name, COMMANDS[name], whole=True)
+    first, second = (re.findall(r"^  (\S+)", "\n".join(lines), re.MULTILINE) for lines in (short, whole))
+    assert first == second
+    for lines in (short, whole):
+        (place,) = [place for place, line in enumerate(lines) if line.startswith("Example: ")]
+        assert lines[place - 1] == ""
+    for model in re.findall(r"--(?:model|teacher) (\S+)", lines[place]):
+        assert model.startswith("my-") or "/" in model or model in ("builtin", "DIR"), (
+            "not the name of a model on the hub"
+        )
+
+
+def test_the_help_of_the_program_has_groups_the_most_used_first_and_says_how_to_get_more() -> None:
+    lines = call("--help", COLUMNS="80").out.splitlines()
+    assert [line for line in lines if re.fullmatch("[A-Z][a-z ]+", line)] == [
+        "Use a model",
+        "Train a model",
+        "Look inside",
+        "Models and machine",
+        "Options",
+    ]
+    first = [re.split(" {2,}", line.strip())[0] for line in lines if line.startswith("  ")]
+    assert first.index("embed") < first.index("replaced") < first.index("finetune") < first.index("bench")
+    assert {*PROGRAM.commands} <= {*first}
+    assert "mlxbert COMMAND --help" in " ".join(lines) and "mlxbert help COMMAND" in " ".join(lines)
+
+
+@pytest.mark.parametrize("columns", ["50", "80", "120"])
+@pytest.mark.parametrize("words", [("--help",), ("embed", "--help"), ("help", "embed")])
+def test_help_has_no_colours_in_a_pipe_or_with_no_color(columns: str, words: tuple[str, ...]) -> None:
+    piped = call(*words, COLUMNS=columns).out
+    assert "\x1b" not in piped
+    shown = terminal(*words, COLUMNS=columns)[1]
+    assert "\x1b[" in shown and plain(shown) == piped.split("\n")
+    assert not re.search(r"\x1b\[[\d;]*3\d", terminal(*words, COLUMNS=columns, NO_COLOR="1")[1])
+
+
+@pytest.mark.parametrize("where", DEFAULTS)
+def test_a_default_in_words_is_that_of_the_code(where: str) -> None:
+    name, option = where.rsplit(" ", 1)
+    (found,) = [one for one in COMMANDS[name].params if option in one.opts]
+    said = found.show_default if isinstance(found.show_default, str) else str(found.default)
+    assert said == DEFAULTS[where]
+
+
+@pytest.mark.parametrize("name", [one for one in PROGRAM.commands if one.replace("-", "_") in dir(mlxbert)])
+def test_a_default_of_a_command_is_that_of_its_function(name: str) -> None:
+    function = inspect.signature(getattr(mlxbert, name.replace("-", "_"))).parameters
+    for command in (COMMANDS[one] for one in COMMANDS if one.split()[0] == name):
+        for option in command.params:
+            known = function.get(option.name)
+            if known is not None and option.default is not None and known.default not in (known.empty, None, ()):
+                assert option.default == known.default, option.name
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_help_of_a_task_has_its_own_metrics_and_formats(task: str) -> None:
+    for name in (f"finetune {task}", f"evaluate {task}"):
+        text = " ".join(lines_of(name, COMMANDS[name], whole=True))
+        metric, formats = (re.search(rf"--{option} NAME (.*?)  +--", text) for option in ("metric", "format"))
+        assert metric and formats
+        assert all(one in metric[1] for one in TASKS[task].metrics)
+        assert {*re.findall("conllu?|squad", formats[1])} == {*TASKS[task].formats}
+    call("finetune", task, "--train", "x", "--output", "y", "--format", "xml").fails(2, "--format is 'xml'")
+
+
+def test_values_are_completed() -> None:
+    assert completed("help", "fi") == ["fill-mask", "finetune"]
+    assert completed("help", "finetune", "t") == ["tag"]
+    assert completed("embed", "--pooling", "mean") == ["mean", "mean_sqrt_len"]
+    assert completed("finetune", "tag", "--metric", "") == [*TASKS["tag"].metrics]
+    assert completed("evaluate", "answer", "--metric", "ex") == ["exact_match"]
+    assert completed("embed", "--device", "g") == ["gpu"]
+    assert ((*POOLINGS,), (*KNOWN_SIZES,)) == (NAMED_POOLINGS, SIZES)
+
+
+@pytest.mark.slow
+def test_the_script_of_completion_is_that_of_the_named_shell() -> None:
+    scripts = {shell: process("--show-completion", shell, SHELL="/bin/bash").out for shell in ("bash", "zsh", "fish")}
+    assert "#compdef mlxbert" in scripts["zsh"]
+    assert "COMPREPLY" in scripts["bash"] and "complete --command mlxbert" in scripts["fish"]
+    assert process("--show-completion=zsh").out == scripts["zsh"]
+    process("--show-completion", "csh").fails(2, "'csh'", "zsh")

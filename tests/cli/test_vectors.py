@@ -1,0 +1,112 @@
+"""`similarity --vectors`: what `embed` has written is ranked without embedding it again, or refused."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from mlxbert.cli.output.formats import VECTORS
+from tests.cli.test_similarity import QUERY, TEXTS
+from tests.helpers.program import Outcome, call
+
+ALONE = (".jsonl", ".csv", ".parquet")  # which hold the texts as well
+
+
+@pytest.fixture
+def run(unit_folder: Path) -> Callable[..., Outcome]:
+    return lambda name, *given: call(name, *map(str, given), "--model", str(unit_folder), "--prompt", "")
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    path = tmp_path / "in.csv"
+    rows = "".join(f'{number + 40},"{text}"\n' for number, text in enumerate([*TEXTS, ""]))
+    path.write_text("id,text\n" + rows)
+    return path
+
+
+@pytest.mark.parametrize("ending", VECTORS)
+def test_the_order_and_the_scores_are_those_of_embedding_again(
+    ending: str, run: Callable[..., Outcome], texts: Path, tmp_path: Path
+) -> None:
+    if ending == ".parquet":
+        pytest.importorskip("pyarrow")
+    expected, stored = run("similarity", QUERY, "-i", texts).lines, tmp_path / f"e{ending}"
+    assert run("embed", "-i", texts, "-o", stored).status == 0
+    with mock.patch("mlxbert.tasks.embed.EmbedTask.run", side_effect=AssertionError("embedded again")):
+        found = run("similarity", QUERY, "--vectors", stored, "-i", texts)
+        alone = run("similarity", QUERY, "--vectors", stored) if ending in ALONE else found
+    scores = pytest.approx([line["score"] for line in expected], abs=1e-6)
+    assert (found.status, "1 empty text" in found.err) == (0, True)
+    assert [line["score"] for line in found.lines] == scores == [line["score"] for line in alone.lines]
+    for name in ("rank", "index", "text", "path", "line", "id"):
+        assert [line[name] for line in found.lines] == [line[name] for line in expected]
+    if ending in (".jsonl", ".csv"):
+        assert [line["id"] for line in alone.lines] == [line["id"] for line in expected]
+        assert {line["path"] for line in alone.lines} == {str(stored)}
+
+
+@pytest.mark.parametrize("ending", [".npy", ".jsonl", ".sqlite"])
+def test_vectors_of_whole_numbers_are_ranked_and_bits_refused(
+    ending: str, run: Callable[..., Outcome], texts: Path, tmp_path: Path
+) -> None:
+    for dtype in ("int8", "binary"):
+        run("embed", "-i", texts, "-o", tmp_path / f"{dtype}{ending}", "--output-dtype", dtype)
+    found = run("similarity", QUERY, "--vectors", tmp_path / f"int8{ending}", "-i", texts)
+    assert [line["score"] for line in found.lines] == pytest.approx(
+        [line["score"] for line in run("similarity", QUERY, "-i", texts).lines], abs=0.02
+    )
+    refused = run("similarity", QUERY, "--vectors", tmp_path / f"binary{ending}", "-i", texts)
+    refused.fails(1, "3 values", "24", "binary")
+    assert refused.out == ""
+
+
+def test_what_does_not_belong_together_is_refused(run: Callable[..., Outcome], texts: Path, tmp_path: Path) -> None:
+    stored, output = tmp_path / "e.npy", tmp_path / "x.jsonl"
+    run("embed", "-i", texts, "-o", stored)
+    given = ("similarity", QUERY, "--vectors", stored, "-i")
+    (tmp_path / "few.txt").write_text("a dog\n" * 5)
+    run(*given, tmp_path / "few.txt", "-o", output).fails(1, "few.txt", "e.npy", "more vectors than texts", "5")
+    (tmp_path / "many.txt").write_text("a dog\n" * 7)
+    run(*given, tmp_path / "many.txt", "-o", output).fails(1, "more texts than vectors", "6", "hint: ")
+    run(*given, texts, "--dimensions", "5").fails(1, "24 values", "5")
+    run("similarity", "--vectors", stored, "-i", texts).fails(2, "--vectors", "query")
+    run("similarity", QUERY, "a dog", "--vectors", stored).fails(2, "2 texts")
+    run(*given, texts, "--pairs").fails(2, "--vectors", "pairs")
+    run("similarity", QUERY, "--vectors", texts).fails(1, "in.csv", "embedding")
+    run("similarity", QUERY, "--vectors", tmp_path / "few.txt").fails(2, "'.txt'", ".npy", ".sqlite")
+    for name, content in (("none.npy", None), ("bad.npy", b"x"), ("bad.safetensors", b"x"), ("bad.db", b"x" * 200)):
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+        run("similarity", QUERY, "--vectors", tmp_path / name, "-i", texts).fails(1, name)
+    np.save(tmp_path / "flat.npy", np.zeros(3, np.float32))
+    run("similarity", QUERY, "--vectors", tmp_path / "flat.npy", "-i", texts).fails(1, "flat.npy", "(3,)")
+    assert not [*tmp_path.glob("x.jsonl*")]
+
+
+@pytest.mark.parametrize("ending", [".safetensors", ".parquet", ".sqlite"])
+def test_a_file_that_names_its_model_and_options_is_held_to_them(
+    ending: str, run: Callable[..., Outcome], texts: Path, tmp_path: Path
+) -> None:
+    if ending == ".parquet":
+        pytest.importorskip("pyarrow")
+    stored, given = tmp_path / f"e{ending}", ["--pooling", "cls", "--dimensions", "5"]
+    run("embed", "-i", texts, "-o", stored, *given)
+    found = run("similarity", QUERY, "--vectors", stored, "-i", texts)  # the query is embedded in the same way
+    again = run("similarity", QUERY, "-i", texts, *given).lines
+    assert [line["score"] for line in found.lines] == pytest.approx([line["score"] for line in again], abs=1e-6)
+    other = call("similarity", QUERY, "--vectors", str(stored), "-i", str(texts))
+    other.fails(1, f"e{ending}", "builtin", "hint: ", "--model")
+
+
+@pytest.mark.parametrize("ending", [".npy", ".csv", ".sqlite", ".jsonl"])
+def test_a_text_that_failed_has_no_score(ending: str, run: Callable[..., Outcome], tmp_path: Path) -> None:
+    texts, stored = tmp_path / "in.jsonl", tmp_path / f"e{ending}"
+    texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in ["a dog", "cat " * 40, "mat"]))
+    run("embed", "-i", texts, "-o", stored, "--overflow", "error").fails(1, "1 of 3")
+    found = run("similarity", QUERY, "--vectors", stored, "-i", texts)
+    found.fails(1, "1 of 3 inputs failed")
+    assert [line["index"] for line in found.lines][2] == 1 and "line 2" in found.lines[2]["error"]

@@ -1,0 +1,90 @@
+"""What a notebook shows, and the functions as methods of a model."""
+
+import inspect
+import re
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mlxbert
+from mlxbert.errors import InputError
+from mlxbert.results.answer import Answer, Span
+from mlxbert.results.classify import Classification, Label, Regression
+from mlxbert.results.html import to_html
+from mlxbert.results.result import Failure
+from mlxbert.results.tag import Entity, Tagged
+from tests.training.test_finetune import rows
+
+STEERING = '<script>alert("&")</script>'
+
+
+def table(shown: Any) -> list[list[str]]:
+    """The cells of the outermost table, tags left out."""
+    html = shown._repr_html_()
+    assert html.startswith("<table>") and "<script" not in html
+    return [re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", row) for row in re.findall("<tr>(.*?)</tr>", html)]
+
+
+def test_results_are_tables_of_escaped_text(tiny: mlxbert.Model) -> None:
+    shown = Tagged(STEERING, (Entity(STEERING, 0, 3, "abc", 0.75),))._repr_html_()
+    assert shown.count("&lt;script&gt;alert(&quot;&amp;&quot;)&lt;/script&gt;") == 2 and "<script" not in shown
+    assert "0.75" in shown and "<th>score</th>" in shown
+    [heads, first, second] = table(tiny.similarity("the cat", ["the dog", STEERING]))
+    assert heads == ["query", "rank", "index", "score", "text", "unknown_tokens"] and first[1] == "1"
+    assert "&lt;script" in first[4] + second[4]
+    for result in (
+        *(tiny.fill_mask(f"the [MASK] {STEERING}"), tiny.tokenize(STEERING), next(iter(tiny.embed_stream([STEERING])))),
+        *(
+            Classification(STEERING, (Label(STEERING, 0.5),)),
+            Regression(STEERING, 0.5),
+            Failure(0, InputError(STEERING)),
+        ),
+        Answer(STEERING, STEERING, 0, 3, 0.5, 0.1, (Span(STEERING, 0, 3, 0.5), Span("b", 0, 1, 0.1))),
+    ):
+        assert len(table(result)) > 1 and "&lt;script" in result._repr_html_()
+    about = mlxbert.inspect(tiny)
+    assert ["family", "bert"] in table(about)
+    assert to_html([float(number) for number in range(384)]).endswith("… 384 in all")
+
+
+def test_attention_is_a_grid_of_tokens(tiny: mlxbert.Model) -> None:
+    found = tiny.attention("the cat")
+    [heads, *rows] = table(found)
+    assert heads == ["", "[CLS]", "the", "cat", "[SEP]"] and [row[0] for row in rows] == heads[1:]
+    assert np.allclose([[float(cell) for cell in row[1:]] for row in rows], found.mean, atol=1e-3)
+
+
+def test_functions_are_methods_of_a_model(tiny: mlxbert.Model) -> None:
+    """All public functions that take a model first, with their own signatures and help."""
+    public = {name: one for name in dir(mlxbert) if inspect.isfunction(one := getattr(mlxbert, name))}
+    functions = {name: one for name, one in public.items() if "model" in [*inspect.signature(one).parameters][:1]}
+    methods = {name for name in dir(tiny) if name in public}
+    assert methods == {name for name in functions if not name.startswith("evaluate")} >= {"embed", "fill_mask", "save"}
+    for name in methods:
+        function, method = functions[name], getattr(tiny, name)
+        assert method.__doc__ == function.__doc__ and getattr(mlxbert.Model, name) is function
+        assert [*inspect.signature(method).parameters] == [*inspect.signature(function).parameters][1:]
+    assert np.array_equal(tiny.embed(["the cat"], normalize=True), mlxbert.embed(tiny, ["the cat"], normalize=True))
+
+
+def test_training_in_a_notebook_has_a_bar(
+    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = [{"text": text, "label": label} for text, label in rows(60)]
+    options: dict[str, Any] = {"train": records, "model": tiny_folder, "epochs": 1, "batch_size": 4}
+    seen: list[mlxbert.Event] = []
+    mlxbert.finetune("classify", output=tmp_path / "a", **options).run(seen.append)
+    assert capsys.readouterr() == ("", "")
+    shell = SimpleNamespace(config={"IPKernelApp": {}})
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    named: list[str] = []
+    mlxbert.finetune("classify", output=tmp_path / "b", on_phase=named.append, **options).run()
+    drawn = capsys.readouterr()
+    assert drawn.out == "" and "loss=" in drawn.err and "accuracy=" in drawn.err
+    steps = [event for event in seen if isinstance(event, mlxbert.Step)]
+    assert f"{len(steps)}/{len(steps)}" in drawn.err
+    assert all(f"{name}:" in drawn.err for name in named[named.index("training") :])
