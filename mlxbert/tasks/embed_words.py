@@ -50,7 +50,7 @@ class EmbedWordsTask(TokenTask[Words]):
         found = []
         for word in self.words(job, self.tokens(job, outputs)):
             start, end = word.span
-            mean = np.mean([token.scores for token in word.tokens], axis=0, dtype=np.float32)
+            mean = np.stack([token.scores for token in word.tokens]).mean(axis=0)
             found.append(WordVector(job.text[start:end], start, end, len(word.tokens), mean))
         return Words(job.text, tuple(found), job.truncated)
 

@@ -40,9 +40,9 @@ def test_a_word_is_the_mean_of_its_tokens(tiny: mlxbert.Model, layer: int) -> No
 
 
 def test_a_word_has_another_vector_in_another_context(tiny: mlxbert.Model) -> None:
-    one, other = mlxbert.embed_words(tiny, ["the cat sat", "a cat ."])
+    one, other = (mlxbert.embed_words(tiny, text) for text in ("the cat sat", "a cat ."))
     assert np.abs(one.words[1].embedding - other.words[1].embedding).max() > 1e-3
-    one, other = mlxbert.embed_words(tiny, ["the cat sat", ("a", "cat", ".")], layer=0)
+    one, other = (mlxbert.embed_words(tiny, text, layer=0) for text in ("the cat sat", ("a", "cat", ".")))
     assert (one.words[1].embedding == other.words[1].embedding).all()  # the same word at the same place
 
 
