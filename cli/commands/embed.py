@@ -52,7 +52,7 @@ def embed(
     """Turn texts into vectors: texts of similar meaning have similar vectors.
 
     Options you leave out keep the model's own settings. --output takes .npy, .jsonl, .csv, .sqlite, .safetensors and
-    .parquet; after an interruption the same command resumes.
+    .parquet, with --words .jsonl and .parquet; after an interruption the same command resumes.
 
     Example: mlxbert embed --input reviews.csv --column text --output reviews.npy
     """  # fmt: skip

@@ -15,8 +15,6 @@ from mlxbert.tasks.token_task import Item, TokenJob, TokenTask
 from mlxbert.text.batch import Usage
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from mlxbert.tasks.token_task import Scores
 
 
@@ -52,7 +50,7 @@ class EmbedWordsTask(TokenTask[Words]):
         found = []
         for word in self.words(job, self.tokens(job, outputs)):
             start, end = word.span
-            mean: NDArray[np.float32] = np.stack([token.scores for token in word.tokens]).mean(0, dtype=np.float32)
+            mean = np.stack([token.scores for token in word.tokens]).mean(axis=0)
             found.append(WordVector(job.text[start:end], start, end, len(word.tokens), mean))
         return Words(job.text, tuple(found), job.truncated)
 

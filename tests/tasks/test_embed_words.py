@@ -1,7 +1,7 @@
 """The vectors of words in their context."""
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +9,6 @@ import pytest
 import mlxbert
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
-from mlxbert.results.embed import Words
 from mlxbert.results.result import Failure
 from tests.helpers.families import FAMILIES, make_model
 from tests.helpers.frozen import add_vocabulary
@@ -41,9 +40,9 @@ def test_a_word_is_the_mean_of_its_tokens(tiny: mlxbert.Model, layer: int) -> No
 
 
 def test_a_word_has_another_vector_in_another_context(tiny: mlxbert.Model) -> None:
-    one, other = cast(list[Words], mlxbert.embed_words(tiny, ["the cat sat", "a cat ."]))
+    one, other = (mlxbert.embed_words(tiny, text) for text in ("the cat sat", "a cat ."))
     assert np.abs(one.words[1].embedding - other.words[1].embedding).max() > 1e-3
-    one, other = cast(list[Words], mlxbert.embed_words(tiny, ["the cat sat", ("a", "cat", ".")], layer=0))
+    one, other = (mlxbert.embed_words(tiny, text, layer=0) for text in ("the cat sat", ("a", "cat", ".")))
     assert (one.words[1].embedding == other.words[1].embedding).all()  # the same word at the same place
 
 
