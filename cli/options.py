@@ -47,7 +47,7 @@ Adapter = Annotated[
     str | None, Option("Adapter of the model (LoRA, DoRA): its folder, or its name on the hub.", "DIR", panel="Model")
 ]
 NoHeader = Annotated[bool, Option("The first row of a .csv or .tsv file is data; columns are called 1, 2, …")]
-Encoding = Annotated[str, Option("Encoding of text files: latin-1, cp1252, utf-16, …")]
+Encoding = Annotated[str, Option("Encoding of text, such as latin-1.")]
 
 
 @dataclass(frozen=True)

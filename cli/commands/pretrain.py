@@ -108,7 +108,7 @@ def vocabulary(
     files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Texts: .txt, .jsonl, .json, also .gz or .xz.")],
     output: Annotated[Path, Option("Folder to write.", "DIR", short="-o")],
     kind: Annotated[Kind, Option("Kind of vocabulary: that of BERT, RoBERTa or XLM-RoBERTa.")] = "wordpiece",
-    size: Annotated[int, Option("Number of tokens, special tokens included.")] = 30_000,
+    size: Annotated[int, Option("Tokens, special ones included.")] = 30_000,
     cased: Annotated[bool, Option("Distinguish case in a wordpiece vocabulary; the others always do.")] = False,
     documents: Annotated[
         Documents, Option("Where documents of a .txt end: at a blank line, or at each line.")

@@ -36,7 +36,7 @@ class Settings:
     corpus: tuple[Path, ...]
     valid: tuple[Path, ...] = ()
     field: Annotated[str, Option("Field of the text in .jsonl and .json files.")] = "text"
-    encoding: Annotated[str, Option("Encoding of the files: latin-1, cp1252, utf-16, …")] = UTF8
+    encoding: Annotated[str, Option("Encoding of text, such as latin-1.")] = UTF8
     documents: Annotated[
         Documents, Option("What separates documents in .txt files: a blank line, or the end of each line.")
     ] = "blank"

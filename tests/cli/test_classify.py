@@ -130,7 +130,10 @@ def test_columns_from_stdin_are_those_of_json_lines_unless_said(model: str, want
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--text-column", "a", "--input", "in.txt"], "--text-column works only with .jsonl, .csv, .tsv, .parquet"),
+        (
+            ["--text-column", "a", "--input", "in.txt"],
+            "--text-column works only with .jsonl, .json, .csv, .tsv, .parquet",
+        ),
         (["--pair-column", "a", "--input", "in.txt"], "--pair-column works only with"),
         (["--pair-column", "a", "--pair", "b", "--input", "in.csv"], "both --pair and --pair-column"),
         (["--text-column", "a", "--column", "b", "--input", "in.csv"], "both --column and --text-column"),
