@@ -45,7 +45,7 @@ Revision = Annotated[str | None, Option("Branch, tag or commit on the hub.", pan
 Offline = Annotated[bool, Option("Use only the cache; never contact the hub.", panel="Model")]
 Adapter = Annotated[str | None, Option("Adapter (LoRA, DoRA): folder, or name on the hub.", "DIR", panel="Model")]
 NoHeader = Annotated[bool, Option("Tables have no header: columns are called 1, 2, …")]
-Encoding = Annotated[str, Option("Encoding of text files: latin-1, cp1252, utf-16, …")]
+Encoding = Annotated[str, Option("Encoding of text, such as latin-1.")]
 
 
 @dataclass(frozen=True)

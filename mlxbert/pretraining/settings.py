@@ -36,7 +36,7 @@ class Settings:
     corpus: tuple[Path, ...]
     valid: tuple[Path, ...] = ()
     field: Annotated[str, Option("Field of the text in .jsonl and .json files.")] = "text"
-    encoding: Annotated[str, Option("Encoding of the files: latin-1, cp1252, utf-16, …")] = UTF8
+    encoding: Annotated[str, Option("Encoding of text, such as latin-1.")] = UTF8
     documents: Annotated[Documents, Option("End of documents in .txt. A blank line, or each line.")] = "blank"
     across_documents: Annotated[bool, Option("Examples continue in the next document.")] = False
     length: Annotated[str, Option("Tokens of an example. Or phases: 128:0.9,512:0.1.", "N")] = "128"

@@ -137,7 +137,7 @@ def read_items(name: str, file: BinaryIO, format: Format, wanted: Wanted) -> tup
         wanted: What is read of each.
 
     Raises:
-        ArgumentError: A format that is no table has no header, or the encoding is unknown.
+        ArgumentError: The format is not a table although the header is left out, or the encoding is unknown.
         InputError: The file cannot be read; iterating raises it, too.
         MlxbertError: A package that is needed is not installed.
     """

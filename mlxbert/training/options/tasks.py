@@ -335,7 +335,7 @@ TASKS: Mapping[str, TaskSpec] = {
         finetune="""Train a model to answer questions with a part of a text; or to say that the text has no answer.
 
         Data are .json files of SQuAD, 1.1 or 2.0, or rows of question, context and answers. Long contexts are split
-        into windows; --max-length is the length of a window, by default 384 tokens.
+        into windows of --max-length tokens.
 
         Example: mlxbert finetune answer --train train-v2.0.json --output my-model
         """,
