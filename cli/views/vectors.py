@@ -70,8 +70,8 @@ def _embedding(result: Embedding) -> Iterator["rich.RenderableType"]:
     width = console.stdout().width
     text = rich.Text(console.line(result.text, max(width, _SHORTEST)), "bold")
     facts = rich.Text(f"{size} values, norm {norm:.3f}, {tokens}")
-    beside = text.cell_len + 2 + facts.cell_len <= width
-    yield from [rich.Text("  ").join([text, facts])] if beside else [text, facts]
+    fits = text.cell_len + 2 + facts.cell_len <= width
+    yield from [rich.Text("  ").join([text, facts])] if fits else [text, facts]
     yield _strip(result.embedding.astype(np.float32), min(width, 100))
 
 
@@ -142,7 +142,7 @@ def draw_pair(result: PairSimilarity, *, bars: bool = True) -> Iterator["rich.Re
 
 
 def draw_ranked(result: Similarity | Reranked, *, bars: bool = True) -> Iterator["rich.RenderableType"]:
-    """Rank, score, a bar for scores up to 1, and the text beside them; on a narrow terminal no bar."""
+    """Rank, score, a bar for scores up to 1, and the text next to them; on a narrow terminal no bar."""
     score = 6 if bars else 7
     bar = f"  {console.bar(max(result.score, 0.0))}" if bars and console.stdout().width >= _ROOM else ""
     line = rich.Text.assemble((f"{result.rank:>3}  ", "dim"), f"{result.score:{score}.3f}", (bar, "green"))

@@ -46,8 +46,8 @@ def device_errors(smaller: str = USUAL, *, wait: bool = True) -> Iterator[None]:
 
     Args:
         smaller: The hint where less work at a time would help.
-        wait: Whether to wait at the end until a GPU has done all that it was given. Otherwise it is still at work, and an error
-            is raised if it is known by then: where what was started within has been read.
+        wait: Whether to wait at the end until a GPU has done all that it was given. Otherwise an error is raised if it
+            is known by then: where what was started within has been read.
 
     Raises:
         OutOfMemoryError: An allocation failed.

@@ -252,7 +252,7 @@ class TrainingEvents(Generator[Event, None, None]):
 
 
 def _draw(bar: Any, event: Event) -> None:
-    """Moves the bar of a notebook on; beside it stand the last loss and the last score."""
+    """Advances the bar of a notebook, and shows the last loss and the last score."""
     match event:
         case Started():
             bar.reset(event.steps)

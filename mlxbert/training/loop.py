@@ -126,7 +126,7 @@ class Run:
         return self._t.options.eval_every or self.order.epoch_steps
 
     def limit(self, steps: int, seconds: float) -> None:
-        """Ends a run that has not begun after so many updates, and before them if they take longer than estimated."""
+        """Ends a run that has not begun after a number of updates, or earlier if they take longer than estimated."""
         self.state = replace(self.state, progress=replace(self.state.progress, steps=steps, budget=seconds))
         self.order.end_after(steps)
 
