@@ -265,6 +265,7 @@ class FileOutput:
         with writing(self.path):
             try:
                 _refuse_existing(self.path, self.overwrite)  # it may have appeared during the run
+                self.format.check(self.path)
                 os.replace(whole, self.path)
             except (OSError, ArgumentError):
                 whole.unlink()

@@ -18,6 +18,7 @@ from mlxbert.cli.output.base import OutputFormat, utf8
 from mlxbert.cli.views.json_lines import merged
 from mlxbert.errors import ArgumentError
 from mlxbert.results.json import to_json
+from mlxbert.results.result import Failure
 
 _MOST = 2**63  # whole numbers of SQLite are smaller
 
@@ -35,7 +36,7 @@ class _Table(OutputFormat):
             labels = getattr(result, "labels", ())
             top = {"top_label": labels[0].label, "top_score": labels[0].score} if labels else {}
             # SQLite does not tell names apart by case.
-            names = [name.lower() for name in (*row, *top, *({"error"} - {*row}))]
+            names = [name.lower() for name in (*row, *top, *([] if isinstance(result, Failure) else ["error"]))]
             if twice := [name for name in values if names.count(name.lower()) > 1]:
                 raise ArgumentError(f"--keep {twice[0]}: the output has a column of this name")
             file.write(to_json(row | top).encode() + b"\n")
@@ -82,6 +83,14 @@ class Sqlite(_Table):
     """
 
     ending = ".sqlite"
+
+    @classmethod
+    def check(cls, path: Path) -> None:
+        """Refuses a database that has a journal: SQLite would take what is there for changes of the new one."""
+        for journal in (path.with_name(path.name + ending) for ending in ("-wal", "-journal")):
+            if journal.exists():
+                hint = f"close the programs that use the database; if there are none, remove {journal}"
+                raise ArgumentError(f"--output {path}: {journal.name} has changes of the database there", hint=hint)
 
     def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:
         """The tables; `file` is new and stays in its place, so nothing needs to be undone or forced to disk here."""

@@ -66,7 +66,7 @@ def test_failures_are_rows_with_an_error(ending: str, tmp_path: Path) -> None:
 
 
 @TABLES
-@pytest.mark.parametrize("name", ["top_label", "Text", "ERROR"])
+@pytest.mark.parametrize("name", ["top_label", "Text", "ERROR", "error"])
 def test_two_columns_of_one_name_are_refused(name: str, ending: str, tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match=f"--keep {name}"):
         write(tmp_path / f"x{ending}", [Classification("a", LABELS)], [{name: 1}])
@@ -86,3 +86,16 @@ def test_classify_and_tag_write_tables(ending: str, tmp_path: Path) -> None:
     assert call(*tagger, "-o", str(tmp_path / f"t{ending}")).status == 0
     found = rows(tmp_path / f"t{ending}", "tag")
     assert [json.loads(row["entities"]) for row in found] == [line["entities"] for line in call(*tagger).lines]
+
+
+@pytest.mark.parametrize("ending", ["-wal", "-journal"])
+def test_changes_of_an_earlier_database_do_not_become_those_of_a_new_one(ending: str, tmp_path: Path) -> None:
+    given = ["classify", "the cat sat", "-m", str(save_classifier(tmp_path / "c", SENTIMENT)), "-o"]
+    path, journal = tmp_path / "x.sqlite", tmp_path / f"x.sqlite{ending}"
+    assert call(*given, str(path)).status == 0
+    before = path.read_bytes()
+    journal.write_bytes(b"changes")
+    call(*given, str(path), "--overwrite").fails(2, journal.name, "hint: ", "remove")
+    assert path.read_bytes() == before
+    journal.unlink()
+    assert call(*given, str(path), "--overwrite").status == 0
