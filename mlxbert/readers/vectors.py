@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,12 +48,23 @@ def read_vectors(path: Path) -> StoredVectors:
     ending = path.suffix.lower()
     if ending not in _ENDINGS:
         raise ArgumentError(f"{path}: extension {path.suffix!r}, expected vectors: {', '.join(_ENDINGS)}")
-    try:
+    with _reading(path):
         rows, about = _opened(path, ending)
-    except (OSError, EOFError, ValueError, KeyError, ImportError, sqlite3.Error) as problem:
+    return StoredVectors(_checked_rows(path, rows), about, ending in _RECORDS)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, EOFError, ValueError, TypeError, LookupError, ImportError, sqlite3.Error) as problem:
         said = getattr(problem, "strerror", None) or problem
         raise InputError(f"{path}: cannot be read as vectors that embed has written ({said})") from None
-    return StoredVectors(map(_checked, rows), about, ending in _RECORDS)
+
+
+def _checked_rows(path: Path, rows: Iterable[Any]) -> Iterator["Vector | InputError"]:
+    with _reading(path):
+        yield from map(_checked, rows)
 
 
 def _opened(path: Path, ending: str) -> tuple[Iterable[Any], Mapping[str, str]]:
@@ -60,7 +72,7 @@ def _opened(path: Path, ending: str) -> tuple[Iterable[Any], Mapping[str, str]]:
     import numpy as np
 
     if ending == ".npy":
-        return _array(np.load(path, mmap_mode="r", allow_pickle=False)), {}
+        return _array(np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))), {}
     if ending == ".safetensors":
         from mlxbert.weights.formats.safetensors import load_arrays, read_header
 

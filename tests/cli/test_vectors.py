@@ -1,7 +1,9 @@
 """`similarity --vectors`: what `embed` has written is ranked without embedding it again, or refused."""
 
 import json
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from unittest import mock
 
@@ -82,6 +84,16 @@ def test_what_does_not_belong_together_is_refused(run: Callable[..., Outcome], t
         if content is not None:
             (tmp_path / name).write_bytes(content)
         run("similarity", QUERY, "--vectors", tmp_path / name, "-i", texts).fails(1, name)
+    for number, one in enumerate(("x", b"x" * 97, 5)):
+        with closing(sqlite3.connect(tmp_path / f"{number}.db")) as base, base:
+            base.execute("CREATE TABLE embed (embedding)")
+            base.execute("INSERT INTO embed VALUES (?)", (one,))
+            base.execute("CREATE TABLE about (name, value)")
+            base.execute("INSERT INTO about VALUES (?, ?)", ("options", '{"output_dtype": "float32"}'))
+        run("similarity", QUERY, "--vectors", tmp_path / f"{number}.db", "-i", texts).fails(1, f"{number}.db")
+    np.savez(tmp_path / "several.npz", a=np.zeros((2, 3)))
+    (tmp_path / "several.npz").rename(tmp_path / "several.npy")
+    run("similarity", QUERY, "--vectors", tmp_path / "several.npy", "-i", texts).fails(1, "several.npy")
     np.save(tmp_path / "flat.npy", np.zeros(3, np.float32))
     run("similarity", QUERY, "--vectors", tmp_path / "flat.npy", "-i", texts).fails(1, "flat.npy", "(3,)")
     assert not [*tmp_path.glob("x.jsonl*")]
