@@ -98,7 +98,8 @@ def looks_like_conll(lines: Sequence[str]) -> bool:
     """Whether lines have words with tags: as many columns in each, none with spaces, and a blank line somewhere."""
     rows = [_values(line) for line in lines]
     words = [values for values in rows if values and values[0] != _DOCUMENT]
-    whole = not any(" " in value or not value for values in words for value in values)
+    # Lists of JSON may have no spaces, either.
+    whole = not any(" " in one or not one or one.startswith(('["', "[{")) for values in words for one in values)
     return whole and [] in rows and len({*map(len, words)}) == 1 and len(words[0]) > 1
 
 

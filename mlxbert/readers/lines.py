@@ -42,7 +42,7 @@ def check_encoding(name: str) -> str:
         ArgumentError: There is none, or its newline is another one than that of ASCII.
     """
     try:
-        plain, found = "\n".encode(name).removeprefix(_BOM) == b"\n", codecs.lookup(name).name
+        plain, found = "..\n".encode(name).removeprefix(_BOM) == b"..\n", codecs.lookup(name).name
     except (LookupError, ValueError, TypeError):
         raise ArgumentError(
             f"encoding is {name!r:.60}, which is unknown",

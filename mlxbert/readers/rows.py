@@ -173,7 +173,7 @@ def _open(source: Any, format: Format | str | None, wanted: Wanted, words: bool,
         return _Opened(name, texts, folder.sha256, lambda: folder.done)
     if format is None and hasattr(source, "read"):
         format = Format.jsonl if wanted.header else Format.csv
-    elif format is None and words:
+    elif format is None and words and os.path.isfile(source):  # what is read of a pipe is gone
         format = find_words(source, wanted.encoding)
     chosen = find_format(name) if format is None else check_format(format)
     file = open_source(source, name)

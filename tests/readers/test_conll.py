@@ -1,5 +1,6 @@
 """Sentences of CoNLL and CoNLL-U: columns, separators, places, damaged lines."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -121,6 +122,7 @@ def test_sentences_of_words_are_known_by_their_look(tmp_path: Path, name: str, c
     ("name", "content", "columns"),
     [
         ("a.tsv", b"words\ttags\nthe cat\tO O\ndogs\tO\n\n", ("words", "tags")),
+        ("b.tsv", b'words\ttags\n["the","cat"]\t["O","O"]\n\n', ("words", "tags")),
         ("a.csv", b"words,tags\nthe cat,O O\n\nthe dog,O O\n", ("words", "tags")),
         ("a.txt", b"the cat\nsat on the mat\n\n", ("text",)),
         ("a.jsonl", b'{"words": ["a"], "tags": ["O"]}\n\n{"words": ["b"], "tags": ["O"]}\n', ("words", "tags")),
@@ -131,6 +133,16 @@ def test_other_data_of_words_are_read_as_their_names_say(
     tmp_path: Path, name: str, content: bytes, columns: tuple[str, ...]
 ) -> None:
     assert read_rows(write(tmp_path / name, content), words=True).columns == columns
+
+
+def test_nothing_is_lost_of_a_pipe_that_could_be_sentences_of_words() -> None:
+    end, begin = os.pipe()
+    os.write(begin, CONLL)
+    os.close(begin)
+    with pytest.raises(ArgumentError, match=f"/dev/fd/{end}"):
+        read_rows(f"/dev/fd/{end}", words=True)
+    assert os.read(end, 1000) == CONLL
+    os.close(end)
 
 
 def test_what_looks_like_nothing_has_the_error_of_its_name(tmp_path: Path) -> None:

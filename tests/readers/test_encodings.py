@@ -65,7 +65,7 @@ def test_a_line_that_is_not_in_its_encoding_is_a_bad_record() -> None:
     assert isinstance(bad, InputError) and "line 2: byte 0x81 at offset 5 is not CP1252" in bad.message
 
 
-@pytest.mark.parametrize("name", ["nope", "rot13", "hex", "undefined", "a\0b", "", "\ud800", 3])
+@pytest.mark.parametrize("name", ["nope", "rot13", "hex", "idna", "undefined", "a\0b", "", "\ud800", 3])
 def test_unknown_encodings_are_refused_with_examples(name: str) -> None:
     for read in (read_records, read_rows):
         with pytest.raises(ArgumentError, match="encoding is") as caught:
