@@ -83,6 +83,13 @@ def test_few_labels_are_trained_on_pairs_without_being_asked(
     assert ("method" in started.report.facts) == used
 
 
+def test_too_few_texts_for_pairs_are_no_error_where_nobody_asked_for_pairs(folder: Path, tmp_path: Path) -> None:
+    texts = records(5, 2)[:6]  # one label has two texts, and one of them may be held out
+    for seed in range(5):
+        given: dict[str, Any] = {"few_shot": None, "dry_run": True, "seed": seed, "validation_fraction": 0.3}
+        assert isinstance(train(folder, texts, tmp_path / "out", **given)[0], Started)
+
+
 def test_a_model_without_pooling_is_not_trained_on_pairs_unasked(tmp_path: Path) -> None:
     save(tmp_path / "plain")
     started = train(tmp_path / "plain", records(2, 8), tmp_path / "out", few_shot=None, dry_run=True)[0]

@@ -52,7 +52,7 @@ class Classify(TextObjective):
 
     def usual_variant(self, records: Sequence[Labelled], source: Origin) -> str | None:
         """Pairs of texts, for few examples and a model that makes vectors."""
-        alike = len({record.label for record in records}) < len(records)
+        alike = 2 * len({record.label for record in records}) < len(records)  # also after some are held out
         usual = self.learning.few_shot is None and alike and source.embeds()
         return "few_shot" if usual and self.few_shot_hint(records) else None
 
