@@ -1,5 +1,6 @@
 """What a run will take, measured on a few of its updates, and how many updates a given time allows."""
 
+import bisect
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -38,7 +39,12 @@ class Costs:
 
     def updates(self, run: Run, seconds: float) -> int:
         """How many updates, with the evaluations between them, fit into a time that excludes the last evaluation."""
-        return int(seconds / (self.update + self.evaluation / run.every))
+
+        def needed(steps: int) -> float:
+            run.order.end_after(steps)  # which may decide how often it is evaluated
+            return steps * (self.update + self.evaluation / run.every)
+
+        return bisect.bisect_right(range(1, int(max(seconds, 0) / self.update) + 1), seconds, key=needed)
 
 
 def measure(run: Run, evaluated: int, after: int) -> Costs:

@@ -4,12 +4,15 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 import mlxbert
 from mlxbert.errors import ArgumentError
+from mlxbert.pretraining.phases import Phases
 from mlxbert.training import times
+from mlxbert.training.estimate import Costs
 from mlxbert.training.events import Evaluated, Event, Finished, Started, Step
 from mlxbert.training.loop import Run
 from mlxbert.training.times import EARLIER, Times
@@ -178,3 +181,13 @@ def test_pre_training_and_distilling_take_minutes(tmp_path: Path, clock: Clock) 
     for other in ({"steps": 5}, {"epochs": 1.0}):
         with pytest.raises(ArgumentError, match="minutes"):
             mlxbert.pretrain(corpus, output=tmp_path / "no", **options, **other)
+
+
+def test_evaluations_of_a_short_pre_training_are_counted() -> None:
+    order = Phases([mock.Mock(share=1.0, batches=10_000)], steps=None, epochs=1.0, gradient_accumulation=1, seed=0)
+    run = mock.Mock(order=order)
+    type(run).every = property(lambda run: order.epoch_steps)
+    for evaluation in (0.1, 5.0, 15.0):
+        steps = Costs(update=1.0, evaluation=evaluation, once=0.0, memory=0).updates(run, 200.0)
+        order.end_after(steps)
+        assert 180 < steps + (steps - 1) // order.epoch_steps * evaluation <= 200
