@@ -1,6 +1,5 @@
 """What a run will take, measured on a few of its updates, and how many updates a given time allows."""
 
-import bisect
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -39,12 +38,14 @@ class Costs:
 
     def updates(self, run: Run, seconds: float) -> int:
         """How many updates, with the evaluations between them, fit into a time that excludes the last evaluation."""
-
-        def needed(steps: int) -> float:
-            run.order.end_after(steps)  # which may decide how often it is evaluated
-            return steps * (self.update + self.evaluation / run.every)
-
-        return bisect.bisect_right(range(1, int(max(seconds, 0) / self.update) + 1), seconds, key=needed)
+        steps = int(seconds / self.update)
+        while steps > 0:
+            run.order.end_after(steps)  # how many there are may decide how often it is evaluated
+            fitting = int(seconds / (self.update + self.evaluation / run.every))
+            if fitting >= steps:
+                break
+            steps = fitting
+        return steps
 
 
 def measure(run: Run, evaluated: int, after: int) -> Costs:
