@@ -30,10 +30,10 @@ class Costs:
     once: float
     memory: int
 
-    def estimate(self, run: Run) -> Estimate:
-        """What is left of a run."""
-        updates = run.steps - run.state.progress.step
-        seconds = updates * (self.update + self.evaluation / run.every) + self.evaluation + self.once
+    def estimate(self, run: Run, runs: int) -> Estimate:
+        """What is left of a run, with the others of as many updates that follow it; `runs` in all."""
+        updates = runs * run.steps - run.state.progress.step
+        seconds = updates * (self.update + self.evaluation / run.every) + runs * (self.evaluation + self.once)
         return Estimate(seconds=seconds, memory=self.memory, available=available_memory())
 
     def updates(self, run: Run, seconds: float) -> int:

@@ -164,8 +164,7 @@ class TrainingRun(ABC):
         costs = measure(loop, *self.reads())
         if decide:
             self._limit(number, loop, costs)
-        found = costs.estimate(loop)
-        return None if number else replace(found, seconds=found.seconds * len(self.variants))
+        return None if number else costs.estimate(loop, len(self.variants))
 
     def _limit(self, number: int, loop: Run, costs: Costs) -> None:
         """Gives a run its share of the time that is left, without what follows the updates.

@@ -101,6 +101,15 @@ def test_the_estimate_comes_before_training_and_changes_nothing(base: Path, tmp_
     assert [event.estimate is None for event in runs if isinstance(event, Started)] == [False, True]
 
 
+def test_the_estimate_of_a_resumed_run_has_all_of_the_following_runs(base: Path, tmp_path: Path, clock: Clock) -> None:
+    options = {"epochs": 2, "seeds": 3}
+    events = start(base, tmp_path / "out", **options)
+    assert any(isinstance(event, Step) and event.step == 16 for event in events)
+    events.close()
+    estimate = next(iter(start(base, tmp_path / "out", **options))).estimate
+    assert 2 * (10 + 26 + 26) <= estimate.seconds <= 170
+
+
 def test_without_the_estimate_the_bits_are_the_same(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
