@@ -238,7 +238,8 @@ def _is_input_file(argument: str) -> bool:
 def _given(options: InputOptions) -> dict[str, Any]:
     """The options that say what is read, where they are given."""
     values = {name: getattr(options, name, None) for name in _NAMING}
-    return {name: value for name, value in values.items() if value not in (None, False, UTF8)}
+    values["encoding"] = None if options.encoding == UTF8 else options.encoding
+    return {name: value for name, value in values.items() if value not in (None, False)}
 
 
 def _from_files(inputs: Sequence[str], options: InputOptions, names: str | Pair) -> InputStream[Any]:

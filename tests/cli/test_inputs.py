@@ -380,6 +380,12 @@ def test_an_encoding_is_that_of_files(read: Reader) -> None:
     read("in.parquet", b"", "--encoding", "latin-1").fails(2, "--encoding works only with .txt")
 
 
+@pytest.mark.parametrize(("ending", "content"), [("jsonl", '{"utf-8": "cat"}'), ("csv", "utf-8\ncat\n")])
+def test_a_field_may_be_called_like_an_encoding(read: Reader, ending: str, content: str) -> None:
+    option = "--field" if ending == "jsonl" else "--column"
+    assert read.texts(f"in.{ending}", content.encode(), option, "utf-8") == ["cat"]
+
+
 def test_stdin_may_be_an_array_or_in_another_encoding(small: str) -> None:
     arguments = ["tokenize", "--model", small, "--encoding", "latin-1"]
     for text in ('[{"text": "café"}]', '[\n  {"text": "café"}\n]', '{"text": "café"}\n', "café\n"):
