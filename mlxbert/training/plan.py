@@ -64,10 +64,11 @@ def make_plan(
     times.begin("reading the data")
     placed = _placed(objective, train)
     if isinstance(objective, TaskObjective):
-        records = [record for record, _ in placed]
-        if (variant := objective.usual_variant(records, base)) is not None:
-            objective = _variant(objective, variant, base)
-        objective.check(records)
+        if (variant := objective.usual_variant([record for record, _ in placed], base)) is not None:
+            objective = make_objective(objective.name, **objective.given | {variant: True})
+            objective.start(base)
+            placed = _placed(objective, train)  # it takes columns and names of labels from there
+        objective.check([record for record, _ in placed])
     if valid is None:
         share = usual_share(len(placed)) if validation_fraction is None else validation_fraction
         held_in, held_out = split(placed, share, seed, key=_key, names=_names)
@@ -87,14 +88,6 @@ def make_plan(
         valid_files=(train if valid is None else valid).files,
         sha256=_hashes(train, valid),
     )  # fmt: skip
-
-
-def _variant(objective: TaskObjective[Any], option: str, base: BaseModel) -> TaskObjective[Any]:
-    """The same task by the objective that an option chooses; the data were read already."""
-    found = make_objective(objective.name, **objective.given | {option: True})
-    found.columns = objective.columns
-    found.start(base)
-    return found
 
 
 def _placed(objective: Objective[Any], rows: Rows) -> list[tuple[Any, str]]:

@@ -83,6 +83,18 @@ def test_few_labels_are_trained_on_pairs_without_being_asked(
     assert ("method" in started.report.facts) == used
 
 
+def test_names_of_labels_are_kept_where_pairs_are_trained_without_being_asked(folder: Path, tmp_path: Path) -> None:
+    texts = [{"text": one["text"], "label": one["label"][-1]} for one in records(2, 8)]
+    train(folder, texts, tmp_path / "out", few_shot=None, label_names="no,maybe", epochs=1)
+    record = json.loads((tmp_path / "out" / "training.json").read_text())
+    assert record["options"]["few_shot"] and record["options"]["label_names"] == {"0": "no", "1": "maybe"}
+    model = mlxbert.load(tmp_path / "out")
+    assert model.labels is not None and model.labels.names == ("no", "maybe")
+    assert mlxbert.evaluate("classify", model, data=texts).metrics["accuracy"] > 0.5
+    one = train(folder, texts, tmp_path / "one", few_shot=None, label_names="no,maybe", valid=texts[:1], dry_run=True)
+    assert isinstance(one[0], Started)  # the first text has the first label, whatever else there is
+
+
 def test_too_few_texts_for_pairs_are_no_error_where_nobody_asked_for_pairs(folder: Path, tmp_path: Path) -> None:
     texts = records(5, 2)[:6]  # one label has two texts, and one of them may be held out
     for seed in range(5):
