@@ -106,7 +106,9 @@ def _kept(opened: InputStream[str]) -> Mapping[str, Any]:
     """What is kept of the last record, and where it stands in which file, unless columns of these names are kept."""
     kind, _, number = opened.places.place.partition(" ")
     where = {"path": opened.places.file, kind: int(number)} if opened.places.file else {}
-    return {**opened.places.kept, **where, **opened.places.kept}
+    kept = opened.places.kept
+    named = {name.lower() for name in kept}  # tables may not tell names apart by case
+    return {**kept, **{name: value for name, value in where.items() if name not in named}}
 
 
 def _query(source: InputStream[str]) -> tuple[str, int]:

@@ -88,7 +88,8 @@ def _opened(path: Path, ending: str) -> tuple[Iterable[Any], Mapping[str, str]]:
     base = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
     told = dict(base.execute("SELECT name, value FROM about"))
     dtype = np.dtype("<f4" if json.loads(told["options"])["output_dtype"] == "float32" else "|i1")
-    rows = base.execute("SELECT embedding FROM embed ORDER BY rowid")
+    # As the rows were written; a column that is kept may be called rowid.
+    rows = base.execute("SELECT embedding FROM embed NOT INDEXED")
     return (np.frombuffer(one or b"", dtype) for (one,) in rows), told
 
 

@@ -248,6 +248,17 @@ def test_a_ranking_is_written_to_a_file(ending: str, similarity: Callable[..., O
     similarity(*given, "--output", str(path)).fails(2, "exists already")
 
 
+@pytest.mark.parametrize("ending", [".jsonl", ".csv", ".sqlite"])
+def test_a_column_that_is_kept_takes_the_place_of_where_a_text_stands(
+    ending: str, similarity: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    (tmp_path / "in.csv").write_text("text,Path,line\na dog,x,7\n")
+    given = [QUERY, "--input", str(tmp_path / "in.csv"), "--keep", "Path", "--keep", "line"]
+    assert similarity(*given, "--output", str(tmp_path / f"x{ending}")).status == 0
+    (line,) = similarity(*given).lines
+    assert (line["Path"], line["line"], "path" in line) == ("x", "7", False)
+
+
 def test_texts_of_unknown_tokens_alone_are_counted(similarity: Callable[..., Outcome], unit_folder: Path) -> None:
     outcome = similarity(QUERY, "\u518d \u89c1", "a dog \u518d", "a dog")
     assert "1 of 4 texts" in outcome.err and "unknown" in outcome.err
