@@ -127,7 +127,7 @@ def test_a_text_that_failed_has_no_score(ending: str, run: Callable[..., Outcome
 def test_vectors_of_a_database_stay_in_the_order_of_their_texts(
     run: Callable[..., Outcome], texts: Path, tmp_path: Path
 ) -> None:
-    texts.write_text("rowid,text\n" + "".join(f"{9 - number},{text}\n" for number, text in enumerate(TEXTS)))
+    texts.write_text("rowid,text\n" + "".join(f'{9 - number},"{text}"\n' for number, text in enumerate(TEXTS)))
     assert run("embed", "-i", texts, "-o", tmp_path / "e.sqlite", "--keep", "rowid").status == 0
     with closing(sqlite3.connect(tmp_path / "e.sqlite")) as base, base:
         base.execute("CREATE INDEX by_vector ON embed (embedding)")
