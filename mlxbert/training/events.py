@@ -205,6 +205,7 @@ class TrainingEvents(Generator[Event, None, None]):
         self, events: Generator[Event, None, None], what: str, result: ModelRef, times: Times, *, dry: bool = False
     ) -> None:
         self._events, self._what, self._result, self._times, self._dry = events, what, result, times, dry
+        self._how = "iterate over it" if dry else "call .run(), or iterate over it"
         self._begun = False
 
     def run(self, on_event: Callable[[Event], object] = lambda event: None) -> Model:
@@ -243,12 +244,11 @@ class TrainingEvents(Generator[Event, None, None]):
         return self._events.throw(*problem)
 
     def __repr__(self) -> str:
-        state = "" if self._begun else ", not begun: call .run(), or iterate over it"
-        return f"<{self._what} into {self._result.source}{state}>"
+        return f"<{self._what} into {self._result.source}{'' if self._begun else f', not begun: {self._how}'}>"
 
     def __del__(self) -> None:
         if not self._begun:
-            _LOG.warning("%s into %s was never begun: call .run(), or iterate over it", self._what, self._result.source)
+            _LOG.warning("%s into %s was never begun: %s", self._what, self._result.source, self._how)
 
 
 def _draw(bar: Any, event: Event) -> None:

@@ -115,8 +115,12 @@ def test_a_call_that_is_run_gives_the_model_and_one_that_is_not_says_so(
     assert model.labels is not None and {*model.labels.names} == {"animal", "place"}
     with pytest.raises(ArgumentError):
         training.run()  # its events were used
+    dry = mlxbert.finetune("classify", **options, overwrite=True, dry_run=True)
+    assert "not begun" in repr(dry) and ".run()" not in repr(dry)
     with pytest.raises(ArgumentError):
-        mlxbert.finetune("classify", **options, overwrite=True, dry_run=True).run()
+        dry.run()
+    del dry
+    gc.collect()
     caplog.clear()
     mlxbert.finetune("classify", **options, overwrite=True)
     gc.collect()
