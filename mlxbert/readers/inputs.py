@@ -145,7 +145,7 @@ def hint_of_missing(path: str | Path, problem: Exception) -> str | None:
     with suppress(OSError):
         with os.scandir(folder) as entries:
             names = [entry.name for entry in itertools.islice(entries, _LOOKED_AT) if entry.is_file()]
-        near = difflib.get_close_matches(Path(path).name, names, n=1)
+        near = difflib.get_close_matches(Path(path).name, names, n=1, cutoff=0.85)
     if near:
         return f"there is a file {folder / near[0]}"
     return f"check the path; its folder is {folder.absolute()}" if folder.is_dir() else f"there is no folder {folder}"
