@@ -127,7 +127,8 @@ def _plan(started: "Started") -> Iterator[tuple[str, object]]:
         yield "head", "new" if started.new_head else "the model's own"
     records = next((split.examples for split in started.report.splits), 0) if started.report else started.examples
     kind = "examples" if started.examples == records else "windows"  # of long texts
-    yield "steps", f"{started.steps:,} in {console.counted(started.epochs, 'epoch')} of {started.examples:,} {kind}"
+    epochs = console.counted(round(started.epochs, 2), "epoch")
+    yield "steps", f"{started.steps:,} in {epochs} of {started.examples:,} {kind}"
     if started.runs > 1:
         yield "runs", f"{started.runs}"
     together = f", {started.processes} processes" if started.processes > 1 else ""
