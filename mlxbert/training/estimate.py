@@ -33,12 +33,16 @@ class Costs:
     def estimate(self, run: Run) -> Estimate:
         """What is left of a run."""
         updates = run.steps - run.state.progress.step
-        seconds = updates * (self.update + self.evaluation / run.every) + self.evaluation + self.once
+        seconds = updates * self.cycle(run) + self.evaluation + self.once
         return Estimate(seconds=seconds, memory=self.memory, available=available_memory())
 
     def updates(self, run: Run, seconds: float) -> int:
         """How many updates, with the evaluations between them, fit into a time that excludes the last evaluation."""
-        return int(seconds / (self.update + self.evaluation / run.every))
+        return int(seconds / self.cycle(run))
+
+    def cycle(self, run: Run) -> float:
+        """Seconds of an update with its share of the evaluation that follows some of them."""
+        return self.update + self.evaluation / run.every
 
 
 def measure(run: Run, evaluated: int, after: int) -> Costs:
