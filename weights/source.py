@@ -25,9 +25,9 @@ _Fetch = Callable[[str, str | None], Path]  # (name, revision) → folder with t
 BUILTIN = "builtin"
 _MAIN = "main"
 BUILTIN_QUALITY = {  # by task; its README has more
-    "fill-mask": "its first guess is right for 39% of the masked words of Wikipedia",
-    "embed": "its scores of sentence pairs have a correlation of 0.82 with people's (STS-B)",
-    "next-sentence": "right for 96% of the pairs of Wikipedia articles, less often on other texts",
+    "fill-mask": "its first guess is right for 39 % of the masked words of Wikipedia",
+    "embed": "the rank correlation of its similarities with human ratings is 0.82 (STS-B)",
+    "next-sentence": "right for 96 % of the pairs of Wikipedia articles, less often on other texts",
 }
 _FOLDER = Path(__file__).parent / "builtin"
 _LOG = logging.getLogger("mlxbert")
