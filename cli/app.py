@@ -174,11 +174,11 @@ def _taskless(typed: list[str]) -> str | None:
 
 
 def _name_option(text: str, app: typer.Typer) -> str:
-    """An error of the library that begins with an argument, `group_size is 7`, with the option in place of it."""
+    """An error of the library that begins with arguments, `group_size is 7`, with the options in place of them."""
     found = _parameters(typer.main.get_command(app))
     options = {parameter.name: parameter.opts[-1] for parameter in found if parameter.opts[-1].startswith("--")}
-    name, space, rest = text.partition(" ")
-    return f"{options.get(name, name)}{space}{rest}"
+    names = re.match(r"\w+ and \w+(?= are given)|\S*", text)[0]  # type: ignore[index]
+    return " and ".join(options.get(name, name) for name in names.split(" and ")) + text[len(names) :]
 
 
 def _parameters(command: Any) -> Iterator[Any]:

@@ -118,7 +118,7 @@ class InputOptions:
     ] = None
     format: Annotated[
         TextFormat | None,
-        Option("Format of the input. By default that of the file extension, or for stdin of the first line."),
+        Option("Input format. By default that of the file extension, or for stdin of the first line."),
     ] = None
     field: Annotated[str | None, Option("Field of a .jsonl or .json file. By default text; not for pairs.")] = None
     column: Annotated[

@@ -218,14 +218,17 @@ def _no_such_option(problem: Any, path: str, typed: Sequence[str], help_of: str)
     if text is not None:
         after = f"mlxbert {' '.join(path.split()[1:])} -- {shlex.quote(text)}"
         return f"{text!r:.60} begins with a hyphen, like an option", f"put -- before such texts: {after}"
-    near = nearest(name, [option for option in known if option.startswith("--")]) if name.startswith("--") else []
+    bare = {option.removeprefix("--"): option for option in known if option.startswith("--")}
+    word = name.removeprefix("--")  # hyphens that all options have make none similar
+    near = [bare[one] for one in nearest(word, [*bare])] if name.startswith("--") else []
     if hasattr(problem.ctx.command, "commands"):  # a misspelling of its few options is one letter or two
         near = difflib.get_close_matches(name, near, n=1, cutoff=0.8)
         if not near:
             return f"{path} has no option {name}", f"options follow the command: {path} COMMAND {name}"
+    meant = near or [f"the command mlxbert {command}" for command in [_MEANT.get(word)] if command]
     return (
         f"{path} has no option {name}",
-        f"did you mean {_either(near)}?" if near else f"{help_of} explains all options",
+        f"did you mean {_either(meant)}?" if meant else f"{help_of} explains all options",
     )
 
 

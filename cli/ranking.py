@@ -1,6 +1,7 @@
 """What commands share that rank texts for a query: where both come from, and how the ranking is printed."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.cli import session
@@ -20,8 +21,8 @@ _BLANK = InputError("empty")  # in place of an empty text, so that the others ke
 Score = Callable[[str, Iterator[str | InputError], "Usage"], Iterator["Scored | Failure"]]
 
 
-def open_ranking(texts: Sequence[str], source: InputOptions) -> InputStream[str]:
-    """The texts, without the query where it alone is on the command line.
+def open_ranking(texts: Sequence[str], source: InputOptions, vectors: Path | None = None) -> InputStream[str]:
+    """The texts, without the query where it alone is on the command line; those of the file of vectors, if any.
 
     Raises:
         ArgumentError: There is nothing to compare with, or options contradict each other.
@@ -31,6 +32,10 @@ def open_ranking(texts: Sequence[str], source: InputOptions) -> InputStream[str]
     try:
         return open_input(() if alone else texts, source, "text")
     except ArgumentError as problem:
+        if alone and source.input is None and vectors is not None:
+            raise ArgumentError(
+                f"{vectors} holds vectors without their texts", hint="add the file that was embedded: --input FILE"
+            ) from None
         if alone and source.input is None:
             raise ArgumentError(
                 "there is one text, expected two or more: the first one is the query", hint=problem.hint

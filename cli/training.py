@@ -45,10 +45,10 @@ class TrainingData:
     train: Annotated[list[str], Option("Training data; - is stdin.", "FILE")]
     valid: Annotated[
         list[str] | None,
-        Option("Validation data. They choose the best model.", "FILE", "a part of --train"),
+        Option("Validation data. The best model is chosen on them.", "FILE", "a part of --train"),
     ] = None
     validation_fraction: Annotated[
-        float | None, Option("Share of --train to validate on. Of few examples more, at most a fifth.", usual="0.1")
+        float | None, Option("Share of --train to validate on. Of few examples about a fifth.", usual="0.1")
     ] = None
     dry_run: Annotated[bool, Option("Report on the data, estimate time and memory, stop.")] = False
 
@@ -106,7 +106,7 @@ class CorpusFiles:
 
     panel: ClassVar[str] = "Data"
     corpus: Annotated[list[str], typer.Argument(metavar="CORPUS…", help="Text: .txt, .jsonl, .json, also .gz, .xz.")]
-    valid: Annotated[list[str] | None, Option("Text to evaluate on.", "FILE", "1 % of the corpus")] = None
+    valid: Annotated[list[str] | None, Option("Text to evaluate on.", "FILE", "1% of the corpus")] = None
     shards: Annotated[
         str | None, Option("Keep the token ids here, for other runs. By default they are removed.", "DIR")
     ] = None

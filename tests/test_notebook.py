@@ -3,6 +3,7 @@
 import inspect
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from mlxbert.results.classify import Classification, Label, Regression
 from mlxbert.results.html import to_html
 from mlxbert.results.result import Failure
 from mlxbert.results.tag import Entity, Tagged
+from mlxbert.training.scores.summary import Evaluation, Mistake
 from tests.training.test_finetune import rows
 
 STEERING = '<script>alert("&")</script>'
@@ -48,6 +50,7 @@ def test_results_are_tables_of_escaped_text(tiny: mlxbert.Model) -> None:
         assert len(table(result)) > 1 and "&lt;script" in result._repr_html_()
     about = mlxbert.inspect(tiny)
     assert ["family", "bert"] in table(about)
+    assert "num_attention_heads" not in about._repr_html_() and "num_attention_heads" in about.to_dict()["config"]
     assert to_html([float(number) for number in range(384)]).endswith("… 384 in all")
 
 
@@ -56,6 +59,21 @@ def test_attention_is_a_grid_of_tokens(tiny: mlxbert.Model) -> None:
     [heads, *rows] = table(found)
     assert heads == ["", "[CLS]", "the", "cat", "[SEP]"] and [row[0] for row in rows] == heads[1:]
     assert np.allclose([[float(cell) for cell in row[1:]] for row in rows], found.mean, atol=1e-3)
+
+
+def test_an_evaluation_shows_a_matrix_with_its_classes_and_no_empty_column() -> None:
+    mistake = Mistake(text="a", pair=None, expected="no", predicted="yes", score=0.9, place="record 1")
+    found = Evaluation(
+        task="classify", model="m", data=("records",), examples=10, metric="accuracy", score=0.6, interval=(0.3, 0.8),
+        metrics={"accuracy": 0.6}, confusion=((1, 2), (3, 4)), classes=("no", "yes"), mistakes=(mistake,),
+    )  # fmt: skip
+    html = found._repr_html_()
+    cells = re.findall(r"<t[dh][^>]*>([^<]*)</t[dh]>", html)
+    start = cells.index("expected \\ predicted")
+    assert cells[start + 1 : start + 9] == ["no", "yes", "no", "1", "2", "yes", "3", "4"]
+    assert "<th>place</th>" in html and "<th>pair</th>" not in html
+    assert found.to_dict()["classes"] == ("no", "yes")
+    assert "<table>" in replace(found, confusion=None)._repr_html_()
 
 
 def test_functions_are_methods_of_a_model(tiny: mlxbert.Model) -> None:

@@ -26,7 +26,7 @@ BUILTIN = "builtin"
 _MAIN = "main"
 BUILTIN_QUALITY = {  # by task; its README has more
     "fill-mask": "its first guess is right for 39 % of the masked words of Wikipedia",
-    "embed": "its scores of sentence pairs correlate with those of people to .82 (STS-B)",
+    "embed": "the rank correlation of its similarities with human ratings is 0.82 (STS-B)",
     "next-sentence": "right for 96 % of the pairs of Wikipedia articles, less often on other texts",
 }
 _FOLDER = Path(__file__).parent / "builtin"

@@ -46,7 +46,7 @@ def embed(
     words: Annotated[bool, Option("A vector for each word in its context.", panel="Vectors")] = False,
     layer: Annotated[
         int | None,
-        Option("Layer of --words. 0 are the embeddings, 1 is the first.", usual="the last", panel="Vectors"),
+        Option("Layer of --words. 0 is the embeddings, 1 the first layer.", usual="the last", panel="Vectors"),
     ] = None,
 ) -> None:
     """Turn texts into vectors: texts of similar meaning have similar vectors.

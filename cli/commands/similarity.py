@@ -61,7 +61,7 @@ def similarity(
     stored = None if vectors is None else read_vectors(vectors)
     if stored is not None and stored.has_texts and source.input is None:
         source = replace(source, input=[str(vectors)])
-    opened = open_ranking(texts or (), source)
+    opened = open_ranking(texts or (), source, vectors)
     loaded = session.load("embed", model)
     if stored is not None:
         given |= _options_of(vectors, stored, loaded, given)
@@ -103,7 +103,7 @@ def _paired(texts: Iterator[Any], vectors: Iterator[Any], names: str) -> Iterato
             what, other = ("vectors", "texts") if text is None else ("texts", "vectors")
             raise InputError(
                 f"{names}: there are more {what} than {other}, which are {number:,}",
-                hint="--vectors takes what embed has written of the same input",
+                hint="give the file that was embedded, unchanged: --input FILE",
             )
         yield next((one for one in (text, vector) if isinstance(one, InputError)), (text, vector))
 

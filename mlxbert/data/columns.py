@@ -237,7 +237,9 @@ class Search:
     def _take_only(self, role: str, columns: Sequence[str], nothing: str = "") -> None:
         if len(columns) != 1:
             said = f"several columns may be the {role}: {', '.join(columns)}" if columns else nothing
-            raise self.refused(said, f"choose the column with {role}_column=", columns)
+            missing = f"each record needs a {role} as well, for example in a column called {role}"
+            hint = f"choose the column with {role}_column=" if columns or self.rest else missing
+            raise self.refused(said, hint, columns)
         self.found[role] = columns[0]
 
     def refused(self, said: str, hint: str, named: Collection[str] = ()) -> InputError:

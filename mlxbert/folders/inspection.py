@@ -6,6 +6,7 @@ from typing import Any
 
 from mlxbert.config import EncoderConfig
 from mlxbert.folders.results import Record, Table, all_config_facts, to_json
+from mlxbert.results.html import to_html
 
 
 @dataclass(frozen=True)
@@ -249,6 +250,10 @@ class Inspection(Record):
     tasks: tuple[str, ...]
     lacking: Table[str]
     tensors: tuple[TensorFacts, ...] = field(repr=False)
+
+    def _repr_html_(self) -> str:
+        """The table of a notebook; the configuration and the tensors are too long for it."""
+        return to_html({name: value for name, value in self.to_dict().items() if name not in ("config", "tensors")})
 
     def to_dict(self) -> dict[str, Any]:
         """The inspection as plain dicts and lists; in `config` also the properties that follow from its fields."""

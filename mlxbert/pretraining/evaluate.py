@@ -14,6 +14,7 @@ from mlxbert.nn.heads import HEADS
 from mlxbert.pretraining.data import Maker
 from mlxbert.pretraining.objective import Pretraining, heads_of, make_terms, read_terms
 from mlxbert.pretraining.settings import Settings, files_of, pairs_of
+from mlxbert.tasks.arguments import check_model
 from mlxbert.text.batch import default_batch_tokens
 
 _OBJECTIVES = ("mlm", "nsp", "sop")
@@ -75,8 +76,7 @@ def evaluate_words(
         MissingHeadError: The model does not have the head.
         InputError: A file cannot be used.
     """
-    if not isinstance(model, Model):
-        raise ArgumentError(f"model is {model!r:.60}, expected the result of mlxbert.load")
+    check_model(model, data)
     if examples is not None:
         check_whole("examples", examples)
     check_whole("length", length)

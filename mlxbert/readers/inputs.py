@@ -4,11 +4,14 @@ Size and time of the last change are compared at opening, after each read, and s
 a changed file is used.
 """
 
+import difflib
 import errno
 import hashlib
 import io
+import itertools
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -16,6 +19,7 @@ from mlxbert.errors import ChangedError, InputError
 from mlxbert.readers.live import as_it_comes
 
 _BLOCK = 2**14  # bytes that are hashed at a time
+_LOOKED_AT = 1000  # names of a folder that may be like that of a missing file
 
 
 class Stamp(NamedTuple):
@@ -129,7 +133,24 @@ def open_source(source: str | Path | BinaryIO, name: str | None = None, stamp: S
             return InputFile(source, name or str(source), stamp)
         return as_it_comes(open(source, "rb"), closes=True)
     except (OSError, ValueError) as problem:
-        raise InputError(f"{source}: cannot be read ({getattr(problem, 'strerror', problem)})") from None
+        said = getattr(problem, "strerror", problem)
+        raise InputError(f"{source}: cannot be read ({said})", hint=hint_of_missing(source, problem)) from None
+
+
+def hint_of_missing(path: str | Path, problem: Exception) -> str | None:
+    """Where a file was looked for that is not there, or the name of a similar file in its folder."""
+    if not isinstance(problem, FileNotFoundError):
+        return None
+    folder, near = Path(path).parent, list[str]()
+    with suppress(OSError):
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in itertools.islice(entries, _LOOKED_AT) if entry.is_file()]
+        near = difflib.get_close_matches(Path(path).name, names, n=1, cutoff=0.85)
+    if near:
+        return f"there is a file {folder / near[0]}"
+    return (
+        f"check the path: {folder.absolute()} has no such file" if folder.is_dir() else f"there is no folder {folder}"
+    )
 
 
 def to_read_again(file: BinaryIO) -> InputFile | None:
@@ -147,7 +168,8 @@ def hashed(path: Path) -> tuple[str, Stamp]:
         with InputFile(path, str(path)) as file:
             return file.sha256(), file.stamp
     except OSError as problem:
-        raise InputError(f"{path}: cannot be read ({problem.strerror})") from None
+        hint = hint_of_missing(path, problem)
+        raise InputError(f"{path}: cannot be read ({problem.strerror})", hint=hint) from None
 
 
 def stamp_of(path: Path) -> Stamp:
@@ -159,7 +181,8 @@ def stamp_of(path: Path) -> Stamp:
     try:
         return _stamp(path.stat())
     except OSError as problem:
-        raise InputError(f"{path}: cannot be read ({problem.strerror})") from None
+        hint = hint_of_missing(path, problem)
+        raise InputError(f"{path}: cannot be read ({problem.strerror})", hint=hint) from None
 
 
 def _stamp(state: os.stat_result) -> Stamp:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.readers.formats import find_format, read_items
-from mlxbert.readers.inputs import open_source
+from mlxbert.readers.inputs import hint_of_missing, open_source
 from mlxbert.readers.reading import Wanted
 
 if TYPE_CHECKING:
@@ -59,7 +59,8 @@ def _reading(path: Path) -> Iterator[None]:
         yield
     except (OSError, EOFError, ValueError, TypeError, LookupError, ImportError, sqlite3.Error) as problem:
         said = getattr(problem, "strerror", None) or problem
-        raise InputError(f"{path}: cannot be read as vectors that embed has written ({said})") from None
+        hint = hint_of_missing(path, problem)
+        raise InputError(f"{path}: cannot be read as vectors that embed has written ({said})", hint=hint) from None
 
 
 def _checked_rows(path: Path, rows: Iterable[Any]) -> Iterator["Vector | InputError"]:

@@ -22,14 +22,14 @@ class Listed(list[Any]):
 
 
 def to_html(value: object) -> str:
-    """A value of JSON: objects and lists of objects as tables; of long lists the beginning, and how many there are."""
+    """A value of JSON: objects and lists of objects as tables without empty columns; the beginning of long lists."""
     if isinstance(value, Mapping):
         rows = (f"<tr><th>{to_html(name)}</th>{_cell(one)}</tr>" for name, one in value.items())
         return f"<table>{''.join(rows)}</table>"
     if not isinstance(value, list | tuple):
         return escape(f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value))
     if value and all(isinstance(one, Mapping) for one in value):
-        heads = list(dict.fromkeys(name for one in value for name in one))
+        heads = list(dict.fromkeys(name for one in value for name in one if one[name] is not None))
         return grid(heads, [[one.get(head) for head in heads] for one in value])
     most = _SOME if value and isinstance(value[0], float) else _MOST
     return ", ".join(map(to_html, value[:most])) + _more(value, most)

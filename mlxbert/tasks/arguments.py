@@ -7,8 +7,8 @@ from mlxbert.errors import ArgumentError
 from mlxbert.model import Model
 
 
-def check_model(model: object, *others: object) -> None:
-    """Refuses what is not a model; `others` are the arguments after it, in which one may be found.
+def check_model(model: object, *others: object, place: str = "first") -> None:
+    """Refuses what is not a model; `others` are arguments beside it, in which one may be found; `place` is its own.
 
     Raises:
         ArgumentError: It is something else.
@@ -17,7 +17,7 @@ def check_model(model: object, *others: object) -> None:
         return
     hint = "model = mlxbert.load() loads the built-in one"
     if any(isinstance(other, Model) for other in others):
-        hint = "the model is the first argument"
+        hint = f"the model is the {place} argument"
     elif isinstance(model, str):
         hint = f"model = mlxbert.load({model!r:.60}) loads one by its name"
     raise ArgumentError(f"model is {_shown(model)}, expected the result of mlxbert.load", hint=hint)

@@ -83,5 +83,6 @@ def _numbers(name: str, given: int | Sequence[int] | None, count: int) -> tuple[
     wanted = (given,) if isinstance(given, int) and not isinstance(given, bool) else given
     numbers = tuple(wanted) if isinstance(wanted, Sequence) and not isinstance(wanted, str) else ()
     if not numbers or not all(type(number) is int and -count <= number < count for number in numbers):
-        raise ArgumentError(f"{name} is {given!r:.60}, expected numbers from {-count} to {count - 1}")
+        name, what = (name[:-1], "a number") if isinstance(given, int) else (name, "numbers")
+        raise ArgumentError(f"{name} is {given!r:.60}, expected {what} from {-count} to {count - 1}")
     return tuple(number % count for number in numbers)

@@ -31,7 +31,7 @@ class EmbedWordsTask(TokenTask[Words]):
         if type(layer) is not int or not -layers - 1 <= layer <= layers:
             raise ArgumentError(
                 f"layer is {shown(layer)}, expected a number from {-layers - 1} to {layers}",
-                hint="0 are the embeddings, 1 is the first layer",
+                hint="0 is the embeddings, 1 the first layer",
             )
         self.layer = layer
 
@@ -87,7 +87,7 @@ def embed_words(
     Args:
         model: Any model.
         texts: One text, or any number of texts. In place of a text its words can be given, as in `tag`.
-        layer: Whose hidden states: 0 are the embeddings, 1 is the first layer; negative ones count from the last. The
+        layer: Whose hidden states: 0 is the embeddings, 1 the first layer; negative ones count from the last. The
             index in `hidden_states` of transformers.
         overflow: A text too long for the model: `truncate` drops its end, `window` covers it with overlapping windows
             and takes each token from the window where it is furthest from the edge, `error` refuses it.

@@ -1,6 +1,7 @@
 """Many items and many batches: windows, order, failures, and the thread that prepares the next window."""
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
@@ -192,6 +193,8 @@ def _prepared(item: Item | InputError, prepare: Callable[[Item], Job]) -> Job | 
     try:
         return prepare(item)
     except InputError as problem:
+        if item is None or type(item).__name__ == "NAType" or (isinstance(item, float) and math.isnan(item)):
+            problem.hint = "a value is missing: leave it out (in pandas with .dropna()), or pass on_error='return'"
         return problem
 
 

@@ -33,7 +33,7 @@ class Costs:
     def estimate(self, run: Run, runs: int) -> Estimate:
         """What is left of a run, with the others of as many updates that follow it; `runs` in all."""
         updates = runs * run.steps - run.state.progress.step
-        seconds = updates * (self.update + self.evaluation / run.every) + runs * (self.evaluation + self.once)
+        seconds = updates * self.cycle(run) + runs * (self.evaluation + self.once)
         return Estimate(seconds=seconds, memory=self.memory, available=available_memory())
 
     def updates(self, run: Run, seconds: float) -> int:
@@ -41,11 +41,15 @@ class Costs:
         steps = int(seconds / self.update)
         while steps > 0:
             run.order.end_after(steps)  # how many there are may decide how often it is evaluated
-            fitting = int(seconds / (self.update + self.evaluation / run.every))
+            fitting = int(seconds / self.cycle(run))
             if fitting >= steps:
                 break
             steps = fitting
         return steps
+
+    def cycle(self, run: Run) -> float:
+        """Seconds of an update with its share of the evaluation that follows some of them."""
+        return self.update + self.evaluation / run.every
 
 
 def measure(run: Run, evaluated: int, after: int) -> Costs:

@@ -4,12 +4,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from mlxbert.errors import ArgumentError, InputError
+from mlxbert.errors import InputError
 from mlxbert.folders.fingerprint import hash_model
 from mlxbert.machine.distributed import join
 from mlxbert.model import Model
 from mlxbert.readers.lines import UTF8
 from mlxbert.readers.rows import read_rows
+from mlxbert.tasks.arguments import check_model
 from mlxbert.training.objectives import make_objective
 from mlxbert.training.objectives.predict import predict
 from mlxbert.training.plan import prepared
@@ -58,8 +59,7 @@ def evaluate(
         InputError: A record cannot be used.
         CheckpointError: The model does not have the task's head.
     """
-    if not isinstance(model, Model):
-        raise ArgumentError(f"model is {model!r:.60}, expected the result of mlxbert.load")
+    check_model(model, task, place="second")
     objective = make_objective(task, **options)
     model.require(objective.spec.needs)
     objective.check_model(model)

@@ -220,9 +220,13 @@ class TrainingEvents(Generator[Event, None, None]):
         Raises:
             MlxbertError: Something cannot be used, or the call was a dry run, which gives no model.
         """
-        if self._dry or self._begun:
-            why = "it is a dry run" if self._dry else "its events were used before"
-            raise ArgumentError(f"run() gives no model: {why}")
+        if self._dry:
+            raise ArgumentError(
+                "run() gives no model: it is a dry run", hint="iterate over it: the first event has the report"
+            )
+        if self._begun:
+            hint = "call finetune again to resume, or mlxbert.load to open a finished model"
+            raise ArgumentError("run() was called before, or the events were iterated over", hint=hint)
         with contextlib.closing(self), notebook_bar("steps") as bar:
             if bar is not None:
                 told = self._times.on_phase

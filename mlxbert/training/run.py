@@ -6,6 +6,7 @@ call resumes; another one is refused.
 
 import json
 import logging
+import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -40,6 +41,7 @@ from mlxbert.version import __version__
 
 _LOG = logging.getLogger("mlxbert")
 _FEW = 10  # updates: measuring some would take as long
+_ESTIMATING = "estimating the time"
 _LORA_RATE = 10  # adapters begin at 0 and are small: they need larger steps than the weights next to them
 
 
@@ -160,7 +162,7 @@ class TrainingRun(ABC):
         decide = self.options.minutes is not None and loop.state.progress.budget is None
         if not decide and (number or not (always or loop.steps - loop.state.progress.step >= _FEW)):
             return None
-        self.times.begin("estimating the time")
+        self.times.begin(_ESTIMATING)
         costs = measure(loop, *self.reads())
         if decide:
             self._limit(number, loop, costs)
@@ -173,13 +175,15 @@ class TrainingRun(ABC):
             ArgumentError: No update fits.
         """
         assert self.options.minutes is not None
-        left = 60 * self.options.minutes - self.times.total() - costs.once
-        left = self.group.broadcast(left / (len(self.variants) - number) - costs.evaluation)
+        runs, spent = len(self.variants) - number, self.times.total()
+        again = (runs - 1) * self.times.seconds[_ESTIMATING] / (number + 1)  # each of the later runs is measured, too
+        left = 60 * self.options.minutes - spent - again - costs.once
+        left = self.group.broadcast(left / runs - costs.evaluation)
         steps = self.group.broadcast(costs.updates(loop, left))
         if steps < 1:
-            least = self.options.minutes + (costs.update - left) / 60 + 0.05
+            least = math.ceil(10 * self.options.minutes + runs * (costs.cycle(loop) - left) / 6) / 10
             said = f"minutes is {self.options.minutes:g}, expected time for at least one update of the weights"
-            raise ArgumentError(said, hint=f"minutes={least:.1f} is enough for one")
+            raise ArgumentError(said, hint=f"minutes={least + 0.1:.1f} is about enough for one; training needs many")
         loop.limit(steps, left)
 
     def versions(self) -> dict[str, Any]:

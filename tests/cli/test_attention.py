@@ -53,7 +53,7 @@ def test_files(tiny_folder: Path, tmp_path: Path, ending: str) -> None:
 @pytest.mark.parametrize("name", ["out.csv", "nowhere/out.html", "."])
 def test_files_that_cannot_be_written_are_refused(tiny_folder: Path, tmp_path: Path, name: str) -> None:
     call("attention", TEXT, "--model", str(tiny_folder), "--output", str(tmp_path / name)).fails(2, "--output")
-    call("attention", TEXT, "--model", str(tiny_folder), "--layer", "7").fails(2, "layer", "7")
+    call("attention", TEXT, "--model", str(tiny_folder), "--layer", "7").fails(2, "--layer is 7", "a number from")
 
 
 _CLICKS = """<script>setTimeout(() => {

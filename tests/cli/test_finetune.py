@@ -324,6 +324,8 @@ def test_where_only_stderr_is_a_terminal_a_few_lines_are_written_there(library: 
     before, *said = " ".join(plain(shown)).split("note: ")
     assert not before.strip() and len(said) == 5
     assert "resumed after step 120 of 462 steps" in said[0] and "accuracy 0.964, the best so far" in said[2]
+    library.run = lambda: iter([replace(events.started(), steps=1), *list(events.whole_run(30))[1:]])
+    assert "begins: 1 step," in " ".join(plain(terminal(*TYPED, on=["stderr"])[1]))
     assert terminal(*TYPED, "--quiet", on=["stderr"])[1] == ""
     assert "note" not in terminal(*TYPED, "--json", on=["stdout", "stderr"])[1]
 

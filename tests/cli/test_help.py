@@ -42,7 +42,7 @@ DEFAULTS = {  # in words, because they are made later or depend on something; an
     "fill-mask --top-k": f"{fill_mask.DEFAULT_TOP_K}, or all targets",
     "convert --group-size": str(Quantization.group_size),
     "verify --tolerance": f"{TOLERANCES['F32']:.4f}",
-    "pretrain --valid": f"{Settings.validation_fraction:.0%} of the corpus".replace("%", " %"),
+    "pretrain --valid": f"{Settings.validation_fraction:.0%} of the corpus",
     "pretrain --generator": str(Settings.generator),
 }
 

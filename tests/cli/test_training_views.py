@@ -124,6 +124,22 @@ def test_a_full_bar_says_what_is_done(width: int) -> None:
     assert "saving" not in told([frame(view.state, width, 24)], width)
 
 
+def test_the_epochs_of_a_given_time_are_rounded() -> None:
+    assert "in 6.29 epochs" in reported(replace(events.started(), epochs=44 / 7))
+
+
+def test_a_run_that_stops_early_has_no_time_left() -> None:
+    screen = Console(width=80, height=24, file=io.StringIO(), force_terminal=True)
+    view = LiveView(screen, lambda: None)
+    for event in events.whole_run():
+        if getattr(event, "step", 0) <= 200 and not isinstance(event, Finished):
+            view.write(event)
+    assert " left" in told([frame(view.state, 80, 24)], 80)
+    view.close()
+    shown = told([frame(view.state, 80, 24)], 80)
+    assert " left" not in shown and "stopped" in shown
+
+
 @WIDTHS
 def test_the_summary_counts_the_phases(width: int) -> None:
     found = replace(events.finished(), phases={"reading the data": 31.2, "training": 210.1, "saving": 0.04})

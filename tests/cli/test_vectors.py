@@ -12,7 +12,7 @@ import pytest
 
 from mlxbert.cli.output.formats import VECTORS
 from tests.cli.test_similarity import QUERY, TEXTS
-from tests.helpers.program import Outcome, call
+from tests.helpers.program import Outcome, call, terminal
 
 ALONE = (".jsonl", ".csv", ".parquet")  # which hold the texts as well
 
@@ -77,6 +77,8 @@ def test_what_does_not_belong_together_is_refused(run: Callable[..., Outcome], t
     run(*given, texts, "--dimensions", "5").fails(1, "24 values", "5")
     run("similarity", "--vectors", stored, "-i", texts).fails(2, "--vectors", "query")
     run("similarity", QUERY, "a dog", "--vectors", stored).fails(2, "2 texts")
+    outcome, shown = terminal("similarity", QUERY, "--vectors", str(stored), on=("stdin", "stderr"))
+    assert outcome.status == 2 and "e.npy" in shown and "--input FILE" in shown
     run(*given, texts, "--pairs").fails(2, "--vectors", "pairs")
     run("similarity", QUERY, "--vectors", texts).fails(1, "in.csv", "embedding")
     run("similarity", QUERY, "--vectors", tmp_path / "few.txt").fails(2, "'.txt'", ".npy", ".sqlite")

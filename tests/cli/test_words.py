@@ -51,6 +51,12 @@ def test_help_of_a_command_is_asked_for_in_two_ways() -> None:
     (["fill-mask", "x", "--json=1"], ["--json"]),
     (["fill-mask", "x", "--devce", "cpu"], ["--devce", "--device?"]),
     (["embed", "x", "--no-normalise"], ["--no-normalise", "did you mean --no-normalize"]),
+    (["finetune", "classify", "--test", "x.csv"], ["--test", "did you mean the command mlxbert evaluate?"]),
+    (
+        ["finetune", "classify", "--train", "x.csv", "--output", "o", "--epochs", "1", "--minutes", "1"],
+        ["--minutes and --epochs are given"],
+    ),
+    (["finetune", "classify", "--label", "x"], ["--label", "did you mean --label-"]),
     (["fill-mask", "-5 degrees [MASK]"], ["'-5 degrees [MASK]'", "fill-mask -- '-5 degrees [MASK]'"]),
     (["fil-mask"], ["'fil-mask'", "fill-mask?"]),
     (["it's"], ["it's", "--help"]),

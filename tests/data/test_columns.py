@@ -68,6 +68,7 @@ def test_labels_may_be_left_out() -> None:
         ({"text": "a", "class": "b", "score": 3}, "label: class, score;", "label_column="),
         ({"text": "a", "b": 1, "c": 2}, "label: b, c;", "label_column="),
         ({"text": "a", "id": 1}, "no column of labels", "label_column="),
+        ({"text": "a"}, "no column of labels", "a column called label"),
     ],
 )
 def test_several_possible_columns_are_refused_with_the_list(columns: dict[str, Any], said: str, hint: str) -> None:

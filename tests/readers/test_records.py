@@ -108,6 +108,18 @@ def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
         read_records("a\0b.txt")
 
 
+@pytest.mark.parametrize(("name", "hint"), [
+    ("note.txt", "there is a file {}/notes.txt"),
+    ("nothere.txt", "check the path: {} has no such file"),
+    ("no/notes.txt", "there is no folder {}/no"),
+])  # fmt: skip
+def test_a_missing_file_has_a_hint(name: str, hint: str, tmp_path: Path) -> None:
+    write(tmp_path / "notes.txt", b"a\n")
+    with pytest.raises(InputError) as caught:
+        read_records(tmp_path / name)
+    assert caught.value.hint == hint.format(tmp_path)
+
+
 def test_hints_name_arguments(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError) as caught:
         read_records(write(tmp_path / "in.data", b""))

@@ -52,6 +52,14 @@ def test_swapped_arguments_are_named(name: str, tiny: mlxbert.Model) -> None:
     assert "mlxbert.load('some/name')" in (caught.value.hint or "")
 
 
+def test_a_model_before_the_task_is_told(tiny: mlxbert.Model) -> None:
+    swapped: Any = mlxbert.evaluate
+    for given, said in (((tiny, "classify"), "second argument"), (("classify", "a/b"), "mlxbert.load('a/b')")):
+        with pytest.raises(mlxbert.ArgumentError) as caught:
+            swapped(*given, data=[])
+        assert said in str(caught.value.hint)
+
+
 def test_a_query_behind_its_texts_is_told(tiny: mlxbert.Model) -> None:
     swapped: Any = mlxbert.similarity
     with pytest.raises(mlxbert.InputError) as caught:
@@ -118,5 +126,12 @@ def test_a_text_that_cannot_be_embedded_is_a_row_of_nan_and_logged(
     vectors = mlxbert.embed(tiny, texts, on_error="return")
     assert np.isnan(vectors).all(axis=1).tolist() == [False, True, False]
     assert "input 1: expected a text, found NoneType" in caplog.text
-    with pytest.raises(mlxbert.InputError):
-        mlxbert.embed(tiny, texts)
+    for missing in (None, float("nan")):  # what a column of pandas has
+        for use in (mlxbert.embed, lambda *given: list(mlxbert.fill_mask(*given)), mlxbert.similarity_matrix):
+            with pytest.raises(mlxbert.InputError) as caught:
+                use(tiny, ["the [MASK]", missing])
+            assert "dropna" in str(caught.value.hint)
+    number: Any = 3
+    with pytest.raises(mlxbert.InputError) as caught:
+        mlxbert.embed(tiny, ["the cat", number])
+    assert caught.value.hint is None

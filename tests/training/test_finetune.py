@@ -113,8 +113,9 @@ def test_a_call_that_is_run_gives_the_model_and_one_that_is_not_says_so(
     assert one(seen, Finished).output == str(tmp_path / "out") and "not begun" not in repr(training)
     assert model.device == mx.Device(mx.cpu)
     assert model.labels is not None and {*model.labels.names} == {"animal", "place"}
-    with pytest.raises(ArgumentError):
+    with pytest.raises(ArgumentError) as caught:
         training.run()  # its events were used
+    assert "mlxbert.load" in str(caught.value.hint)
     dry = mlxbert.finetune("classify", **options, overwrite=True, dry_run=True)
     assert "not begun" in repr(dry) and ".run()" not in repr(dry)
     with pytest.raises(ArgumentError):

@@ -1,6 +1,7 @@
 """Time: phases that add up, the estimate, and runs that end in a given time."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,16 @@ def test_minutes_are_refused(base: Path, tmp_path: Path, clock: Clock, options: 
     with pytest.raises(ArgumentError, match=match):
         [*start(base, tmp_path / "out", minutes=0.1, **options)]
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("options", [{}, {"eval_every": 1}, {"seeds": 3}])
+def test_the_minutes_of_the_hint_suffice(base: Path, tmp_path: Path, clock: Clock, options: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        [*start(base, tmp_path / "out", minutes=0.1, **options)]
+    [least] = re.findall(r"minutes=([\d.]+)", str(caught.value.hint))
+    events = [*start(base, tmp_path / "out", minutes=float(least), **options)]
+    assert isinstance(events[-1], Finished)
+    assert min(event.steps for event in events if isinstance(event, Started)) >= 1
 
 
 def test_pre_training_and_distilling_take_minutes(tmp_path: Path, clock: Clock) -> None:

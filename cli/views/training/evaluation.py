@@ -25,7 +25,7 @@ def evaluation(found: "Evaluation", width: int) -> Iterator["rich.RenderableType
     low, high = map(words.score, found.interval)
     yield rich.Text.assemble(
         (f"{console.visible(found.metric)} {words.score(found.score)}", "bold green"),
-        f"  95 % interval {low} to {high} ({words.method(found.metric, found.spec)})",
+        f"  95% interval {low} to {high} ({words.method(found.metric, found.spec)})",
     )
     rows: list[tuple[str, object]] = [
         ("model", found.model),

@@ -60,7 +60,9 @@ class LiveView:
     def close(self) -> None:
         """Leaves the last picture on the terminal."""
         if self._live is not None:
-            self.phase("")
+            started = self.state.started
+            early = started is not None and self.state.place < started.steps
+            self.phase("stopped" if early else "")
         self._open.close()
         self._live = None
 

@@ -18,7 +18,7 @@ _LABEL, _LONGEST_BAR = 28, 40  # columns of a label's name, of a bar
 
 
 def before(started: "Started", report: "DataReport") -> Iterator["rich.RenderableType"]:
-    """The data, the labels, what to look at, and what training will take."""
+    """The data, the labels, warnings, and what training will take."""
     yield from console.facts("data", _sources(report))
     yield from (rich.Text(), _splits(report), rich.Text())
     if any(split.labels for split in report.splits):
@@ -70,7 +70,7 @@ def _numbers(split: "SplitReport") -> Iterator[tuple[str, str]]:
     yield "examples", f"{split.examples:,}"
     median, most, longest = split.tokens
     yield "tokens, median", f"{median:,}"
-    yield "tokens, 95 %", f"{most:,}"
+    yield "tokens, 95%", f"{most:,}"
     yield "tokens, longest", f"{longest:,}"
     yield "truncated", f"{split.truncated:,}"
     yield "duplicates", f"{split.duplicates:,}"
@@ -112,7 +112,7 @@ def _absent(split: "SplitReport", name: str) -> tuple[str, ...]:
 
 def _warnings(report: "DataReport") -> Iterator["rich.RenderableType"]:
     if report.warnings:
-        yield rich.Text("look at", "bold yellow")
+        yield rich.Text("warnings", "bold yellow")
     for sentence in report.warnings:
         yield Indented(rich.Text(console.visible(console.to_options(sentence))))
     if report.warnings:
@@ -127,7 +127,8 @@ def _plan(started: "Started") -> Iterator[tuple[str, object]]:
         yield "head", "new" if started.new_head else "the model's own"
     records = next((split.examples for split in started.report.splits), 0) if started.report else started.examples
     kind = "examples" if started.examples == records else "windows"  # of long texts
-    yield "steps", f"{started.steps:,} in {console.counted(started.epochs, 'epoch')} of {started.examples:,} {kind}"
+    epochs = console.counted(round(started.epochs, 2), "epoch")
+    yield "steps", f"{started.steps:,} in {epochs} of {started.examples:,} {kind}"
     if started.runs > 1:
         yield "runs", f"{started.runs}"
     together = f", {started.processes} processes" if started.processes > 1 else ""

@@ -44,4 +44,4 @@ def _begins(event: Started) -> str:
     run = f"run {event.run + 1} of {event.runs} ({words.varied(event.varied)}), " if event.runs > 1 else ""
     place = f"resumed after step {event.first_step:,} of" if event.first_step else "begins:"
     takes = f", {words.about(event.estimate.seconds)}" if event.estimate else ""
-    return f"{run}{event.task} from {event.model} {place} {event.steps:,} steps{takes}"
+    return f"{run}{event.task} from {event.model} {place} {console.counted(event.steps, 'step')}{takes}"

@@ -56,7 +56,7 @@ def _compared(summary: "Summary", task: "TaskSpec") -> Iterator["rich.Renderable
         rows.append((rich.Text(console.line(name)), rich.Text(words.score(score)), bar, rich.Text()))
     yield Rows(_COMPARED, rows, indent=2)
     mark = "" if lessens else "┣━┫ "
-    yield _note(f"{mark}95 % interval ({words.method(summary.metric, task)}) over the validation examples")
+    yield _note(f"{mark}95% interval ({words.method(summary.metric, task)}) over the validation examples")
     if FROZEN in summary.baselines:
         kind = "ridge" if task.numeric else "logistic"
         yield _note(f"{FROZEN}: a {kind} regression on the untrained model's vectors")

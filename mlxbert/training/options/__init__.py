@@ -26,7 +26,7 @@ class TrainingOptions:
     # `finetune` replaces the defaults of `epochs` and `lr` by ones for the size of the data and of the model
     # (`_with_defaults` in finetune.py, `usual_rate` in run.py); it never takes fewer than these 3 epochs.
     epochs: Annotated[int, Option("Passes over the data.", usual="3 to 20, by its size")] = 3
-    minutes: Annotated[float | None, Option("Time for everything, instead of epochs.", usual="off")] = None
+    minutes: Annotated[float | None, Option("Total time, instead of epochs.", usual="off")] = None
     lr: Annotated[
         float,
         Option(

@@ -42,8 +42,8 @@ class ClassOptions:
     few_shot: Annotated[
         bool | None,
         Option(
-            "Train on pairs of texts (SetFit). For few examples per label; the model should be one that makes vectors.",
-            usual="for up to 64 per label",
+            "Train on pairs: SetFit. For few examples per label; the model should be one that makes vectors.",
+            usual="up to 64 per label",
         ),
     ] = None
 

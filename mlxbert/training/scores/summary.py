@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from mlxbert.labels.schemes import OUTSIDE
-from mlxbert.results.html import Shown
+from mlxbert.results.html import Shown, to_html
 from mlxbert.training.options.tasks import TASKS, TaskSpec
 
 _MARGIN = 0.05  # how far below the mean F1 a label stands out
@@ -102,6 +102,17 @@ class Evaluation(Shown):
     def to_dict(self) -> dict[str, Any]:
         """The evaluation as plain dicts and lists."""
         return asdict(self)
+
+    def _repr_html_(self) -> str:
+        """The table of a notebook, with the names of the classes at the confusion matrix."""
+        shown = self.to_dict()
+        classes = shown.pop("classes")
+        if self.confusion is not None:
+            shown["confusion"] = [
+                {"expected \\ predicted": name} | dict(zip(classes, row, strict=True))
+                for name, row in zip(classes, self.confusion, strict=True)
+            ]
+        return to_html(shown)
 
 
 @dataclass(frozen=True, kw_only=True)
