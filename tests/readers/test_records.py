@@ -110,7 +110,7 @@ def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "hint"), [
     ("note.txt", "there is a file {}/notes.txt"),
-    ("nothere.txt", "check the path; its folder is {}"),
+    ("nothere.txt", "check the path: {} has no such file"),
     ("no/notes.txt", "there is no folder {}/no"),
 ])  # fmt: skip
 def test_a_missing_file_has_a_hint(name: str, hint: str, tmp_path: Path) -> None:
