@@ -126,6 +126,7 @@ def test_a_full_bar_says_what_is_done(width: int) -> None:
 
 def test_the_epochs_of_a_given_time_are_rounded() -> None:
     assert "in 6.29 epochs" in reported(replace(events.started(), epochs=44 / 7))
+    assert "in 23 epochs" in reported(replace(events.started(), epochs=23.0))
 
 
 def test_a_run_that_stops_early_has_no_time_left() -> None:

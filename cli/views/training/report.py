@@ -127,7 +127,8 @@ def _plan(started: "Started") -> Iterator[tuple[str, object]]:
         yield "head", "new" if started.new_head else "the model's own"
     records = next((split.examples for split in started.report.splits), 0) if started.report else started.examples
     kind = "examples" if started.examples == records else "windows"  # of long texts
-    epochs = console.counted(round(started.epochs, 2), "epoch")
+    passes = round(started.epochs, 2)
+    epochs = console.counted(int(passes) if passes == int(passes) else passes, "epoch")
     yield "steps", f"{started.steps:,} in {epochs} of {started.examples:,} {kind}"
     if started.runs > 1:
         yield "runs", f"{started.runs}"
