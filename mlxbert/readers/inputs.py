@@ -148,15 +148,9 @@ def hint_of_missing(path: str | Path, problem: Exception) -> str | None:
         near = difflib.get_close_matches(Path(path).name, names, n=1, cutoff=0.85)
     if near:
         return f"there is a file {folder / near[0]}"
-<<<<<<< HEAD
-    return (
-        f"check the path: {folder.absolute()} has no such file" if folder.is_dir() else f"there is no folder {folder}"
-    )
-=======
     if not folder.is_dir():
         return f"there is no folder {folder}"
     return f"check the path: {folder.absolute()} has no such file"
->>>>>>> 388e2b6a634c5ed0563f5975b814186d972fdd08
 
 
 def to_read_again(file: BinaryIO) -> InputFile | None:

@@ -48,9 +48,9 @@ def mine(
         negatives: How many for each query, at most.
         margin: How much smaller the score of a negative must be than that of the query's worst positive.
         skip: How many of the nearest of these are left out.
-        format: The format of the files, where their endings do not say it.
+        format: The format of the files, if their extensions do not name it.
         no_header: Whether the first row of a .csv or .tsv is data; its columns are then called `1`, `2`, …
-        encoding: That of files of text.
+        encoding: The encoding of text files.
         text_column: The column of the queries; found if left out. The same for `pair_column`.
         pair_column: The column of the positives.
         batch_tokens: Tokens per batch, padding included.

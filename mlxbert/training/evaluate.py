@@ -44,9 +44,9 @@ def evaluate(
         task: The name of a task of `finetune`.
         model: A model with the task's head.
         data: A file, several files, a folder of texts per label, or an iterable of records.
-        format: The format of the files, where their endings do not say it.
+        format: The format of the files, if their extensions do not name it.
         no_header: Whether the first row of a .csv or .tsv is data; its columns are then called `1`, `2`, …
-        encoding: That of files of text.
+        encoding: The encoding of text files.
         batch_tokens: Tokens per batch, padding included.
         on_progress: Called with how many examples are done, and of how many.
         **options: Those of the task: `text_column`, `pair_column`, `label_column` (found if left out); `metric`, the

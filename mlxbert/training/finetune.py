@@ -78,7 +78,7 @@ def finetune(
         >>> model = mlxbert.finetune("classify", train="questions.csv", output="my-classifier", epochs=3).run()
 
     Args:
-        task: `classify`, `multilabel`, `regress`, `tag`, `answer`, `embed`, `rerank`, or an `Objective` of one's own.
+        task: `classify`, `multilabel`, `regress`, `tag`, `answer`, `embed`, `rerank`, or an `Objective` of your own.
         train: Training data: a file, several files, a folder of texts per label, or an iterable of records such as
             `{"text": …, "label": …}`.
         output: The folder to write.
@@ -93,9 +93,9 @@ def finetune(
         dtype: The dtype of computation: `float32`, `float16` (with a scaled loss) or `bfloat16`; weights are trained in
             float32. `auto` is bfloat16 on CUDA and float32 elsewhere.
         device: See `mlxbert.load`.
-        format: The format of the files, where their endings do not say it.
+        format: The format of the files, if their extensions do not name it.
         no_header: Whether the first row of a .csv or .tsv is data; its columns are then called `1`, `2`, …
-        encoding: That of files of text.
+        encoding: The encoding of text files.
         validation_fraction: The share of the examples that become validation data; `None` for 0.1, or as much as 20
             examples need, up to a fifth.
         seeds: How many runs with different seeds, `seed` being the first; the best one is kept.
@@ -105,7 +105,7 @@ def finetune(
         check: Whether the finished folder is opened with transformers (needs torch), to compare what it computes there
             with what it computes here: `Finished.check`. A difference is an error.
         on_progress: Called with the bytes of a download.
-        on_phase: Called with what is done now, as it begins: reading, training, saving, …
+        on_phase: Called with the name of each phase as it begins: reading, training, saving, …
         **options: Those of `mlxbert.training.options.TrainingOptions`, and those of the task: `text_column`,
             `pair_column` (not of `tag` and `rerank`), `label_column`, `metric`, `max_length`; for `classify` and
             `multilabel` also `label_names`; for `classify` `label_smoothing`, `class_weights` and `few_shot`; for `tag`

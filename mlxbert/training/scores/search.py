@@ -90,7 +90,7 @@ def evaluate_reranking(
         metric: The main metric, one of `ndcg@10`, `map`, `mrr@10`, `recall@10` and `recall@100`.
         format: The format of files of records, where their endings do not say it.
         no_header: Whether the first row of a .csv or .tsv is data; its columns are then called `1`, `2`, …
-        encoding: That of files of text.
+        encoding: The encoding of text files.
         batch_tokens: Tokens per batch, padding included.
         on_progress: Called with how many queries are done, and of how many.
 
