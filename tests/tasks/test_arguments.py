@@ -126,7 +126,6 @@ def test_a_text_that_cannot_be_embedded_is_a_row_of_nan_and_logged(
     vectors = mlxbert.embed(tiny, texts, on_error="return")
     assert np.isnan(vectors).all(axis=1).tolist() == [False, True, False]
     assert "input 1: expected a text, found NoneType" in caplog.text
-<<<<<<< HEAD
     fill_mask: Any = mlxbert.fill_mask
     missing: Any
     for missing in (None, float("nan")):  # what a column of pandas has
@@ -134,16 +133,6 @@ def test_a_text_that_cannot_be_embedded_is_a_row_of_nan_and_logged(
             with pytest.raises(mlxbert.InputError) as caught:
                 use(tiny, ["the [MASK]", missing])
             assert "dropna" in str(caught.value.hint)
-=======
-    missing: Any
-    for missing in (None, float("nan"), type("NAType", (), {})()):  # what a column of pandas has
-        with pytest.raises(mlxbert.InputError) as caught:
-            mlxbert.embed(tiny, ["the [MASK]", missing])
-        assert "dropna" in str(caught.value.hint)
-        with pytest.raises(mlxbert.InputError) as caught:
-            list(mlxbert.fill_mask(tiny, ["the [MASK]", missing]))
-        assert "dropna" in str(caught.value.hint)
->>>>>>> f918d382a3067f390c30e77adeca67fa3ccdf4ba
     number: Any = 3
     with pytest.raises(mlxbert.InputError) as caught:
         mlxbert.embed(tiny, ["the cat", number])

@@ -97,7 +97,7 @@ def test_what_stands_before_a_bad_text_is_not_lost_and_the_error_says_which_it_i
         next(stream)
     with pytest.raises(mlxbert.InputError, match="input 2: expected a text"):
         mlxbert.embed(unit, texts)
-    with pytest.raises(mlxbert.InputError, match=r"^expected a text, found NoneType$"):
+    with pytest.raises(mlxbert.InputError, match=r"^expected a text, found NoneType\n"):
         mlxbert.embed(unit, [None])  # type: ignore[list-item]  # that is the mistake
 
 
