@@ -8,7 +8,7 @@ from mlxbert.model import Model
 
 
 def check_model(model: object, *others: object, place: str = "first") -> None:
-    """Refuses what is not a model; `others` are arguments beside it, in which one may be found; `place` is its own.
+    """Refuses what is not a model; `others` are arguments next to it, in which one may be found; `place` is its own.
 
     Raises:
         ArgumentError: It is something else.
