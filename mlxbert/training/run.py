@@ -40,7 +40,7 @@ from mlxbert.training.workspace import Workspace, clean_up
 from mlxbert.version import __version__
 
 _LOG = logging.getLogger("mlxbert")
-_FEW = 10  # updates: measuring some would take as long
+_FEW = 50  # updates: measuring some takes as long as a few of them
 _ESTIMATING = "estimating the time"
 _LORA_RATE = 10  # adapters begin at 0 and are small: they need larger steps than the weights next to them
 

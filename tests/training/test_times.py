@@ -35,6 +35,11 @@ class Clock:
         return self.now
 
 
+@pytest.fixture(autouse=True)
+def short_runs_are_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mlxbert.training.run._FEW", 10)
+
+
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     found, gradients = Clock(), Run._gradients
