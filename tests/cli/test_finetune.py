@@ -311,10 +311,15 @@ def test_quiet_at_a_terminal_draws_the_summary_only(library: Library) -> None:
 
 
 def test_a_dry_run_at_a_terminal_is_the_report(library: Library) -> None:
-    library.run = lambda: iter([events.started()])
+    def run() -> Iterator[Event]:
+        library.given["on_phase"]("estimating the time")
+        yield events.started()
+
+    library.run = run
     for quiet in ([], ["--quiet"]):
         _, shown = terminal(*TYPED, "--dry-run", *quiet, on=["stdout", "stderr"])
         assert "4,911" in shown and "fine-tuning" not in shown and shown.rfind("\x1b[?25") < shown.index("4,911")
+        assert ("estimating the time" in shown) == (not quiet)
 
 
 def test_where_only_stderr_is_a_terminal_a_few_lines_are_written_there(library: Library) -> None:
