@@ -2,6 +2,7 @@
 
 from mlxbert.errors import (
     ArgumentError as ArgumentError,
+    BusyError as BusyError,
     ChangedError as ChangedError,
     CheckpointError as CheckpointError,
     ConfigError as ConfigError,
@@ -12,6 +13,7 @@ from mlxbert.errors import (
     MissingHeadError as MissingHeadError,
     MlxbertError as MlxbertError,
     OutOfMemoryError as OutOfMemoryError,
+    StoreError as StoreError,
     ThreadError as ThreadError,
     TokenizerError as TokenizerError,
 )
@@ -32,6 +34,7 @@ from mlxbert.results.attention import Attention as Attention
 from mlxbert.results.classify import Classification as Classification, Label as Label, Regression as Regression
 from mlxbert.results.embed import Embedding as Embedding, Words as Words, WordVector as WordVector
 from mlxbert.results.fill_mask import Fill as Fill, FillMask as FillMask, Mask as Mask
+from mlxbert.results.hit import Hit as Hit
 from mlxbert.results.related import (
     Mined as Mined,
     NextSentence as NextSentence,

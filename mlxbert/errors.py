@@ -12,6 +12,8 @@ MlxbertError             everything below; has .message and .hint
 ├── HubError             a name that the hub does not know, may not be read, cannot be reached, or is not cached
 ├── DeviceError          no such device, MLX not available on this platform, a device that fails
 │   └── OutOfMemoryError the device has too little memory
+├── StoreError           an index that is damaged, or made by another model or a newer version
+│   └── BusyError        an index that another process is updating
 ├── DivergedError        training whose loss or gradient is no longer finite
 └── ThreadError          a model used from another thread than its own
 ```
@@ -75,6 +77,14 @@ class DeviceError(MlxbertError):
 
 class OutOfMemoryError(DeviceError):
     """The device has too little memory for what was computed."""
+
+
+class StoreError(MlxbertError):
+    """An index that is damaged, cannot be written, or was made by another model or a newer version."""
+
+
+class BusyError(StoreError):
+    """An index that another process is updating."""
 
 
 class DivergedError(MlxbertError):

@@ -1,0 +1,96 @@
+"""Conditions on fields: `lang=de`, `path=docs/*`, `date>=2026-01-01`."""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlxbert.errors import ArgumentError
+
+_CONDITION = re.compile(r"(?P<field>[^=<>!]+)(?P<compare>!=|>=|<=|=|>|<)(?P<value>.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What a field of a document has to be.
+
+    Attributes:
+        field: `path`, `place`, `title`, or one of the document's own fields.
+        compare: `=` and `!=` take a pattern with `*`, `?` and `[…]`; `<`, `<=`, `>`, `>=` compare numbers if the value
+            is one, and texts otherwise.
+        value: The pattern or the value.
+    """
+
+    field: str
+    compare: str
+    value: str
+
+    def holds(self, found: Any) -> bool:
+        """Whether a value of a field is as asked for, for the comparisons; patterns are for the store."""
+        if found is None:
+            return False
+        mine, other = _comparable(self.value), found
+        if isinstance(mine, float):
+            other = _comparable(found)
+            if not isinstance(other, float):
+                return False
+        else:
+            other = str(found)
+        return {"<": other < mine, "<=": other <= mine, ">": other > mine, ">=": other >= mine}[self.compare]  # type: ignore[operator]
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which chunks count: those of documents for which all conditions hold.
+
+    Attributes:
+        where: The conditions.
+        under: Files and folders, absolute: only what lies under one of them counts; empty for everything.
+    """
+
+    where: tuple[Condition, ...] = ()
+    under: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.where or self.under)
+
+
+def make_filter(where: Mapping[str, Any] | Sequence[str], paths: Sequence[str | Path] = ()) -> Filter:
+    """The filter of conditions: `["lang=de", "date>=2026-01-01"]`, or `{"lang": "de"}` for equality.
+
+    Raises:
+        ArgumentError: A condition cannot be read.
+    """
+    if isinstance(where, str):
+        raise ArgumentError(f"where is {where!r:.60}, expected a list of conditions or a dict")
+    if isinstance(where, Mapping):
+        found = [Condition(str(field), "=", _literal(value)) for field, value in where.items()]
+    else:
+        found = [_read(condition) for condition in where]
+    return Filter(tuple(found), tuple(os.path.abspath(path) for path in paths))
+
+
+def _read(condition: str) -> Condition:
+    parts = _CONDITION.fullmatch(condition)
+    if parts is None:
+        raise ArgumentError(
+            f"where is {condition!r:.60}, expected FIELD=PATTERN or FIELD>=VALUE",
+            hint="quote it, for the shell: 'date>=2026-01-01'",
+        )
+    return Condition(parts["field"].strip(), parts["compare"], parts["value"].strip())
+
+
+def _literal(value: Any) -> str:
+    """A value as a pattern that fits it alone."""
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return re.sub(r"[*?\[]", r"[\g<0>]", text)
+
+
+def _comparable(value: Any) -> float | str:
+    with suppress(ValueError, TypeError):
+        number = float(value)
+        return number if number == number else str(value)
+    return str(value)
