@@ -3,7 +3,7 @@
 Legend: N vectors, W values of each.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 _BLOCK = 2**15  # vectors whose distances are computed together: they stay in the cache of a core
 
 
-def signs_of(vectors: "NDArray[np.float32]") -> "NDArray[np.uint8]":
+def signs_of(vectors: "NDArray[np.floating[Any]]") -> "NDArray[np.uint8]":
     """The signs of vectors (N, W), a bit each, filled up to whole words of 64: (N, bytes)."""
     import numpy as np
 
@@ -38,6 +38,12 @@ class Signs:
 
         self.alive = alive
         self._words = np.ascontiguousarray(rows.view(np.uint64).T)  # word by word: sums run over neighbours
+
+    def rows(self, places: "NDArray[np.integer[Any]]") -> "NDArray[np.uint8]":
+        """The signs of some vectors, as of `signs_of`."""
+        import numpy as np
+
+        return np.ascontiguousarray(self._words.T[places]).view(np.uint8)
 
     def nearest(
         self, vector: "NDArray[np.float32]", count: int, only: "NDArray[np.bool_] | None" = None

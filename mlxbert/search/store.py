@@ -160,7 +160,9 @@ class Stats:
 class Store(Protocol):
     """Where an index is kept. What `writing` encloses happens whole or not at all."""
 
+    path: str
     about: About
+    writable: bool
 
     def writing(self) -> AbstractContextManager[None]:
         """A transaction; a reader sees nothing of it before its end."""
@@ -194,6 +196,9 @@ class Store(Protocol):
 
     def remove_documents(self, places: Iterable[str]) -> int:
         """Removes records that were added; returns how many there were."""
+
+    def prune(self) -> None:
+        """Removes the vectors that no chunk has any more."""
 
     def nearest(self, vector: "Vector", count: int, only: Filter) -> Scores:
         """The chunks whose vectors are most similar to one."""

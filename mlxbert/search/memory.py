@@ -1,0 +1,145 @@
+"""What a store keeps in memory between searches: the signs of all vectors, or the vectors themselves; and filters.
+
+Legend: N slots for vectors, W values of each.
+"""
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from mlxbert.machine.device import mx, on_gpu
+from mlxbert.search.filters import Filter
+from mlxbert.search.schema import BLOCK, damaged
+from mlxbert.search.signs import Signs, row_bytes
+from mlxbert.search.store import About
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Vector = NDArray[np.float32]
+
+NEAREST = 500  # vectors with the most signs in common whose scores are computed: recall of the first ten is above .99
+_MASKS = 16  # filters that are remembered
+
+
+class Memory:
+    """The vectors of an index as they were when they were last read; they are read again when the file has changed.
+
+    Args:
+        connection: The open index.
+        about: What it was made with.
+        path: Its file, for errors.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, about: About, path: str) -> None:
+        self._connection, self._about, self._path = connection, about, path
+        self._version: int | None = None
+        self.forget()
+
+    def forget(self) -> None:
+        """Reads everything again when it is needed next."""
+        self._signs: Signs | None = None
+        self._all: tuple[NDArray[np.int64], Any] | None = None
+        self._masks: dict[Filter, NDArray[np.bool_]] = {}
+
+    def _refresh(self) -> None:
+        version = self._connection.execute("PRAGMA data_version").fetchone()[0]
+        if version != self._version:
+            self.forget()
+        self._version = version
+
+    def mask(self, only: Filter) -> "NDArray[np.bool_] | None":
+        """Which vectors a filter lets through, if that is known."""
+        self._refresh()
+        return self._masks.get(only)
+
+    def add_mask(self, only: Filter, numbers: Sequence[int]) -> "NDArray[np.bool_]":
+        """Remembers which vectors a filter lets through, by their numbers: (N,)."""
+        import numpy as np
+
+        mask = np.zeros(len(self._loaded().alive), bool)
+        mask[np.asarray(numbers, np.int64)] = True
+        if len(self._masks) >= _MASKS:
+            self._masks.pop(next(iter(self._masks)))
+        self._masks[only] = mask
+        return mask
+
+    def nearest(self, vector: "Vector", count: int, mask: "NDArray[np.bool_] | None") -> dict[int, float]:
+        """The numbers of the vectors that are most similar to one (W,), and their scores; `count` or a few more.
+
+        On a CPU, where vectors are compared by cosine, only those with the most signs in common are compared.
+        """
+        from mlxbert.tasks.ranking import nearest
+
+        self._refresh()
+        if on_gpu() or self._about.similarity != "cosine":
+            return self._nearest_of_all(vector, count, mask)
+        places = self._loaded().nearest(vector, max(NEAREST, 2 * count), mask)
+        numbers, vectors = self._vectors(places)
+        best, scores = nearest("cosine", vector[None], vectors, count)
+        return {int(numbers[place]): float(score) for place, score in zip(best[0], scores[0], strict=True)}
+
+    def _nearest_of_all(self, vector: "Vector", count: int, mask: "NDArray[np.bool_] | None") -> dict[int, float]:
+        import numpy as np
+
+        from mlxbert.tasks.ranking import nearest
+
+        if self._all is None:
+            numbers, vectors = self._vectors(None)
+            self._all = numbers, mx.array(vectors.astype(np.float16)) if on_gpu() else vectors
+        numbers, every = self._all
+        chosen = np.arange(len(numbers)) if mask is None else np.flatnonzero(mask[numbers])
+        if not len(chosen):
+            return {}
+        if self._about.similarity in ("cosine", "dot") and on_gpu():
+            products = np.array((every @ mx.array(vector.astype(np.float16))).astype(mx.float32))[chosen]
+            chosen = chosen[np.argsort(-products, kind="stable")[: max(NEAREST, 2 * count)]]
+        rows = np.array(every[mx.array(chosen)]) if on_gpu() else every[chosen]
+        best, scores = nearest(self._about.similarity, vector[None], rows.astype(np.float32), count)
+        return {int(numbers[chosen[place]]): float(score) for place, score in zip(best[0], scores[0], strict=True)}
+
+    def _loaded(self) -> Signs:
+        """The signs of all vectors, of their numbers in order."""
+        import numpy as np
+
+        if self._signs is None:
+            width = row_bytes(self._about.dimensions)
+            rows = self._connection.execute("SELECT block, alive, bits FROM signs ORDER BY block").fetchall()
+            blocks = max((row[0] for row in rows), default=-1) + 1
+            if not all(type(row[0]) is int and 0 <= row[0] for row in rows) or blocks > 2 * len(rows) + 2**16:
+                raise damaged(self._path, "blocks of signs")
+            alive = np.zeros((blocks, BLOCK), bool)
+            bits = np.zeros((blocks, BLOCK * width), np.uint8)
+            for block, flags, signs in rows:
+                alive[block], bits[block] = np.frombuffer(flags, np.uint8) == 1, np.frombuffer(signs, np.uint8)
+            self._signs = Signs(bits.reshape(blocks * BLOCK, width), alive.reshape(-1))
+        return self._signs
+
+    def _vectors(self, places: "NDArray[np.intp] | None") -> tuple["NDArray[np.int64]", "Vector"]:
+        """Numbers (n,) and vectors (n, W), all or some; of some, those that are gone are left out."""
+        import numpy as np
+
+        chosen = "" if places is None else "WHERE id IN (SELECT value FROM json_each(?))"
+        values = [] if places is None else [json.dumps(places.tolist())]
+        rows = self._connection.execute(f"SELECT id, vector FROM vectors {chosen} ORDER BY id", values).fetchall()
+        width = self._about.dimensions
+        if any(len(row[1]) != 2 * width for row in rows):
+            raise damaged(self._path, "a vector of another size")
+        found = np.frombuffer(b"".join(row[1] for row in rows), np.float16).reshape(-1, width).astype(np.float32)
+        if not np.isfinite(found).all():
+            raise damaged(self._path, "a vector with values that are not finite")
+        return np.array([row[0] for row in rows], np.int64), found
+
+    def check(self) -> None:
+        """Raises StoreError unless the signs are those of the vectors."""
+        import numpy as np
+
+        from mlxbert.search.signs import signs_of
+
+        numbers, vectors = self._vectors(None)
+        signs = self._loaded()
+        same = len(numbers) == signs.alive.sum() and signs.alive[numbers].all()
+        if not same or not np.array_equal(signs.rows(numbers), signs_of(vectors)):
+            raise damaged(self._path, "signs that are not those of the vectors")

@@ -1,0 +1,63 @@
+"""Where indexes lie: in the user's data folder, each with the paths that it covers in it."""
+
+import hashlib
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from mlxbert.errors import StoreError
+from mlxbert.search.sqlite import SqliteStore
+from mlxbert.search.store import About
+
+VARIABLE = "MLXBERT_DATA"
+
+
+def data_folder() -> Path:
+    """The user's data folder: that which the environment variable `MLXBERT_DATA` names, or the system's usual one."""
+    if named := os.environ.get(VARIABLE):
+        return Path(named).absolute()
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("mlxbert"))
+
+
+def index_file(paths: Sequence[str | Path]) -> Path:
+    """Where a new index of some files and folders goes: a name to recognise it by, and a hash of all its paths."""
+    roots = sorted({os.path.abspath(path) for path in paths})
+    name = re.sub(r"[^\w.-]+", "-", os.path.basename(roots[0])).strip("-.")[:40] or "index"
+    digest = hashlib.sha256(b"\0".join(map(os.fsencode, roots))).hexdigest()[:12]
+    return data_folder() / "indexes" / f"{name}-{digest}.db"
+
+
+def list_indexes() -> list[Path]:
+    """The indexes in the user's data folder, in the order of their names."""
+    return sorted((data_folder() / "indexes").glob("*.db"))
+
+
+def covers(about: About, paths: Sequence[str | Path]) -> int | None:
+    """How far below the roots of an index some paths lie, in folders; `None` if it does not cover all of them."""
+    depths = []
+    for path in map(os.path.abspath, paths):
+        over = [root for root in about.roots if path == root or path.startswith(root.rstrip("/") + "/")]
+        if not over:
+            return None
+        depths.append(min(path[len(root) :].count("/") for root in over))
+    return max(depths, default=0)
+
+
+def find_index(paths: Sequence[str | Path]) -> Path | None:
+    """The index that covers all of some paths; of several the one whose roots are nearest above them."""
+    found = []
+    for file in list_indexes():
+        try:
+            store = SqliteStore(file)
+        except StoreError:
+            continue  # `mlxbert indexes list` shows it
+        try:
+            depth = covers(store.about, paths)
+        finally:
+            store.close()
+        if depth is not None:
+            found.append((depth, len(store.about.roots), file))
+    return min(found)[2] if found else None

@@ -1,0 +1,57 @@
+"""Several orders of chunks made one: reciprocal rank fusion."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from mlxbert.search.store import Scores
+
+K = 60  # of reciprocal rank fusion, as in Cormack, Clarke and Büttcher (2009)
+WEIGHTS = {"vectors": 1.0, "words": 1.0, "phrase": 2.0}  # what stands there word for word is hardly ever meant otherwise
+
+
+@dataclass
+class Ranked:
+    """A chunk in a fused order.
+
+    Attributes:
+        chunk: Its number.
+        score: The sum of the weights of the lists, each divided by `K` and the rank in it.
+        ranks: Its rank, from 1, in each list that it is in.
+        scores: Its score in each.
+    """
+
+    chunk: int
+    score: float = 0.0
+    ranks: dict[str, int] = field(default_factory=dict)
+    scores: dict[str, float] = field(default_factory=dict)
+
+
+def fuse(lists: Mapping[str, Scores], groups: Mapping[int, int]) -> list[Ranked]:
+    """One order of several.
+
+    Args:
+        lists: The orders by their names in `WEIGHTS`. Of one list alone the scores stay.
+        groups: For each chunk what is ranked: its document, of which the best chunk is given; or the chunk itself.
+    """
+    fused: dict[int, float] = {}
+    found: dict[int, dict[int, Ranked]] = {}
+    for name, scores in lists.items():
+        seen: dict[int, int] = {}
+        for chunk, score in scores:
+            group = groups[chunk]
+            first = group not in seen
+            rank = seen.setdefault(group, len(seen) + 1)
+            value = score if len(lists) == 1 else WEIGHTS[name] / (K + rank)
+            one = found.setdefault(group, {}).setdefault(chunk, Ranked(chunk))
+            one.score += value if first else value * 1e-6  # of a document's chunks, the one that leads most lists
+            one.ranks[name], one.scores[name] = rank, score
+            fused[group] = fused.get(group, 0.0) + (value if first else 0.0)
+    best = {group: max(chunks.values(), key=lambda one: one.score) for group, chunks in found.items()}
+    for group, one in best.items():
+        one.score = fused[group]
+    return sorted(best.values(), key=lambda one: (-one.score, one.chunk))
+
+
+def names_of(mode: str) -> Sequence[str]:
+    """The lists that a mode fuses."""
+    return {"hybrid": ("vectors", "words", "phrase"), "vectors": ("vectors",), "words": ("words",)}[mode]

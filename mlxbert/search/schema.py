@@ -1,0 +1,122 @@
+"""The tables of an index in a SQLite file, and what SQLite's errors mean."""
+
+import functools
+import os
+import sqlite3
+from collections.abc import Callable
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
+
+from mlxbert.errors import BusyError, MlxbertError, StoreError
+from mlxbert.search.store import SCHEMA
+
+APPLICATION = 0x6D6C7862  # "mlxb", in the header of the file
+BLOCK = 256  # vectors whose signs are in one row
+_TOKENIZER = "unicode61 remove_diacritics 2"
+_TABLES = (
+    "CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE files (id INTEGER PRIMARY KEY, path BLOB NOT NULL UNIQUE, size INTEGER NOT NULL, "
+    "mtime INTEGER NOT NULL, hash BLOB NOT NULL, problem TEXT, left_out INTEGER NOT NULL)",
+    "CREATE TABLE documents (id INTEGER PRIMARY KEY, file INTEGER NOT NULL, place TEXT NOT NULL, title TEXT NOT NULL, "
+    "fields TEXT NOT NULL)",
+    "CREATE INDEX documents_of_file ON documents (file, place)",
+    "CREATE TABLE chunks (id INTEGER PRIMARY KEY, document INTEGER NOT NULL, vector INTEGER NOT NULL, "
+    "titles TEXT NOT NULL, text TEXT NOT NULL, first_line INTEGER, last_line INTEGER, page INTEGER)",
+    "CREATE INDEX chunks_of_document ON chunks (document)",
+    "CREATE INDEX chunks_of_vector ON chunks (vector)",
+    "CREATE TABLE vectors (id INTEGER PRIMARY KEY, hash BLOB NOT NULL UNIQUE, vector BLOB NOT NULL)",
+    "CREATE TABLE signs (block INTEGER PRIMARY KEY, alive BLOB NOT NULL, bits BLOB NOT NULL)",
+    "CREATE VIRTUAL TABLE words USING fts5 (titles, text, content='chunks', content_rowid='id', "
+    f"tokenize='{_TOKENIZER}')",
+)
+_SHADOWS = {f"words_{name}" for name in ("data", "idx", "docsize", "config", "content")}  # which FTS5 makes
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class _Placed(Protocol):
+    path: str
+
+
+S = TypeVar("S", bound=_Placed)
+
+
+def guarded(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
+    """A method of a store whose faults, those of its file, are StoreErrors."""
+
+    @functools.wraps(method)
+    def checked(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return method(self, *args, **kwargs)
+        except MlxbertError:
+            raise
+        except sqlite3.Error as problem:
+            raise error_of(self.path, problem) from None
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as problem:
+            raise damaged(self.path, str(problem)) from problem
+
+    return checked
+
+
+def error_of(path: str, problem: sqlite3.Error) -> StoreError:
+    """What an error of SQLite means for an index."""
+    name = getattr(problem, "sqlite_errorname", None) or ""
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return BusyError(f"{path}: another process is writing this index", hint="try again when it has finished")
+    if name.startswith("SQLITE_FULL"):
+        return StoreError(f"{path}: no space left on the disk; nothing that was in the index is lost")
+    if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_AUTH")):
+        return StoreError(f"{path}: cannot be opened for writing ({problem})", hint="--index FILE names another place")
+    if name.startswith("SQLITE_IOERR"):
+        return StoreError(f"{path}: the disk cannot be read or written ({problem})")
+    return damaged(path, str(problem))
+
+
+def damaged(path: str, why: str) -> StoreError:
+    """The error of a file that is not a sound index."""
+    return StoreError(
+        f"{path}: the index is damaged ({why:.200})", hint="remove it, for it to be made again: mlxbert indexes remove"
+    )
+
+
+def create(connection: sqlite3.Connection) -> None:
+    """Makes the tables of a new index, within a transaction of the caller's."""
+    connection.execute(f"PRAGMA application_id = {APPLICATION}")
+    for table in _TABLES:
+        connection.execute(table)
+    connection.execute(f"PRAGMA user_version = {SCHEMA}")
+
+
+def check(path: str, connection: sqlite3.Connection) -> None:
+    """Refuses a file that is not an index of this version. Tables, triggers or views of others are not accepted.
+
+    Raises:
+        StoreError: It is not.
+    """
+    if _pragma(connection, "application_id") != APPLICATION:
+        raise StoreError(f"{path}: is not an index of mlxbert")
+    version = _pragma(connection, "user_version")
+    if version != SCHEMA:
+        newer = f"{path}: the index has schema version {version}, this mlxbert knows {SCHEMA}"
+        raise StoreError(newer, hint="update mlxbert, or make the index again" if version > SCHEMA else None)
+    found = {sql for name, sql in connection.execute("SELECT name, sql FROM sqlite_master") if name not in _SHADOWS}
+    if found - {None} != set(_TABLES):
+        raise damaged(path, "its tables are not those of an index")
+
+
+def exists(path: str) -> bool:
+    """Whether there is an index, or any file, with a byte in it.
+
+    Raises:
+        StoreError: That cannot be told.
+    """
+    try:
+        return os.stat(path).st_size > 0
+    except FileNotFoundError:
+        return False
+    except OSError as problem:
+        raise StoreError(f"{path}: cannot be read ({problem.strerror})") from None
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])

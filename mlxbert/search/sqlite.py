@@ -1,0 +1,453 @@
+"""An index in one SQLite file.
+
+Vectors are float16; the signs of their values, a bit each, are kept apart in blocks, so that a new process reads
+a sixteenth of the bytes before its first answer. Files have their names in bytes, as the system has them.
+"""
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mlxbert.errors import StoreError
+from mlxbert.search import schema
+from mlxbert.search.filters import Condition, Filter
+from mlxbert.search.memory import Memory
+from mlxbert.search.schema import BLOCK, guarded
+from mlxbert.search.signs import row_bytes, signs_of
+from mlxbert.search.store import About, FoundChunk, Scores, Stats, StoredChunk, StoredDocument, StoredFile
+from mlxbert.search.words import any_word, phrases
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Vector = NDArray[np.float32]
+
+_CHUNK = (
+    "chunks.id, document, files.path, place, fields, text, titles, first_line, last_line, page FROM chunks "
+    "JOIN documents ON documents.id = document JOIN files ON files.id = file"
+)
+_OWN = {"path": "CAST(files.path AS TEXT)", "place": "documents.place", "title": "documents.title"}
+_FIELD = (
+    "(SELECT CASE type WHEN 'true' THEN 'true' WHEN 'false' THEN 'false' ELSE value END FROM json_each(fields) "
+    "WHERE key = ?)"
+)
+
+
+class SqliteStore:
+    """A store in a SQLite file, see `mlxbert.search.store.Store`.
+
+    Args:
+        path: The file; it is made if it is missing and there is `about`.
+        about: What a new index is made with.
+
+    Attributes:
+        path: The file.
+        about: What the index was made with.
+        writable: Whether the file can be changed.
+    """
+
+    def __init__(self, path: str | Path, about: About | None = None) -> None:
+        self.path = os.fspath(path)
+        self.writable = True
+        self._open(about)
+        self._memory = Memory(self._connection, self.about, self.path)
+        self._free: list[int] = []
+        self._blocks: dict[int, tuple[NDArray[np.uint8], NDArray[np.uint8]]] = {}
+
+    @guarded
+    def _open(self, about: About | None) -> None:
+        if not schema.exists(self.path):
+            if about is None:
+                raise StoreError(f"{self.path}: there is no index", hint="mlxbert index PATH makes one")
+            self._create(about)
+            return
+        self._connection = self._connect()
+        schema.check(self.path, self._connection)
+        self.about = _about(dict(self._connection.execute("SELECT name, value FROM about")))
+
+    def _create(self, about: About) -> None:
+        Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+        self._connection = self._connect()
+        self._connection.execute("PRAGMA page_size = 8192")  # five vectors of 768 values fill 94 %
+        self._connection.execute("PRAGMA journal_mode = WAL")
+        with self.writing():
+            if not [*self._connection.execute("SELECT 1 FROM sqlite_master")]:
+                schema.create(self._connection)
+                self.set_about(about)
+        self.about = _about(dict(self._connection.execute("SELECT name, value FROM about")))
+
+    def _connect(self) -> sqlite3.Connection:
+        """The open file: to be written if possible, or of a disk that cannot be written."""
+        address = Path(os.path.abspath(self.path)).as_uri()
+        for mode in ("rwc", "ro", "ro&immutable=1"):
+            if mode.endswith("1") and schema.exists(f"{self.path}-wal"):
+                break  # what it holds would be missing
+            try:
+                connection = sqlite3.connect(f"{address}?mode={mode}", uri=True, isolation_level=None, timeout=10)
+                connection.execute("PRAGMA trusted_schema = OFF")
+                connection.execute("PRAGMA synchronous = NORMAL")  # whole after a kill; a power cut may undo an update
+                connection.execute("PRAGMA cache_size = -32768")  # kilobytes
+                connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+                connection.create_function("holds", 4, _holds, deterministic=True)
+            except sqlite3.OperationalError as problem:
+                failed = problem
+                continue
+            self.writable = mode == "rwc" and os.access(self.path, os.W_OK)
+            return connection
+        raise failed
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """See `Store`."""
+        self._execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._write_blocks()
+            self._execute("COMMIT")
+        except BaseException:
+            self._free, self._blocks = [], {}
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """See `Store`."""
+        self._execute("BEGIN")
+        try:
+            yield
+        finally:
+            if self._connection.in_transaction:
+                self._connection.execute("COMMIT")
+
+    @guarded
+    def _execute(self, command: str) -> None:
+        self._connection.execute(command)
+
+    @guarded
+    def set_about(self, about: About) -> None:
+        """See `Store`."""
+        rows = [(name, json.dumps(value)) for name, value in asdict(about).items()]
+        self._connection.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", rows)
+        self.about = about
+
+    @guarded
+    def files(self) -> dict[str, StoredFile]:
+        """See `Store`."""
+        rows = self._connection.execute("SELECT path, size, mtime, hash, problem, left_out FROM files")
+        found = (StoredFile(os.fsdecode(path), *rest, bool(left_out)) for path, *rest, left_out in rows)
+        return {file.path: file for file in found if file.path}
+
+    @guarded
+    def known(self, hashes: Iterable[bytes]) -> set[bytes]:
+        """See `Store`."""
+        look = "SELECT 1 FROM vectors WHERE hash = ?"
+        return {one for one in hashes if self._connection.execute(look, (one,)).fetchone()}
+
+    @guarded
+    def put(self, file: StoredFile, documents: Iterable[StoredDocument], vectors: Mapping[bytes, "Vector"]) -> None:
+        """See `Store`."""
+        number = self._file(file)
+        before = [row[0] for row in self._connection.execute("SELECT id FROM documents WHERE file = ?", (number,))]
+        self._insert(number, documents, vectors)
+        self._delete_documents(before)
+
+    @guarded
+    def put_documents(self, documents: Iterable[StoredDocument], vectors: Mapping[bytes, "Vector"]) -> None:
+        """See `Store`."""
+        number, listed = self._file(StoredFile("")), [*documents]
+        before = self._added(number, [document.place for document in listed])
+        self._insert(number, listed, vectors)
+        self._delete_documents(before)
+
+    def _file(self, file: StoredFile) -> int:
+        """The number of the row of a file, which is written."""
+        values = (os.fsencode(file.path), file.size, file.mtime, file.hash, file.problem, file.left_out)
+        row = self._connection.execute(
+            "INSERT INTO files (path, size, mtime, hash, problem, left_out) VALUES (?, ?, ?, ?, ?, ?) "
+            "ON CONFLICT (path) DO UPDATE SET size = excluded.size, mtime = excluded.mtime, hash = excluded.hash, "
+            "problem = excluded.problem, left_out = excluded.left_out RETURNING id",
+            values,
+        )
+        return int(row.fetchone()[0])
+
+    def _added(self, file: int, places: Sequence[str]) -> list[int]:
+        look = "SELECT id FROM documents WHERE file = ? AND place = ?"
+        return [row[0] for place in places for row in self._connection.execute(look, (file, place))]
+
+    def _insert(self, file: int, documents: Iterable[StoredDocument], vectors: Mapping[bytes, "Vector"]) -> None:
+        execute = self._connection.execute
+        for document in documents:
+            values = (file, document.place, document.title, json.dumps(dict(document.fields)))
+            owner = execute("INSERT INTO documents (file, place, title, fields) VALUES (?, ?, ?, ?)", values).lastrowid
+            for chunk in document.chunks:
+                titles = json.dumps(chunk.titles, ensure_ascii=False)
+                row = (owner, self._vector(chunk.hash, vectors), titles, chunk.text)
+                row += (chunk.first_line, chunk.last_line, chunk.page)
+                number = execute(
+                    "INSERT INTO chunks (document, vector, titles, text, first_line, last_line, page) "
+                    "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    row,
+                ).lastrowid
+                execute("INSERT INTO words (rowid, titles, text) VALUES (?, ?, ?)", (number, titles, chunk.text))
+
+    def _vector(self, hash: bytes, vectors: Mapping[bytes, "Vector"]) -> int:
+        """The number of the vector of a text, which is written if it is new."""
+        import numpy as np
+
+        found = self._connection.execute("SELECT id FROM vectors WHERE hash = ?", (hash,)).fetchone()
+        if found:
+            return int(found[0])
+        vector = vectors[hash]
+        stored = vector.astype(np.float16)
+        if not np.isfinite(stored).all():
+            raise StoreError(f"{self.path}: a vector has values that float16 cannot hold, up to {abs(vector).max():.3g}")
+        number = self._next_free()
+        alive, bits = self._block(number)
+        alive[number % BLOCK], bits[number % BLOCK] = 1, signs_of(stored[None])[0]
+        self._connection.execute("INSERT INTO vectors VALUES (?, ?, ?)", (number, hash, stored.tobytes()))
+        return number
+
+    def _next_free(self) -> int:
+        """A number that no vector has: one of a removed vector, or the next."""
+        if not self._free:
+            flags = self._connection.execute("SELECT block, alive FROM signs ORDER BY block").fetchall()
+            unused = (block * BLOCK + place for block, alive in flags for place, used in enumerate(alive) if not used)
+            taken = {place * BLOCK + slot for place, (alive, _) in self._blocks.items() for slot in alive.nonzero()[0]}
+            self._free = [number for number in unused if number not in taken][::-1]
+            if not self._free:
+                following = max([block for block, _ in flags] + [*self._blocks], default=-1) + 1
+                self._free = [*range(following * BLOCK, (following + 1) * BLOCK)][::-1]
+        return self._free.pop()
+
+    def _block(self, number: int) -> tuple["NDArray[np.uint8]", "NDArray[np.uint8]"]:
+        """The flags and the signs of a vector's block, which are written at the end of the transaction."""
+        import numpy as np
+
+        place = number // BLOCK
+        if place not in self._blocks:
+            row = self._connection.execute("SELECT alive, bits FROM signs WHERE block = ?", (place,)).fetchone()
+            width = row_bytes(self.about.dimensions)
+            alive, bits = row or (bytes(BLOCK), bytes(BLOCK * width))
+            rows = np.frombuffer(bits, np.uint8).reshape(BLOCK, width).copy()
+            self._blocks[place] = np.frombuffer(alive, np.uint8).copy(), rows
+        return self._blocks[place]
+
+    @guarded
+    def _write_blocks(self) -> None:
+        rows = [(place, alive.tobytes(), bits.tobytes()) for place, (alive, bits) in self._blocks.items()]
+        self._connection.executemany("INSERT OR REPLACE INTO signs VALUES (?, ?, ?)", rows)
+        self._blocks = {}
+        if rows:
+            self._memory.forget()
+
+    def _delete_documents(self, numbers: Iterable[int]) -> None:
+        execute = self._connection.execute
+        for number in numbers:
+            for row in execute("SELECT id, titles, text FROM chunks WHERE document = ?", (number,)).fetchall():
+                execute("INSERT INTO words (words, rowid, titles, text) VALUES ('delete', ?, ?, ?)", row)
+            execute("DELETE FROM chunks WHERE document = ?", (number,))
+            execute("DELETE FROM documents WHERE id = ?", (number,))
+        self._memory.forget()
+
+    @guarded
+    def touch(self, file: StoredFile) -> None:
+        """See `Store`."""
+        values = (file.size, file.mtime, os.fsencode(file.path))
+        self._connection.execute("UPDATE files SET size = ?, mtime = ? WHERE path = ?", values)
+
+    @guarded
+    def rename(self, path: str, new: str) -> None:
+        """See `Store`."""
+        values = (os.fsencode(new), os.fsencode(path))
+        self._connection.execute("UPDATE files SET path = ? WHERE path = ?", values)
+        self._memory.forget()
+
+    @guarded
+    def remove(self, paths: Iterable[str]) -> None:
+        """See `Store`."""
+        for path in paths:
+            row = self._connection.execute("SELECT id FROM files WHERE path = ?", (os.fsencode(path),)).fetchone()
+            if row:
+                documents = self._connection.execute("SELECT id FROM documents WHERE file = ?", row).fetchall()
+                self._delete_documents(one for (one,) in documents)
+                self._connection.execute("DELETE FROM files WHERE id = ?", row)
+
+    @guarded
+    def remove_documents(self, places: Iterable[str]) -> int:
+        """See `Store`."""
+        found = self._added(self._file(StoredFile("")), [*places])
+        self._delete_documents(found)
+        return len(found)
+
+    @guarded
+    def prune(self) -> None:
+        """Removes the vectors that no chunk has any more."""
+        unused = "SELECT id FROM vectors WHERE NOT EXISTS (SELECT 1 FROM chunks WHERE vector = vectors.id)"
+        for (number,) in self._connection.execute(unused).fetchall():
+            self._connection.execute("DELETE FROM vectors WHERE id = ?", (number,))
+            self._block(number)[0][number % BLOCK] = 0
+        self._free = []
+
+    @guarded
+    def nearest(self, vector: "Vector", count: int, only: Filter) -> Scores:
+        """See `Store`."""
+        condition, values = _condition(only)
+        mask = self._mask(only) if only else None
+        scores = self._memory.nearest(vector, count, mask)
+        where = f" AND {condition}" if only else ""
+        rows = self._connection.execute(
+            f"SELECT chunks.id, vector FROM chunks JOIN documents ON documents.id = document "
+            f"JOIN files ON files.id = file WHERE vector IN (SELECT value FROM json_each(?)){where}",
+            (json.dumps([*scores]), *values),
+        )
+        found = ((number, scores[vector]) for number, vector in rows)
+        return sorted(found, key=lambda one: (-one[1], one[0]))[:count]
+
+    def _mask(self, only: Filter) -> "NDArray[np.bool_]":
+        """Which vectors belong to a chunk that a filter lets through."""
+        if (known := self._memory.mask(only)) is None:
+            condition, values = _condition(only)
+            rows = self._connection.execute(
+                "SELECT DISTINCT vector FROM files JOIN documents ON files.id = file "
+                f"JOIN chunks ON documents.id = document WHERE {condition}",
+                values,
+            )
+            known = self._memory.add_mask(only, [number for (number,) in rows])
+        return known
+
+    @guarded
+    def with_words(self, query: str, count: int, only: Filter) -> Scores:
+        """See `Store`."""
+        return self._matching(any_word(query, self._frequency), count, only)
+
+    @guarded
+    def word_for_word(self, query: str, count: int, only: Filter) -> Scores:
+        """See `Store`."""
+        return self._matching(phrases(query), count, only)
+
+    def _frequency(self, words: Sequence[str]) -> dict[str, int]:
+        """How many chunks have each of some words."""
+        self._connection.execute(
+            "CREATE VIRTUAL TABLE IF NOT EXISTS temp.vocabulary USING fts5vocab ('main', 'words', 'row')"
+        )
+        look = "SELECT doc FROM temp.vocabulary WHERE term = ?"
+        rows = ((word, self._connection.execute(look, (word,)).fetchone()) for word in words)
+        return {word: row[0] for word, row in rows if row}
+
+    def _matching(self, match: str, count: int, only: Filter) -> Scores:
+        if not match:
+            return []
+        condition, values = _condition(only)
+        chosen = (
+            "AND rowid IN (SELECT chunks.id FROM files JOIN documents ON files.id = file "
+            f"JOIN chunks ON documents.id = document WHERE {condition})"
+        )
+        rows = self._connection.execute(
+            f"SELECT rowid, -rank FROM words WHERE words MATCH ? {chosen if only else ''} ORDER BY rank, rowid LIMIT ?",
+            (match, *values, count),
+        )
+        return [(number, score) for number, score in rows]
+
+    @guarded
+    def chunks(self, numbers: Sequence[int]) -> list[FoundChunk]:
+        """See `Store`."""
+        rows = (self._connection.execute(f"SELECT {_CHUNK} WHERE chunks.id = ?", (one,)).fetchone() for one in numbers)
+        return [_found(row) for row in rows if row]
+
+    @guarded
+    def around(self, number: int, before: int, after: int) -> list[FoundChunk]:
+        """See `Store`."""
+        here = "document = (SELECT document FROM chunks WHERE id = ?)"
+        limits = (number, number, before), (number, number, after + 1)
+        earlier = self._connection.execute(
+            f"SELECT {_CHUNK} WHERE {here} AND chunks.id < ? ORDER BY chunks.id DESC LIMIT ?", limits[0]
+        ).fetchall()
+        later = self._connection.execute(
+            f"SELECT {_CHUNK} WHERE {here} AND chunks.id >= ? ORDER BY chunks.id LIMIT ?", limits[1]
+        )
+        return [_found(row) for row in [*earlier[::-1], *later]]
+
+    @guarded
+    def stats(self) -> Stats:
+        """See `Store`."""
+        one = self._connection.execute(
+            "SELECT (SELECT count(*) FROM files WHERE problem IS NULL AND path != x''), (SELECT count(*) FROM documents), "
+            "(SELECT count(*) FROM chunks), (SELECT count(*) FROM vectors)"
+        ).fetchone()
+        look = "SELECT path, problem FROM files WHERE problem IS NOT NULL AND NOT left_out ORDER BY path"
+        failed = tuple((os.fsdecode(path), problem) for path, problem in self._connection.execute(look))
+        size = sum(os.stat(path).st_size for path in (self.path, f"{self.path}-wal") if schema.exists(path))
+        return Stats(*one, size, failed)
+
+    @guarded
+    def check(self) -> None:
+        """See `Store`."""
+        found = [row[0] for row in self._connection.execute("PRAGMA integrity_check")]
+        if found != ["ok"]:
+            raise schema.damaged(self.path, "; ".join(found[:3]))
+        if self.writable:
+            self._connection.execute("INSERT INTO words (words) VALUES ('integrity-check')")
+        self._memory.check()
+
+    def close(self) -> None:
+        """See `Store`."""
+        self._connection.close()
+
+
+def _about(values: Mapping[str, str]) -> About:
+    read = {name: json.loads(value) for name, value in values.items()}
+    lists = {name: tuple(value) for name, value in read.items() if isinstance(value, list)}
+    about = About(**{**read, **lists})
+    texts = (about.model, about.hash, about.similarity, about.pooling, *about.prompts, *about.roots)
+    if not all(isinstance(text, str) for text in texts) or len(about.prompts) != 2:
+        raise ValueError("what it was made with")
+    if not all(type(number) is int and 0 < number < 2**20 for number in (about.dimensions, about.tokens)):
+        raise ValueError("the size of its vectors or chunks")
+    return about
+
+
+def _found(row: Sequence[Any]) -> FoundChunk:
+    number, document, path, place, fields, text, titles, *lines = row
+    chunk = StoredChunk(str(text), tuple(map(str, json.loads(titles))), b"", *lines)
+    return FoundChunk(number, document, os.fsdecode(path), str(place), dict(json.loads(fields)), chunk)
+
+
+def _condition(only: Filter) -> tuple[str, list[Any]]:
+    """A filter in SQL, on `documents` and `files`, and the values in it."""
+    parts, values = [], []
+    for condition in only.where:
+        value, found = _compared(condition)
+        parts.append(value)
+        values += found
+    if only.under:
+        below = []
+        for path in map(os.fsencode, only.under):
+            start = path.rstrip(b"/") + b"/"
+            below.append("files.path = ? OR (files.path >= ? AND files.path < ?)")
+            values += [path, start, start[:-1] + b"0"]  # the byte after "/"
+        parts.append(f"({' OR '.join(below)})")
+    return " AND ".join(parts) or "1", values
+
+
+def _compared(condition: Condition) -> tuple[str, list[Any]]:
+    own = _OWN.get(condition.field)
+    value, names = (own, []) if own else (_FIELD, [condition.field])
+    if condition.compare not in ("=", "!="):
+        return f"holds({value}, ?, ?, ?)", [*names, condition.field, condition.compare, condition.value]
+    unlike = " NOT" if condition.compare == "!=" else ""
+    patterns = [condition.value]
+    if condition.field == "path" and not condition.value.startswith("/"):
+        patterns.append(f"*/{condition.value}")
+    asked = " OR ".join(f"ifnull({value}, '') GLOB ?" for _ in patterns)
+    return f"{unlike} ({asked})", [one for pattern in patterns for one in (*names, pattern)]
+
+
+def _holds(found: Any, field: str, compare: str, value: str) -> bool:
+    return Condition(field, compare, value).holds(found)
