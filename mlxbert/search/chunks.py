@@ -156,12 +156,13 @@ class Splitter:
                 counts = [len(self.tokenizer.split(text)) - self._prompt for text in texts]
             for (start, end), count in zip(some, counts, strict=True):
                 if count <= self.tokens:
-                    if count > 0:  # else the tokenizer drops all that is in it
+                    if count > 0 or self.tokenizer.pieces(document.text[start:end]):  # else all of it is dropped
                         yield start, end
                     continue
                 if end - start == 1:
                     raise InputError(f"{document.text[start]!r} alone has {count} tokens, expected {self.tokens}")
-                middle = _break(document.text, start + (end - start) // 4, end - (end - start) // 4)
+                least = max((end - start) // 4, 1)
+                middle = _break(document.text, start + least, end - least)
                 halves = strip(document.text, start, middle), strip(document.text, middle, end)
                 yield from self._checked(document, outline, [half for half in halves if half])
 

@@ -4,7 +4,7 @@ import re
 
 # The end of a sentence and the space behind it; in Chinese and Japanese there need not be any.
 SENTENCE = re.compile(
-    r"[.!?\u2026][\"')\]\u2019\u201d]*\s+(?![a-z])|[\u3002\uff01\uff1f][\u2019\u201d\u300d\u300f\uff09]*\s*"
+    r"[.!?\u2026][\"')\]\u2019\u201d]*\s++(?![a-z])|[\u3002\uff01\uff1f][\u2019\u201d\u300d\u300f\uff09]*\s*"
 )
 BLANK_LINE = re.compile(r"\n[^\S\n]*\n\s*")
 _ENDS = re.compile(f"{SENTENCE.pattern}|{BLANK_LINE.pattern}")

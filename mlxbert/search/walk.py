@@ -15,6 +15,7 @@ from mlxbert.files import to_path
 _MOST_RULES = 2**20  # bytes of a .gitignore
 # What pathspec ends a pattern with: it also finds what lies in a folder that the pattern names.
 _NAMED, _FOLDER = "(?:(?P<ps_d>/)|$)", "(?P<ps_d>/)"
+_EVERY_FOLDER = re.compile(r"((?:^!?|/)\*\*|^!?\*)/ *\Z")  # which pathspec takes for something else
 # A star, and what has a fixed length before the next one: the first place where that fits is as good as any other, so
 # that no other has to be tried; a pattern of many stars would take hours.
 _STARS = re.compile(r"(?:\[\^/\]\*)+((?:\\.|\[\^?\]?[^\]]*\](?!\*)|[^\\\[\](){}|?*+$^.])+)(?=\[\^/\]\*)", re.DOTALL)
@@ -255,17 +256,22 @@ def _rules(text: str, *, inside: bool = False) -> _Rules | None:
 
     parts, says = list[str](), list[bool]()
     for line in reversed(text.split("\n")):
+        line = line.removesuffix("\r")
+        every = _EVERY_FOLDER.search(line)
         try:
-            part, include = GitIgnoreSpecPattern.pattern_to_regex(line.removesuffix("\r"))
+            part, include = GitIgnoreSpecPattern.pattern_to_regex(line[: every.end(1)] if every else line)
             if part is None or include is None:
                 continue
-            part = part.removeprefix("^").replace(_NAMED, r"(?:/|\Z)" if inside else r"/?\Z")
-            part = part.replace(_FOLDER, "/" if inside else r"/\Z")
-            part = "(" + _STARS.sub(r"(?>[^/]*?\1)", part) + ("[^/])" if part.endswith("/") and not inside else ")")
+            part = _STARS.sub(r"(?>[^/]*?\1)", part.removeprefix("^"))
+            if inside:
+                part = part.replace(_NAMED, r"(?:/|\Z)").replace(_FOLDER, "/")
+            else:
+                part = part.replace(_NAMED, r"/?\Z").replace(_FOLDER, r"/\Z")
+                part += r".*/\Z" if every else "[^/]" if part.endswith("/") else ""
             with warnings.catch_warnings(action="ignore"):
                 re.compile(part)
         except (ValueError, re.error):
             continue
-        parts.append(part)
+        parts.append(f"({part})")
         says.append(include)
     return _Rules(re.compile("|".join(parts), re.DOTALL), tuple(says)) if parts else None
