@@ -101,8 +101,8 @@ class Splitter:
         """The line of titles, shortened to a quarter of the room."""
         if not self.titles or not titles:
             return ""
-        if self._last[0] == titles:
-            return self._last[1]
+        if (last := self._last)[0] == titles:  # read once: another thread may replace it
+            return last[1]
         most = self.tokens // 4
         whole = " > ".join(titles)
         cut = whole[: most * _PER_TOKEN]
@@ -185,7 +185,7 @@ class _Outline:
             self._over.append(over)
 
     def titles(self, start: int) -> tuple[str, ...]:
-        """The document's title and the headings over a character, the outermost first; none twice in succession."""
+        """The document's title and the headings over a character, the outermost first; none twice."""
         found, place = list[str](), bisect_right(self._starts, start) - 1
         while place >= 0 and len(found) < _LEVELS:
             found.append(self._headings[place].text)

@@ -93,13 +93,17 @@ def walk(paths: Sequence[str | Path], options: WalkOptions = WalkOptions()) -> I
         options: What else is left out.
 
     Raises:
-        InputError: A path does not exist.
+        InputError: A path does not exist, or may not be looked at.
         ArgumentError: An option is not a pattern, or a path cannot be one.
     """
     roots = [os.path.abspath(to_path(os.fsdecode(path), "path")) for path in paths]
     for root, path in zip(roots, paths, strict=True):
-        if not os.path.exists(root):
-            raise InputError(f"{os.fsdecode(path)}: no such file or folder", hint="check the spelling of the path")
+        try:
+            os.stat(root)
+        except OSError as problem:
+            raise InputError(
+                f"{os.fsdecode(path)}: cannot be read ({problem.strerror})", hint="check the spelling of the path"
+            ) from None
     return _Walk(options).files(roots)
 
 
