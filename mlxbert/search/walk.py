@@ -16,9 +16,11 @@ _MOST_RULES = 2**20  # bytes of a .gitignore
 # What pathspec ends a pattern with: it also finds what lies in a folder that the pattern names.
 _NAMED, _FOLDER = "(?:(?P<ps_d>/)|$)", "(?P<ps_d>/)"
 _EVERY_FOLDER = re.compile(r"((?:^!?|/)\*\*|^!?\*)/ *\Z")  # which pathspec takes for something else
-# A star, and what has a fixed length before the next one: the first place where that fits is as good as any other, so
-# that no other has to be tried; a pattern of many stars would take hours.
-_STARS = re.compile(r"(?:\[\^/\]\*)+((?:\\.|\[\^?\]?[^\]]*\](?!\*)|[^\\\[\](){}|?*+$^.])+)(?=\[\^/\]\*)", re.DOTALL)
+# A star and what has a fixed length before the next one; folders at any depth and what is in them before the next such.
+# The first place where that fits is as good as any other, so that no other is tried: it could take hours.
+_SEVERAL = re.compile(r"(?:\[\^/\]\*){2,}")
+_STAR = re.compile(r"\[\^/\]\*((?:\\.|\[\^?\]?[^\]]*\](?!\*)|[^\\\[\](){}|?*+$^.])+)(?=\[\^/\]\*)", re.DOTALL)
+_DEEP = re.compile(r"\(\?:/\.\+\)\?((?:(?!\(\?:/\.\+\)\?).)+)(?=\(\?:/\.\+\)\?)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,16 +268,21 @@ def _rules(text: str, *, inside: bool = False) -> _Rules | None:
             part, include = GitIgnoreSpecPattern.pattern_to_regex(line[: every.end(1)] if every else line)
             if part is None or include is None:
                 continue
-            part = _STARS.sub(r"(?>[^/]*?\1)", part.removeprefix("^"))
+            part = _STAR.sub(r"(?>[^/]*?\1)", _SEVERAL.sub("[^/]*", part.removeprefix("^")))
+            part = _DEEP.sub(r"(?>(?:/.+?)??\1(?=/))", part)
             if inside:
                 part = part.replace(_NAMED, r"(?:/|\Z)").replace(_FOLDER, "/")
             else:
                 part = part.replace(_NAMED, r"/?\Z").replace(_FOLDER, r"/\Z")
                 part += r".*/\Z" if every else "[^/]" if part.endswith("/") else ""
-            with warnings.catch_warnings(action="ignore"):
-                re.compile(part)
+            _compiled(part)
         except (ValueError, re.error):
             continue
         parts.append(f"({part})")
         says.append(include)
-    return _Rules(re.compile("|".join(parts), re.DOTALL), tuple(says)) if parts else None
+    return _Rules(_compiled("|".join(parts)), tuple(says)) if parts else None
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    with warnings.catch_warnings(action="ignore"):  # of what may mean something else one day
+        return re.compile(pattern, re.DOTALL)

@@ -216,10 +216,15 @@ def test_folders_deeper_than_paths_can_say(tmp_path: Path) -> None:
 
 
 def test_patterns_of_many_stars_take_no_time(tmp_path: Path) -> None:
-    rules = "*a*a*a*a*a*a*a*a*a*b\n*?a*?a*?a*?a*?a*?a*?b\n**a**a**a**a**[bc]*[bd]*e\n/**/*a*a*a*a*a*a*a/**/x"
-    tree(tmp_path, "a" * 250, "a" * 200 + "/" + "a" * 200, _=rules)
+    rules = "\n".join(
+        [
+            *("****?b", "**/a/**/a/**/*a/**/a/**/a/**/b", "*a*a*a*a*a*a*a*a*a*b", "*?a*?a*?a*?a*?a*?a*?a*?b"),
+            *("**a**a**a**a**[bc]*[bd]*e", "/**/*a*a*a*a*a*a*a/**/x", "[[:alpha:]]&&[a||b]~~x"),
+        ]
+    )
+    tree(tmp_path, "a" * 250, "a" * 200 + "/" + "a" * 200, "a/" * 200 + "a", _=rules)
     start = time.perf_counter()
-    assert len(found(tmp_path)) == 2
+    assert len(found(tmp_path)) == 3
     assert time.perf_counter() - start < 1
 
 
@@ -234,6 +239,8 @@ def rules(chosen: random.Random) -> str:
     lines = []
     for _ in range(chosen.randint(1, 6)):
         parts = "/".join(chosen.choices(PARTS, k=chosen.choice([1, 1, 1, 2, 2, 3])))
+        if chosen.random() < 0.2:
+            parts = "/**/".join(chosen.choices(PARTS, k=chosen.randint(2, 4)))
         start, end = chosen.choice(["", "", "", "/"]), chosen.choice(["", "", "", "/", " ", "\r"])
         lines.append(f"{chosen.choice(['', '', '!'])}{start}{parts}{end}")
     return "\n".join(lines)
@@ -249,7 +256,7 @@ def test_git_itself_agrees(tmp_path: Path) -> None:
         pytest.skip("no git")
     for seed in range(int(os.environ.get("MLXBERT_TEST_SEEDS", "60"))):
         chosen, folder = random.Random(seed), tmp_path / str(seed)
-        names = {"/".join(chosen.choices(WORDS, k=chosen.randint(1, 4))) for _ in range(40)}
+        names = {"/".join(chosen.choices(WORDS, k=chosen.randint(1, 6))) for _ in range(40)}
         names = {name for name in names if not any(other.startswith(f"{name}/") for other in names)}
         tree(folder, *names, _=rules(chosen))
         for inside in chosen.sample([path for path in sorted(folder.rglob("*")) if path.is_dir()], 2):
