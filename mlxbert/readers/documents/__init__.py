@@ -1,0 +1,1 @@
+"""Files that people write to documents: a registry of kinds, and a file for each."""
