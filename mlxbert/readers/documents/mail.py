@@ -11,7 +11,7 @@ from mlxbert.readers.documents.document import Document, Field, UnreadableError
 from mlxbert.readers.documents.html import html_document
 from mlxbert.readers.documents.plain import decode
 
-_BEGIN = re.compile(rb"(?:\A|(?<=\n\n)|(?<=\n\r\n))From [^\n]*\n")
+_BEGIN = re.compile(rb"(?:\A|(?<=\n\n)|(?<=\n\r\n))From [^\n]*\n(?=[!-9;-~]+:)")
 _QUOTED = re.compile(rb"^>(>*From )", re.MULTILINE)
 
 

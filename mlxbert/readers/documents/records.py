@@ -26,7 +26,7 @@ class Columns:
 
     Attributes:
         text: The field or column of the text; by default guessed as for training, the longest where several fit.
-        fields: Those to filter by; by default all others that are no lists or objects.
+        fields: Those to filter by; by default all others that are not lists or objects.
     """
 
     text: str | None = None
@@ -49,13 +49,14 @@ def read_record_documents(path: str | Path, columns: Columns) -> Iterator[Docume
     with open_source(path, name) as file:
         for place, values in read_items(name, file, format, wanted)[0]:
             if isinstance(values, InputError) or not isinstance(values.get(text), str):
-                problem, skipped = values if isinstance(values, InputError) else problem, skipped + 1
+                problem = values if isinstance(values, InputError) else UnreadableError(f"{place}: no string {text!r}")
+                skipped += 1
                 continue
             read += 1
             kept = [*values] if columns.fields is None else fields
             yield _document(place, values, text, [one for one in kept if one != text])
-    if skipped and not read:
-        raise problem or UnreadableError(f"no record has a string called {text!r}")
+    if problem and not read:
+        raise problem
     if skipped:
         _LOG.info("%s: %d records of %d cannot be used", path, skipped, skipped + read)
 

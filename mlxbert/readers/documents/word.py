@@ -45,10 +45,8 @@ def _check(data: bytes) -> str:
         if (growth := sum(max(part.file_size - part.compress_size, 0) for part in parts)) > _GROWTH:
             raise UnreadableError(f"unpacks to {growth:,} bytes more than it has, the maximum is {_GROWTH:,}")
         for part in parts:  # a document type is what XML bombs are made of; Word writes none
-            if part.filename.endswith((".xml", ".rels")):
-                with archive.open(part) as file:
-                    if _DECLARED.search(file.read(1024)):
-                        raise UnreadableError(f"{part.filename} declares a document type, which no .docx may")
+            if part.filename.endswith((".xml", ".rels")) and _DECLARED.search(archive.read(part)):
+                raise UnreadableError(f"{part.filename} declares a document type, which no .docx may")
         core = "docProps/core.xml"
         text = archive.read(core).decode("utf-8", "replace") if core in archive.namelist() else ""
     return " ".join(html.unescape(found[1]).split()) if (found := _TITLE.search(text)) else ""
