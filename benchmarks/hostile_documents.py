@@ -15,9 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "scripts"))
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 from fuzz_mutate import change_zip, flips
 
 from mlxbert.readers.documents.apart import Limits

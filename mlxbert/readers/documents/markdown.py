@@ -11,7 +11,7 @@ _LINES = re.compile(r"^ {0,3}(?:(#{1,6})(?=[ \t\n])(.*)|(`{3,}|~{3,})(.*)|(=+|-+
 _FRONT = re.compile(r"---[ \t]*\n(?=[\w-]+:)(?:.*\n)*?(?:---|\.\.\.)[ \t]*(?:\n|\Z)")
 _LONGEST_FRONT = 2**16  # characters
 _TITLE = re.compile(r"^title:(.*)", re.MULTILINE)
-_NO_HEADING = ("#", ">", "|", "- ", "* ", "+ ", "<")
+_NO_HEADING = ("#", ">", "|", "- ", "* ", "+ ", "<", "---", "===", "```", "~~~")
 
 
 def read_markdown(data: bytes, name: str) -> Iterator[Document]:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from mlxbert.readers.documents.document import Document, UnreadableError
 
@@ -29,7 +28,8 @@ def read_pdf(data: bytes, name: str) -> Iterator[Document]:
         texts, problems = [], 0
         for number in range(len(pdf)):
             try:
-                texts.append(_text(pdf, number))
+                found = pdf[number].get_textpage().get_text_range()
+                texts.append(_HYPHENS.sub("", found.replace("\r\n", "\n")))
             except pypdfium2.PdfiumError:  # the others may be readable
                 texts.append("")
                 problems += 1
@@ -41,16 +41,3 @@ def read_pdf(data: bytes, name: str) -> Iterator[Document]:
         starts.append(start)
         start += len(text) + len(_BETWEEN)
     yield Document(_BETWEEN.join(texts), " ".join(title.split()), pages=tuple(starts))
-
-
-def _text(pdf: Any, number: int) -> str:
-    """The text of a page, whose memory is given back."""
-    page = pdf[number]
-    try:
-        content = page.get_textpage()
-        try:
-            return _HYPHENS.sub("", content.get_text_range().replace("\r\n", "\n"))
-        finally:
-            content.close()
-    finally:
-        page.close()

@@ -1,14 +1,15 @@
 """The registry of readers, and the documents of a file."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from mlxbert.errors import ArgumentError, ChangedError
 from mlxbert.readers.documents.apart import Limits, read_apart
 from mlxbert.readers.documents.code import read_code
-from mlxbert.readers.documents.document import Document, Field, unreadable
+from mlxbert.readers.documents.document import Document, unreadable
 from mlxbert.readers.documents.html import read_html
 from mlxbert.readers.documents.mail import read_mail
 from mlxbert.readers.documents.markdown import read_markdown
@@ -116,13 +117,14 @@ def _read(path: str, data: bytes, reader: Reader | None, columns: Columns, limit
 
 def _whole(document: Document) -> Document:
     """The document without halves of characters; nothing moves."""
-    fields: Mapping[str, Field] = {
-        _valid(name): _valid(value) if isinstance(value, str) else value for name, value in document.fields.items()
-    }
-    headings = tuple(replace(heading, text=_valid(heading.text)) for heading in document.headings)
-    text, title = _valid(document.text), _valid(document.title)
-    return replace(document, text=text, title=title, fields=fields, headings=headings)
+    fields, headings = document.fields, document.headings
+    said = [document.text, document.title, *fields, *map(str, fields.values()), *(one.text for one in headings)]
+    if not any(map(_HALF.search, said)):
+        return document
+    headings = tuple(replace(heading, text=_valid(heading.text)) for heading in headings)
+    fields = {_valid(name): _valid(value) for name, value in fields.items()}
+    return replace(document, text=_valid(document.text), title=_valid(document.title), fields=fields, headings=headings)
 
 
-def _valid(text: str) -> str:
-    return text if text.isascii() else _HALF.sub("\ufffd", text)
+def _valid(value: Any) -> Any:
+    return _HALF.sub("\ufffd", value) if isinstance(value, str) else value
