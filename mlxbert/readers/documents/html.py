@@ -81,7 +81,8 @@ def _walk(body: Any, writer: _Writer) -> None:
         if node.is_text_node:
             text = node.text_content or ""
             writer.add(text) if code and text else writer.words(text)
-        enter = node.child if not (tag in _LEFT_OUT or (tag in _OF_PAGE and not articles) or _is_form(node)) else None
+        left_out = tag in _LEFT_OUT or (tag in _OF_PAGE and not articles) or (tag == "form" and _to_fill_in(node))
+        enter = None if left_out else node.child
         writer.gap(_gap(tag))
         if enter is not None:
             if tag in _HEADINGS and heading is None:
@@ -111,6 +112,6 @@ def _gap(tag: str) -> int:
     return _LINE if tag in _LINES else _SPACE if tag in ("td", "th") else _NOTHING
 
 
-def _is_form(node: Any) -> bool:
-    """Whether an element is a form to fill in; some pages are one as a whole."""
-    return node.tag == "form" and node.css_first("p, h1, h2, h3") is None
+def _to_fill_in(form: Any) -> bool:
+    """Whether a form is that; some pages are a form as a whole."""
+    return form.css_first("p, h1, h2, h3") is None
