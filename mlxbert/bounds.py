@@ -20,6 +20,8 @@ MOST_LISTED = 1000  # numbers or names in one option
 BOUNDS: dict[str, tuple[float, float]] = {
     "batch_size": (1, 1_000_000),
     "batch_tokens": _COUNT,
+    "around": (0, 10_000),
+    "candidates": (1, 100_000),
     "chunk": (1, 1_000_000),
     "dimensions": (1, 1_000_000),
     "dropout": _RATE,
