@@ -444,7 +444,8 @@ def _checked(path: str, about: About, model: Model) -> Model:
 
 def _named(source: str | Path) -> str:
     """The name of a model; of a folder its absolute path."""
-    return str(source) if local_folder(str(source)) is None else os.path.abspath(source)
+    named = str(source)
+    return named if named == BUILTIN or local_folder(named) is None else os.path.abspath(named)
 
 
 def _document(record: Mapping[str, Any], text: str) -> Document:

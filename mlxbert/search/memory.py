@@ -92,7 +92,7 @@ class Memory:
         numbers, every = self._all
         chosen = np.arange(len(numbers)) if mask is None else np.flatnonzero(mask[numbers])
         if on_gpu() and self._about.similarity in ("cosine", "dot"):  # the most promising, whose scores follow
-            products = np.array(mx.matmul(every, mx.array(vector, mx.float16)), np.float32)[chosen]
+            products = np.array(mx.matmul(mx.array(every), mx.array(vector, mx.float16)), np.float32)[chosen]
             chosen = chosen[np.argsort(-products, kind="stable")[: max(NEAREST, 2 * count)]]
         rows = np.asarray(every[mx.array(chosen)] if on_gpu() else every[chosen], np.float32)
         best, scores = nearest(self._about.similarity, vector[None], rows, count)
