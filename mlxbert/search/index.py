@@ -12,8 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from mlxbert.bounds import check_whole
-from mlxbert.errors import ArgumentError, BusyError, InputError, StoreError
-from mlxbert.files import acquire_lock
+from mlxbert.errors import ArgumentError, InputError, StoreError
 from mlxbert.folders.fingerprint import hash_model
 from mlxbert.model import Model, load
 from mlxbert.readers.documents.document import Document
@@ -44,6 +43,7 @@ _LOG = logging.getLogger("mlxbert")
 Mode = Literal["hybrid", "vectors", "words"]
 MODES = ("hybrid", "vectors", "words")
 _DEPTH = 100  # chunks of each order that are fused, at least
+_GAP = 1000  # empty lines between two chunks that are shown
 _RECORDS = 500  # that are added in one transaction
 
 
@@ -196,7 +196,7 @@ class Index:
                 return after + path[len(before) :] if is_under(path, [before]) else path
 
             with self.store.writing():
-                for path in moved:
+                for path in sorted(moved, key=len, reverse=len(after) > len(before)):  # one may take another's place
                     self.store.rename(path, renamed(path))
                 self.store.set_about(replace(self.about, roots=tuple(map(renamed, self.about.roots))))
         return len(moved)
@@ -245,6 +245,8 @@ class Index:
         with self.store.reading():
             ranked = self._ranked(query, vector, names_of(mode), only, wanted, all_chunks)[:wanted]
             chunks = {one.number: one for one in self.store.chunks([one.chunk for one in ranked])}
+        if len(chunks) < len(ranked):
+            raise schema.damaged(self.path, "a chunk without its document")
         hits = [_hit(query, one, chunks[one.chunk]) for one in ranked]
         if rerank is not None:
             hits = self._reranked(query, hits[:candidates], rerank)
@@ -269,7 +271,7 @@ class Index:
         text = chunks[0].text
         for before, after in pairwise(chunks):
             lines = (after.first_line or 0) - (before.last_line or 0)
-            text += ("\n" * lines if lines > 0 else "\n\n" if after.first_line is None else " ") + after.text
+            text += ("\n" * min(lines, _GAP) if lines > 0 else "\n\n" if after.first_line is None else " ") + after.text
         return Passage(
             *(first.path or None, first.place, " > ".join(chunks[0].titles), text),
             *(chunks[0].first_line, chunks[-1].last_line, chunks[0].page),
@@ -289,8 +291,8 @@ class Index:
             if "phrase" in names:
                 lists["phrase"] = self.store.word_for_word(query, depth, only)
             chunks = {chunk for scores in lists.values() for chunk, _ in scores}
-            groups = {chunk: chunk for chunk in chunks} if all_chunks else self.store.documents_of(chunks)
-            found = fuse(lists, groups)
+            documents = self.store.documents_of(chunks)
+            found = fuse(lists, {chunk: chunk for chunk in chunks} if all_chunks else documents)
             if len(found) >= wanted or depth >= most or all(len(scores) < depth for scores in lists.values()):
                 return found
             depth *= 4
@@ -337,13 +339,8 @@ class Index:
         """Keeps other processes from updating the index."""
         if not self.store.writable:
             raise StoreError(f"{self.path}: the index cannot be written", hint="search without an update")
-        try:
-            lock = acquire_lock(Path(f"{self.path}.lock"), "process")
-        except ArgumentError:
-            raise BusyError(
-                f"{self.path}: another process is updating this index", hint="try again when it has finished"
-            ) from None
-        with lock:
+        with schema.locked(self.path):
+            self.store.refresh()
             yield
 
 

@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mlxbert.errors import InputError
 from mlxbert.files import sha256
@@ -128,23 +128,21 @@ class Writer:
 
     def pending(self, file: StoredFile, documents: Iterable[Document]) -> Pending:
         """A file whose documents are split, with the texts that are still to be embedded."""
-        found = Pending(file)
-        for document in documents:
-            if _NOT_TEXT.search(document.text):
-                document = replace(document, text=_NOT_TEXT.sub("\ufffd", document.text))
+        found, new = Pending(file), dict[bytes, str]()
+        for document in map(_cleaned, documents):
             chunks = []
             for chunk in self._splitter(document):
                 text = self._splitter.embedded(document, chunk)
                 hash = hashlib.sha256(text.encode("utf-8", "replace")).digest()[:16]
                 lines = chunk.first_line, chunk.last_line, chunk.page
                 chunks.append(StoredChunk(document.text[chunk.start : chunk.end], chunk.titles, hash, *lines))
-                if hash in self._expected or self._store.known([hash]):
+                if hash in new or hash in self._expected or self._store.known([hash]):
                     self._reused += 1
                 else:
-                    self._expected.add(hash)
-                    found.missing.append(hash)
-                    found.texts.append(text)
+                    new[hash] = text
             found.documents.append(StoredDocument(document.place, document.title, document.fields, chunks))
+        found.missing.extend(new)
+        found.texts.extend(new.values())
         return found
 
     def _scan(
@@ -176,6 +174,7 @@ class Writer:
     def _texts(self, source: Iterable[Pending]) -> Iterator[str]:
         for pending in source:
             self._pending.append(pending)
+            self._expected.update(pending.missing)
             texts, pending.texts = pending.texts, []
             yield from texts
             self._write_ready()
@@ -197,7 +196,7 @@ class Writer:
         file = StoredFile(found.path, found.size, found.mtime if time.time_ns() - found.mtime > _SETTLED else -1)
         try:
             kind, data, hash = _content(found)
-            if known is not None and hash == known.hash:
+            if hash and known is not None and hash == known.hash:
                 with self._store.writing():
                     self._store.touch(file)
                 return None
@@ -228,7 +227,8 @@ class Writer:
     def _write(self, pending: Pending) -> None:
         hashes = {chunk.hash for document in pending.documents for chunk in document.chunks} - pending.vectors.keys()
         if hashes - self._store.known(hashes) and not pending.file.problem:
-            pending.file = replace(pending.file, problem="a text that another file has, too, could not be embedded")
+            problem = "a text that another file has, too, could not be embedded"
+            pending.file = replace(pending.file, problem=problem, hash=b"", mtime=-1)
         file, documents = pending.file, [] if pending.file.problem else pending.documents
         self._changed = True
         if not file.path:
@@ -255,6 +255,22 @@ def _content(found: Found) -> tuple[str | None, bytes | None, bytes]:
             data = start + file.read(MOST_BYTES + 1 - len(start))
             return kind, data if len(data) <= MOST_BYTES else None, hashlib.sha256(data).digest()[:16]
     return kind, b"", bytes.fromhex(sha256(Path(found.path)))[:16]
+
+
+def _cleaned(document: Document) -> Document:
+    """A document without what is no text, halves of surrogate pairs for example, which no database stores."""
+
+    def clean(value: Any) -> Any:
+        return _NOT_TEXT.sub("\ufffd", value) if isinstance(value, str) else value
+
+    return replace(
+        document,
+        text=clean(document.text),
+        title=clean(document.title),
+        place=clean(document.place),
+        headings=tuple(replace(heading, text=clean(heading.text)) for heading in document.headings),
+        fields={clean(name): clean(value) for name, value in document.fields.items()},
+    )
 
 
 def unit(vector: "Vector", similarity: str) -> "Vector":
