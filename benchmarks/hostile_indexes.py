@@ -188,7 +188,7 @@ def steps(path: str, model: mlxbert.Model) -> list[str]:
             return step(*given, **named)
         except StoreError as problem:
             reason = problem.message.replace(path, "").split(":", 1)[-1]
-            outcomes.append("refused: " + re.sub(r"\d+|0x\w+|\s+", "N", reason)[:70])
+            outcomes.append("refused: " + re.sub(r"\d+|0x\w+", "N", " ".join(reason.split()))[:70])
         except Exception as problem:
             outcomes.append(f"! {type(problem).__name__}: {problem}"[:300])
             traceback.print_exc()
