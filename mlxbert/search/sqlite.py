@@ -70,6 +70,9 @@ class SqliteStore:
             with schema.locked(self.path):
                 if not schema.exists(self.path):
                     self._create(about)
+        journal = f"{self.path}-journal"
+        if schema.exists(journal):  # no index has one; SQLite would do what it says, and remove a file that it names
+            raise StoreError(f"{journal}: is not of an index", hint="remove it")
         self._connection = self._connect()
         schema.check(self.path, self._connection)
         self._read_about()
@@ -385,7 +388,7 @@ class SqliteStore:
             f"SELECT rowid, -rank FROM words WHERE words MATCH ? {chosen if only else ''} ORDER BY rank, rowid LIMIT ?",
             (match, *values, count),
         )
-        return [(number, score) for number, score in rows]
+        return [(number, float(score)) for number, score in rows]
 
     @guarded
     def chunks(self, numbers: Sequence[int]) -> list[FoundChunk]:

@@ -1,6 +1,8 @@
 """What every store of an index does."""
 
+import os
 import sqlite3
+import struct
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -240,7 +242,8 @@ def filtered(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     put(made, "/docs/a", document("a", place="part", year=2019, new=True, nan=float("nan")))
     put(made, "/docs/b", document("b", lang="de", year=2020, new=False))
     put(made, "/docs/c", document("c", lang="d*", year=2021, date="2025-12-31T23:00", score=0.75))
-    put(made, "/docs/d", document("d", **{"lang": "[de]", "date": "2026-01-01", "odd\"'name": 1, "year": "unknown"}))
+    odd = {"lang": "[de]", "date": "2026-01-01", "odd\"'name": 1, "year": "unknown"}
+    put(made, "/docs/d", StoredDocument("", "Top", odd, document("d").chunks))
     yield made
     made.close()
 
@@ -315,6 +318,33 @@ def test_tables_of_others_are_refused(tmp_path: Path, command: str) -> None:
     connection.close()
     with pytest.raises(StoreError, match="damaged"):
         SqliteStore(tmp_path / "index.db")
+
+
+def test_no_other_file_is_written_or_removed(tmp_path: Path) -> None:
+    path, other = tmp_path / "index.db", tmp_path / "other"
+    other.write_text("a text")
+    SqliteStore(path, ABOUT).close()
+    magic, name = bytes.fromhex("d9d505f920a163d7"), os.fsencode(other)
+    header = (magic + struct.pack(">IIIII", 0, 0, path.stat().st_size // 8192, 512, 8192)).ljust(512, b"\0")
+    owner = struct.pack(">I", 2**30 // 8192 + 1) + name + struct.pack(">II", len(name), sum(name)) + magic
+    journal = Path(f"{path}-journal")
+    journal.write_bytes(header + owner)  # SQLite would remove the file with this name
+    with pytest.raises(StoreError, match="journal"):
+        SqliteStore(path)
+    journal.unlink()
+    Path(f"{path}-wal").symlink_to(other)
+    with pytest.raises(StoreError):
+        put(SqliteStore(path), "/docs/a", document("one dog"))
+    assert other.read_text() == "a text"
+
+
+def test_a_score_that_is_no_number(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "index.db", ABOUT)
+    put(store, "/docs/a", document("one dog"))
+    store._connection.execute("UPDATE words_docsize SET sz = x'ffffffffffffffffff00'")
+    store._connection.execute("UPDATE words_data SET block = x'0000' WHERE id = 1")
+    with pytest.raises(StoreError, match="damaged"):
+        store.with_words("dog", 9, EVERYTHING)
 
 
 def test_a_new_index_appears_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
