@@ -327,7 +327,10 @@ class Index:
         """Makes chunks of documents; may be replaced before the first update."""
         about = self.about
         prompt = about.prompts[1]
-        return Splitter(self.model.embed_tokenizer, tokens=about.tokens, prompt=prompt, titles=about.titles)
+        try:
+            return Splitter(self.model.embed_tokenizer, tokens=about.tokens, prompt=prompt, titles=about.titles)
+        except ArgumentError as problem:  # the number was checked when the index was made
+            raise schema.damaged(self.path, problem.message) from None
 
     def _finish(self) -> None:
         with self.store.writing():

@@ -466,6 +466,27 @@ def test_prompts_and_a_splitter_of_ones_own(tmp_path: Path, folder: Path, unit: 
             assert scores[text] == pytest.approx(float(vector @ query), abs=2e-3)
 
 
+def test_texts_that_cannot_be_embedded(index: Index, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = index.splitter
+
+    class Long:
+        def __call__(self, document: Document) -> list[Chunk]:
+            return [*usual(document)]
+
+        def embedded(self, document: Document, chunk: Chunk) -> str:
+            return "dog " * 100 if "too" in document.text else usual.embedded(document, chunk)
+
+    index.splitter = Long()
+    for name in ("d.txt", "e.txt"):
+        write(folder / name, "too long")
+    write(folder / "f.txt", "man went")
+    happened = run(index)
+    assert counts(happened) == {"FileIndexed": 1, "FileFailed": 2} and last(happened).failed == 2
+    index.splitter = usual
+    assert counts(run(index)) == {"FileIndexed": 1}  # the one that had the text of the other
+    index.check()
+
+
 def test_the_index_of_paths(
     tmp_path: Path, folder: Path, model: mlxbert.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 
 from mlxbert.errors import BusyError, StoreError
+from mlxbert.nn.embedder import SIMILARITIES
 from mlxbert.search import schema
 from mlxbert.search.filters import Filter, make_filter
 from mlxbert.search.sqlite import SqliteStore
 from mlxbert.search.store import About, Store, StoredChunk, StoredDocument, StoredFile
+from mlxbert.tasks.ranking import scores_of_all
 
 WIDTH = 70
 ABOUT = About("model", "0" * 64, WIDTH, "cosine", "mean", ("query: ", ""), 200, True, ("/docs",), fields=("a", "b"))
@@ -134,6 +136,28 @@ def test_the_nearest_are_those_of_all_vectors(store: Store) -> None:
         assert [score for _, score in found] == pytest.approx([scores[size] for size in expected], abs=1e-5)
     only = make_filter(["path=*/100"])
     assert {len(text) for text, _ in nearest(store, 2000, only, 200)} == {*range(101, 201)}
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+@pytest.mark.parametrize("similarity", SIMILARITIES)
+def test_every_similarity(opened: Open, monkeypatch: pytest.MonkeyPatch, similarity: str, gpu: bool) -> None:
+    monkeypatch.setattr("mlxbert.search.memory.on_gpu", lambda: gpu)
+    store = opened(replace(ABOUT, similarity=similarity))
+    put(store, "/docs/a", document(*["x" * size for size in range(1, 40)]))
+    put(store, "/docs/b", document(*["x" * size for size in range(30, 60)]))
+    stored = np.stack([vector(size) for size in range(1, 60)]).astype(np.float16).astype(np.float32)
+    scores = scores_of_all(similarity, vector(99)[None], stored)[0]
+    order = np.argsort(-scores, kind="stable")
+    found = nearest(store, 99, count=100)
+    assert len(found) == 69 and [score for _, score in found] == sorted((score for _, score in found), reverse=True)
+    assert list(dict.fromkeys(len(text) for text, _ in found)) == (order + 1).tolist()
+    assert dict((len(text), score) for text, score in found) == pytest.approx(dict(enumerate(scores, 1)), abs=1e-5)
+    only = make_filter(["path=*/b"])
+    assert [len(text) for text, _ in nearest(store, 99, only)] == [one + 1 for one in order if one >= 29][:9]
+    assert [len(text) for text, _ in nearest(store, 99, only)] == [one + 1 for one in order if one >= 29][:9]
+    put(store, "/docs/b", document("x" * 12))
+    assert [len(text) for text, _ in nearest(store, 99, only)] == [12]
+    store.close()
 
 
 def test_vectors_that_no_chunk_has_take_no_place(store: Store) -> None:
@@ -341,8 +365,8 @@ def test_no_other_file_is_written_or_removed(tmp_path: Path) -> None:
 def test_a_score_that_is_no_number(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "index.db", ABOUT)
     put(store, "/docs/a", document("one dog"))
-    store._connection.execute("UPDATE words_docsize SET sz = x'ffffffffffffffffff00'")
-    store._connection.execute("UPDATE words_data SET block = x'0000' WHERE id = 1")
+    store._connection.execute("UPDATE words_docsize SET sz = x'0000'")
+    store._connection.execute("UPDATE words_data SET block = x'010000' WHERE id = 1")
     with pytest.raises(StoreError, match="damaged"):
         store.with_words("dog", 9, EVERYTHING)
 

@@ -50,6 +50,12 @@ def test_syntax_is_text(table: sqlite3.Connection) -> None:
     assert matching(table, any_word("-dog", lambda words: {})) == 1
 
 
+def test_long_queries(table: sqlite3.Connection) -> None:
+    words = " ".join(f"w{number}" for number in range(20_000))
+    assert matching(table, any_word(f"{words} dog", lambda words: {})) == 1
+    assert matching(table, phrases(words)) == 0 == matching(table, phrases('"a b" ' * 3000))
+
+
 def test_phrases() -> None:
     assert phrases("dog") == "" == phrases("") == phrases('" "') == phrases('"')
     assert phrases('"dog"') == '"dog"' and phrases("a dog") == '"a dog"' and phrases("read_file") == '"read_file"'
