@@ -44,7 +44,8 @@ def mcp(
         raise ArgumentError(f"{missing[0]}: no such file or folder, expected one to search")
     new = not file.exists()
     if new and (no_update or not paths):
-        what = f"{file}: no such index" if index is not None else f"no index covers {' and '.join(seen)}"
+        where = " and ".join(paths or ()) or os.getcwd()
+        what = f"{file}: no such index" if index is not None else f"no index covers {where}"
         raise ArgumentError(what, hint="`mlxbert mcp PATH` makes one, of PATH")
 
     def prepare() -> Served:
