@@ -20,7 +20,10 @@ MOST_LISTED = 1000  # numbers or names in one option
 BOUNDS: dict[str, tuple[float, float]] = {
     "batch_size": (1, 1_000_000),
     "batch_tokens": _COUNT,
+    "candidates": (1, 10_000),
     "chunk": (1, 1_000_000),
+    "chunk_tokens": (16, 1_000_000),
+    "context": (0, 1000),
     "dimensions": (1, 1_000_000),
     "dropout": _RATE,
     "epochs": (_TINY, 100_000),
@@ -47,6 +50,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "max_length": (8, 1_000_000),
     "max_score": (_TINY, 1_000_000),
     "max_words": (1, 10_000),
+    "min_score": (-1_000_000, 1_000_000),
     "minutes": (0.01, 1_000_000),
     "negatives": (1, 10_000),
     "no_answer_threshold": (0, 1),
