@@ -30,6 +30,7 @@ ROOMS = (
     ("mlxbert.data",),
     ("mlxbert.model",),
     ("mlxbert.tasks",),
+    ("mlxbert.search",),
     ("mlxbert.folders",),
     ("mlxbert.training",),
     ("mlxbert.pretraining",),

@@ -1,0 +1,267 @@
+"""Folders walked: what git ignores, links, names and folders of every kind."""
+
+import os
+import random
+import subprocess
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from mlxbert.errors import ArgumentError, InputError
+from mlxbert.search.walk import Found, LeftOut, WalkOptions, walk
+
+ALL = WalkOptions()
+
+
+def tree(folder: Path, *names: str, **ignores: str) -> Path:
+    """A folder with files; a name that ends with a slash is a folder. `ignores` are .gitignore files by folder."""
+    for name in names:
+        path = folder / name
+        (path if name.endswith("/") else path.parent).mkdir(parents=True, exist_ok=True)
+        if not name.endswith("/"):
+            path.write_text("text")
+    for name, text in ignores.items():
+        (folder / name.strip("_") / ".gitignore").write_text(text)
+    return folder
+
+
+def found(paths: Path | Iterable[Path], options: WalkOptions = ALL, under: Path | None = None) -> list[str]:
+    """The files of a walk, relative to the first path."""
+    paths = [paths] if isinstance(paths, Path) else [*paths]
+    files = (one.path for one in walk(paths, options) if isinstance(one, Found))
+    return [os.path.relpath(path, under or paths[0]) for path in files]
+
+
+def left_out(path: Path, options: WalkOptions = ALL) -> dict[str, str]:
+    return {os.path.relpath(one.path, path): one.reason for one in walk([path], options) if isinstance(one, LeftOut)}
+
+
+def test_files_are_sorted_and_have_size_and_time(tmp_path: Path) -> None:
+    tree(tmp_path, "b", "a/2", "a/10", "c/d/e", "empty/")
+    os.utime(tmp_path / "b", ns=(7, 1234567))
+    files = [*walk([tmp_path])]
+    assert [os.path.relpath(one.path, tmp_path) for one in files] == ["a/10", "a/2", "b", "c/d/e"]
+    assert files[2] == Found(str(tmp_path / "b"), 4, 1234567)
+
+
+def test_relative_paths_give_absolute_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tree(tmp_path, "a/b"))
+    for given in ("a", "./a/", "a/../a", Path("a"), "a/b"):
+        assert [one.path for one in walk([given])] == [str(tmp_path / "a/b")]
+
+
+# (files, .gitignore files by folder, what is found)
+GIT = [
+    (["a.log", "b/a.log", "b/c"], {"_": "*.log"}, ["b/c"]),
+    (["a.log", "keep.log"], {"_": "*.log\n!keep.log"}, ["keep.log"]),
+    (["a", "b/a", "b/c/a"], {"_": "/a\nb/c/a"}, ["b/a"]),
+    (["out", "b/out/x", "out2"], {"_": "out/"}, ["out", "out2"]),
+    (["b/c/x", "b/keep"], {"_": "b/*\n!b/keep"}, ["b/keep"]),
+    (["b/x", "b/keep"], {"_": "b/\n!b/keep"}, []),  # what is in a folder that is ignored cannot be taken back
+    (["a.log", "b/a.log", "c/a.log"], {"_": "*.log", "b": "!a.log"}, ["b/a.log"]),
+    (["x", "b/x", "b/c/x"], {"b": "/x"}, ["b/c/x", "x"]),
+    (["a/z", "a/b/z", "a/b/c/z", "z"], {"_": "a/**/z"}, ["z"]),
+    (["a/b", "a/c/d", "x/a/b"], {"_": "a/**"}, ["x/a/b"]),
+    (["a/b", "a/c"], {"_": "a/**\n!a/b"}, ["a/b"]),
+    (["a/b", "a/c/d", "b"], {"_": "a/**/"}, ["a/b", "b"]),
+    (["a/b", "b"], {"_": "*/"}, ["b"]),
+    (["foo/x", "foo/x.log"], {"_": "!foo/\n*.log\n!foo/"}, ["foo/x"]),
+    (["#a", "!a", "b ", "b", "c"], {"_": "\\#a\n\\!a\nb\\ \n#c\n\nc   "}, ["b"]),
+    (["a.pyc", "a.pyo", "a.pyx"], {"_": "*.py[!x]\r\n"}, ["a.pyx"]),
+    (["a", "b"], {"_": "\ufeffa\n!\nx\\\n[z-a]\n/\n"}, ["b"]),  # lines that git cannot read
+    (["x\ny", "x", "x\n", "a\nb/x"], {"_": "/x"}, ["a\nb/x", "x\n", "x\ny"]),
+]
+
+
+@pytest.mark.parametrize(("names", "ignores", "expected"), GIT)
+def test_what_git_ignores_is_left_out(
+    tmp_path: Path, names: list[str], ignores: dict[str, str], expected: list[str]
+) -> None:
+    assert found(tree(tmp_path, *names, **ignores)) == expected
+    assert {reason for name, reason in left_out(tmp_path).items() if ".gitignore" not in name} <= {"ignored"}
+
+
+def test_rules_above_count_up_to_the_folder_of_git(tmp_path: Path) -> None:
+    tree(tmp_path, "a/b/x.log", "a/b/x.tmp", "a/b/x", _="*.tmp", a="*.log")
+    assert found(tmp_path / "a/b") == ["x", "x.log", "x.tmp"]  # no checkout
+    (tmp_path / "a/.git").mkdir()
+    assert found(tmp_path / "a/b") == ["x", "x.tmp"]
+    assert found(tmp_path) == ["a/b/x", "a/b/x.tmp"]  # a checkout in another folder has rules of its own
+    (tmp_path / "a/.git").rmdir()
+    (tmp_path / ".git").write_text("gitdir: elsewhere")  # of a worktree
+    assert found(tmp_path / "a/b") == ["x"]
+
+
+def test_a_path_that_is_given_is_walked_hidden_ignored_or_not(tmp_path: Path) -> None:
+    tree(tmp_path, ".git/", ".venv/a", ".venv/.b", "build/c", "build/d.log", "build/e", _="build/\n*.log\n/build/e")
+    assert found(tmp_path) == []
+    assert found(tmp_path / ".venv") == ["a"]
+    assert found(tmp_path / "build") == ["c"]
+    assert found([tmp_path / "build/d.log", tmp_path / ".venv/.b"], under=tmp_path) == ["build/d.log", ".venv/.b"]
+
+
+def test_hidden_names_are_left_out_once(tmp_path: Path) -> None:
+    tree(tmp_path, ".git/config", ".env", "a/.cache/x/y", "a/b")
+    assert found(tmp_path) == ["a/b"]
+    assert left_out(tmp_path) == {".git": "hidden", ".env": "hidden", "a/.cache": "hidden"}
+
+
+def test_paths_inside_each_other_give_each_file_once(tmp_path: Path) -> None:
+    tree(tmp_path, "a/b/c", "a/d", "e")
+    for paths in (["a/b", "", "a"], ["", "a", "a/b"], ["a/b/c", "", "a/b/c"], ["", "a/b/c"]):
+        assert sorted(found([tmp_path / path for path in paths], under=tmp_path)) == ["a/b/c", "a/d", "e"]
+
+
+def test_a_path_that_does_not_exist_is_an_error_at_once(tmp_path: Path) -> None:
+    (tmp_path / "broken").symlink_to("nowhere")
+    for name in ("nothing", "broken", "nothing/below"):
+        with pytest.raises(InputError, match=name) as problem:
+            walk([tmp_path, tmp_path / name])
+        assert problem.value.hint
+    with pytest.raises(ArgumentError):
+        walk(["a\0b"])
+
+
+def test_options_choose_by_patterns_and_size(tmp_path: Path) -> None:
+    tree(tmp_path, "a.md", "docs/b.md", "docs/c.txt", "docs/old/d.md", "vendor/e.md")
+    (tmp_path / "docs/large.md").write_text("x" * 100)
+    options = WalkOptions(include=("*.md", "/docs/c.*"), exclude=("vendor/", "docs/old"), max_bytes=99)
+    assert found(tmp_path, options) == ["a.md", "docs/b.md", "docs/c.txt"]
+    assert left_out(tmp_path, options) == {
+        **{"docs/large.md": "too large", "docs/old": "excluded", "vendor": "excluded"},
+    }
+    assert left_out(tmp_path, WalkOptions(include=("docs/",))) == {
+        **{"a.md": "not included", "vendor/e.md": "not included"},
+    }
+    assert found(tmp_path, WalkOptions(include=("*", "!*.md"))) == ["docs/c.txt"]
+    assert left_out(tmp_path / "a.md", WalkOptions(exclude=("*.md",))) == {".": "excluded"}
+    for wrong in ("", "!", "# a"):
+        with pytest.raises(ArgumentError, match="exclude"):
+            walk([tmp_path], WalkOptions(exclude=(wrong,)))
+
+
+def test_links(tmp_path: Path) -> None:
+    tree(tmp_path, "in/z/file", "in/.store/hidden", "out/file", "out/folder/x")
+    for name, target in {
+        **{"a": "z/file", "b": "z/file", "c": "nowhere", "d": "../out/file", "e": "../out/folder", "f": "z"},
+        **{"g": ".store/hidden", "h": ".", "i": "i", "j": "/", ".k": "z/file", "z/up": "../..", "l": "../in2/z/file"},
+    }.items():
+        (tmp_path / "in" / name).symlink_to(target)
+    (tmp_path / "in2").symlink_to("in")
+    for root in (tmp_path / "in", tmp_path / "in2"):  # a path that is a link itself
+        assert found(root) == ["z/file", ".store/hidden"]
+        assert left_out(root) == {
+            **{".store": "hidden", ".k": "hidden", "c": "broken link", "i": "broken link"},
+            **{name: "link" for name in ("d", "e", "f", "h", "j", "z/up")},
+        }
+    assert sorted(found([tmp_path / "in", tmp_path / "in2", tmp_path / "in2/z"])) == [".store/hidden", "z/file"]
+
+
+def test_what_is_neither_file_nor_folder(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    os.mkfifo(tmp_path / ".gitignore")  # which is not waited for
+    assert [*walk([tmp_path])] == [
+        *(LeftOut(str(tmp_path / ".gitignore"), "hidden"), LeftOut(str(tmp_path / "pipe"), "not a file")),
+    ]
+    assert [*walk([tmp_path / "pipe"])] == [LeftOut(str(tmp_path / "pipe"), "not a file")]
+
+
+def test_names_of_any_bytes(tmp_path: Path) -> None:
+    names = [b"\xff\xfe.md", b"a\nb", b"\x1b[31m", "\u00e9".encode(), b"a\\b", b" "]
+    try:
+        for name in (*names, b"\xff.log"):
+            Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name)).write_text("x")
+    except OSError:
+        pytest.skip("this disk takes names of Unicode only")
+    (tmp_path / ".gitignore").write_bytes(b"\xff.log")
+    assert sorted(os.fsencode(name) for name in found(tmp_path)) == sorted(names)
+
+
+def test_folders_and_files_that_cannot_be_read_or_vanish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree(tmp_path, "closed/x", "gone/x", "odd/x", "z/y")
+    problems = {"closed": PermissionError(13, ""), "gone": FileNotFoundError(2, ""), "odd": OSError(5, "")}
+    scan = os.scandir
+
+    def scandir(path: str) -> object:
+        if (problem := problems.get(os.path.basename(path))) is not None:
+            raise problem
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert found(tmp_path) == ["z/y"]
+    assert left_out(tmp_path) == {"closed": "no permission", "gone": "vanished", "odd": "cannot be read"}
+    assert [*walk([tmp_path / "closed"])] == [LeftOut(str(tmp_path / "closed"), "no permission")]
+    monkeypatch.undo()
+    walked = walk([tmp_path / "closed", tmp_path / "gone", tmp_path / "z"])
+    assert isinstance(next(walked), Found)
+    os.remove(tmp_path / "gone/x")
+    (tmp_path / "gone").rmdir()
+    assert [os.path.relpath(one.path, tmp_path) for one in walked] == ["gone", "z/y"]
+
+
+def test_folders_deeper_than_paths_can_say(tmp_path: Path) -> None:
+    here = os.getcwd()
+    try:
+        os.chdir(tmp_path)
+        for _ in range(50):
+            os.mkdir("deep" * 25)
+            os.chdir("deep" * 25)
+    finally:
+        os.chdir(here)
+    (tmp_path / "x").write_text("x")
+    assert found(tmp_path) == ["x"]
+    assert {*left_out(tmp_path).values()} == {"cannot be read"}  # beyond the longest path of the system
+
+
+def test_patterns_of_many_stars_take_no_time(tmp_path: Path) -> None:
+    rules = "\n".join(
+        [
+            *("****?b", "**/a/**/a/**/*a/**/a/**/a/**/b", "*a*a*a*a*a*a*a*a*a*b", "*?a*?a*?a*?a*?a*?a*?a*?b"),
+            *("**a**a**a**a**[bc]*[bd]*e", "/**/*a*a*a*a*a*a*a/**/x", "[[:alpha:]]&&[a||b]~~x"),
+        ]
+    )
+    tree(tmp_path, "a" * 250, "a" * 200 + "/" + "a" * 200, "a/" * 200 + "a", _=rules)
+    start = time.perf_counter()
+    assert len(found(tmp_path)) == 3
+    assert time.perf_counter() - start < 1
+
+
+WORDS = ["a", "b", "ab", "abc", "x.log", "x.md", "A b", "[a]", "b.d"]
+PARTS = [  # of patterns
+    *("a", "b", "ab", "*", "*.log", "*.md", "**", "?", "a*", "*b*", "[ab]", "[!a]*", "\\[a\\]", "A b", "*.d", "x.*"),
+    *("a**b", "[a-z]?", "b.[c-e]", "\\a"),
+]
+
+
+def rules(chosen: random.Random) -> str:
+    lines = []
+    for _ in range(chosen.randint(1, 6)):
+        parts = "/".join(chosen.choices(PARTS, k=chosen.choice([1, 1, 1, 2, 2, 3])))
+        if chosen.random() < 0.2:
+            parts = "/**/".join(chosen.choices(PARTS, k=chosen.randint(2, 4)))
+        start, end = chosen.choice(["", "", "", "/"]), chosen.choice(["", "", "", "/", " ", "\r"])
+        lines.append(f"{chosen.choice(['', '', '!'])}{start}{parts}{end}")
+    return "\n".join(lines)
+
+
+@pytest.mark.slow
+def test_git_itself_agrees(tmp_path: Path) -> None:
+    """`MLXBERT_TEST_SEEDS` says how many trees."""
+    git = ["git", "-c", "core.excludesFile=/dev/null", "-C"]
+    try:
+        subprocess.run([*git, ".", "--version"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("no git")
+    for seed in range(int(os.environ.get("MLXBERT_TEST_SEEDS", "60"))):
+        chosen, folder = random.Random(seed), tmp_path / str(seed)
+        names = {"/".join(chosen.choices(WORDS, k=chosen.randint(1, 6))) for _ in range(40)}
+        names = {name for name in names if not any(other.startswith(f"{name}/") for other in names)}
+        tree(folder, *names, _=rules(chosen))
+        for inside in chosen.sample([path for path in sorted(folder.rglob("*")) if path.is_dir()], 2):
+            (inside / ".gitignore").write_text(rules(chosen))
+        subprocess.run([*git, folder, "init", "-q"], check=True, capture_output=True)
+        listed = subprocess.run([*git, folder, "ls-files", "-oz", "--exclude-standard"], capture_output=True)
+        shown = {name for name in os.fsdecode(listed.stdout).split("\0") if name and ".gitignore" not in name}
+        assert {*found(folder)} == shown, seed
