@@ -20,7 +20,7 @@ from mlxbert.readers.inputs import InputFile, open_source
 from mlxbert.readers.lines import UTF8, check_encoding, read_text
 from mlxbert.readers.live import LONGEST, Live, as_it_comes, first_line
 from mlxbert.readers.reading import placed
-from mlxbert.readers.records import Document, Records, read_records
+from mlxbert.readers.records import Record, Records, read_records
 from mlxbert.results.result import Failure
 
 STDIN = "-"
@@ -58,7 +58,7 @@ class Places:
         self.kept: Mapping[str, Any] = MappingProxyType({})
         self.file = self.place = ""
 
-    def following(self, documents: Iterator[tuple[str, Document]]) -> Iterator[Any]:
+    def following(self, documents: Iterator[tuple[str, Record]]) -> Iterator[Any]:
         """The texts, pairs and errors of documents, each of which comes with the name of its file."""
         for name, one in documents:
             self._waiting.append((self._read(), one.fields, name, one.place))
@@ -218,9 +218,9 @@ def _from_arguments(arguments: Sequence[str], options: InputOptions, names: str 
     single = isinstance(names, str)
     if single and len(arguments) >= _SENTENCE and not any(" " in argument for argument in arguments):
         console.say("hint", f"these are {len(arguments)} texts of one word each; for a single text, put it in quotes")
-    given = [("", Document(one, {}, ARGUMENTS)) for one in arguments]
+    given = [("", Record(one, {}, ARGUMENTS)) for one in arguments]
     if not single:
-        given = [("", Document(arguments[0], {}, ARGUMENTS, arguments[1]))]
+        given = [("", Record(arguments[0], {}, ARGUMENTS, arguments[1]))]
     places = Places()
     on_error = "raise" if len(given) == 1 else "return"
     records: Live[Any] = Live(places.following(iter(given)))
@@ -292,11 +292,11 @@ def _stdin() -> BinaryIO:
     return as_it_comes(sys.stdin.buffer)
 
 
-def _joined(opened: Sequence[Records]) -> Live[tuple[str, Document]]:
+def _joined(opened: Sequence[Records]) -> Live[tuple[str, Record]]:
     """The documents of files, each with the name of its file."""
     reading = opened[0]
 
-    def documents() -> Iterator[tuple[str, Document]]:
+    def documents() -> Iterator[tuple[str, Record]]:
         nonlocal reading
         for reading in opened:
             for document in reading:

@@ -7,7 +7,8 @@ MlxbertError             everything below; has .message and .hint
 │   └── MissingHeadError a head that a task needs and the checkpoint does not have
 ├── TokenizerError       vocabulary files
 ├── InputError           a text or a record that cannot be used
-│   └── ChangedError     a file that changed while it was read
+│   ├── ChangedError     a file that changed while it was read
+│   └── UnreadableError  a document that cannot be read, see `mlxbert.readers.documents.document`
 ├── ArgumentError        an argument outside what a function takes
 ├── HubError             a name that the hub does not know, may not be read, cannot be reached, or is not cached
 ├── DeviceError          no such device, MLX not available on this platform, a device that fails

@@ -2,21 +2,13 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import mean
 from typing import Literal, Protocol
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.readers.lines import uncompressed_name
-from mlxbert.readers.rows import Row, Rows
+from mlxbert.readers.rows import Rows
+from mlxbert.readers.text_column import TEXT, plain_name, text_columns, without_numbering
 
-# Usual names in small letters, spaces and hyphens as underscores, in groups. A name of an earlier group wins over the
-# later ones; several of one group are ambiguous.
-_TEXT = (
-    "text",
-    "sentence review content question body comment tweet utterance query document message input article post "
-    "review_text review_body comment_text sentences texts",
-    "title headline description summary subject",
-)
 _PAIRS = (
     *(("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("text_a", "text_b")),
     *(("text1", "text2"), ("sentence_a", "sentence_b"), ("sentence_1", "sentence_2"), ("text_1", "text_2")),
@@ -24,7 +16,7 @@ _PAIRS = (
     *(("s1", "s2"), ("query", "passage"), ("query", "document"), ("question", "passage"), ("question", "sentence")),
     ("a", "b"),
 )
-# The same of a query and a text that answers it.
+# Pairs of a query and a text that answers it.
 _QUERIES = (
     *(("query", "text"), ("query", "answer"), ("query", "response"), ("question", "answer"), ("question", "text")),
     *(("question", "response"), ("query", "document"), ("query", "passage")),
@@ -35,10 +27,8 @@ _LABEL = (
     "class category target sentiment intent score rating y classes categories tags emotion emotions topic stars "
     "polarity gold_label is_duplicate class_index class_label similarity similarity_score relatedness_score",
 )
-_NUMBERING = {"id", "idx", "index", "guid", "uid", "uuid", "row", "pair_id", "unnamed:_0", "__index_level_0__"}
 _SAMPLE = 1000  # rows that are looked at
 _PHRASE = 60  # characters from which on a name with spaces looks like a text
-_LONG = 20  # mean length from which strings look like texts rather than labels, in characters
 
 
 @dataclass(frozen=True)
@@ -62,7 +52,7 @@ class Usual:
 
 _BOTH = (*_QUERIES, *_PAIRS)
 USUAL = {
-    "classify": Usual({"text": _TEXT, "pair": (), "label": _LABEL}, _PAIRS),
+    "classify": Usual({"text": TEXT, "pair": (), "label": _LABEL}, _PAIRS),
     "answer": Usual(
         {
             "text": ["question", "query", "text"],
@@ -219,7 +209,7 @@ class Search:
             InputError: There is none, or several come into question.
         """
         if not self.take("label"):
-            self._take_only("label", _without_numbering(self.rest), "there is no column of labels")
+            self._take_only("label", without_numbering(self.rest), "there is no column of labels")
 
     def take_text(self, columns: Sequence[str]) -> None:
         """Takes the column of the text: by its usual names, or the only one of long strings, or of strings.
@@ -227,12 +217,8 @@ class Search:
         Raises:
             InputError: There is none, or several come into question.
         """
-        if not self.take("text", columns):
-            sample = self.rows[:_SAMPLE]
-            lengths = {column: _length(column, sample) for column in _without_numbering(columns)}
-            strings = {column: length for column, length in lengths.items() if length is not None}
-            long = [column for column, length in strings.items() if length >= _LONG] or [*strings]
-            self._take_only("text", long, "no column has texts")
+        sample = [row.values for row in self.rows[:_SAMPLE]]
+        self._take_only("text", text_columns(columns, sample), "no column has texts")
 
     def _take_only(self, role: str, columns: Sequence[str], nothing: str = "") -> None:
         if len(columns) != 1:
@@ -360,22 +346,3 @@ def is_spans(value: object) -> bool:
         and bool(value)
         and all(isinstance(one, Mapping | list | tuple) for one in value)
     )
-
-
-def plain_name(column: str) -> str:
-    """A name of a column as the usual names are written."""
-    return column.strip().lower().replace(" ", "_").replace("-", "_")
-
-
-def _without_numbering(columns: Iterable[str]) -> list[str]:
-    return [column for column in columns if plain_name(column) not in _NUMBERING]
-
-
-def _length(column: str, rows: Sequence[Row]) -> float | None:
-    """The mean length of the strings of a column; `None` if some are not strings, or all look like numbers."""
-    values = [value for row in rows if (value := row.values.get(column)) is not None]
-    if not values or not all(isinstance(value, str) for value in values):
-        return None
-    if all(value.strip().replace(".", "").lstrip("-").isdecimal() for value in values):
-        return None
-    return mean(map(len, values))

@@ -4,11 +4,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mlxbert.data.columns import Columns, Search, plain_name
+from mlxbert.data.columns import Columns, Search
 from mlxbert.data.groups import NEGATIVES, texts_of
 from mlxbert.data.labelled import get_text, get_value, plain, read_each, to_number
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.readers.rows import Row, Rows
+from mlxbert.readers.text_column import plain_name
 
 _SAMPLE, _LONG = 100, 20  # rows in which other columns of texts are looked for; characters of a text, on average
 

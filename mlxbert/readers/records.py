@@ -1,4 +1,4 @@
-"""Documents of files: a text each, or two, streamed whatever the size of the file.
+"""Records of files: a text each, or two, streamed whatever the size of the file.
 
 `.txt`, `.jsonl`, `.json`, `.csv` and `.tsv` files may be compressed (`.txt.gz`, `.txt.xz` …); `.parquet` files need
 pyarrow. A record that cannot be used has an error in its place, also where a line is not UTF-8 or holds a zero
@@ -21,7 +21,7 @@ from mlxbert.readers.reading import Binary, Item, Wanted, json_type, size_of
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class Record:
     """A text of a file.
 
     Attributes:
@@ -54,11 +54,11 @@ class Records:
     file: InputFile | None
     format: Format
     size: int | None
-    _documents: Live[Document] = field(repr=False)
+    _records: Live[Record] = field(repr=False)
     _source: Lines | Binary = field(repr=False)
 
-    def __iter__(self) -> Live[Document]:
-        return self._documents
+    def __iter__(self) -> Live[Record]:
+        return self._records
 
     @property
     def done(self) -> int:
@@ -88,7 +88,7 @@ def read_records(
         format: How the file stores records; by default its ending says so.
         name: What errors call the file; by default its path.
         header: Whether the first row of a .csv or .tsv names its columns; otherwise they are called `1`, `2`, …
-        keep: Other fields or columns, for `Document.fields`; `None` keeps `id` where there is one.
+        keep: Other fields or columns, for `Record.fields`; `None` keeps `id` where there is one.
         choose: What hints call `text` and `pair`.
         most: Bytes of a line; a longer one is a record that cannot be used.
         encoding: That of a file of text.
@@ -119,29 +119,29 @@ def read_records(
         if file is not source:
             file.close()
         raise
-    documents = _documents(items, wanted, reader.value, None if file is source else file)
-    return Records(called, to_read_again(file), found, size, Live(documents, opened.ready), opened)
+    records = _read(items, wanted, reader.value, None if file is source else file)
+    return Records(called, to_read_again(file), found, size, Live(records, opened.ready), opened)
 
 
-def _documents(items: Iterator[Item], wanted: Wanted, what: str, closed: BinaryIO | None) -> Iterator[Document]:
+def _read(items: Iterator[Item], wanted: Wanted, what: str, closed: BinaryIO | None) -> Iterator[Record]:
     with closed or nullcontext():
         for place, values in items:
-            yield _document(place, values, wanted, what)
+            yield _record(place, values, wanted, what)
 
 
-def _document(place: str, values: Mapping[str, Any] | InputError, wanted: Wanted, what: str) -> Document:
+def _record(place: str, values: Mapping[str, Any] | InputError, wanted: Wanted, what: str) -> Record:
     if isinstance(values, InputError):
-        return Document("", {}, place, problem=values)
+        return Record("", {}, place, problem=values)
     fields = {name: _as_json(values.get(name)) for name in wanted.kept([*values])}
     for name in wanted.texts:
         if name not in values:
             said = f"no {what} {name!r}, the record has: {', '.join(values) or 'nothing'}"
-            return Document("", fields, place, problem=InputError(said, hint=wanted.hint(what)))
+            return Record("", fields, place, problem=InputError(said, hint=wanted.hint(what)))
         if not isinstance(values[name], str):
             said = f"{what} {name!r} is {json_type(values[name])}, expected a string"
-            return Document("", fields, place, problem=InputError(said))
+            return Record("", fields, place, problem=InputError(said))
     text, *pair = (values[name] for name in wanted.texts)
-    return Document(text, fields, place, pair[0] if pair else None)
+    return Record(text, fields, place, pair[0] if pair else None)
 
 
 def _as_json(value: Any) -> Any:

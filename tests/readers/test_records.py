@@ -15,7 +15,7 @@ import pytest
 
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.readers.formats import Format
-from mlxbert.readers.records import Document, Records, read_records
+from mlxbert.readers.records import Record, Records, read_records
 from mlxbert.readers.rows import read_rows
 
 CONTENTS = {
@@ -37,7 +37,7 @@ def write_table(path: Path, columns: dict[str, Any], **options: Any) -> Path:
     return path
 
 
-def contents(records: Iterable[Document]) -> list[Any]:
+def contents(records: Iterable[Record]) -> list[Any]:
     """The text, the pair or the problem of each document."""
     return [one.problem or (one.text if one.pair is None else (one.text, one.pair)) for one in records]
 

@@ -15,7 +15,7 @@ from mlxbert.readers.formats import Format, find_format
 from mlxbert.readers.inputs import Stamp, open_source, stamp_of
 from mlxbert.readers.lines import UTF8
 from mlxbert.readers.reading import placed
-from mlxbert.readers.records import Document, Records, read_records
+from mlxbert.readers.records import Record, Records, read_records
 
 BOUNDARIES = ("blank", "line")
 MAX_SENTENCE = 10_000  # characters
@@ -197,7 +197,7 @@ class DocumentReader:
             yield document.text if usable else "" if problem is None else None
 
 
-def _problem(document: Document) -> InputError | None:
+def _problem(document: Record) -> InputError | None:
     if "\0" in document.text:
         return InputError("a zero byte in the text")
     try:

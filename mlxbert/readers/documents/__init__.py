@@ -1,1 +1,1 @@
-"""Files of many kinds as texts to search."""
+"""Files that people write to documents: a registry of kinds, and a file for each."""

@@ -1,0 +1,146 @@
+"""Whether damaged and malicious PDFs and Word files cost themselves only.
+
+`python benchmarks/hostile_documents.py [FILE.pdf FILE.docx …] [--count 2000] [--seconds 10] [--seed 1]`: mutations of
+the files, and of some that it makes, are read with limits in the process for parsers, and so are some that are made to
+harm: bombs, a page of 10⁹ points, deep nesting. Prints how many gave documents, how many were refused and why, and the
+slowest. Anything else is a failure, and so is a good file that is no longer read as at first; then the status is 1.
+"""
+
+import argparse
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from fuzz_mutate import change_zip, flips
+
+from mlxbert.readers.documents.apart import Limits
+from mlxbert.readers.documents.document import UnreadableError
+from mlxbert.readers.documents.kinds import kind_of
+from mlxbert.readers.documents.read import read_documents
+from tests.helpers.papers import docx, paragraph, pdf, pdf_of
+
+NUMBERS = (
+    b"0",
+    b"-1",
+    b"1",
+    b"65536",
+    b"2147483647",
+    b"-2147483648",
+    b"4294967296",
+    b"1000000000",
+    b"1e308",
+    b"99999999",
+)
+CHECKED = 100  # files after which the good ones are read again
+
+
+def change_parts(rng: Random, data: bytes) -> bytes:
+    """Changes numbers, repeats or moves parts between brackets, or changes bytes."""
+    for _ in range(rng.choice((1, 1, 2, 5))):
+        numbers = [one.span() for one in re.finditer(rb"(?<![\w.])\d+(?![\w.])", data[:100_000])]
+        parts = [one.start() for one in re.finditer(rb"<", data[:100_000])]
+        way = rng.randrange(5)
+        if way < 2 and numbers:
+            start, end = rng.choice(numbers)
+            data = data[:start] + rng.choice(NUMBERS) + data[end:]
+        elif way < 4 and len(parts) > 1:
+            start, end = sorted(rng.sample(parts, 2))
+            place, times = rng.choice(parts), rng.choice((0, 1, 2, 1000 if end - start < 1000 else 3))
+            data = data[:place] + data[start:end] * times + data[place if way == 2 else end :]
+        else:
+            data = flips(rng, data)
+    return data
+
+
+MUTATE = {"pdf": change_parts, "word": change_zip({".xml": change_parts, ".rels": change_parts})}
+
+
+def malicious() -> Iterator[tuple[str, str, bytes]]:
+    """Names, kinds and files that are made to harm."""
+    deep = "<w:p>" * 100_000 + "</w:p>" * 100_000
+    names = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10 if n else "x" * 10}">' for n in range(10))
+    yield "a page of 10⁹ points", "pdf", pdf("text", box="0 0 1000000000 1000000000")
+    yield "10⁹ pages", "pdf", pdf("text").replace(b"/Count 1", b"/Count 1000000000")
+    kids = [b"<</Type/Catalog/Pages 2 0 R>>", b"<</Type/Pages/Count 1000000/Kids[2 0 R 2 0 R]>>"]
+    yield "pages in a circle", "pdf", pdf_of(kids, b"")
+    yield "brackets in brackets", "pdf", pdf_of([b"[" * 10**6 + b"]" * 10**6], b"")
+    yield "20,000 pages", "pdf", pdf(*["text"] * 20_000)
+    yield "a bomb of zeros", "word", docx(more={"word/styles.xml": bytes(2**30)})
+    yield "a bomb below the limit", "word", docx(paragraph("text" * (2**26 - 2**18)))
+    yield "entities in entities", "word", docx(paragraph("&e9;"), before=f"<!DOCTYPE x [{names}]>")
+    hidden = f"<!--{' ' * 2000}--><!DOCTYPE x [{names}]>"
+    yield "entities after a comment", "word", docx(paragraph("&e9;"), before=hidden)
+    outside = '<!DOCTYPE x [<!ENTITY e SYSTEM "file:///etc/passwd">]>'
+    yield "an entity of a file", "word", docx(paragraph("&e;"), before=f"<!--{' ' * 2000}-->{outside}")
+    yield "paragraphs in paragraphs", "word", docx(deep)
+    yield "a million paragraphs", "word", docx(*[paragraph("x")] * 10**6)
+    yield "elements in elements", "html", b"<div>" * 10**6
+    yield "headings in headings", "html", b"<h1><div>x" * 10**4
+    yield (
+        "parts in parts",
+        "mail",
+        b"".join(b"Content-Type: multipart/mixed; boundary=b%d\n\n--b%d\n" % (n, n) for n in range(10**4)),
+    )
+
+
+def files(seeds: list[tuple[str, bytes]], count: int, seed: int) -> Iterator[tuple[str, str, bytes]]:
+    """The malicious files, and mutations of the seeds."""
+    yield from malicious()
+    for number in range(count):
+        rng = Random(f"{seed} {number}")
+        kind, data = seeds[number % len(seeds)]
+        yield f"mutation {number}", kind, MUTATE[kind](rng, data)
+
+
+def read(kind: str, data: bytes, limits: Limits) -> str:
+    """What becomes of a file; a failure begins with an exclamation mark."""
+    try:
+        found = [*read_documents("file", data, kind, limits=limits)]
+    except UnreadableError as problem:
+        return "unreadable: " + re.sub(r"\d[\d,.]*", "N", problem.message.split(": ")[0])[:90]
+    except Exception as problem:
+        return f"! {type(problem).__name__}: {problem}"
+    if any("root:" in document.text for document in found):
+        return "! another file was read"
+    return f"{kind}: documents" if found else "! nothing"
+
+
+def main() -> int:
+    """Runs it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("files", nargs="*", type=Path)
+    parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    made = docx(*[paragraph("Top", "Heading1"), paragraph("A text of some words. " * 20)] * 5, title="Title")
+    seeds = [("pdf", pdf("One", "Two", "Three", title="Title")), ("word", made)]
+    seeds += [(kind, data) for path in given.files if (kind := kind_of(path.name, data := path.read_bytes())) in MUTATE]
+    limits, outcomes, slowest = Limits(given.seconds), Counter[str](), list[tuple[float, str, str]]()
+    good = [[*read_documents("file", data, kind)] for kind, data in seeds]
+    begun = time.perf_counter()
+    for number, (name, kind, data) in enumerate(files(seeds, given.count, given.seed)):
+        start = time.perf_counter()
+        outcome = read(kind, data, limits)
+        slowest.append((time.perf_counter() - start, name, outcome))
+        outcomes[outcome] += 1
+        if not name.startswith("mutation"):
+            print(f"{slowest[-1][0]:6.2f} s  {name}: {outcome}", flush=True)
+        if number % CHECKED == 0 and good != [[*read_documents("file", data, kind)] for kind, data in seeds]:
+            outcomes[f"! a good file is read otherwise after {name}"] += 1
+    print(f"\n{sum(outcomes.values()):,} files of {len(seeds)} seeds in {time.perf_counter() - begun:.0f} s")
+    for outcome, times in outcomes.most_common():
+        print(f"{times:6,}  {outcome}")
+    for taken, name, outcome in sorted(slowest, reverse=True)[:5]:
+        print(f"{taken:6.2f} s  {name}: {outcome}")
+    return any(outcome.startswith("!") for outcome in outcomes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

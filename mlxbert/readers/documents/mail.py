@@ -1,0 +1,81 @@
+"""E-mail: a message (.eml), or many (.mbox)."""
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC
+from email.message import Message
+
+from mlxbert.readers.documents.document import Document, Field, UnreadableError
+from mlxbert.readers.documents.html import html_document
+from mlxbert.readers.documents.plain import decode
+
+_BEGIN = re.compile(rb"(?:\A|(?<=\n\n)|(?<=\n\r\n))From [^\n]*\n(?=[!-9;-~]+:)")
+_QUOTED = re.compile(rb"^>(>*From )", re.MULTILINE)
+
+
+def read_mail(data: bytes, name: str) -> Iterator[Document]:
+    """The messages; what is attached to them is not read.
+
+    Raises:
+        UnreadableError: None of them can be read.
+    """
+    if not (data.startswith(b"From ") or name.lower().endswith(".mbox")):
+        yield _message(data)
+        return
+    starts = [found.span() for found in _BEGIN.finditer(data)]
+    ends = [start for start, _ in starts[1:]] + [len(data)]
+    read = 0
+    for number, ((_, start), end) in enumerate(zip(starts, ends, strict=False), 1):
+        with suppress(Exception):  # the others may be readable
+            document = replace(_message(_QUOTED.sub(rb"\1", data[start:end])), place=f"message {number}")
+            read += 1
+            yield document
+    if not read:
+        raise UnreadableError("has no message that can be read")
+
+
+def _message(data: bytes) -> Document:
+    from email import message_from_bytes
+
+    message = message_from_bytes(data)
+    if not message.keys():
+        raise UnreadableError("has no headers of an e-mail")
+    fields: dict[str, Field] = {"from": _header(message, "From"), "to": _header(message, "To"), "date": _date(message)}
+    subject, body = _header(message, "Subject"), _body(message)
+    return replace(body, title=subject, fields={key: value for key, value in fields.items() if value})
+
+
+def _body(message: Message) -> Document:
+    """What the message says, as plain text if there is such a part."""
+    texts: dict[str, Document] = {}
+    for part in message.walk():
+        kind, payload = part.get_content_type(), part.get_payload(decode=True)
+        if isinstance(payload, bytes) and part.get_content_disposition() != "attachment" and kind not in texts:
+            if kind == "text/plain":
+                return Document(decode(payload, part.get_content_charset()).strip())
+            if kind == "text/html":
+                texts[kind] = html_document(decode(payload, part.get_content_charset()))
+    return texts.get("text/html") or Document("")
+
+
+def _header(message: Message, name: str) -> str:
+    """A header with what is encoded in it."""
+    from email.header import decode_header
+
+    raw = str(message.get(name, ""))
+    with suppress(Exception):  # the library gives several errors for damaged ones
+        found = [decode(part, said) if isinstance(part, bytes) else part for part, said in decode_header(raw)]
+        raw = "".join(found)
+    return " ".join(raw.split())
+
+
+def _date(message: Message) -> str | None:
+    """The date in UTC, such that dates can be compared as strings."""
+    from email.utils import parsedate_to_datetime
+
+    with suppress(Exception):
+        found = parsedate_to_datetime(str(message["Date"]))
+        return (found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)).isoformat()
+    return None

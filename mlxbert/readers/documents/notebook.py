@@ -1,0 +1,38 @@
+"""Notebooks of Jupyter: the text and the code of their cells, without what the code has given."""
+
+import json
+from collections.abc import Iterator
+
+from mlxbert.readers.documents.document import Document, Heading, UnreadableError
+from mlxbert.readers.documents.markdown import markdown_headings
+from mlxbert.readers.documents.plain import decode
+
+_BETWEEN = "\n\n"
+
+
+def read_notebook(data: bytes, name: str) -> Iterator[Document]:
+    """The notebook.
+
+    Raises:
+        UnreadableError: It is not valid.
+    """
+    try:
+        found = json.loads(decode(data))
+    except ValueError as problem:
+        raise UnreadableError(f"is not valid JSON ({problem})") from None
+    cells = found.get("cells") if isinstance(found, dict) else None
+    if not isinstance(cells, list):
+        raise UnreadableError("is not a notebook: it has no list of cells")
+    texts: list[str] = []
+    headings: list[Heading] = []
+    start = 0
+    for cell in cells:
+        source = cell.get("source") if isinstance(cell, dict) else None
+        lines = source if isinstance(source, list) else [source]
+        text = "".join(line for line in lines if isinstance(line, str)).strip("\n")
+        if text:
+            if cell.get("cell_type") == "markdown":
+                headings += (Heading(start + one.start, one.level, one.text) for one in markdown_headings(text))
+            texts.append(text)
+            start += len(text) + len(_BETWEEN)
+    yield Document(_BETWEEN.join(texts), headings=tuple(headings))

@@ -1,0 +1,43 @@
+"""PDF, read with pypdfium2: the text of its pages."""
+
+import re
+from collections.abc import Iterator
+
+from mlxbert.readers.documents.document import Document, UnreadableError
+
+_HYPHENS = re.compile("[\x02\xad\ufffe]\n?")  # PDFium's marks of a word that is divided at the end of a line
+_BETWEEN = "\n\n"
+
+
+def read_pdf(data: bytes, name: str) -> Iterator[Document]:
+    """The file, with its pages.
+
+    Raises:
+        UnreadableError: It is damaged or encrypted, or has pictures only.
+    """
+    import pypdfium2
+
+    try:
+        pdf = pypdfium2.PdfDocument(data)
+    except pypdfium2.PdfiumError as problem:
+        if problem.err_code == pypdfium2.raw.FPDF_ERR_PASSWORD:
+            raise UnreadableError("is encrypted", hint="save a copy without a password") from None
+        raise UnreadableError("is not a readable PDF") from None
+    with pdf:
+        title = pdf.get_metadata_value("Title")
+        texts, problems = [], 0
+        for number in range(len(pdf)):
+            try:
+                found = pdf[number].get_textpage().get_text_range()
+                texts.append(_HYPHENS.sub("", found.replace("\r\n", "\n")))
+            except pypdfium2.PdfiumError:  # the others may be readable
+                texts.append("")
+                problems += 1
+    if not any(map(str.strip, texts)):
+        said = f"{problems} of its {len(texts)} pages cannot be read" if problems else "has no text, only pictures"
+        raise UnreadableError(said, hint="scanned pages must be recognized (OCR) first")
+    starts, start = [], 0
+    for text in texts:
+        starts.append(start)
+        start += len(text) + len(_BETWEEN)
+    yield Document(_BETWEEN.join(texts), " ".join(title.split()), pages=tuple(starts))

@@ -1,0 +1,92 @@
+"""Tables and JSON lines: a document in each record, whose other values are fields."""
+
+import logging
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from mlxbert.errors import InputError
+from mlxbert.readers.documents.document import Document, Field, UnreadableError
+from mlxbert.readers.formats import Format, find_format, read_items
+from mlxbert.readers.inputs import open_source
+from mlxbert.readers.reading import Wanted
+from mlxbert.readers.text_column import mean_length, plain_name, text_columns
+
+_LOG = logging.getLogger("mlxbert")
+_SAMPLE = 1000  # records that are looked at
+
+
+@dataclass(frozen=True)
+class Columns:
+    """How records are read.
+
+    Attributes:
+        text: The field or column of the text; by default guessed as for training, the longest where several fit.
+        fields: Those to filter by; by default all others that are not lists or objects.
+    """
+
+    text: str | None = None
+    fields: tuple[str, ...] | None = None
+
+
+def read_record_documents(path: str | Path, columns: Columns) -> Iterator[Document]:
+    """The records of a file of any size; those that cannot be used are skipped, and counted in the log.
+
+    Raises:
+        InputError: The file, or none of its records, can be read.
+    """
+    name = Path(path).name
+    format = find_format(name, texts=True)
+    names, text = _look(path, name, format, columns)
+    fields = [one for one in names if one != text] if columns.fields is None else [*columns.fields]
+    wanted = Wanted((text,), [one for one in fields if one != text])
+    read = skipped = 0
+    problem: InputError | None = None
+    with open_source(path, name) as file:
+        for place, values in read_items(name, file, format, wanted)[0]:
+            if isinstance(values, InputError) or not isinstance(values.get(text), str):
+                problem = values if isinstance(values, InputError) else UnreadableError(f"{place}: no string {text!r}")
+                skipped += 1
+                continue
+            read += 1
+            kept = [*values] if columns.fields is None else fields
+            yield _document(place, values, text, [one for one in kept if one != text])
+    if problem and not read:
+        raise problem
+    if skipped:
+        _LOG.info("%s: %d records of %d cannot be used", path, skipped, skipped + read)
+
+
+def _document(place: str, values: Mapping[str, Any], text: str, fields: Sequence[str]) -> Document:
+    title = next((values[one] for one in fields if plain_name(one) == "title" and isinstance(values[one], str)), "")
+    kept = {one: _field(values.get(one)) for one in fields if not isinstance(values.get(one), list | dict)}
+    return Document(values[text], title, kept, place)
+
+
+def _field(value: Any) -> Field:
+    """A value to compare with; dates as ISO writes them."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, str | int | float) else str(value)
+
+
+def _look(path: str | Path, name: str, format: Format, columns: Columns) -> tuple[list[str], str]:
+    """The names of the first records, and which of them is the text."""
+    sample: list[Mapping[str, Any]] = []
+    with open_source(path, name) as file:
+        items = read_items(name, file, format, Wanted())[0]
+        with suppress(InputError):  # of a damaged record, which is skipped later
+            sample += (values for _, values in islice(items, _SAMPLE) if not isinstance(values, InputError))
+    names = [*dict.fromkeys(one for values in sample for one in values)]
+    if columns.text is not None:
+        return names, columns.text
+    fitting = text_columns(names, sample)
+    if not fitting:
+        raise UnreadableError(f"no column has texts; it has: {', '.join(names) or 'nothing'}", hint="name it")
+    text = max(fitting, key=lambda one: mean_length(one, sample) or 0)
+    _LOG.info("%s: the text is %r", path, text)
+    return names, text

@@ -1,0 +1,31 @@
+"""reStructuredText: titles with a line of marks under them, perhaps over them as well."""
+
+import re
+from collections.abc import Iterator
+
+from mlxbert.readers.documents.document import Document, Heading
+from mlxbert.readers.documents.plain import decode_lines
+
+_MARKS = re.compile(r"^([!-/:-@\[-`{-~])\1{2,}[ \t]*$", re.MULTILINE)
+
+
+def read_rst(data: bytes, name: str) -> Iterator[Document]:
+    """The whole file."""
+    text = decode_lines(data)
+    yield Document(text, headings=tuple(_headings(text)), first_line=1)
+
+
+def _headings(text: str) -> Iterator[Heading]:
+    """The headings; their levels are those of their marks, in the order in which marks come."""
+    levels: dict[tuple[str, bool], int] = {}
+    used = 0  # up to where lines belong to headings
+    for line in _MARKS.finditer(text):
+        start = text.rfind("\n", 0, max(line.start() - 1, 0)) + 1
+        title = text[start : line.start()].strip()
+        if start < used or not title or len(line[0].rstrip()) < len(title) or _MARKS.fullmatch(title):
+            continue
+        above = text.rfind("\n", 0, max(start - 1, 0)) + 1
+        over = text[above:start].strip() == line[0].strip()
+        level = levels.setdefault((line[1], over), len(levels) + 1)
+        yield Heading.of(above if over else start, level, title)
+        used = line.end()

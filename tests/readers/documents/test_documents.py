@@ -1,0 +1,259 @@
+"""What readers find in files of each kind: texts, headings, pages, fields and lines."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlxbert.errors import ArgumentError
+from mlxbert.readers.documents.document import Document, UnreadableError
+from mlxbert.readers.documents.kinds import kind_of
+from mlxbert.readers.documents.read import READERS, Reader, read_documents
+from mlxbert.readers.documents.records import Columns
+from tests.helpers.papers import docx, paragraph, pdf, pdf_of
+
+pytestmark = pytest.mark.usefixtures("here")
+
+
+def read(name: str, data: bytes) -> list[Document]:
+    kind = kind_of(name, data)
+    assert kind is not None
+    return [*read_documents(name, data, kind)]
+
+
+def only(name: str, data: bytes | str) -> Document:
+    (document,) = read(name, data.encode() if isinstance(data, str) else data)
+    return document
+
+
+def headings(document: Document) -> list[tuple[int, str]]:
+    """Level and text of each; all stand where they say."""
+    for one in document.headings:
+        assert document.text[one.start :].lstrip("#= -").startswith(one.text[:5]) or document.text[one.start] in "=-#"
+    assert [one.start for one in document.headings] == sorted(one.start for one in document.headings)
+    return [(one.level, one.text) for one in document.headings]
+
+
+@pytest.mark.parametrize(
+    ("name", "start", "kind"),
+    [
+        ("a.txt", b"text", "text"), ("A.TXT", b"text", "text"), ("Makefile", b"all:\n", "text"),
+        ("a.md", b"", "markdown"),
+        ("a.rst", b"", "rst"), ("dir.pdf/a.py", b"x = 1", "code"), ("a.html", b"\0", "html"), ("a.pdf", b"", "pdf"),
+        ("a", b"%PDF-1.7\n", "pdf"), ("a.docx", b"PK", "word"), ("a.eml", b"", "mail"), ("a.mbox", b"", "mail"),
+        ("a.ipynb", b"{", "notebook"), ("a.csv.gz", b"\x1f\x8b", "records"), ("a.jsonl", b"", "records"),
+        ("a.parquet", b"PAR1", "records"),
+        ("a.txt", "ü".encode("utf-16"), "text"), ("a.txt", "ü".encode("latin-1"), "text"),
+        ("a.txt", b"ab\0", None), ("a.md", b"\x89PNG\r\n\x1a\n\0", None), ("a.gz", b"\x1f\x8b\x08\xff", None),
+        ("a.ts", b"G\x40\x11\x10\0", None), ("a.xyz", "é".encode() * 8192, "text"),
+    ],
+)  # fmt: skip
+def test_kinds(name: str, start: bytes, kind: str | None) -> None:
+    assert kind_of(name, start) == kind
+    assert kind_of(name, start[:8192]) == kind  # wherever the last character is cut
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
+def test_plain_text_keeps_its_lines(encoding: str) -> None:
+    found = only("a.txt", "“one”\r\ntwö\r\n\r\nthree\n".encode(encoding))
+    assert (found.text, found.first_line) == ("“one”\ntwö\n\nthree\n", 1)
+    assert only("a.txt", b"one\rtwo\r").text == "one\ntwo\n"
+
+
+def test_markdown() -> None:
+    found = only(
+        "a.md",
+        "---\nlang: en\ntitle: 'The title'\n---\n# One ##\ntext\n```sh\n# comment\n```\n~~~\n```\n# no\n~~~\n"
+        "Two\n===\n* a\n---\n#hash\n   ### Three `x`\n\n---\n\n| a |\n|---|\nFour\n-\n#\n",
+    )
+    assert headings(found) == [(1, "One"), (1, "Two"), (3, "Three `x`"), (2, "Four")]
+    assert (found.title, found.first_line) == ("The title", 1)
+    assert found.text[found.headings[1].start :].startswith("Two\n===")
+    assert only("b.md", "---\n# One\n---\n").title == ""
+
+
+def test_restructured_text() -> None:
+    found = only(
+        "a.rst", "====\nTop\n====\n\nOne\n---\n\ntext::\n\n    No\n    --\n\nDeep\n~~~~\n\nTwo\n---\n\nToo long\n---\n"
+    )
+    assert headings(found) == [(1, "Top"), (2, "One"), (3, "Deep"), (2, "Two")]
+    assert found.headings[0].start == 0
+
+
+def test_code() -> None:
+    found = only(
+        "a.py",
+        "class A(B):\n    def f(self) -> int:\n        # function of x\n\n\nasync def g():\n    pass\n",
+    )
+    assert headings(found) == [(1, "class A(B)"), (2, "def f(self) -> int"), (1, "async def g()")]
+    found = only("a.rs", "pub(crate) fn f() {\n}\nimpl A for B {\n    pub fn g(&self) {}\n}\nstruct C\n{}\n")
+    assert [level for level, _ in headings(found)] == [1, 1, 2, 1]
+
+
+PAGE = """<!doctype html><html lang=de><head><title> A  page </title><style>p{}</style></head><body>
+<header>HEAD</header><nav>NAV</nav><script>x()</script><main><article><header><h1>The <b>big</b> one</h1></header>
+<p>First  part,<br>second&nbsp;line.</p><ul><li>a<li>b</ul><pre>
+def f():
+    pass</pre><table><tr><td>1<td>2<tr><td>3</table><h2></h2><h3>Low</h3><form><input>Search</form></article></main>
+<aside>ASIDE</aside><footer>FOOT</footer></body></html>"""
+
+
+def test_html() -> None:
+    found = only("a.html", PAGE)
+    assert found.text == ("The big one\n\nFirst part,\nsecond line.\n\na\nb\n\ndef f():\n    pass\n\n1 2\n3\n\nLow")
+    assert (found.title, dict(found.fields), found.first_line) == ("A page", {"lang": "de"}, None)
+    assert headings(found) == [(1, "The big one"), (3, "Low")]
+    assert only("a.html", "<form><p>The page is a form</p></form>").text == "The page is a form"
+
+
+@pytest.mark.parametrize(
+    ("said", "encoding"), [("shift_jis", "shift_jis"), ("latin-1", "utf-8"), ("no-such", "cp1252")]
+)
+def test_html_in_another_encoding(said: str, encoding: str) -> None:
+    text = "日本" if encoding == "shift_jis" else "“é”"
+    assert only("a.html", f'<meta charset="{said}"><p>{text}'.encode(encoding)).text == text
+
+
+def test_pdf() -> None:
+    found = only("a.pdf", pdf("One", "", "Three", title="A  title"))
+    assert (found.text, found.title, found.pages) == ("One\n\n\n\nThree", "A title", (0, 5, 7))
+    assert only("a.pdf", pdf("Large", box="0 0 1000000000 1000000000")).text == "Large"
+
+
+def test_word() -> None:
+    found = only("a.docx", docx(paragraph("Top", "Heading1"), paragraph("A &amp; B"), title="T &amp; U"))
+    assert (found.text, found.title, headings(found)) == ("Top\n\nA & B", "T & U", [(1, "Top")])
+
+
+BOMB = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>'
+ENCRYPTED = pdf_of(
+    [b"<</Type/Catalog>>", b"<</Filter/Standard/V 1/R 2/P -4/O(%s)/U(%s)>>" % (b"a" * 32, b"b" * 32)],
+    b"/Encrypt 2 0 R/ID[(a)(a)]",
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        ("a.pdf", b"no", "not a readable PDF"), ("a.pdf", b"", "not a readable PDF"),
+        ("a.pdf", pdf(""), "only pictures"),
+        ("a.pdf", ENCRYPTED, "encrypted"), ("a.docx", b"PK\3\4", "not a readable .docx"),
+        ("a.docx", b"\xd0\xcf\x11\xe0\0", "encrypted"),
+        ("a.docx", docx(paragraph("&b;"), before=BOMB), "document type"),
+        ("a.docx", docx(paragraph("&b;"), before=f"<!--{' ' * 9999}-->{BOMB}"), "document type"),
+        ("a.docx", docx(more={"word/media/a.png": bytes(2**28 + 2**20)}), "unpacks to"),
+        ("a.docx", docx("<w:p>" * 5000 + "</w:p>" * 5000), "nested too deeply"),
+        ("a.eml", b"\n\nno headers", "no headers"), ("a.mbox", b"no messages", "no message"),
+        ("a.ipynb", b"{", "not valid JSON"), ("a.ipynb", b"[]", "not a notebook"),
+        ("a.ipynb", b"[" * 10**5, "too deeply"),
+    ],
+)  # fmt: skip
+def test_files_that_cannot_be_read(name: str, data: bytes, said: str) -> None:
+    with pytest.raises(UnreadableError, match=said) as problem:
+        read(name, data)
+    assert name not in problem.value.message
+
+
+MAIL = b"""From: =?utf-8?q?J=C3=BCrgen?= <j@x.org>
+To: a@x.org,
+ b@x.org
+Subject: =?iso-8859-1?q?Gr=FC=DFe?= and more
+Date: Tue, 6 Jan 2026 23:30:00 -0200
+Content-Type: multipart/mixed; boundary=B
+
+--B
+Content-Type: text/html; charset=utf-8
+
+<h1>Hello</h1><p>html
+--B
+Content-Type: text/plain; charset=iso-8859-1
+Content-Transfer-Encoding: quoted-printable
+
+plain =FC
+--B
+Content-Type: text/plain
+Content-Disposition: attachment; filename=a.txt
+
+attached
+--B--
+"""
+
+
+def test_mail() -> None:
+    found = only("a.eml", MAIL)
+    assert (found.text, found.title, found.place) == ("plain ü", "Grüße and more", "")
+    assert dict(found.fields) == {
+        "from": "Jürgen <j@x.org>", "to": "a@x.org, b@x.org", "date": "2026-01-07T01:30:00+00:00",
+    }  # fmt: skip
+    page = only("a.eml", b"Subject: s\nDate: never\nContent-Type: text/html\n\n<h2>Hi</h2>you")
+    assert (page.text, headings(page), dict(page.fields)) == ("Hi\n\nyou", [(2, "Hi")], {})
+
+
+def test_a_mailbox_has_a_document_for_each_message() -> None:
+    box = b"From a b\nSubject: 1\n\nFrom here\n>From me\n\nFrom b\n" + MAIL + b"\nFrom c\nSubject: 3\n\n"
+    first, second, third = read("a.mbox", box)
+    assert (first.text, first.title, first.place) == ("From here\nFrom me", "1", "message 1")
+    assert (second.title, second.place) == ("Grüße and more", "message 2")
+    assert (third.text, third.title, third.place) == ("", "3", "message 3")
+
+
+def test_notebooks() -> None:
+    cells: list[dict[str, Any]] = [
+        {"cell_type": "markdown", "source": ["# Top\n", "text"]},
+        {"cell_type": "code", "source": "# no heading\nx = 1", "outputs": [{"text": "OUT"}]},
+        {"cell_type": "code", "source": []},
+        {"cell_type": "markdown", "source": "more\n\n## Low \ud800"},
+    ]
+    found = only("a.ipynb", json.dumps({"cells": cells}))
+    assert found.text == "# Top\ntext\n\n# no heading\nx = 1\n\nmore\n\n## Low \ufffd"
+    assert headings(found) == [(1, "Top"), (2, "Low \ufffd")] and found.first_line is None
+
+
+RECORDS = {
+    "a.csv": b"id,title,body,n\n1,T,the cat sat,2\n2,,a dog,\n",
+    "a.tsv": b"id\ttitle\tbody\tn\n1\tT\tthe cat sat\t2\n2\t\ta dog\t\n",
+    "a.jsonl": b'{"id": "1", "title": "T", "body": "the cat sat", "n": "2", "l": [1]}\n'
+    b'broken\n\n{"id": "2", "title": "", "body": "a dog", "n": "", "late": null}\n{"body": 3}\n',
+}
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_records(tmp_path: Path, name: str) -> None:
+    (path := tmp_path / name).write_bytes(RECORDS[name])
+    one, two = read_documents(path, b"", "records")
+    assert (one.text, one.title, two.text, two.title) == ("the cat sat", "T", "a dog", "")
+    assert dict(one.fields) == {"id": "1", "title": "T", "n": "2"}
+    assert (one.place, one.first_line) == ("line 1" if name == "a.jsonl" else "line 2", None)
+    chosen = [*read_documents(path, b"", "records", Columns("title", ("n",)))]
+    assert [(one.text, dict(one.fields)) for one in chosen] == [("T", {"n": "2"}), ("", {"n": ""})]
+    with pytest.raises(UnreadableError, match="'no'"):
+        [*read_documents(path, b"", "records", Columns("no"))]
+
+
+@pytest.mark.parametrize("data", [b"", b"id,n\n1,2\n", b"a,b\n1\n", b'a,"b\n'])
+def test_tables_without_texts(tmp_path: Path, data: bytes) -> None:
+    (path := tmp_path / "a.csv").write_bytes(data)
+    with pytest.raises(UnreadableError) as problem:
+        [*read_documents(path, b"", "records")]
+    assert str(tmp_path) not in problem.value.message
+
+
+def test_rows_of_parquet(tmp_path: Path) -> None:
+    import datetime
+
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    day = datetime.date(2026, 1, 2)
+    columns = {"about": ["the text of a row", None], "day": [day, day], "x": [float("nan"), 2.5], "l": [[1], [2]]}
+    pq.write_table(pa.table(columns), path := tmp_path / "a.parquet")
+    (one,) = read_documents(path, b"", "records")
+    assert (one.text, dict(one.fields), one.place) == ("the text of a row", {"day": "2026-01-02", "x": None}, "row 1")
+
+
+def test_a_reader_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(READERS, "mine", Reader(lambda data, name: iter([Document(f"{name} \udc80")]), (".mine",)))
+    assert only("a.mine", b"").text == "a.mine \ufffd"
+    monkeypatch.setitem(READERS, "mine", Reader(lambda data, name: iter(()), (".mine",)))
+    assert read("a.mine", b"") == []
+    with pytest.raises(ArgumentError, match="'other'"):
+        read_documents("a", b"", "other")
