@@ -20,9 +20,11 @@ from mlxbert.results.json import to_json, without_nan
 from mlxbert.weights.source import BUILTIN
 
 if TYPE_CHECKING:
+    from mlxbert.model import Model
     from mlxbert.results.hit import Hit
     from mlxbert.search.events import FileFailed, FileLeftOut, Finished, Scanned
     from mlxbert.search.index import Index
+    from mlxbert.weights.source import ModelRef
 
 _TICK = 500  # milliseconds between two looks at whether an update that another process held up can be done
 Paths = Annotated[list[str] | None, typer.Argument(metavar="PATH…", help="Files and folders.", show_default=False)]
@@ -159,14 +161,24 @@ def _places(paths: Sequence[str], file: Path | None, *, may_make: bool) -> Seque
 @contextmanager
 def _opened(paths: Sequence[str], chosen: IndexOptions) -> "Iterator[Index]":
     """The index of some paths, open; a new one if none covers them."""
+    from mlxbert.readers.documents.read import Columns
     from mlxbert.search import places
     from mlxbert.search.index import open_index
+    from mlxbert.search.walk import WalkOptions
 
     file = chosen.index or places.find_index(paths) or places.index_file(paths)
-    model = chosen.model if file.exists() else chosen.model or os.environ.get("MLXBERT_MODEL") or BUILTIN
+    model: Model | ModelRef | None = None
     if not file.exists():
-        session.note_builtin("embed", model or "")
-    with open_index(file, paths=paths) as found:
+        name = chosen.model or os.environ.get("MLXBERT_MODEL") or BUILTIN
+        model = session.load("embed", _computing(name, chosen))
+    elif chosen.model is not None:
+        model = _computing(chosen.model, chosen).ref
+    walk = WalkOptions(tuple(chosen.include or ()), tuple(chosen.exclude or ()))
+    columns = Columns(chosen.text_column, None if chosen.field is None else tuple(chosen.field))
+    with open_index(
+        file, model=model, paths=paths, tokens=chosen.chunk_tokens, titles=not chosen.no_titles, walk=walk,
+        columns=columns,
+    ) as found:  # fmt: skip
         yield found
 
 
@@ -244,7 +256,7 @@ def _summarize(index: "Index", done: Update, out: OutputOptions) -> None:
     """Prints what an update did."""
     if done.finished is None:
         return
-    facts = {"index": str(index.file), **vars(done.finished)}
+    facts = {"index": str(index.path), **vars(done.finished)}
     facts |= {"failed": [{"path": one.path, "reason": one.reason} for one in done.failed]}
     session.show_object(facts, lambda: view.draw_index(facts), out)
 
@@ -253,7 +265,7 @@ def _watch(index: "Index", out: OutputOptions) -> None:
     """Updates an index whenever its files change. They are watched before the first update: no change is lost."""
     import watchfiles
 
-    own, roots, due, first = str(index.file), index.about.roots, True, True
+    own, roots, due, first = str(index.path), index.about.roots, True, True
     changes = watchfiles.watch(
         *roots, rust_timeout=_TICK, yield_on_timeout=True, ignore_permission_denied=True,
         watch_filter=lambda _, path: not path.startswith(own) and not _is_hidden(path, roots),
