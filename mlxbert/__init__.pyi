@@ -50,6 +50,7 @@ from mlxbert.results.tokens import (
     Token as Token,
     Tokens as Tokens,
 )
+from mlxbert.search.index import Index as Index, Passage as Passage, open_index as open_index
 from mlxbert.tasks.answer import answer as answer
 from mlxbert.tasks.attention import attention as attention
 from mlxbert.tasks.classify import classify as classify

@@ -67,7 +67,7 @@ def indexes_remove(
     if not yes and not _agreed(facts):
         console.say("note", "nothing was removed")
         return
-    for ending in ("", "-wal", "-shm"):
+    for ending in ("", "-wal", "-shm", ".lock"):
         Path(f"{file}{ending}").unlink(missing_ok=True)
     console.say("note", f"{console.size(facts['bytes'])} freed")
     session.show_object(facts, lambda: view.draw_index(facts), out)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mlxbert.results.hit import Hit
     from mlxbert.search.events import FileFailed, FileLeftOut, Finished, Scanned
     from mlxbert.search.index import Index
+    from mlxbert.search.store import About
     from mlxbert.weights.source import ModelRef
 
 _TICK = 500  # milliseconds between two looks at whether an update that another process held up can be done
@@ -161,25 +162,46 @@ def _places(paths: Sequence[str], file: Path | None, *, may_make: bool) -> Seque
 @contextmanager
 def _opened(paths: Sequence[str], chosen: IndexOptions) -> "Iterator[Index]":
     """The index of some paths, open; a new one if none covers them."""
-    from mlxbert.readers.documents.read import Columns
     from mlxbert.search import places
     from mlxbert.search.index import open_index
-    from mlxbert.search.walk import WalkOptions
 
     file = chosen.index or places.find_index(paths) or places.index_file(paths)
+    new = not file.exists()
     model: Model | ModelRef | None = None
-    if not file.exists():
+    if new:
         name = chosen.model or os.environ.get("MLXBERT_MODEL") or BUILTIN
         model = session.load("embed", _computing(name, chosen))
     elif chosen.model is not None:
         model = _computing(chosen.model, chosen).ref
-    walk = WalkOptions(tuple(chosen.include or ()), tuple(chosen.exclude or ()))
-    columns = Columns(chosen.text_column, None if chosen.field is None else tuple(chosen.field))
     with open_index(
-        file, model=model, paths=paths, tokens=chosen.chunk_tokens, titles=not chosen.no_titles, walk=walk,
-        columns=columns,
+        file, model=model, paths=paths, tokens=chosen.chunk_tokens, titles=not chosen.no_titles,
+        include=chosen.include or (), exclude=chosen.exclude or (), text=chosen.text_column, fields=chosen.field,
     ) as found:  # fmt: skip
+        if not new:
+            _check_same(found.about, chosen)
         yield found
+
+
+def _check_same(about: "About", chosen: IndexOptions) -> None:
+    """Refuses options that an index was not made with.
+
+    Raises:
+        ArgumentError: There is one.
+    """
+    pairs = (
+        ("chunk_tokens", chosen.chunk_tokens, about.tokens),
+        ("no_titles", chosen.no_titles or None, not about.titles),
+        ("include", chosen.include, [*about.include]),
+        ("exclude", chosen.exclude, [*about.exclude]),
+        ("text_column", chosen.text_column, about.text),
+        ("field", chosen.field, [*(about.fields or ())]),
+    )
+    for name, given, known in pairs:
+        if given is not None and given != known:
+            raise ArgumentError(
+                f"{name} is {given!r:.60}, but the index was made with {known!r:.60}",
+                hint="leave it out; or remove the index with `mlxbert indexes remove`, or make another: --index FILE",
+            )
 
 
 def _computing(model: str, chosen: IndexOptions) -> ComputingOptions:
@@ -235,7 +257,7 @@ def _report(done: Update, out: OutputOptions) -> None:
         what = console.counted(len(done.failed), "file")
         console.say("note", f"{what} could not be read{'' if out.verbose else '; --verbose lists them'}")
     if out.verbose:
-        for one in (*done.left_out, *done.failed):
+        for one in [*done.left_out, *done.failed]:
             console.say("note", f"{view.near(one.path)}: {one.reason}")
 
 

@@ -362,6 +362,13 @@ class SqliteStore:
         return [_found(row) for row in rows if row]
 
     @guarded
+    def documents_of(self, chunks: Iterable[int]) -> dict[int, int]:
+        """See `Store`."""
+        chosen = json.dumps([*chunks])
+        look = "SELECT id, document FROM chunks WHERE id IN (SELECT value FROM json_each(?))"
+        return dict(self._connection.execute(look, (chosen,)).fetchall())
+
+    @guarded
     def around(self, number: int, before: int, after: int) -> list[FoundChunk]:
         """See `Store`."""
         here = "document = (SELECT document FROM chunks WHERE id = ?)"

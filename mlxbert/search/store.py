@@ -212,6 +212,9 @@ class Store(Protocol):
     def chunks(self, numbers: Sequence[int]) -> list[FoundChunk]:
         """The chunks with these numbers; those that are gone are left out."""
 
+    def documents_of(self, chunks: Iterable[int]) -> dict[int, int]:
+        """The numbers of the documents of chunks."""
+
     def around(self, number: int, before: int, after: int) -> list[FoundChunk]:
         """A chunk with its neighbours in its document, in order."""
 

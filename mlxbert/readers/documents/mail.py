@@ -49,15 +49,16 @@ def _message(data: bytes) -> Document:
 
 def _body(message: Message) -> Document:
     """What the message says, as plain text if there is such a part."""
-    texts: dict[str, Document] = {}
+    page: Document | None = None
     for part in message.walk():
-        kind, payload = part.get_content_type(), part.get_payload(decode=True)
-        if isinstance(payload, bytes) and part.get_content_disposition() != "attachment" and kind not in texts:
+        kind = part.get_content_type()
+        if kind in ("text/plain", "text/html") and part.get_content_disposition() != "attachment":
+            payload = part.get_payload(decode=True)
+            text = decode(payload if isinstance(payload, bytes) else b"", part.get_content_charset())
             if kind == "text/plain":
-                return Document(decode(payload, part.get_content_charset()).strip())
-            if kind == "text/html":
-                texts[kind] = html_document(decode(payload, part.get_content_charset()))
-    return texts.get("text/html") or Document("")
+                return Document(text.strip())
+            page = page or html_document(text)
+    return page or Document("")
 
 
 def _header(message: Message, name: str) -> str:

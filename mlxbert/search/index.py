@@ -1,0 +1,465 @@
+"""An index of files and records, to be searched by meaning and by words."""
+
+import logging
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice, pairwise
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from mlxbert.bounds import check_whole
+from mlxbert.errors import ArgumentError, BusyError, InputError, StoreError
+from mlxbert.files import acquire_lock
+from mlxbert.folders.fingerprint import hash_model
+from mlxbert.model import Model, load
+from mlxbert.readers.documents.document import Document
+from mlxbert.results.embed import Embedding
+from mlxbert.results.hit import Hit
+from mlxbert.results.related import Reranked
+from mlxbert.search import schema
+from mlxbert.search.chunks import Splitter
+from mlxbert.search.events import Event
+from mlxbert.search.filters import Filter, make_filter
+from mlxbert.search.places import find_index, index_file
+from mlxbert.search.ranking import Ranked, fuse, names_of
+from mlxbert.search.sqlite import SqliteStore
+from mlxbert.search.store import About, FoundChunk, Scores, Stats, Store, StoredFile
+from mlxbert.search.writer import Splits, Writer, is_under, now, unit
+from mlxbert.tasks.embed import KINDS, EmbedTask, own_prompt
+from mlxbert.tasks.rerank import rerank as rerank_texts
+from mlxbert.tasks.task import check_top_k
+from mlxbert.weights.source import BUILTIN, ModelRef, local_folder
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Vector = NDArray[np.float32]
+
+_LOG = logging.getLogger("mlxbert")
+Mode = Literal["hybrid", "vectors", "words"]
+MODES = ("hybrid", "vectors", "words")
+_DEPTH = 100  # chunks of each order that are fused, at least
+_RECORDS = 500  # that are added in one transaction
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A chunk with what stands around it.
+
+    Attributes:
+        path: Its file; `None` for a record that was added.
+        place: Which part of the file it is from.
+        title: The titles that it stands under.
+        text: The text.
+        first_line: The line of the file on which the text begins, if that has lines.
+        last_line: The line on which it ends.
+        page: The page on which it begins.
+    """
+
+    path: str | None
+    place: str
+    title: str
+    text: str
+    first_line: int | None
+    last_line: int | None
+    page: int | None
+
+
+class Index:
+    """An index, see `open_index`.
+
+    Attributes:
+        path: Its file.
+        store: What it keeps.
+    """
+
+    def __init__(self, store: Store, model: Model | ModelRef) -> None:
+        self.path, self.store = store.path, store
+        self._model = model
+        self._rerankers: dict[str | ModelRef, Model] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Index({self.path!r}, model={self.about.model!r})"
+
+    @property
+    def about(self) -> About:
+        """What it was made with."""
+        return self.store.about
+
+    @cached_property
+    def model(self) -> Model:
+        """The model, loaded when it is needed.
+
+        Raises:
+            StoreError: It is not the one that the index was made with.
+        """
+        return _checked(self.path, self.about, _loaded(self._model))
+
+    def close(self) -> None:
+        """Closes the file."""
+        self.store.close()
+
+    def stats(self) -> Stats:
+        """How much it holds."""
+        return self.store.stats()
+
+    def check(self) -> None:
+        """Compares all that can be compared.
+
+        Raises:
+            StoreError: Something is damaged.
+        """
+        self.store.check()
+
+    def update(self, paths: Sequence[str | Path] | None = None) -> Iterator[Event]:
+        """Brings the index up to date with files and folders; nothing happens before the events are iterated over.
+
+        Args:
+            paths: What to look at: the index covers it from now on. `None` for all that it covers.
+
+        Raises:
+            BusyError: Another process is updating it.
+            InputError: A path does not exist.
+            StoreError: The index cannot be written.
+        """
+        wanted = [os.path.abspath(path) for path in paths] if paths is not None else list(self.about.roots)
+        with self._locked():
+            new = [path for path in wanted if not is_under(path, self.about.roots)]
+            if missing := [path for path in wanted if not os.path.exists(path)]:
+                raise InputError(f"{missing[0]}: no such file or folder", hint="the index is unchanged")
+            if new:
+                kept = [root for root in self.about.roots if not is_under(root, new)]
+                with self.store.writing():
+                    self.store.set_about(replace(self.about, roots=(*kept, *new)))
+            yield from self._writer().update(wanted)
+
+    def add(self, records: Iterable[Mapping[str, Any]], *, text: str = "text") -> int:
+        """Adds records, each in the place of the one that has its `id`.
+
+        Args:
+            records: Each with its text, its `id`, perhaps a `title`; other values are fields to filter by.
+            text: What the text is called.
+
+        Returns:
+            How many were added.
+
+        Raises:
+            InputError: A record has no text or no `id`; those before it are added.
+            BusyError: Another process is updating the index.
+        """
+        count, documents = 0, (_document(record, text) for record in records)
+        with self._locked():
+            writer = self._writer()
+            while some := [*islice(documents, _RECORDS)]:
+                for _ in writer.embed([writer.pending(StoredFile(""), some)]):
+                    pass
+                count += len(some)
+            self._finish()
+        return count
+
+    def remove(self, ids: Iterable[str]) -> int:
+        """Removes records that were added, by their `id`; returns how many there were."""
+        with self._locked():
+            with self.store.writing():
+                count = self.store.remove_documents(map(str, ids))
+            self._finish()
+        return count
+
+    def move(self, old: str | Path, new: str | Path) -> int:
+        """Follows files that have another path now; nothing is embedded again. Returns how many there are.
+
+        Raises:
+            ArgumentError: No file of the index lies at the old path, or one at the new path.
+        """
+        before, after = os.path.abspath(old), os.path.abspath(new)
+        with self._locked():
+            moved = [path for path in self.store.files() if is_under(path, [before])]
+            if not moved and before not in self.about.roots:
+                raise ArgumentError(f"{before}: the index has no file there")
+            if taken := [path for path in self.store.files() if is_under(path, [after]) and path not in moved]:
+                raise ArgumentError(f"{taken[0]}: the index has this file already", hint="update the index instead")
+
+            def renamed(path: str) -> str:
+                return after + path[len(before) :] if is_under(path, [before]) else path
+
+            with self.store.writing():
+                for path in moved:
+                    self.store.rename(path, renamed(path))
+                self.store.set_about(replace(self.about, roots=tuple(map(renamed, self.about.roots))))
+        return len(moved)
+
+    def search(
+        self,
+        query: str,
+        *,
+        top_k: int = 10,
+        mode: Mode = "hybrid",
+        where: Mapping[str, Any] | Sequence[str] = (),
+        paths: Sequence[str | Path] = (),
+        min_score: float | None = None,
+        all_chunks: bool = False,
+        rerank: Model | ModelRef | str | None = None,
+        candidates: int = 50,
+    ) -> list[Hit]:
+        """The passages that fit a query best, one of each document.
+
+        Args:
+            query: What is searched for; parts between quotation marks are wanted word for word.
+            top_k: How many, at most.
+            mode: `vectors` ranks by meaning, `words` by BM25, `hybrid` fuses both ranks.
+            where: Conditions on fields that must all hold: `["lang=de", "date>=2026-01-01", "path=docs/*"]`, or a dict
+                of values to be equal.
+            paths: Only what lies under these files and folders.
+            min_score: The lowest score that counts.
+            all_chunks: Whether to give all chunks of a document, not its best alone.
+            rerank: A cross-encoder that reads the query with each of the first passages, and decides.
+            candidates: How many passages it reads.
+
+        Raises:
+            ArgumentError: An argument has an invalid value.
+            InputError: The query is not a text, or is empty.
+            StoreError: The index is damaged, or its model is another one.
+        """
+        if not isinstance(query, str) or not query.strip():
+            raise InputError(f"the query is {query!r:.60}, expected a text")
+        if mode not in MODES:
+            raise ArgumentError(f"mode is {mode!r:.60}, expected one of {', '.join(MODES)}")
+        check_top_k(top_k)
+        check_whole("candidates", candidates)
+        only = make_filter(where, paths)
+        wanted = top_k if rerank is None else max(top_k, candidates)
+        vector = self._query(query) if mode != "words" else None
+        with self.store.reading():
+            ranked = self._ranked(query, vector, names_of(mode), only, wanted, all_chunks)[:wanted]
+            chunks = {one.number: one for one in self.store.chunks([one.chunk for one in ranked])}
+        hits = [_hit(query, one, chunks[one.chunk]) for one in ranked]
+        if rerank is not None:
+            hits = self._reranked(query, hits[:candidates], rerank)
+        kept = [hit for hit in hits if min_score is None or hit.score >= min_score][:top_k]
+        return [replace(hit, rank=rank) for rank, hit in enumerate(kept, 1)]
+
+    def read(self, chunk: int, *, around: int = 1) -> Passage:
+        """A chunk that a search found, with some of its document before and after it.
+
+        Args:
+            chunk: `Hit.chunk`.
+            around: How many chunks on each side.
+
+        Raises:
+            ArgumentError: There is no such chunk any more.
+        """
+        found = self.store.around(chunk, around, around) if type(chunk) is int and 0 <= chunk < 2**63 else []
+        if not found:
+            raise ArgumentError(f"chunk is {chunk!r:.60}, the index has no such chunk", hint="search again")
+        first, chunks = found[0], [one.chunk for one in found]
+        text = chunks[0].text
+        for before, after in pairwise(chunks):
+            lines = (after.first_line or 0) - (before.last_line or 0)
+            text += ("\n" * lines if lines > 0 else "\n\n" if after.first_line is None else " ") + after.text
+        return Passage(
+            *(first.path or None, first.place, " > ".join(chunks[0].titles), text),
+            *(chunks[0].first_line, chunks[-1].last_line, chunks[0].page),
+        )
+
+    def _ranked(
+        self, query: str, vector: "Vector | None", names: Sequence[str], only: Filter, wanted: int, all_chunks: bool
+    ) -> list[Ranked]:
+        """Documents, or all of their chunks, in one order; from longer lists if these name too few of them."""
+        depth, most = max(_DEPTH, 4 * wanted), self.store.stats().chunks
+        while True:
+            lists: dict[str, Scores] = {}
+            if vector is not None:
+                lists["vectors"] = self.store.nearest(vector, depth, only)
+            if "words" in names:
+                lists["words"] = self.store.with_words(query, depth, only)
+            if "phrase" in names:
+                lists["phrase"] = self.store.word_for_word(query, depth, only)
+            chunks = {chunk for scores in lists.values() for chunk, _ in scores}
+            groups = {chunk: chunk for chunk in chunks} if all_chunks else self.store.documents_of(chunks)
+            found = fuse(lists, groups)
+            if len(found) >= wanted or depth >= most or all(len(scores) < depth for scores in lists.values()):
+                return found
+            depth *= 4
+
+    def _query(self, query: str) -> "Vector":
+        """The vector of a query, of length 1 where vectors are compared by cosine."""
+        task = EmbedTask(self.model, kind="query")
+        result = next(iter(task.run([query], "raise")))
+        assert isinstance(result, Embedding)
+        if result.truncated:
+            _LOG.warning("the query is too long for the model, its end does not count: %.60r", query)
+        return unit(result.embedding, self.about.similarity)
+
+    def _reranked(self, query: str, hits: Sequence[Hit], reranker: Model | ModelRef | str) -> list[Hit]:
+        """Hits in the order of a cross-encoder."""
+        if not isinstance(reranker, Model):
+            if reranker not in self._rerankers:
+                self._rerankers[reranker] = load(reranker, task="classify")
+            reranker = self._rerankers[reranker]
+        texts = [f"{hit.title}\n{hit.text}" if hit.title else hit.text for hit in hits]
+        ranked = [one for one in rerank_texts(reranker, query, texts) if isinstance(one, Reranked)]
+        return [replace(hits[one.index], score=one.score, rerank_score=one.score) for one in ranked]
+
+    def _writer(self) -> Writer:
+        if not self.store.writable:
+            raise StoreError(f"{self.path}: the index cannot be written", hint="search without an update")
+        task = EmbedTask(self.model, kind="document", overflow="error")
+        return Writer(self.store, task, self.splitter)
+
+    @cached_property
+    def splitter(self) -> Splits:
+        """Makes chunks of documents; may be replaced before the first update."""
+        about = self.about
+        prompt = about.prompts[1]
+        return Splitter(self.model.embed_tokenizer, tokens=about.tokens, prompt=prompt, titles=about.titles)
+
+    def _finish(self) -> None:
+        with self.store.writing():
+            self.store.prune()
+            self.store.set_about(replace(self.about, updated=now()))
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keeps other processes from updating the index."""
+        if not self.store.writable:
+            raise StoreError(f"{self.path}: the index cannot be written", hint="search without an update")
+        try:
+            lock = acquire_lock(Path(f"{self.path}.lock"), "process")
+        except ArgumentError:
+            raise BusyError(
+                f"{self.path}: another process is updating this index", hint="try again when it has finished"
+            ) from None
+        with lock:
+            yield
+
+
+def open_index(
+    path: str | Path | None = None,
+    *,
+    model: str | Path | ModelRef | Model | None = None,
+    paths: Sequence[str | Path] = (),
+    tokens: int | None = None,
+    titles: bool = True,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    text: str | None = None,
+    fields: Sequence[str] | None = None,
+) -> Index:
+    """Opens an index, or makes one.
+
+    Example:
+        >>> with mlxbert.open_index("notes.db", paths=["notes/"]) as index:
+        ...     for event in index.update():
+        ...         print(event)
+        ...     for hit in index.search("how do refunds work"):
+        ...         print(hit.score, hit.path, hit.start_line, hit.text)
+
+    Args:
+        path: Its file, which is made if it is missing. `None` finds the index in the user's data folder that covers
+            `paths`, or makes it there.
+        model: The model of a new index, by default the built-in one. An index has the model that it was made with:
+            another is refused.
+        paths: Files and folders that a new index covers.
+        tokens: The most tokens of a chunk with its titles; by default 256, or as many as the model takes.
+        titles: Whether titles and headings are embedded with a chunk.
+        include: Patterns, as in a `.gitignore`, of the only files that count.
+        exclude: Patterns of files and folders that do not.
+        text: The field or column of a record that is searched; by default it is guessed.
+        fields: The fields of a record to filter by; by default all others.
+
+    Raises:
+        StoreError: The file is not an index, is damaged, or was made with another model or a newer version.
+        MlxbertError: The model cannot be loaded.
+    """
+    if path is None:
+        if not paths:
+            raise ArgumentError("path is None, expected the file of an index, or paths= that one covers")
+        path = find_index(paths) or index_file(paths)
+    if schema.exists(os.fspath(path)):
+        store = SqliteStore(path)
+        given = model
+        if isinstance(model, str | Path) and _named(model) == store.about.model:
+            given = None
+        index = Index(store, given if given is not None else ModelRef(store.about.model))
+        if given is not None:
+            _ = index.model  # which is compared
+        return index
+    made = _loaded(model if model is not None else BUILTIN)
+    options = {"include": tuple(include), "exclude": tuple(exclude), "text": text}
+    about = _about(made, tokens, titles) if fields is None else replace(_about(made, tokens, titles), fields=(*fields,))
+    roots = tuple(dict.fromkeys(os.path.abspath(one) for one in paths))
+    return Index(SqliteStore(path, replace(about, roots=roots, **options)), made)
+
+
+def _about(model: Model, tokens: int | None, titles: bool) -> About:
+    """What a new index is made with."""
+    embedder = model.embedder
+    prompts = [embedder.config.prompts.get(own_prompt(embedder.config.prompts, kind) or "", "") for kind in KINDS]
+    splitter = Splitter(model.embed_tokenizer, tokens=tokens, prompt=prompts[1], titles=titles)
+    return About(
+        *(_named(model.source), hash_model(model.files), embedder.size, embedder.config.similarity),
+        *("+".join(embedder.config.pooling), (prompts[0], prompts[1]), splitter.tokens, titles),
+        created=now(),
+    )
+
+
+def _loaded(model: str | Path | ModelRef | Model) -> Model:
+    return model if isinstance(model, Model) else load(model, task="embed")
+
+
+def _checked(path: str, about: About, model: Model) -> Model:
+    """A model, if it is that of an index.
+
+    Raises:
+        StoreError: It is not.
+    """
+    if (found := hash_model(model.files)) != about.hash:
+        other = model.source if _named(model.source) != about.model else f"{model.source} with other files"
+        raise StoreError(
+            f"{path}: the index was made with the model {about.model} ({about.hash[:12]}), not with {other} "
+            f"({found[:12]})",
+            hint="use that model, or make another index: --index FILE",
+        )
+    return model
+
+
+def _named(source: str | Path) -> str:
+    """The name of a model; of a folder its absolute path."""
+    return str(source) if local_folder(str(source)) is None else os.path.abspath(source)
+
+
+def _document(record: Mapping[str, Any], text: str) -> Document:
+    """A record as a document.
+
+    Raises:
+        InputError: It has no text or no `id`.
+    """
+    for name in (text, "id"):
+        if not isinstance(record.get(name), str | int):
+            raise InputError(f"record has {name} = {record.get(name)!r:.60}, expected a text")
+    fields = {name: value for name, value in record.items() if name not in (text, "title")}
+    simple = {name: value for name, value in fields.items() if isinstance(value, str | int | float | bool)}
+    title = record.get("title")
+    return Document(str(record[text]), title if isinstance(title, str) else "", simple, str(record["id"]))
+
+
+def _hit(query: str, ranked: Ranked, found: FoundChunk) -> Hit:
+    chunk, ranks, scores = found.chunk, ranked.ranks, ranked.scores
+    return Hit(
+        *(query, 0, ranked.score, found.path or None, found.place, chunk.first_line, chunk.last_line, chunk.page),
+        *(" > ".join(chunk.titles), chunk.text, found.fields, scores.get("vectors"), scores.get("words"), None),
+        *(found.number, ranks.get("vectors"), ranks.get("words"), ranks.get("phrase")),
+    )

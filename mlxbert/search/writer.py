@@ -1,0 +1,273 @@
+"""An index brought up to date: what changed is read, split, embedded and put into its store, a transaction per file.
+
+Files are read while chunks of earlier ones are embedded: batches do not end where files do.
+"""
+
+import hashlib
+import os
+import re
+import time
+from collections import Counter, deque
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from mlxbert.errors import InputError
+from mlxbert.files import sha256
+from mlxbert.nn.embedder import SMALLEST_NORM
+from mlxbert.readers.documents.document import Document, UnreadableError
+from mlxbert.readers.documents.kinds import kind_of
+from mlxbert.readers.documents.read import Columns, read_documents
+from mlxbert.results.result import Failure
+from mlxbert.search import events
+from mlxbert.search.chunks import Chunk
+from mlxbert.search.events import Event
+from mlxbert.search.store import Store, StoredChunk, StoredDocument, StoredFile
+from mlxbert.search.walk import Found, WalkOptions, walk
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from mlxbert.tasks.embed import EmbedTask
+
+    Vector = NDArray[np.float32]
+
+MOST_BYTES = 2**26  # of a file that is read as a whole; records are streamed
+_START = 2**13  # bytes that tell what a file is
+_SETTLED = 2 * 10**9  # nanoseconds after which the time of a file differs from that of its next change
+_TOGETHER = 500  # files that are removed in one transaction
+_CLOSED = ("no permission", "cannot be read")  # folders whose files may still be there
+_NOT_TEXT = re.compile("[\0\ud800-\udfff]")
+
+
+class Splits(Protocol):
+    """What makes chunks of documents; see `mlxbert.search.chunks.Splitter`."""
+
+    def __call__(self, document: Document) -> Sequence[Chunk]:
+        """The chunks of a document in order."""
+
+    def embedded(self, document: Document, chunk: Chunk) -> str:
+        """The text of a chunk that is embedded."""
+
+
+@dataclass
+class Pending:
+    """A file whose chunks are being embedded.
+
+    Attributes:
+        file: The file.
+        documents: What it holds.
+        texts: The texts of its chunks that have no vector yet.
+        missing: Their hashes in order, as long as their vectors are not there.
+        vectors: Those that are there.
+    """
+
+    file: StoredFile
+    documents: list[StoredDocument] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    missing: deque[bytes] = field(default_factory=deque)
+    vectors: dict[bytes, "Vector"] = field(default_factory=dict)
+
+
+class Writer:
+    """Brings an index up to date.
+
+    Args:
+        store: That of the index, which no other process writes to.
+        task: Embeds chunks.
+        splitter: Makes them.
+    """
+
+    def __init__(self, store: Store, task: "EmbedTask", splitter: Splits) -> None:
+        self._store, self._task, self._splitter = store, task, splitter
+        self._events: deque[Event] = deque()
+        self._pending: deque[Pending] = deque()
+        self._expected: set[bytes] = set()  # hashes of texts that are being embedded
+        self._embedded = self._reused = 0
+        self._changed = False
+        self._left_out: Counter[str] = Counter()
+
+    def update(self, paths: Sequence[str]) -> Iterator[Event]:
+        """Brings what lies under some paths up to date."""
+        started = time.perf_counter()
+        before = {path: file for path, file in self._store.files().items() if is_under(path, paths)}
+        changed, gone = yield from self._scan(paths, before)
+        yield from self.embed(self._read_all(changed, before))
+        for start in range(0, len(gone), _TOGETHER):
+            with self._store.writing():
+                self._store.remove(gone[start : start + _TOGETHER])
+            yield from map(events.FileRemoved, gone[start : start + _TOGETHER])
+        if self._changed or gone:
+            with self._store.writing():
+                self._store.prune()
+                self._store.set_about(replace(self._store.about, updated=now()))
+        found = self._store.stats()
+        counts = found.files, found.chunks, self._embedded, self._reused, len(found.failed)
+        yield events.Finished(*counts, dict(self._left_out), time.perf_counter() - started)
+
+    def embed(self, source: Iterable[Pending]) -> Iterator[Event]:
+        """Embeds what waits for that, and writes each file when the last of its vectors is there."""
+        for result in self._task.run(self._texts(source), "return"):
+            pending = next(one for one in self._pending if one.missing)
+            hash = pending.missing.popleft()
+            self._expected.discard(hash)
+            if isinstance(result, Failure):
+                pending.file = replace(pending.file, problem=result.error.message)
+            else:
+                pending.vectors[hash] = unit(result.embedding, self._store.about.similarity)
+                self._embedded += 1
+            self._write_ready()
+            self._events.append(events.Embedded(self._embedded))
+            yield from self._happened()
+        self._write_ready()
+        yield from self._happened()
+
+    def pending(self, file: StoredFile, documents: Iterable[Document]) -> Pending:
+        """A file whose documents are split, with the texts that are still to be embedded."""
+        found = Pending(file)
+        for document in documents:
+            if _NOT_TEXT.search(document.text):
+                document = replace(document, text=_NOT_TEXT.sub("\ufffd", document.text))
+            chunks = []
+            for chunk in self._splitter(document):
+                text = self._splitter.embedded(document, chunk)
+                hash = hashlib.sha256(text.encode("utf-8", "replace")).digest()[:16]
+                lines = chunk.first_line, chunk.last_line, chunk.page
+                chunks.append(StoredChunk(document.text[chunk.start : chunk.end], chunk.titles, hash, *lines))
+                if hash in self._expected or self._store.known([hash]):
+                    self._reused += 1
+                else:
+                    self._expected.add(hash)
+                    found.missing.append(hash)
+                    found.texts.append(text)
+            found.documents.append(StoredDocument(document.place, document.title, document.fields, chunks))
+        return found
+
+    def _scan(
+        self, paths: Sequence[str], before: dict[str, StoredFile]
+    ) -> Generator[Event, None, tuple[list[Found], list[str]]]:
+        """The files that have to be read, and those that are gone."""
+        about = self._store.about
+        gone, changed, count, closed = dict(before), [], 0, []
+        for one in walk(paths, WalkOptions(include=about.include, exclude=about.exclude)):
+            if not isinstance(one, Found):
+                closed += [one.path] if one.reason in _CLOSED else []
+                yield self._leave_out(one.path, one.reason)
+                continue
+            count += 1
+            known = gone.pop(one.path, None)
+            if known is None or (known.size, known.mtime) != (one.size, one.mtime):
+                changed.append(one)
+            elif known.left_out:
+                yield self._leave_out(one.path, str(known.problem))
+        size = sum(one.size for one in changed)
+        yield events.Scanned(count, len(changed), size, len(gone), dict(self._left_out))
+        missing = [path for path in paths if not os.path.exists(path)]  # since the walk has begun
+        return changed, [path for path in gone if not is_under(path, [*closed, *missing])]
+
+    def _leave_out(self, path: str, reason: str) -> Event:
+        self._left_out[reason] += 1
+        return events.FileLeftOut(path, reason)
+
+    def _texts(self, source: Iterable[Pending]) -> Iterator[str]:
+        for pending in source:
+            self._pending.append(pending)
+            texts, pending.texts = pending.texts, []
+            yield from texts
+            self._write_ready()
+
+    def _happened(self) -> Iterator[Event]:
+        while self._events:
+            yield self._events.popleft()
+
+    def _read_all(self, changed: Iterable[Found], before: dict[str, StoredFile]) -> Iterator[Pending]:
+        for found in changed:
+            pending = self._read(found, before.get(found.path))
+            if pending is not None:
+                chunks = sum(len(document.chunks) for document in pending.documents)
+                self._events.append(events.FileRead(found.path, found.size, chunks))
+                yield pending
+
+    def _read(self, found: Found, known: StoredFile | None) -> Pending | None:
+        """A file with its chunks, or with what is wrong with it; `None` if its content is what it was, or it is gone."""
+        file = StoredFile(found.path, found.size, found.mtime if time.time_ns() - found.mtime > _SETTLED else -1)
+        try:
+            kind, data, hash = _content(found)
+            if known is not None and hash == known.hash:
+                with self._store.writing():
+                    self._store.touch(file)
+                return None
+            file = replace(file, hash=hash)
+            if kind is None or data is None:
+                file = replace(file, problem="binary" if kind is None else "too large", left_out=True)
+                return Pending(file)
+            about = self._store.about
+            columns = Columns(about.text, about.fields)
+            pending = self.pending(file, read_documents(found.path, data, kind, columns))
+            if os.stat(found.path).st_mtime_ns != found.mtime:
+                file = replace(file, mtime=-1)  # it is looked at again next time
+            return replace(pending, file=file)
+        except FileNotFoundError:
+            return None
+        except (UnreadableError, InputError) as problem:
+            return Pending(replace(file, problem=problem.message))
+        except OSError as problem:  # permission, for example: it may be given without a change of the file
+            return Pending(replace(file, mtime=-1, problem=problem.strerror or str(problem)))
+
+    def _write_ready(self) -> None:
+        """Writes the files at the front all of whose vectors are there."""
+        while self._pending and not self._pending[0].missing:
+            pending = self._pending.popleft()
+            with self._store.writing():
+                self._write(pending)
+
+    def _write(self, pending: Pending) -> None:
+        hashes = {chunk.hash for document in pending.documents for chunk in document.chunks} - pending.vectors.keys()
+        if hashes - self._store.known(hashes) and not pending.file.problem:
+            pending.file = replace(pending.file, problem="a text that another file has, too, could not be embedded")
+        file, documents = pending.file, [] if pending.file.problem else pending.documents
+        self._changed = True
+        if not file.path:
+            self._store.put_documents(documents, pending.vectors)
+            return
+        self._store.put(file, documents, pending.vectors)
+        if file.left_out:
+            self._events.append(self._leave_out(file.path, str(file.problem)))
+        elif file.problem:
+            self._events.append(events.FileFailed(file.path, file.problem))
+        else:
+            chunks = sum(len(document.chunks) for document in documents)
+            self._events.append(events.FileIndexed(file.path, len(documents), chunks))
+
+
+def _content(found: Found) -> tuple[str | None, bytes | None, bytes]:
+    """The kind of a file, its bytes and their hash; no bytes if there are too many, none are needed of records."""
+    with open(found.path, "rb") as file:
+        start = file.read(_START)
+        kind = kind_of(os.path.basename(found.path), start)
+        if kind is None:
+            return None, None, b""
+        if kind != "records":
+            data = start + file.read(MOST_BYTES + 1 - len(start))
+            return kind, data if len(data) <= MOST_BYTES else None, hashlib.sha256(data).digest()[:16]
+    return kind, b"", bytes.fromhex(sha256(Path(found.path)))[:16]
+
+
+def unit(vector: "Vector", similarity: str) -> "Vector":
+    """A vector, of length 1 where vectors are compared by cosine."""
+    import numpy as np
+
+    return vector / max(float(np.linalg.norm(vector)), SMALLEST_NORM) if similarity == "cosine" else vector
+
+
+def is_under(path: str, roots: Sequence[str]) -> bool:
+    """Whether a path is one of some others, or lies in one."""
+    return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)
+
+
+def now() -> str:
+    """The time, in ISO 8601."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
