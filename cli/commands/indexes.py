@@ -39,11 +39,11 @@ def indexes_list(out: OutputOptions) -> None:
     """
     from mlxbert.search import places
 
-    found = {"folder": str(places.data_folder()), "indexes": _indexes()}
+    found: dict[str, Any] = {"folder": str(places.data_folder()), "indexes": _indexes()}
     session.show_object(found, lambda: view.draw_indexes(found), out)
     for one in found["indexes"]:
         if "problem" in one:
-            console.say("note", f"{one['index']}: {one['problem']}")
+            console.say("note", one["problem"])
 
 
 def indexes_show(out: OutputOptions, index: Name = ".") -> None:
@@ -62,13 +62,12 @@ def indexes_remove(
 
     Example: mlxbert indexes remove docs/ --yes
     """
-    file = _own(index)
-    facts = _facts(file)
+    facts = _known(Path(index)) if _is_index(index) else _facts(_own(index))
     if not yes and not _agreed(facts):
         console.say("note", "nothing was removed")
         return
     for ending in ("", "-wal", "-shm", ".lock"):
-        Path(f"{file}{ending}").unlink(missing_ok=True)
+        Path(f"{facts['index']}{ending}").unlink(missing_ok=True)
     console.say("note", f"{console.size(facts['bytes'])} freed")
     session.show_object(facts, lambda: view.draw_index(facts), out)
 
@@ -148,16 +147,18 @@ def _facts(file: Path) -> dict[str, Any]:
 
 
 def _indexes() -> list[dict[str, Any]]:
-    """The facts of all indexes in the data folder; of one that cannot be read, why."""
+    """The facts of all indexes in the data folder."""
     from mlxbert.search import places
 
-    found = []
-    for file in places.list_indexes():
-        try:
-            found.append(_facts(file))
-        except MlxbertError as problem:
-            found.append({"index": str(file), "problem": problem.message})
-    return found
+    return [_known(file) for file in places.list_indexes()]
+
+
+def _known(file: Path) -> dict[str, Any]:
+    """The facts of an index; of one that cannot be read, why."""
+    try:
+        return _facts(file)
+    except MlxbertError as problem:
+        return {"index": str(file), "bytes": file.stat().st_size, "problem": problem.message}
 
 
 def _agreed(facts: dict[str, Any]) -> bool:

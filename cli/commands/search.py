@@ -257,8 +257,8 @@ def _report(done: Update, out: OutputOptions) -> None:
         what = console.counted(len(done.failed), "file")
         console.say("note", f"{what} could not be read{'' if out.verbose else '; --verbose lists them'}")
     if out.verbose:
-        for one in [*done.left_out, *done.failed]:
-            console.say("note", f"{view.near(one.path)}: {one.reason}")
+        for path, reason in [(one.path, one.reason) for found in (done.left_out, done.failed) for one in found]:
+            console.say("note", f"{view.near(path)}: {reason}")
 
 
 def _check_read(done: Update, paths: Sequence[str]) -> None:

@@ -160,7 +160,7 @@ def draw_indexes(found: dict[str, Any]) -> Iterator["rich.RenderableType"]:
     yield from console.facts("indexes", [("folder", found["folder"])])
     rows = [
         (", ".join(map(near, one["covers"])), one["model"], f"{one['files']:,}", f"{one['chunks']:,}",
-         console.size(one["bytes"]), one["updated"])
+         console.size(one["bytes"]), _shown("updated", one["updated"]))
         for one in found["indexes"] if "problem" not in one
     ]  # fmt: skip
     if rows:
@@ -178,6 +178,8 @@ def draw_index(facts: dict[str, Any]) -> Iterator["rich.RenderableType"]:
 def _shown(name: str, value: Any) -> object:
     if name == "bytes":
         return console.size(value)
+    if name in ("created", "updated") and value:
+        return value[:16].replace("T", " ")
     if isinstance(value, dict):
         return ", ".join(f"{count:,} {reason}" for reason, count in value.items()) or None
     if isinstance(value, list | tuple):
