@@ -21,6 +21,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "batch_size": (1, 1_000_000),
     "batch_tokens": _COUNT,
     "candidates": (1, 10_000),
+    "around": (0, 10_000),
     "chunk": (1, 1_000_000),
     "chunk_tokens": (16, 1_000_000),
     "context": (0, 1000),

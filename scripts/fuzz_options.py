@@ -338,7 +338,13 @@ def prepare(folder: Path) -> Files:
     """Writes files, keeps the program from the hub and from the user's files, and loads all modules."""
     files = Files(folder / "files")
     files.folder.mkdir()
-    for variable, value in {"HOME": "home", "HF_HOME": "hub", "XDG_CACHE_HOME": "cache", "TMPDIR": "tmp", "MLXBERT_DATA": "data"}.items():
+    for variable, value in {
+        "HOME": "home",
+        "HF_HOME": "hub",
+        "XDG_CACHE_HOME": "cache",
+        "TMPDIR": "tmp",
+        "MLXBERT_DATA": "data",
+    }.items():
         (folder / value).mkdir()
         os.environ[variable] = str(folder / value)
     os.environ |= {"HF_HUB_OFFLINE": "1", "MPLCONFIGDIR": str(folder / "cache")}

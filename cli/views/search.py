@@ -184,4 +184,6 @@ def _shown(name: str, value: Any) -> object:
         return ", ".join(f"{count:,} {reason}" for reason, count in value.items()) or None
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value)) or None
+    if isinstance(value, float):
+        return f"{value:.2f}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value

@@ -39,7 +39,7 @@ class Condition:
                 return False
         else:
             other = str(found)
-        return {"<": other < mine, "<=": other <= mine, ">": other > mine, ">=": other >= mine}[self.compare]  # type: ignore[operator]
+        return {"<": other < mine, "<=": other <= mine, ">": other > mine, ">=": other >= mine}[self.compare]
 
 
 @dataclass(frozen=True)

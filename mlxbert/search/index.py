@@ -261,6 +261,7 @@ class Index:
         Raises:
             ArgumentError: There is no such chunk any more.
         """
+        check_whole("around", around)
         found = self.store.around(chunk, around, around) if type(chunk) is int and 0 <= chunk < 2**63 else []
         if not found:
             raise ArgumentError(f"chunk is {chunk!r:.60}, the index has no such chunk", hint="search again")
@@ -296,7 +297,7 @@ class Index:
 
     def _query(self, query: str) -> "Vector":
         """The vector of a query, of length 1 where vectors are compared by cosine."""
-        task = EmbedTask(self.model, kind="query")
+        task = EmbedTask(self.model, prompt=self.about.prompts[0])
         result = next(iter(task.run([query], "raise")))
         assert isinstance(result, Embedding)
         if result.truncated:
@@ -316,7 +317,7 @@ class Index:
     def _writer(self) -> Writer:
         if not self.store.writable:
             raise StoreError(f"{self.path}: the index cannot be written", hint="search without an update")
-        task = EmbedTask(self.model, kind="document", overflow="error")
+        task = EmbedTask(self.model, prompt=self.about.prompts[1], overflow="error")
         return Writer(self.store, task, self.splitter)
 
     @cached_property
@@ -393,15 +394,20 @@ def open_index(
         given = model
         if isinstance(model, str | Path) and _named(model) == store.about.model:
             given = None
-        index = Index(store, given if given is not None else ModelRef(store.about.model))
+        index = Index(store, _loaded(given) if given is not None else ModelRef(store.about.model))
         if given is not None:
             _ = index.model  # which is compared
         return index
     made = _loaded(model if model is not None else BUILTIN)
-    options = {"include": tuple(include), "exclude": tuple(exclude), "text": text}
-    about = _about(made, tokens, titles) if fields is None else replace(_about(made, tokens, titles), fields=(*fields,))
-    roots = tuple(dict.fromkeys(os.path.abspath(one) for one in paths))
-    return Index(SqliteStore(path, replace(about, roots=roots, **options)), made)
+    about = replace(
+        _about(made, tokens, titles),
+        roots=tuple(dict.fromkeys(os.path.abspath(one) for one in paths)),
+        include=(*include,),
+        exclude=(*exclude,),
+        text=text,
+        fields=None if fields is None else (*fields,),
+    )
+    return Index(SqliteStore(path, about), made)
 
 
 def _about(model: Model, tokens: int | None, titles: bool) -> About:
@@ -411,7 +417,7 @@ def _about(model: Model, tokens: int | None, titles: bool) -> About:
     splitter = Splitter(model.embed_tokenizer, tokens=tokens, prompt=prompts[1], titles=titles)
     return About(
         *(_named(model.source), hash_model(model.files), embedder.size, embedder.config.similarity),
-        *("+".join(embedder.config.pooling), (prompts[0], prompts[1]), splitter.tokens, titles),
+        *("+".join(embedder.config.poolings), (prompts[0], prompts[1]), splitter.tokens, titles),
         created=now(),
     )
 
@@ -438,7 +444,8 @@ def _checked(path: str, about: About, model: Model) -> Model:
 
 def _named(source: str | Path) -> str:
     """The name of a model; of a folder its absolute path."""
-    return str(source) if local_folder(str(source)) is None else os.path.abspath(source)
+    named = str(source)
+    return named if named == BUILTIN or local_folder(named) is None else os.path.abspath(named)
 
 
 def _document(record: Mapping[str, Any], text: str) -> Document:

@@ -88,16 +88,14 @@ class Memory:
 
         if self._all is None:
             numbers, vectors = self._vectors(None)
-            self._all = numbers, mx.array(vectors.astype(np.float16)) if on_gpu() else vectors
+            self._all = numbers, mx.array(vectors).astype(mx.float16) if on_gpu() else vectors
         numbers, every = self._all
         chosen = np.arange(len(numbers)) if mask is None else np.flatnonzero(mask[numbers])
-        if not len(chosen):
-            return {}
-        if self._about.similarity in ("cosine", "dot") and on_gpu():
-            products = np.array((every @ mx.array(vector.astype(np.float16))).astype(mx.float32))[chosen]
+        if on_gpu() and self._about.similarity in ("cosine", "dot"):  # the most promising, whose scores follow
+            products = np.array(mx.matmul(mx.array(every), mx.array(vector, mx.float16)), np.float32)[chosen]
             chosen = chosen[np.argsort(-products, kind="stable")[: max(NEAREST, 2 * count)]]
-        rows = np.array(every[mx.array(chosen)]) if on_gpu() else every[chosen]
-        best, scores = nearest(self._about.similarity, vector[None], rows.astype(np.float32), count)
+        rows = np.asarray(every[mx.array(chosen)] if on_gpu() else every[chosen], np.float32)
+        best, scores = nearest(self._about.similarity, vector[None], rows, count)
         return {int(numbers[chosen[place]]): float(score) for place, score in zip(best[0], scores[0], strict=True)}
 
     def _loaded(self) -> Signs:
@@ -108,7 +106,7 @@ class Memory:
             width = row_bytes(self._about.dimensions)
             rows = self._connection.execute("SELECT block, alive, bits FROM signs ORDER BY block").fetchall()
             blocks = max((row[0] for row in rows), default=-1) + 1
-            if not all(type(row[0]) is int and 0 <= row[0] for row in rows) or blocks > 2 * len(rows) + 2**16:
+            if not all(type(row[0]) is int and row[0] >= 0 for row in rows) or blocks > 2 * len(rows) + 2**16:
                 raise damaged(self._path, "blocks of signs")
             alive = np.zeros((blocks, BLOCK), bool)
             bits = np.zeros((blocks, BLOCK * width), np.uint8)

@@ -6,7 +6,12 @@ from dataclasses import dataclass, field
 from mlxbert.search.store import Scores
 
 K = 60  # of reciprocal rank fusion, as in Cormack, Clarke and Büttcher (2009)
-WEIGHTS = {"vectors": 1.0, "words": 1.0, "phrase": 2.0}  # what stands there word for word is hardly ever meant otherwise
+# A passage that says it word for word is hardly ever the wrong one.
+WEIGHTS = {
+    "vectors": 1.0,
+    "words": 1.0,
+    "phrase": 2.0,
+}
 
 
 @dataclass

@@ -52,7 +52,7 @@ def guarded(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P
             raise
         except sqlite3.Error as problem:
             raise error_of(self.path, problem) from None
-        except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as problem:
+        except (ValueError, TypeError, OverflowError) as problem:
             raise damaged(self.path, str(problem)) from problem
 
     return checked

@@ -55,10 +55,10 @@ class SqliteStore:
     def __init__(self, path: str | Path, about: About | None = None) -> None:
         self.path = os.fspath(path)
         self.writable = True
-        self._open(about)
-        self._memory = Memory(self._connection, self.about, self.path)
         self._free: list[int] = []
         self._blocks: dict[int, tuple[NDArray[np.uint8], NDArray[np.uint8]]] = {}
+        self._open(about)
+        self._memory = Memory(self._connection, self.about, self.path)
 
     @guarded
     def _open(self, about: About | None) -> None:
@@ -141,7 +141,7 @@ class SqliteStore:
     def files(self) -> dict[str, StoredFile]:
         """See `Store`."""
         rows = self._connection.execute("SELECT path, size, mtime, hash, problem, left_out FROM files")
-        found = (StoredFile(os.fsdecode(path), *rest, bool(left_out)) for path, *rest, left_out in rows)
+        found = (StoredFile(os.fsdecode(row[0]), row[1], row[2], row[3], row[4], bool(row[5])) for row in rows)
         return {file.path: file for file in found if file.path}
 
     @guarded
@@ -188,8 +188,8 @@ class SqliteStore:
             owner = execute("INSERT INTO documents (file, place, title, fields) VALUES (?, ?, ?, ?)", values).lastrowid
             for chunk in document.chunks:
                 titles = json.dumps(chunk.titles, ensure_ascii=False)
-                row = (owner, self._vector(chunk.hash, vectors), titles, chunk.text)
-                row += (chunk.first_line, chunk.last_line, chunk.page)
+                lines = chunk.first_line, chunk.last_line, chunk.page
+                row = (owner, self._vector(chunk.hash, vectors), titles, chunk.text, *lines)
                 number = execute(
                     "INSERT INTO chunks (document, vector, titles, text, first_line, last_line, page) "
                     "VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -207,7 +207,7 @@ class SqliteStore:
         vector = vectors[hash]
         stored = vector.astype(np.float16)
         if not np.isfinite(stored).all():
-            raise StoreError(f"{self.path}: a vector has values that float16 cannot hold, up to {abs(vector).max():.3g}")
+            raise StoreError(f"{self.path}: float16 cannot hold a vector with the value {abs(vector).max():.3g}")
         number = self._next_free()
         alive, bits = self._block(number)
         alive[number % BLOCK], bits[number % BLOCK] = 1, signs_of(stored[None])[0]
@@ -385,13 +385,14 @@ class SqliteStore:
     def stats(self) -> Stats:
         """See `Store`."""
         one = self._connection.execute(
-            "SELECT (SELECT count(*) FROM files WHERE problem IS NULL AND path != x''), (SELECT count(*) FROM documents), "
-            "(SELECT count(*) FROM chunks), (SELECT count(*) FROM vectors)"
+            "SELECT (SELECT count(*) FROM files WHERE problem IS NULL AND path != x''), "
+            "(SELECT count(*) FROM documents), (SELECT count(*) FROM chunks), (SELECT count(*) FROM vectors)"
         ).fetchone()
         look = "SELECT path, problem FROM files WHERE problem IS NOT NULL AND NOT left_out ORDER BY path"
         failed = tuple((os.fsdecode(path), problem) for path, problem in self._connection.execute(look))
         size = sum(os.stat(path).st_size for path in (self.path, f"{self.path}-wal") if schema.exists(path))
-        return Stats(*one, size, failed)
+        files, documents, chunks, vectors = one
+        return Stats(files, documents, chunks, vectors, size, failed)
 
     @guarded
     def check(self) -> None:

@@ -23,7 +23,8 @@ def any_word(query: str, frequency: Callable[[Sequence[str]], dict[str, int]]) -
     parts = {word: [_folded(part) for part in _TOKEN.findall(word)] for word in words}
     counts = frequency(sorted({part for found in parts.values() for part in found}))
     rows = {word: min(counts.get(part, 0) for part in parts[word]) for word in words}
-    kept, total = [], 0
+    kept: list[str] = []
+    total = 0
     for word in sorted(words, key=rows.__getitem__):
         total += rows[word]
         if kept and total > ROWS and rows[kept[-1]]:

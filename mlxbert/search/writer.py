@@ -19,7 +19,8 @@ from mlxbert.files import sha256
 from mlxbert.nn.embedder import SMALLEST_NORM
 from mlxbert.readers.documents.document import Document, UnreadableError
 from mlxbert.readers.documents.kinds import kind_of
-from mlxbert.readers.documents.read import Columns, read_documents
+from mlxbert.readers.documents.read import read_documents
+from mlxbert.readers.documents.records import Columns
 from mlxbert.results.result import Failure
 from mlxbert.search import events
 from mlxbert.search.chunks import Chunk
@@ -192,7 +193,7 @@ class Writer:
                 yield pending
 
     def _read(self, found: Found, known: StoredFile | None) -> Pending | None:
-        """A file with its chunks, or with what is wrong with it; `None` if its content is what it was, or it is gone."""
+        """A file with its chunks, or with what is wrong with it; `None` if its content is the same, or it is gone."""
         file = StoredFile(found.path, found.size, found.mtime if time.time_ns() - found.mtime > _SETTLED else -1)
         try:
             kind, data, hash = _content(found)

@@ -66,7 +66,9 @@ def _ranked(word: str, width: int) -> Parts:
 
 
 def _found(word: str, width: int) -> Parts:
-    hit = Hit(word, 1, 0.031, f"/docs/{word}.md", "", 3, 4, None, f"{word} > b", f"{word}\n", {}, 0.5, 8.25, vector_rank=2)
+    hit = Hit(
+        word, 1, 0.031, f"/docs/{word}.md", "", 3, 4, None, f"{word} > b", f"{word}\n", {}, 0.5, 8.25, vector_rank=2
+    )
     passage = search.Passage(hit, hit.text, (0, len(word)), 6, 0.5, 3)
     yield from search.draw(passage, search.Words(word), explain=True)
     one = {"index": word, "covers": [f"/{word}"], "model": word, "files": 2, "chunks": 3, "bytes": 10, "updated": word}
