@@ -20,7 +20,7 @@ MOST_LISTED = 1000  # numbers or names in one option
 BOUNDS: dict[str, tuple[float, float]] = {
     "batch_size": (1, 1_000_000),
     "batch_tokens": _COUNT,
-    "candidates": (1, 10_000),
+    "candidates": (1, 100_000),
     "around": (0, 10_000),
     "chunk": (1, 1_000_000),
     "chunk_tokens": (16, 1_000_000),

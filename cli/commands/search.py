@@ -22,7 +22,7 @@ from mlxbert.weights.source import BUILTIN
 if TYPE_CHECKING:
     from mlxbert.model import Model
     from mlxbert.results.hit import Hit
-    from mlxbert.search.events import FileFailed, FileLeftOut, Finished, Scanned
+    from mlxbert.search.events import FileFailed, FileLeftOut, Finished
     from mlxbert.search.index import Index
     from mlxbert.search.store import About
     from mlxbert.weights.source import ModelRef
@@ -60,17 +60,12 @@ class IndexOptions:
 
 @dataclass
 class Update:
-    """What an update did."""
+    """What an update did; whether the index is another one than before, is `changed`."""
 
-    scanned: "Scanned | None" = None
     finished: "Finished | None" = None
     failed: "list[FileFailed]" = field(default_factory=list)
     left_out: "list[FileLeftOut]" = field(default_factory=list)
-
-    @property
-    def changed(self) -> bool:
-        """Whether the index is another one than before."""
-        return self.scanned is not None and bool(self.scanned.changed or self.scanned.removed)
+    changed: bool = False
 
 
 def search(
@@ -222,7 +217,7 @@ def _bring_up_to_date(index: "Index", paths: Sequence[str], out: OutputOptions) 
 
 def _update(index: "Index", paths: Sequence[str] | None) -> Update:
     """Updates an index, with a bar if anything has changed."""
-    from mlxbert.search.events import Embedded, FileFailed, FileLeftOut, FileRead, Finished, Scanned
+    from mlxbert.search.events import Embedded, FileFailed, FileLeftOut, FileRead, FileRemoved, Finished, Scanned
 
     done, read, chunks, embedded = Update(), 0, 0, 0
     with ExitStack() as drawn:
@@ -230,13 +225,15 @@ def _update(index: "Index", paths: Sequence[str] | None) -> Update:
         for event in index.update(paths):
             match event:
                 case Scanned():
-                    done.scanned = event
                     if event.changed:
                         show = drawn.enter_context(progress.records(event.size, shown=True))
                 case FileLeftOut():
                     done.left_out.append(event)
                 case FileFailed():
                     done.failed.append(event)
+                    done.changed = True
+                case FileIndexed() | FileRemoved():
+                    done.changed = True
                 case FileRead():
                     read, chunks = read + event.size, chunks + event.chunks
                 case Embedded():

@@ -15,7 +15,7 @@ from mlxbert.results.hit import Hit
 LINES = 6  # of a passage, on the screen
 _INDENT, _WIDEST, _LEAST = 3, 100, 8  # columns: of space on the left, of a passage, of what there is room for anyway
 _SHORT = 3  # letters of the words that are marked only if the query has no others
-_STEM = 5  # letters of the words that are also found in another form
+_STEM = 4  # letters of the words that are also found with another ending
 _WORD = re.compile(r"\w+")
 # Lines of prose are joined, those of lists, tables and code are not.
 _JOINED = re.compile(r"(?<=\S)[ \t]*\n[ \t]*(?=[^\W\d_]|[\"'“„«(])")
@@ -68,7 +68,8 @@ def _form(word: str) -> str:
     """What matches a word: long ones with any ending, and anywhere what is written without spaces between words."""
     if not word.isascii():
         return re.escape(word)
-    return rf"\b{re.escape(word.rstrip('s'))}\w*" if len(word) >= _STEM else rf"\b{re.escape(word)}\b"
+    stem = word.removesuffix("s") if len(word) > _STEM else word
+    return rf"\b{re.escape(stem)}\w*" if len(word) >= _STEM else rf"\b{re.escape(word)}\b"
 
 
 def draw(passage: Passage, words: Words, *, explain: bool) -> Iterator["rich.RenderableType"]:
