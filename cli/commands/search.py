@@ -217,7 +217,16 @@ def _bring_up_to_date(index: "Index", paths: Sequence[str], out: OutputOptions) 
 
 def _update(index: "Index", paths: Sequence[str] | None) -> Update:
     """Updates an index, with a bar if anything has changed."""
-    from mlxbert.search.events import Embedded, FileFailed, FileLeftOut, FileRead, FileRemoved, Finished, Scanned
+    from mlxbert.search.events import (
+        Embedded,
+        FileFailed,
+        FileIndexed,
+        FileLeftOut,
+        FileRead,
+        FileRemoved,
+        Finished,
+        Scanned,
+    )  # fmt: skip
 
     done, read, chunks, embedded = Update(), 0, 0, 0
     with ExitStack() as drawn:

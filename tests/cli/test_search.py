@@ -45,7 +45,7 @@ def variables(tmp_path: Path, small: str) -> dict[str, str]:
 
 @pytest.fixture
 def run(variables: dict[str, str]) -> Run:
-    return lambda *given: call(*map(str, given), **variables)
+    return lambda *given: call(*map(str, given), **variables)  # type: ignore[arg-type]
 
 
 def paths(outcome: Outcome) -> list[str]:
@@ -190,7 +190,7 @@ def test_watching_follows_changes_until_ctrl_c(files: Path, variables: dict[str,
     (files / ".hidden").write_text("w20 w21", encoding="utf-8")
     (files / "b.txt").unlink()
     assert '"files": 3' in watching.stdout.readline()
-    assert paths(call("search", "w20", str(files), "--no-update", **variables))[0] == "new.txt"
+    assert paths(call("search", "w20", str(files), "--no-update", **variables))[0] == "new.txt"  # type: ignore[arg-type]
     time.sleep(0.2)
     watching.send_signal(signal.SIGINT)
     assert watching.wait(30) == 130
