@@ -118,7 +118,7 @@ def index(
     chosen: IndexOptions,
     out: OutputOptions,
     paths: Annotated[list[str], typer.Argument(metavar="PATH…", help="Files and folders.", show_default=False)],
-    watch: Annotated[bool, Option("Go on updating it as files change, until Ctrl-C.")] = False,
+    watch: Annotated[bool, Option("Update it whenever files change, until Ctrl-C.")] = False,
 ) -> None:
     """Make an index of files and folders, or bring it up to date.
 
