@@ -79,7 +79,7 @@ def at_terminal(command: str, folder: Path) -> str:
         found += piece
     os.close(ours)
     assert process.wait() == 0
-    return re.sub(r"\x1b\[[0-9;]*m|\x1b\]8;.*?\x1b\\\\", "", found.decode("utf-8"))
+    return re.sub(r"\x1b\[[0-9;]*m|\x1b\]8;.*?\x1b\\", "", found.decode("utf-8"))
 
 
 def check(shown: str, printed: str) -> None:
