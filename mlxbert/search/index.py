@@ -279,7 +279,7 @@ class Index:
         self, query: str, vector: "Vector | None", names: Sequence[str], only: Filter, wanted: int, all_chunks: bool
     ) -> list[Ranked]:
         """Documents, or all of their chunks, in one order; from longer lists if these name too few of them."""
-        depth, most = max(_DEPTH, 4 * wanted), self.store.stats().chunks
+        depth = max(_DEPTH, 4 * wanted)
         while True:
             lists: dict[str, Scores] = {}
             if vector is not None:
@@ -291,7 +291,7 @@ class Index:
             chunks = {chunk for scores in lists.values() for chunk, _ in scores}
             groups = {chunk: chunk for chunk in chunks} if all_chunks else self.store.documents_of(chunks)
             found = fuse(lists, groups)
-            if len(found) >= wanted or depth >= most or all(len(scores) < depth for scores in lists.values()):
+            if len(found) >= wanted or all(len(scores) < depth for scores in lists.values()):
                 return found
             depth *= 4
 
@@ -317,8 +317,11 @@ class Index:
     def _writer(self) -> Writer:
         if not self.store.writable:
             raise StoreError(f"{self.path}: the index cannot be written", hint="search without an update")
-        task = EmbedTask(self.model, prompt=self.about.prompts[1], overflow="error")
-        return Writer(self.store, task, self.splitter)
+
+        def tools() -> tuple[EmbedTask, Splits]:
+            return EmbedTask(self.model, prompt=self.about.prompts[1], overflow="error"), self.splitter
+
+        return Writer(self.store, tools)
 
     @cached_property
     def splitter(self) -> Splits:

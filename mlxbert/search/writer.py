@@ -8,9 +8,10 @@ import os
 import re
 import time
 from collections import Counter, deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -78,12 +79,11 @@ class Writer:
 
     Args:
         store: That of the index, which no other process writes to.
-        task: Embeds chunks.
-        splitter: Makes them.
+        tools: Gives what embeds chunks, and what makes them; asked if there is something to embed, as it loads a model.
     """
 
-    def __init__(self, store: Store, task: "EmbedTask", splitter: Splits) -> None:
-        self._store, self._task, self._splitter = store, task, splitter
+    def __init__(self, store: Store, tools: "Callable[[], tuple[EmbedTask, Splits]]") -> None:
+        self._store, self._tools = store, tools
         self._events: deque[Event] = deque()
         self._pending: deque[Pending] = deque()
         self._expected: set[bytes] = set()  # hashes of texts that are being embedded
@@ -91,12 +91,17 @@ class Writer:
         self._changed = False
         self._left_out: Counter[str] = Counter()
 
+    @cached_property
+    def _made(self) -> "tuple[EmbedTask, Splits]":
+        return self._tools()
+
     def update(self, paths: Sequence[str]) -> Iterator[Event]:
         """Brings what lies under some paths up to date."""
         started = time.perf_counter()
         before = {path: file for path, file in self._store.files().items() if is_under(path, paths)}
         changed, gone = yield from self._scan(paths, before)
-        yield from self.embed(self._read_all(changed, before))
+        if changed:
+            yield from self.embed(self._read_all(changed, before))
         for start in range(0, len(gone), _TOGETHER):
             with self._store.writing():
                 self._store.remove(gone[start : start + _TOGETHER])
@@ -111,7 +116,8 @@ class Writer:
 
     def embed(self, source: Iterable[Pending]) -> Iterator[Event]:
         """Embeds what waits for that, and writes each file when the last of its vectors is there."""
-        for result in self._task.run(self._texts(source), "return"):
+        task, _ = self._made
+        for result in task.run(self._texts(source), "return"):
             pending = next(one for one in self._pending if one.missing)
             hash = pending.missing.popleft()
             self._expected.discard(hash)
@@ -128,13 +134,13 @@ class Writer:
 
     def pending(self, file: StoredFile, documents: Iterable[Document]) -> Pending:
         """A file whose documents are split, with the texts that are still to be embedded."""
-        found = Pending(file)
+        found, (_, splitter) = Pending(file), self._made
         for document in documents:
             if _NOT_TEXT.search(document.text):
                 document = replace(document, text=_NOT_TEXT.sub("\ufffd", document.text))
             chunks = []
-            for chunk in self._splitter(document):
-                text = self._splitter.embedded(document, chunk)
+            for chunk in splitter(document):
+                text = splitter.embedded(document, chunk)
                 hash = hashlib.sha256(text.encode("utf-8", "replace")).digest()[:16]
                 lines = chunk.first_line, chunk.last_line, chunk.page
                 chunks.append(StoredChunk(document.text[chunk.start : chunk.end], chunk.titles, hash, *lines))
