@@ -74,3 +74,8 @@ def find_index(paths: Sequence[str | Path]) -> Path | None:
         if about is not None and depth is not None:
             found.append((depth, len(about.roots), file))
     return min(found)[2] if found else None
+
+
+def is_under(path: str, roots: Sequence[str]) -> bool:
+    """Whether a path is one of some others, or lies in one."""
+    return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)
