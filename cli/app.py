@@ -31,7 +31,7 @@ _COMMANDS = {
     "Use a model": (
         *("embed", "similarity", "classify", "tag", "answer", "rerank", "fill-mask", "next-sentence", "replaced"),
     ),
-    "Search your files": ("search", "index", "indexes"),
+    "Search your files": ("search", "index", "indexes", "mcp"),
     "Train a model": ("finetune", "evaluate", "pretrain", "distill", "vocabulary", "mine"),
     "Look inside": ("inspect", "tokenize", "attention", "verify"),
     "Models and machine": ("models", "convert", "doctor", "bench", "help"),

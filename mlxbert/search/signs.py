@@ -27,7 +27,7 @@ def row_bytes(width: int) -> int:
     return -(-width // 64) * 8
 
 
-def unit(vector: "Vector", similarity: str) -> "Vector":
+def unit(vector: "NDArray[np.float32]", similarity: str) -> "NDArray[np.float32]":
     """A vector, of length 1 where vectors are compared by cosine."""
     import numpy as np
 

@@ -416,6 +416,16 @@ class SqliteStore:
         return [_found(row) for row in [*earlier[::-1], *later]]
 
     @guarded
+    def chunk_at(self, path: str, line: int) -> int | None:
+        """See `Store`."""
+        row = self._connection.execute(
+            "SELECT chunks.id FROM files JOIN documents ON files.id = file JOIN chunks ON documents.id = document "
+            "WHERE path = ? ORDER BY ifnull(first_line, 0) > ?, abs(ifnull(first_line, 0) - ?), chunks.id LIMIT 1",
+            (os.fsencode(path), line, line),
+        ).fetchone()
+        return None if row is None else int(row[0])
+
+    @guarded
     def stats(self) -> Stats:
         """See `Store`."""
         one = self._connection.execute(
@@ -438,7 +448,8 @@ class SqliteStore:
             self._connection.execute("INSERT INTO words (words, rank) VALUES ('integrity-check', 1)")
         complete = self._connection.execute(
             "SELECT (SELECT count(*) FROM chunks) = (SELECT count(*) FROM chunks "
-            "JOIN vectors ON vectors.id = chunks.vector JOIN documents ON documents.id = document JOIN files ON files.id = file)"
+            "JOIN vectors ON vectors.id = chunks.vector JOIN documents ON documents.id = document "
+            "JOIN files ON files.id = file)"
         )
         if complete.fetchone() != (1,):
             raise schema.damaged(self.path, "a chunk without its document or its vector")

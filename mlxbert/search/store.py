@@ -222,6 +222,9 @@ class Store(Protocol):
     def around(self, number: int, before: int, after: int) -> list[FoundChunk]:
         """A chunk with its neighbours in its document, in order."""
 
+    def chunk_at(self, path: str, line: int) -> int | None:
+        """The number of the chunk of a file that holds a line; of a file without lines, of its first chunk."""
+
     def stats(self) -> Stats:
         """How much there is."""
 
