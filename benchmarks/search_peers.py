@@ -10,8 +10,10 @@ extensions, or pysqlite3. Prints a line of JSON.
 """
 
 import argparse
+import importlib
 import json
 import os
+import sqlite3
 import statistics
 import time
 from collections.abc import Callable
@@ -67,14 +69,11 @@ class SqliteVec:
     """sqlite-vec."""
 
     def __init__(self, place: Path, threads: int) -> None:
-        import sqlite3
-
         import sqlite_vec
 
-        if not hasattr(sqlite3.Connection, "enable_load_extension"):
-            import pysqlite3 as sqlite3
+        name = "sqlite3" if hasattr(sqlite3.Connection, "enable_load_extension") else "pysqlite3"
         place.mkdir(exist_ok=True)
-        self.base = sqlite3.connect(place / "vectors.db")
+        self.base = importlib.import_module(name).connect(place / "vectors.db")
         self.base.enable_load_extension(True)
         sqlite_vec.load(self.base)
 

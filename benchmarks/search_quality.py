@@ -25,11 +25,11 @@ import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import mlxbert
 from mlxbert.data.retrieval import read_retrieval
-from mlxbert.search.index import MODES, Index
+from mlxbert.search.index import Index, Mode
 from mlxbert.search.sentences import sentences
 from mlxbert.training.scores.intervals import wilson
 from mlxbert.training.scores.retrieval import RETRIEVAL, retrieval_scores
@@ -40,7 +40,7 @@ LONG, WORDS = 3_000, range(8, 41)  # characters of an article, words of a senten
 
 def ways(reranker: mlxbert.Model | None) -> Iterator[tuple[str, dict[str, Any]]]:
     """What is compared, and how it is searched for."""
-    for mode in MODES:
+    for mode in get_args(Mode):
         yield mode, {"mode": mode}
     if reranker is not None:
         yield f"hybrid, reranked by {reranker.source}", {"rerank": reranker, "candidates": CANDIDATES}
@@ -94,7 +94,7 @@ def known_items(index: Index, folder: Path, count: int) -> None:
         drawn += [draws.choice(fit)] if fit and len(drawn) < count else []
     twice = sum(sum(one in text for text in texts.values()) > 1 for one in drawn)
     say(what="sentences", count=len(drawn), in_several_articles=twice)
-    for mode in MODES:
+    for mode in get_args(Mode):
         missed = []
         for one in drawn:
             hits = index.search(one, mode=mode)
