@@ -18,12 +18,13 @@ MOST_LISTED = 1000  # numbers or names in one option
 
 # By the names of arguments; `mine.margin` is the `margin` of `mine`, whose range differs from that of the others.
 BOUNDS: dict[str, tuple[float, float]] = {
+    "around": (0, 10_000),
     "batch_size": (1, 1_000_000),
     "batch_tokens": _COUNT,
-    "around": (0, 10_000),
-    "mcp.around": (0, 50),
     "candidates": (1, 100_000),
     "chunk": (1, 1_000_000),
+    "chunk_tokens": (16, 1_000_000),
+    "context": (0, 1000),
     "dimensions": (1, 1_000_000),
     "dropout": _RATE,
     "epochs": (_TINY, 100_000),
@@ -45,6 +46,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "lora_dropout": _RATE,
     "lr": (1e-12, 1),
     "margin": (_TINY, 1_000_000),
+    "mcp.around": (0, 50),
     "mine.margin": (-1000, 1000),
     "mask_probability": (_TINY, 0.9),
     "masks": (1, 1_000_000),
@@ -52,6 +54,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "max_length": (8, 1_000_000),
     "max_score": (_TINY, 1_000_000),
     "max_words": (1, 10_000),
+    "min_score": (-1_000_000, 1_000_000),
     "minutes": (0.01, 1_000_000),
     "negatives": (1, 10_000),
     "no_answer_threshold": (0, 1),

@@ -85,7 +85,7 @@ def _read(condition: str) -> Condition:
 
 def _literal(value: Any) -> str:
     """A value as a pattern that fits it alone."""
-    text = str(value).lower() if isinstance(value, bool) else str(value)
+    text = "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
     return re.sub(r"[*?\[]", r"[\g<0>]", text)
 
 

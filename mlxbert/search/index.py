@@ -12,8 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from mlxbert.bounds import check_whole
-from mlxbert.errors import ArgumentError, BusyError, InputError, StoreError
-from mlxbert.files import acquire_lock
+from mlxbert.errors import ArgumentError, InputError, StoreError
 from mlxbert.folders.fingerprint import hash_model
 from mlxbert.model import Model, load
 from mlxbert.readers.documents.document import Document
@@ -21,14 +20,13 @@ from mlxbert.results.embed import Embedding
 from mlxbert.results.hit import Hit
 from mlxbert.results.related import Reranked
 from mlxbert.search import schema
-from mlxbert.search.chunks import Splitter
 from mlxbert.search.events import Event
 from mlxbert.search.filters import Filter, make_filter
-from mlxbert.search.places import find_index, index_file
+from mlxbert.search.places import find_index, index_file, is_under
 from mlxbert.search.ranking import Ranked, fuse, names_of
+from mlxbert.search.signs import unit
 from mlxbert.search.sqlite import SqliteStore
-from mlxbert.search.store import About, FoundChunk, Scores, Stats, Store, StoredFile
-from mlxbert.search.writer import Splits, Writer, is_under, now, unit
+from mlxbert.search.store import About, FoundChunk, Scores, Stats, Store, StoredFile, now
 from mlxbert.tasks.embed import KINDS, EmbedTask, own_prompt
 from mlxbert.tasks.rerank import rerank as rerank_texts
 from mlxbert.tasks.task import check_top_k
@@ -38,12 +36,16 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from mlxbert.search.chunks import Splitter
+    from mlxbert.search.writer import Splits, Writer
+
     Vector = NDArray[np.float32]
 
 _LOG = logging.getLogger("mlxbert")
 Mode = Literal["hybrid", "vectors", "words"]
 MODES = ("hybrid", "vectors", "words")
 _DEPTH = 100  # chunks of each order that are fused, at least
+_GAP = 1000  # empty lines between two chunks that are shown
 _RECORDS = 500  # that are added in one transaction
 
 
@@ -196,7 +198,7 @@ class Index:
                 return after + path[len(before) :] if is_under(path, [before]) else path
 
             with self.store.writing():
-                for path in moved:
+                for path in sorted(moved, key=len, reverse=len(after) > len(before)):  # one may take another's place
                     self.store.rename(path, renamed(path))
                 self.store.set_about(replace(self.about, roots=tuple(map(renamed, self.about.roots))))
         return len(moved)
@@ -245,6 +247,8 @@ class Index:
         with self.store.reading():
             ranked = self._ranked(query, vector, names_of(mode), only, wanted, all_chunks)[:wanted]
             chunks = {one.number: one for one in self.store.chunks([one.chunk for one in ranked])}
+        if len(chunks) < len(ranked):
+            raise schema.damaged(self.path, "a chunk without its document")
         hits = [_hit(query, one, chunks[one.chunk]) for one in ranked]
         if rerank is not None:
             hits = self._reranked(query, hits[:candidates], rerank)
@@ -269,7 +273,7 @@ class Index:
         text = chunks[0].text
         for before, after in pairwise(chunks):
             lines = (after.first_line or 0) - (before.last_line or 0)
-            text += ("\n" * lines if lines > 0 else "\n\n" if after.first_line is None else " ") + after.text
+            text += ("\n" * min(lines, _GAP) if lines > 0 else "\n\n" if after.first_line is None else " ") + after.text
         return Passage(
             *(first.path or None, first.place, " > ".join(chunks[0].titles), text),
             *(chunks[0].first_line, chunks[-1].last_line, chunks[0].page),
@@ -279,7 +283,7 @@ class Index:
         self, query: str, vector: "Vector | None", names: Sequence[str], only: Filter, wanted: int, all_chunks: bool
     ) -> list[Ranked]:
         """Documents, or all of their chunks, in one order; from longer lists if these name too few of them."""
-        depth, most = max(_DEPTH, 4 * wanted), self.store.stats().chunks
+        depth = max(_DEPTH, 4 * wanted)
         while True:
             lists: dict[str, Scores] = {}
             if vector is not None:
@@ -289,9 +293,9 @@ class Index:
             if "phrase" in names:
                 lists["phrase"] = self.store.word_for_word(query, depth, only)
             chunks = {chunk for scores in lists.values() for chunk, _ in scores}
-            groups = {chunk: chunk for chunk in chunks} if all_chunks else self.store.documents_of(chunks)
-            found = fuse(lists, groups)
-            if len(found) >= wanted or depth >= most or all(len(scores) < depth for scores in lists.values()):
+            documents = self.store.documents_of(chunks)
+            found = fuse(lists, {chunk: chunk for chunk in chunks} if all_chunks else documents)
+            if len(found) >= wanted or all(len(scores) < depth for scores in lists.values()):
                 return found
             depth *= 4
 
@@ -314,18 +318,21 @@ class Index:
         ranked = [one for one in rerank_texts(reranker, query, texts) if isinstance(one, Reranked)]
         return [replace(hits[one.index], score=one.score, rerank_score=one.score) for one in ranked]
 
-    def _writer(self) -> Writer:
+    def _writer(self) -> "Writer":
         if not self.store.writable:
             raise StoreError(f"{self.path}: the index cannot be written", hint="search without an update")
-        task = EmbedTask(self.model, prompt=self.about.prompts[1], overflow="error")
-        return Writer(self.store, task, self.splitter)
+
+        from mlxbert.search.writer import Writer
+
+        def tools() -> "tuple[EmbedTask, Splits]":
+            return EmbedTask(self.model, prompt=self.about.prompts[1], overflow="error"), self.splitter
+
+        return Writer(self.store, tools)
 
     @cached_property
-    def splitter(self) -> Splits:
+    def splitter(self) -> "Splits":
         """Makes chunks of documents; may be replaced before the first update."""
-        about = self.about
-        prompt = about.prompts[1]
-        return Splitter(self.model.embed_tokenizer, tokens=about.tokens, prompt=prompt, titles=about.titles)
+        return _splitter(self.model, self.about.prompts[1], self.about.tokens, self.about.titles)
 
     def _finish(self) -> None:
         with self.store.writing():
@@ -337,13 +344,8 @@ class Index:
         """Keeps other processes from updating the index."""
         if not self.store.writable:
             raise StoreError(f"{self.path}: the index cannot be written", hint="search without an update")
-        try:
-            lock = acquire_lock(Path(f"{self.path}.lock"), "process")
-        except ArgumentError:
-            raise BusyError(
-                f"{self.path}: another process is updating this index", hint="try again when it has finished"
-            ) from None
-        with lock:
+        with schema.locked(self.path):
+            self.store.refresh()
             yield
 
 
@@ -414,12 +416,18 @@ def _about(model: Model, tokens: int | None, titles: bool) -> About:
     """What a new index is made with."""
     embedder = model.embedder
     prompts = [embedder.config.prompts.get(own_prompt(embedder.config.prompts, kind) or "", "") for kind in KINDS]
-    splitter = Splitter(model.embed_tokenizer, tokens=tokens, prompt=prompts[1], titles=titles)
+    splitter = _splitter(model, prompts[1], tokens, titles)
     return About(
         *(_named(model.source), hash_model(model.files), embedder.size, embedder.config.similarity),
         *("+".join(embedder.config.poolings), (prompts[0], prompts[1]), splitter.tokens, titles),
         created=now(),
     )
+
+
+def _splitter(model: Model, prompt: str, tokens: int | None, titles: bool) -> "Splitter":
+    from mlxbert.search.chunks import Splitter
+
+    return Splitter(model.embed_tokenizer, tokens=tokens, prompt=prompt, titles=titles)
 
 
 def _loaded(model: str | Path | ModelRef | Model) -> Model:

@@ -105,8 +105,8 @@ class Memory:
         if self._signs is None:
             width = row_bytes(self._about.dimensions)
             rows = self._connection.execute("SELECT block, alive, bits FROM signs ORDER BY block").fetchall()
-            blocks = max((row[0] for row in rows), default=-1) + 1
-            if not all(type(row[0]) is int and row[0] >= 0 for row in rows) or blocks > 2 * len(rows) + 2**16:
+            blocks = len(rows)
+            if [row[0] for row in rows] != [*range(blocks)]:  # none is ever removed
                 raise damaged(self._path, "blocks of signs")
             alive = np.zeros((blocks, BLOCK), bool)
             bits = np.zeros((blocks, BLOCK * width), np.uint8)

@@ -3,10 +3,13 @@
 import functools
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-from mlxbert.errors import BusyError, MlxbertError, StoreError
+from mlxbert.errors import ArgumentError, BusyError, MlxbertError, StoreError
+from mlxbert.files import acquire_lock
 from mlxbert.search.store import SCHEMA
 
 APPLICATION = 0x6D6C7862  # "mlxb", in the header of the file
@@ -28,7 +31,12 @@ _TABLES = (
     "CREATE VIRTUAL TABLE words USING fts5 (titles, text, content='chunks', content_rowid='id', "
     f"tokenize='{_TOKENIZER}')",
 )
-_SHADOWS = {f"words_{name}" for name in ("data", "idx", "docsize", "config", "content")}  # which FTS5 makes
+_SHADOWS = (  # which FTS5 makes
+    "CREATE TABLE 'words_data'(id INTEGER PRIMARY KEY, block BLOB)",
+    "CREATE TABLE 'words_idx'(segid, term, pgno, PRIMARY KEY(segid, term)) WITHOUT ROWID",
+    "CREATE TABLE 'words_docsize'(id INTEGER PRIMARY KEY, sz BLOB)",
+    "CREATE TABLE 'words_config'(k PRIMARY KEY, v) WITHOUT ROWID",
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -52,7 +60,9 @@ def guarded(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P
             raise
         except sqlite3.Error as problem:
             raise error_of(self.path, problem) from None
-        except (ValueError, TypeError, OverflowError) as problem:
+        except OSError as problem:
+            raise StoreError(f"{self.path}: cannot be read or written ({problem.strerror or problem})") from None
+        except (ValueError, TypeError, ArithmeticError, LookupError, RecursionError, MemoryError) as problem:
             raise damaged(self.path, str(problem)) from problem
 
     return checked
@@ -67,6 +77,8 @@ def error_of(path: str, problem: sqlite3.Error) -> StoreError:
         return StoreError(f"{path}: no space left on the disk; nothing that was in the index is lost")
     if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_AUTH")):
         return StoreError(f"{path}: cannot be opened for writing ({problem})", hint="--index FILE names another place")
+    if name.startswith("SQLITE_NOTADB"):
+        return StoreError(f"{path}: is not an index of mlxbert")
     if name.startswith("SQLITE_IOERR"):
         return StoreError(f"{path}: the disk cannot be read or written ({problem})")
     return damaged(path, str(problem))
@@ -99,9 +111,31 @@ def check(path: str, connection: sqlite3.Connection) -> None:
     if version != SCHEMA:
         newer = f"{path}: the index has schema version {version}, this mlxbert knows {SCHEMA}"
         raise StoreError(newer, hint="update mlxbert, or make the index again" if version > SCHEMA else None)
-    found = {sql for name, sql in connection.execute("SELECT name, sql FROM sqlite_master") if name not in _SHADOWS}
-    if found - {None} != set(_TABLES):
+    found = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master")}
+    if found - {None} != {*_TABLES, *_SHADOWS}:
         raise damaged(path, "its tables are not those of an index")
+
+
+@contextmanager
+def locked(path: str) -> Iterator[None]:
+    """Keeps other processes from updating an index.
+
+    Raises:
+        BusyError: Another process is.
+        StoreError: The folder cannot be written.
+    """
+    try:
+        lock = acquire_lock(Path(f"{path}.lock"), "process")
+    except ArgumentError:
+        raise BusyError(
+            f"{path}: another process is updating this index", hint="try again when it has finished"
+        ) from None
+    except OSError as problem:
+        raise StoreError(
+            f"{path}: cannot be written ({problem.strerror})", hint="--index FILE names another place"
+        ) from None
+    with lock:
+        yield
 
 
 def exists(path: str) -> bool:

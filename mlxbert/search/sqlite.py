@@ -7,9 +7,10 @@ a sixteenth of the bytes before its first answer. Files have their names in byte
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,21 +66,30 @@ class SqliteStore:
         if not schema.exists(self.path):
             if about is None:
                 raise StoreError(f"{self.path}: there is no index", hint="mlxbert index PATH makes one")
-            self._create(about)
-            return
+            Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+            with schema.locked(self.path):
+                if not schema.exists(self.path):
+                    self._create(about)
         self._connection = self._connect()
         schema.check(self.path, self._connection)
-        self.about = _about(dict(self._connection.execute("SELECT name, value FROM about")))
+        self._read_about()
 
     def _create(self, about: About) -> None:
-        Path(self.path).parent.mkdir(parents=True, exist_ok=True)
-        self._connection = self._connect()
+        """Makes the file under another name: a kill leaves no half of an index."""
+        unfinished = f"{self.path}.unfinished"
+        Path(unfinished).unlink(missing_ok=True)
+        self._connection = sqlite3.connect(unfinished, isolation_level=None)
         self._connection.execute("PRAGMA page_size = 8192")  # five vectors of 768 values fill 94 %
+        self._connection.execute("PRAGMA journal_mode = MEMORY")
+        self._connection.execute("BEGIN")
+        schema.create(self._connection)
+        self.set_about(about)
+        self._connection.execute("COMMIT")
         self._connection.execute("PRAGMA journal_mode = WAL")
-        with self.writing():
-            if not [*self._connection.execute("SELECT 1 FROM sqlite_master")]:
-                schema.create(self._connection)
-                self.set_about(about)
+        self._connection.close()
+        os.replace(unfinished, self.path)
+
+    def _read_about(self) -> None:
         self.about = _about(dict(self._connection.execute("SELECT name, value FROM about")))
 
     def _connect(self) -> sqlite3.Connection:
@@ -91,6 +101,7 @@ class SqliteStore:
             try:
                 connection = sqlite3.connect(f"{address}?mode={mode}", uri=True, isolation_level=None, timeout=10)
                 connection.execute("PRAGMA trusted_schema = OFF")
+                connection.execute("PRAGMA cell_size_check = ON")
                 connection.execute("PRAGMA synchronous = NORMAL")  # whole after a kill; a power cut may undo an update
                 connection.execute("PRAGMA cache_size = -32768")  # kilobytes
                 connection.execute("SELECT 1 FROM sqlite_master").fetchone()
@@ -113,7 +124,8 @@ class SqliteStore:
         except BaseException:
             self._free, self._blocks = [], {}
             if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+                self._execute("ROLLBACK")
+            self.refresh()
             raise
 
     @contextmanager
@@ -124,7 +136,12 @@ class SqliteStore:
             yield
         finally:
             if self._connection.in_transaction:
-                self._connection.execute("COMMIT")
+                self._execute("COMMIT")
+
+    @guarded
+    def refresh(self) -> None:
+        """See `Store`."""
+        self._read_about()
 
     @guarded
     def _execute(self, command: str) -> None:
@@ -161,7 +178,7 @@ class SqliteStore:
     @guarded
     def put_documents(self, documents: Iterable[StoredDocument], vectors: Mapping[bytes, "Vector"]) -> None:
         """See `Store`."""
-        number, listed = self._file(StoredFile("")), [*documents]
+        number, listed = self._file(StoredFile("")), [*{document.place: document for document in documents}.values()]
         before = self._added(number, [document.place for document in listed])
         self._insert(number, listed, vectors)
         self._delete_documents(before)
@@ -184,7 +201,11 @@ class SqliteStore:
     def _insert(self, file: int, documents: Iterable[StoredDocument], vectors: Mapping[bytes, "Vector"]) -> None:
         execute = self._connection.execute
         for document in documents:
-            values = (file, document.place, document.title, json.dumps(dict(document.fields)))
+            fields = {
+                name: None if isinstance(value, float) and not isfinite(value) else value
+                for name, value in document.fields.items()
+            }  # JSON has no other numbers
+            values = (file, document.place, document.title, json.dumps(fields))
             owner = execute("INSERT INTO documents (file, place, title, fields) VALUES (?, ?, ?, ?)", values).lastrowid
             for chunk in document.chunks:
                 titles = json.dumps(chunk.titles, ensure_ascii=False)
@@ -218,7 +239,13 @@ class SqliteStore:
         """A number that no vector has: one of a removed vector, or the next."""
         if not self._free:
             flags = self._connection.execute("SELECT block, alive FROM signs ORDER BY block").fetchall()
-            unused = (block * BLOCK + place for block, alive in flags for place, used in enumerate(alive) if not used)
+            unused = (
+                block * BLOCK + place
+                for block, alive in flags
+                if 0 in alive
+                for place, used in enumerate(alive)
+                if not used
+            )
             taken = {place * BLOCK + slot for place, (alive, _) in self._blocks.items() for slot in alive.nonzero()[0]}
             self._free = [number for number in unused if number not in taken][::-1]
             if not self._free:
@@ -300,15 +327,19 @@ class SqliteStore:
         """See `Store`."""
         condition, values = _condition(only)
         mask = self._mask(only) if only else None
-        scores = self._memory.nearest(vector, count, mask)
         where = f" AND {condition}" if only else ""
-        rows = self._connection.execute(
+        look = (
             f"SELECT chunks.id, vector FROM chunks JOIN documents ON documents.id = document "
-            f"JOIN files ON files.id = file WHERE vector IN (SELECT value FROM json_each(?)){where}",
-            (json.dumps([*scores]), *values),
+            f"JOIN files ON files.id = file WHERE vector IN (SELECT value FROM json_each(?)){where}"
         )
-        found = ((number, scores[vector]) for number, vector in rows)
-        return sorted(found, key=lambda one: (-one[1], one[0]))[:count]
+        depth = count
+        while True:
+            scores = self._memory.nearest(vector, depth, mask)
+            rows = self._connection.execute(look, (json.dumps([*scores]), *values)).fetchall()
+            if len(rows) >= count or len(scores) < depth:
+                found = ((number, scores[vector]) for number, vector in rows)
+                return sorted(found, key=lambda one: (-one[1], one[0]))[:count]
+            depth *= 4  # vectors that no chunk has any more, before they are pruned
 
     def _mask(self, only: Filter) -> "NDArray[np.bool_]":
         """Which vectors belong to a chunk that a filter lets through."""
@@ -362,11 +393,14 @@ class SqliteStore:
         return [_found(row) for row in rows if row]
 
     @guarded
-    def documents_of(self, chunks: Iterable[int]) -> dict[int, int]:
+    def documents_of(self, chunks: Collection[int]) -> dict[int, int]:
         """See `Store`."""
         chosen = json.dumps([*chunks])
         look = "SELECT id, document FROM chunks WHERE id IN (SELECT value FROM json_each(?))"
-        return dict(self._connection.execute(look, (chosen,)).fetchall())
+        found = dict(self._connection.execute(look, (chosen,)).fetchall())
+        if len(found) < len(chunks):
+            raise schema.damaged(self.path, "words of a chunk that is not there")
+        return found
 
     @guarded
     def around(self, number: int, before: int, after: int) -> list[FoundChunk]:
@@ -411,7 +445,14 @@ class SqliteStore:
         if found != ["ok"]:
             raise schema.damaged(self.path, "; ".join(found[:3]))
         if self.writable:
-            self._connection.execute("INSERT INTO words (words) VALUES ('integrity-check')")
+            self._connection.execute("INSERT INTO words (words, rank) VALUES ('integrity-check', 1)")
+        complete = self._connection.execute(
+            "SELECT (SELECT count(*) FROM chunks) = (SELECT count(*) FROM chunks "
+            "JOIN vectors ON vectors.id = chunks.vector JOIN documents ON documents.id = document "
+            "JOIN files ON files.id = file)"
+        )
+        if complete.fetchone() != (1,):
+            raise schema.damaged(self.path, "a chunk without its document or its vector")
         self._memory.check()
 
     def close(self) -> None:
@@ -433,6 +474,8 @@ def _about(values: Mapping[str, str]) -> About:
 
 def _found(row: Sequence[Any]) -> FoundChunk:
     number, document, path, place, fields, text, titles, *lines = row
+    if not all(line is None or type(line) is int for line in lines):
+        raise ValueError("the lines of a chunk")
     chunk = StoredChunk(str(text), tuple(map(str, json.loads(titles))), b"", *lines)
     return FoundChunk(number, document, os.fsdecode(path), str(place), dict(json.loads(fields)), chunk)
 

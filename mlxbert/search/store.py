@@ -1,8 +1,9 @@
 """What an index keeps, and what a store of it can do."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from mlxbert.search.filters import Filter
@@ -170,6 +171,9 @@ class Store(Protocol):
     def reading(self) -> AbstractContextManager[None]:
         """What is read within is of one moment."""
 
+    def refresh(self) -> None:
+        """Reads again what the index was made with; another process may have added paths."""
+
     def set_about(self, about: About) -> None:
         """Replaces what the index was made with."""
 
@@ -212,7 +216,7 @@ class Store(Protocol):
     def chunks(self, numbers: Sequence[int]) -> list[FoundChunk]:
         """The chunks with these numbers; those that are gone are left out."""
 
-    def documents_of(self, chunks: Iterable[int]) -> dict[int, int]:
+    def documents_of(self, chunks: Collection[int]) -> dict[int, int]:
         """The numbers of the documents of chunks."""
 
     def around(self, number: int, before: int, after: int) -> list[FoundChunk]:
@@ -229,3 +233,8 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Closes it."""
+
+
+def now() -> str:
+    """The time, in ISO 8601."""
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 ROWS = 8_000  # how many chunks are scored for one query: FTS5 takes 2.5 µs for each, so that this is 20 ms
 _WORD = re.compile(r"\S+")
 _TOKEN = re.compile(r"[^\W_]+")
+_NOT_QUOTED = re.compile('["\0\ud800-\udfff]')
 _QUOTED = re.compile(r'"([^"]+)"')
 
 
@@ -45,7 +46,7 @@ def phrases(query: str) -> str:
 
 
 def _phrase(text: str) -> str:
-    return '"{}"'.format(text.replace("\0", " ").replace('"', " "))
+    return '"{}"'.format(_NOT_QUOTED.sub(" ", text))
 
 
 def _folded(word: str) -> str:
