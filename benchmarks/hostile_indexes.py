@@ -188,7 +188,7 @@ def steps(path: str, model: mlxbert.Model) -> list[str]:
             return step(*given, **named)
         except StoreError as problem:
             reason = problem.message.replace(path, "").split(":", 1)[-1]
-            outcomes.append("refused: " + re.sub(r"\d+|0x\w+|\s+", "N", reason)[:70])
+            outcomes.append("refused: " + re.sub(r"\d+|0x\w+", "N", " ".join(reason.split()))[:70])
         except Exception as problem:
             outcomes.append(f"! {type(problem).__name__}: {problem}"[:300])
             traceback.print_exc()
@@ -198,12 +198,12 @@ def steps(path: str, model: mlxbert.Model) -> list[str]:
     if index is None:
         return outcomes
     tried(index.stats)
-    passages = {}
+    passages = dict[int, None]()
     for query, where in (("the cat sat", ()), ('"dog went" mat', ["year>1990", "path=*.jsonl"])):
         for mode in MODES:
             hits = tried(index.search, query, mode=mode, where=where, all_chunks=bool(where)) or []
             tried(json.dumps, [hit.to_dict(why=True) for hit in hits])
-            passages |= {hit.chunk: hit for hit in hits[:2]}
+            passages |= {hit.chunk: None for hit in hits[:2]}
     for number in passages:
         tried(_read, index, number)
     tried(index.check)
@@ -266,8 +266,9 @@ def seeds(folder: Path) -> tuple[Path, bytes, bytes, bytes]:
     model = save(folder / "model")
     path = folder / "seed.db"
     with build(path, write_files(folder / "files", 24), model) as index:
-        index.store._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        index.store._connection.execute("PRAGMA wal_autocheckpoint = 0")
+        whole = sqlite3.connect(path)
+        whole.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        whole.close()
         (folder / "files" / "002.md").write_text(passage("other"))
         for _ in index.update():
             pass

@@ -1,4 +1,4 @@
-"""Searching many chunks: times, recall, memory, size; beside LanceDB, sqlite-vec, faiss and usearch.
+"""Searching many chunks: times, recall, memory, size; next to LanceDB, sqlite-vec, faiss and usearch.
 
 Run: python benchmarks/search.py CORPUS.txt.xz --chunks N [--embed M] [--model builtin] [--folder search-benchmark]
      [--threads 2] [--peers PYTHON]

@@ -74,7 +74,7 @@ def make_filter(where: Mapping[str, Any] | Sequence[str], paths: Sequence[str | 
 
 
 def _read(condition: str) -> Condition:
-    parts = _CONDITION.fullmatch(condition)
+    parts = _CONDITION.fullmatch(condition) if isinstance(condition, str) else None
     if parts is None:
         raise ArgumentError(
             f"where is {condition!r:.60}, expected FIELD=PATTERN or FIELD>=VALUE",

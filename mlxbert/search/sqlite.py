@@ -33,10 +33,10 @@ _CHUNK = (
     "chunks.id, document, files.path, place, fields, text, titles, first_line, last_line, page FROM chunks "
     "JOIN documents ON documents.id = document JOIN files ON files.id = file"
 )
-_OWN = {"path": "CAST(files.path AS TEXT)", "place": "documents.place", "title": "documents.title"}
+_OWN = {"path": "files.path", "place": "documents.place", "title": "documents.title"}
 _FIELD = (
     "(SELECT CASE type WHEN 'true' THEN 'true' WHEN 'false' THEN 'false' ELSE value END FROM json_each(fields) "
-    "WHERE key = ?)"
+    "WHERE key = CAST(? AS TEXT))"
 )
 
 
@@ -70,6 +70,9 @@ class SqliteStore:
             with schema.locked(self.path):
                 if not schema.exists(self.path):
                     self._create(about)
+        journal = f"{self.path}-journal"
+        if schema.exists(journal):  # no index has one; SQLite would do what it says, and remove a file that it names
+            raise StoreError(f"{journal}: is not of an index", hint="remove it")
         self._connection = self._connect()
         schema.check(self.path, self._connection)
         self._read_about()
@@ -105,7 +108,7 @@ class SqliteStore:
                 connection.execute("PRAGMA synchronous = NORMAL")  # whole after a kill; a power cut may undo an update
                 connection.execute("PRAGMA cache_size = -32768")  # kilobytes
                 connection.execute("SELECT 1 FROM sqlite_master").fetchone()
-                connection.create_function("holds", 4, _holds, deterministic=True)
+                connection.create_function("holds", 3, _holds, deterministic=True)
             except sqlite3.OperationalError as problem:
                 failed = problem
                 continue
@@ -226,7 +229,8 @@ class SqliteStore:
         if found:
             return int(found[0])
         vector = vectors[hash]
-        stored = vector.astype(np.float16)
+        with np.errstate(over="ignore"):
+            stored = vector.astype(np.float16)
         if not np.isfinite(stored).all():
             raise StoreError(f"{self.path}: float16 cannot hold a vector with the value {abs(vector).max():.3g}")
         number = self._next_free()
@@ -384,7 +388,7 @@ class SqliteStore:
             f"SELECT rowid, -rank FROM words WHERE words MATCH ? {chosen if only else ''} ORDER BY rank, rowid LIMIT ?",
             (match, *values, count),
         )
-        return [(number, score) for number, score in rows]
+        return [(number, float(score)) for number, score in rows]
 
     @guarded
     def chunks(self, numbers: Sequence[int]) -> list[FoundChunk]:
@@ -447,9 +451,8 @@ class SqliteStore:
         if self.writable:
             self._connection.execute("INSERT INTO words (words, rank) VALUES ('integrity-check', 1)")
         complete = self._connection.execute(
-            "SELECT (SELECT count(*) FROM chunks) = (SELECT count(*) FROM chunks "
-            "JOIN vectors ON vectors.id = chunks.vector JOIN documents ON documents.id = document "
-            "JOIN files ON files.id = file)"
+            "SELECT count(*) = (SELECT count(*) FROM chunks) FROM chunks JOIN vectors ON vectors.id = chunks.vector "
+            "JOIN documents ON documents.id = document JOIN files ON files.id = file"
         )
         if complete.fetchone() != (1,):
             raise schema.damaged(self.path, "a chunk without its document or its vector")
@@ -498,17 +501,26 @@ def _condition(only: Filter) -> tuple[str, list[Any]]:
 
 
 def _compared(condition: Condition) -> tuple[str, list[Any]]:
-    own = _OWN.get(condition.field)
-    value, names = (own, []) if own else (_FIELD, [condition.field])
+    own, field = _OWN.get(condition.field), _encoded(condition.field)
+    value, names = (own, []) if own else (_FIELD, [field])
     if condition.compare not in ("=", "!="):
-        return f"holds({value}, ?, ?, ?)", [*names, condition.field, condition.compare, condition.value]
+        return f"holds({value}, ?, ?)", [*names, condition.compare, _encoded(condition.value)]
     unlike = " NOT" if condition.compare == "!=" else ""
     patterns = [condition.value]
     if condition.field == "path" and not condition.value.startswith("/"):
         patterns.append(f"*/{condition.value}")
-    asked = " OR ".join(f"ifnull({value}, '') GLOB ?" for _ in patterns)
-    return f"{unlike} ({asked})", [one for pattern in patterns for one in (*names, pattern)]
+    asked = " OR ".join(f"ifnull(CAST({value} AS TEXT), '') GLOB CAST(? AS TEXT)" for _ in patterns)
+    return f"{unlike} ({asked})", [one for pattern in patterns for one in (*names, _encoded(pattern))]
 
 
-def _holds(found: Any, field: str, compare: str, value: str) -> bool:
-    return Condition(field, compare, value).holds(found)
+def _encoded(text: str) -> bytes:
+    """A text as it is stored: as names of files are; what no text can have is found nowhere."""
+    try:
+        return os.fsencode(text)
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "backslashreplace")
+
+
+def _holds(found: Any, compare: str, value: bytes) -> bool:
+    found = os.fsdecode(found) if isinstance(found, bytes) else found
+    return Condition("", compare, os.fsdecode(value)).holds(found)

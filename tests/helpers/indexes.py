@@ -58,6 +58,6 @@ def found(index: Index, queries: Iterable[str] = QUERIES) -> list[tuple[object, 
     rows: list[tuple[object, ...]] = []
     for query in queries:
         for mode in ("vectors", "words", "hybrid"):
-            hits = index.search(query, mode=mode, top_k=1000, all_chunks=True)  # type: ignore[arg-type]
+            hits = index.search(query, mode=mode, top_k=1000, all_chunks=True)
             rows += sorted((query, mode, *map(str, key(hit)), round(hit.vector_score or 0, 5)) for hit in hits)
     return rows

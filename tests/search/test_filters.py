@@ -1,0 +1,43 @@
+"""Conditions, as they are written."""
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from mlxbert.errors import ArgumentError
+from mlxbert.search.filters import Condition, Filter, make_filter
+
+
+def test_conditions_are_read() -> None:
+    texts = ["lang=de", "a != b=c", "date>=2026-01-01", "n<=1", "n<1", "n>1", "path=a\nb", "x="]
+    fields = [(one.field, one.compare, one.value) for one in make_filter(texts).where]
+    assert fields == [
+        ("lang", "=", "de"), ("a", "!=", "b=c"), ("date", ">=", "2026-01-01"), ("n", "<=", "1"), ("n", "<", "1"),
+        ("n", ">", "1"), ("path", "=", "a\nb"), ("x", "=", ""),
+    ]  # fmt: skip
+    assert not Filter() and not make_filter(()) and make_filter(["a=b"]) and make_filter((), ["a"])
+
+
+@pytest.mark.parametrize("where", ["lang=de", ["lang"], ["=de"], [""], ["!"], [3], [None]], ids=repr)
+def test_what_is_no_condition_is_refused(where: list[str]) -> None:
+    with pytest.raises(ArgumentError):
+        make_filter(where)
+
+
+@pytest.mark.parametrize(
+    ("condition", "values", "expected"),
+    [
+        ("x>=2", (2, 2.0, "2", 10, "10", True, 1, "a", "", None), "11111....."),
+        ("x<b", ("a", "b", "c", 1, None), "1..1."),
+        ("x>nan", ("x", "a", 1), "1.."),
+        ("x<2026-02-01", ("2026-01-31T12:00", "2026-02-01", "2025"), "1.1"),
+    ],
+)
+def test_comparisons(condition: str, values: tuple[object, ...], expected: str) -> None:
+    (one,) = make_filter([condition]).where
+    assert "".join(".1"[one.holds(value)] for value in values) == expected
+
+
+@settings(max_examples=30)
+@given(st.text(), st.sampled_from(["<", "<=", ">", ">="]), st.text() | st.floats() | st.integers() | st.none())
+def test_any_comparison_has_an_answer(value: str, compare: str, found: object) -> None:
+    assert Condition("x", compare, value).holds(found) in (True, False)

@@ -1,0 +1,483 @@
+"""An index of files that change, and what it finds."""
+
+import json
+import os
+import shutil
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mlxbert
+from mlxbert.errors import ArgumentError, BusyError, InputError, StoreError
+from mlxbert.readers.documents.document import Document
+from mlxbert.readers.documents.read import read_documents
+from mlxbert.search import events, writer
+from mlxbert.search.chunks import Chunk
+from mlxbert.search.events import Event
+from mlxbert.search.index import Index, open_index
+from tests.helpers.classifiers import NLI, STARS, save_classifier
+from tests.helpers.indexes import found, passage
+
+LONG_AGO = 1_600_000_000
+
+
+@pytest.fixture(scope="module")
+def model(tiny_folder: Path) -> mlxbert.Model:
+    """A tiny model."""
+    return mlxbert.load(tiny_folder, dtype="float32")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three files that were changed long ago."""
+    for name, text in {"a.md": "# The city\n\nthe cat sat\n", "b.txt": "dog milk", "sub/c.txt": "largest city"}.items():
+        write(tmp_path / "docs" / name, text)
+    return tmp_path / "docs"
+
+
+@pytest.fixture
+def index(tmp_path: Path, folder: Path, model: mlxbert.Model) -> Iterator[Index]:
+    """An index of them."""
+    with open_index(tmp_path / "index.db", model=model, paths=[folder]) as made:
+        run(made)
+        yield made
+
+
+def write(path: Path, text: str | bytes, seconds: int = LONG_AGO) -> None:
+    """Writes a file with a time of its own."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    os.utime(path, (seconds, seconds))
+
+
+def run(index: Index, *paths: Path) -> list[Event]:
+    """The events of an update."""
+    return [*index.update(paths or None)]
+
+
+def counts(happened: list[Event]) -> dict[str, int]:
+    """How many events there were of those that say what became of a file."""
+    names = Counter(type(event).__name__ for event in happened)
+    return {name: names[name] for name in ("FileIndexed", "FileFailed", "FileRemoved", "FileLeftOut") if names[name]}
+
+
+def last(happened: list[Event]) -> events.Finished:
+    """The end of an update."""
+    assert isinstance(happened[-1], events.Finished)
+    return happened[-1]
+
+
+def texts(index: Index, query: str = "dog cat city milk man", **options: Any) -> list[str]:
+    """The texts that are found, in alphabetical order."""
+    return sorted(hit.text for hit in index.search(query, **options))
+
+
+def test_a_new_index(index: Index, folder: Path) -> None:
+    stats = index.stats()
+    assert (stats.files, stats.documents, stats.chunks, stats.vectors, stats.failed) == (3, 3, 3, 3, ())
+    first, *_ = index.search("the cat sat")
+    assert (first.rank, first.path, first.start_line, first.title) == (1, str(folder / "a.md"), 1, "The city")
+    assert first.text == "# The city\n\nthe cat sat" and first.end_line == 3 and first.phrase_rank == 1
+    assert first.vector_score and first.word_score and json.dumps(first.to_dict(why=True))
+    assert len(index.search("dog")) == 3 and len(index.search("dog", mode="words")) == 1
+    index.check()
+
+
+def test_unchanged_files_are_not_read(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "_content", lambda found: pytest.fail(found.path))
+    happened = run(index)
+    assert counts(happened) == {} and last(happened).embedded == 0
+    assert [event.changed for event in happened if isinstance(event, events.Scanned)] == [0]
+
+
+def test_changed_moved_copied_and_removed_files(index: Index, folder: Path) -> None:
+    write(folder / "b.txt", "man milk", LONG_AGO + 1)
+    happened = run(index)
+    assert counts(happened) == {"FileIndexed": 1} and last(happened).embedded == 1
+    assert texts(index) == ["# The city\n\nthe cat sat", "largest city", "man milk"] and index.stats().vectors == 3
+    shutil.copy(folder / "b.txt", folder / "copy.txt")
+    (folder / "a.md").rename(folder / "sub" / "moved.md")
+    happened = run(index)
+    assert counts(happened) == {"FileIndexed": 2, "FileRemoved": 1}
+    assert last(happened).embedded == 0 and last(happened).reused == 2
+    hits = index.search("man milk", mode="vectors", top_k=2)
+    assert {hit.path for hit in hits} == {str(folder / "b.txt"), str(folder / "copy.txt")}
+    assert hits[0].score == hits[1].score and texts(index).count("man milk") == 2
+    shutil.rmtree(folder / "sub")
+    (folder / "b.txt").unlink()
+    assert counts(run(index)) == {"FileRemoved": 3}
+    assert texts(index) == ["man milk"] and index.stats().vectors == 1
+    index.check()
+
+
+def test_a_file_that_was_touched_is_read_and_nothing_else(index: Index, folder: Path) -> None:
+    write(folder / "b.txt", "dog milk", LONG_AGO + 5)
+    assert counts(run(index)) == {}
+    assert index.store.files()[str(folder / "b.txt")].mtime == (LONG_AGO + 5) * 10**9
+
+
+def test_a_time_that_may_be_that_of_the_next_change_does_not_count(index: Index, folder: Path) -> None:
+    now = int(time.time())
+    write(folder / "b.txt", "dog cat", now)
+    run(index)
+    write(folder / "b.txt", "man cat", now)  # the same size and time
+    assert counts(run(index)) == {"FileIndexed": 1}
+    assert "man cat" in texts(index) and "dog cat" not in texts(index)
+
+
+def test_files_that_fail_and_are_mended(index: Index, folder: Path) -> None:
+    write(folder / "b.txt", "x" * 10, LONG_AGO + 1)
+    write(folder / "rows.jsonl", '{"text": ')
+    write(folder / "note.ipynb", "{}")
+    happened = run(index)
+    assert counts(happened) == {"FileIndexed": 1, "FileFailed": 2} and last(happened).failed == 2
+    assert [Path(path).name for path, _ in index.stats().failed] == ["note.ipynb", "rows.jsonl"]
+    assert counts(run(index)) == {} and last(run(index)).failed == 2
+    write(folder / "rows.jsonl", '{"text": "milk", "year": 2020}\n', LONG_AGO + 1)
+    assert counts(run(index)) == {"FileIndexed": 1}
+    assert [Path(path).name for path, _ in index.stats().failed] == ["note.ipynb"]
+    assert "milk" in texts(index)
+    index.check()
+
+
+def test_a_file_that_may_not_be_read_is_tried_again(
+    index: Index, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = writer._content
+
+    def denied(found: Any) -> Any:
+        if found.path.endswith(".bin.txt"):
+            raise PermissionError(13, "Permission denied")
+        return usual(found)
+
+    write(folder / "x.bin.txt", b"\0\1\2" * 100)
+    monkeypatch.setattr(writer, "_content", denied)
+    assert counts(run(index)) == {"FileFailed": 1}
+    assert counts(run(index)) == {"FileFailed": 1}
+    monkeypatch.undo()
+    happened = run(index)
+    assert counts(happened) == {"FileLeftOut": 1} and last(happened).failed == 0
+
+
+def test_what_is_left_out_is_counted(index: Index, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "MOST_BYTES", 10_000)
+    write(folder / "big.txt", "dog " * 3000)
+    write(folder / "binary", b"\0\1\2" * 50)
+    write(folder / ".hidden", "dog")
+    for happened in (run(index), run(index)):
+        assert last(happened).left_out == {"too large": 1, "binary": 1, "hidden": 1}
+        assert counts(happened) == {"FileLeftOut": 3}
+    assert index.stats().files == 3 and index.stats().failed == ()
+    write(folder / "binary", "dog dog", LONG_AGO + 1)
+    write(folder / "b.txt", b"\0" * 50, LONG_AGO + 1)
+    run(index)
+    assert "dog dog" in texts(index) and "dog milk" not in texts(index)
+
+
+def test_a_file_that_changes_while_it_is_read_is_read_again(
+    index: Index, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = read_documents
+
+    def changing(path: str, *more: Any) -> Iterator[Document]:
+        yield from usual(path, *more)
+        write(Path(path), "cat cat", LONG_AGO + 9)
+
+    write(folder / "b.txt", "dog dog", LONG_AGO + 9)
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "read_documents", changing)
+        write(folder / "b.txt", "dog dog", LONG_AGO + 8)
+        run(index)
+    assert "dog dog" in texts(index)
+    run(index)
+    assert "cat cat" in texts(index) and "dog dog" not in texts(index)
+
+
+def test_a_text_of_a_file_that_failed_or_vanished_is_embedded_for_the_next(
+    index: Index, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = read_documents
+
+    def failing(path: str, *more: Any) -> Iterator[Document]:
+        yield from usual(path, *more)
+        if path.endswith("d.txt"):
+            raise InputError("damaged")
+        if path.endswith("e.txt"):
+            Path(path).unlink()
+
+    for name in ("d.txt", "e.txt", "f.txt"):
+        write(folder / name, "man went to tokyo")
+    monkeypatch.setattr(writer, "read_documents", failing)
+    assert counts(run(index)) == {"FileIndexed": 1, "FileFailed": 1}
+    assert [hit.path for hit in index.search("man went to tokyo", mode="words")] == [str(folder / "f.txt")]
+    index.check()
+
+
+def test_a_folder_that_is_gone_loses_nothing(index: Index, folder: Path) -> None:
+    folder.rename(folder.with_name("away"))
+    with pytest.raises(InputError):
+        run(index)
+    assert len(texts(index)) == 3
+    folder.with_name("away").rename(folder)
+    write(folder / "b.txt", "changed", LONG_AGO + 1)
+    for event in index.update():
+        if isinstance(event, events.Scanned):
+            folder.rename(folder.with_name("away"))
+    assert len(texts(index)) == 3
+    index.check()
+
+
+def test_a_folder_without_permission_loses_nothing(index: Index, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = os.scandir
+
+    def denied(path: Any) -> Any:
+        if os.fsdecode(path).endswith("sub"):
+            raise PermissionError(13, "Permission denied")
+        return usual(path)
+
+    monkeypatch.setattr(os, "scandir", denied)
+    (folder / "b.txt").unlink()
+    assert counts(run(index)) == {"FileRemoved": 1, "FileLeftOut": 1}
+    assert "largest city" in texts(index)
+
+
+def test_a_part_of_what_is_covered_and_more(index: Index, folder: Path, tmp_path: Path) -> None:
+    write(folder / "a.md", "went to paris", LONG_AGO + 1)
+    write(folder / "sub" / "c.txt", "went to tokyo", LONG_AGO + 1)
+    assert counts(run(index, folder / "sub")) == {"FileIndexed": 1}
+    assert [*index.about.roots] == [str(folder)]
+    write(tmp_path / "more" / "d.txt", "more milk")
+    assert counts(run(index, tmp_path / "more")) == {"FileIndexed": 1}
+    assert [*index.about.roots] == [str(folder), str(tmp_path / "more")]
+    run(index, tmp_path)
+    assert [*index.about.roots] == [str(tmp_path)]
+    with pytest.raises(InputError):
+        run(index, tmp_path / "missing")
+
+
+def test_paths_that_another_process_added_are_kept(index: Index, tmp_path: Path, model: mlxbert.Model) -> None:
+    write(tmp_path / "more" / "d.txt", "more milk")
+    with open_index(index.path, model=model) as other:
+        run(other, tmp_path / "more")
+    write(tmp_path / "docs" / "b.txt", "changed", LONG_AGO + 1)
+    run(index)
+    assert str(tmp_path / "more") in index.about.roots
+    with open_index(index.path, model=model) as again:
+        assert again.about.roots == index.about.roots
+
+
+def test_records_of_files_have_fields(index: Index, folder: Path) -> None:
+    rows = [{"text": f"city {passage(year, 5)}", "year": year, "lang": "de" if year % 2 else None} for year in range(8)]
+    write(folder / "rows.jsonl", "".join(f"{json.dumps(row)}\n" for row in rows))
+    write(folder / "table.csv", "text,price\ndog,3.5\ncat,20\n")
+    run(index)
+    hits = index.search("city", where=["year>=3", "lang=de"])
+    assert sorted(hit.fields["year"] for hit in hits) == [3, 5, 7]
+    assert {hit.place for hit in hits} == {"line 4", "line 6", "line 8"} and hits[0].path == str(folder / "rows.jsonl")
+    assert texts(index, "cat", where=["price>4"]) == ["cat"]
+    assert len(index.search("city", where={"year": 4})) == 1
+    assert {hit.path for hit in index.search("city", paths=[folder / "sub"])} == {str(folder / "sub" / "c.txt")}
+    with pytest.raises(ArgumentError):
+        index.search("city", where=["year"])
+
+
+def test_records_that_are_added(index: Index) -> None:
+    assert index.add({"id": number, "text": f"milk {number}", "n": number, "title": "Top"} for number in range(3)) == 3
+    (hit,) = index.search("milk 2", where=["n=2"])
+    assert (hit.path, hit.place, hit.title, hit.fields) == (None, "2", "Top", {"id": 2, "n": 2})
+    assert index.add([{"id": "2", "text": "bought"}, {"id": "2", "text": "store"}]) == 2
+    assert texts(index, "milk bought store", mode="words", where=["id>="]) == ["milk 0", "milk 1", "store"]
+    assert counts(run(index)) == {} and index.stats().files == 3 and index.stats().documents == 6
+    assert index.remove(["2", "9"]) == 1 and index.stats().documents == 5
+    with pytest.raises(InputError):
+        index.add([{"id": "5", "text": "kept"}, {"text": "no id"}])
+    assert (
+        index.add([{"id": "\ud800", "text": "half \udfff", "title": "\ud800\0", "x": "\ud800", "nan": float("nan")}])
+        == 1
+    )
+    assert texts(index, "half", where=["nan=", "id=*"], mode="words") == ["half \ufffd"]
+    index.check()
+
+
+def test_files_follow_a_move(index: Index, folder: Path) -> None:
+    before = {hit.text: hit.score for hit in index.search("city")}
+    folder.rename(folder.with_name("new"))
+    assert index.move(folder, folder.with_name("new")) == 3
+    assert index.about.roots == (str(folder.with_name("new")),)
+    assert {hit.text: hit.score for hit in index.search("city")} == before and counts(run(index)) == {}
+    with pytest.raises(ArgumentError):
+        index.move(folder, folder.with_name("third"))
+    with pytest.raises(ArgumentError):
+        index.move(folder.with_name("new") / "a.md", folder.with_name("new") / "b.txt")
+    write(folder.with_name("new") / "sub" / "sub" / "c.txt", "largest city")
+    run(index)
+    inside = folder.with_name("new")
+    assert index.move(inside / "sub", inside / "sub" / "sub") == 2
+    assert index.move(inside / "sub" / "sub", inside / "sub") == 2
+    assert {os.path.relpath(path, inside) for path in index.store.files()} == {
+        "a.md",
+        "b.txt",
+        "sub/c.txt",
+        "sub/sub/c.txt",
+    }
+
+
+def test_another_model_is_refused_with_both_names(index: Index, tmp_path: Path, builtin: mlxbert.Model) -> None:
+    for other in (builtin, "builtin"):
+        with pytest.raises(StoreError, match=r"tiny.*builtin|builtin.*tiny"):
+            open_index(index.path, model=other)
+    index.store._connection.execute("UPDATE about SET value = '\"other\"' WHERE name = 'hash'")  # type: ignore[attr-defined]
+    with open_index(index.path) as changed, pytest.raises(StoreError, match="other files"):
+        changed.search("city")
+
+
+def test_a_newer_schema_is_refused(index: Index, model: mlxbert.Model) -> None:
+    index.close()
+    connection = sqlite3.connect(index.path)
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    with pytest.raises(StoreError, match="99"):
+        open_index(index.path, model=model)
+
+
+def test_an_index_that_cannot_be_written(index: Index, model: mlxbert.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = found(index)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with open_index(index.path, model=model) as other:
+        assert found(other) == expected
+        for change in (lambda: run(other), lambda: other.add([{"id": "1", "text": "x"}]), lambda: other.remove(["1"])):
+            with pytest.raises(StoreError, match="cannot be written"):
+                change()
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path, model: mlxbert.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(*given: object, **named: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    for place in ("pathlib.Path.mkdir", "mlxbert.search.schema.acquire_lock"):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, denied)
+            with pytest.raises(StoreError, match="Permission denied"):
+                open_index(tmp_path / "new" / "index.db", model=model)
+
+
+def test_a_second_builder_is_told(index: Index, folder: Path, model: mlxbert.Model) -> None:
+    write(folder / "b.txt", "changed", LONG_AGO + 1)
+    first = index.update()
+    assert isinstance(first, Generator) and next(first)
+    with open_index(index.path, model=model) as other:
+        for change in (lambda: run(other), lambda: other.add([]), lambda: other.move(folder, folder / "x")):
+            with pytest.raises(BusyError):
+                change()
+        assert len(texts(other)) == 3
+        first.close()
+        assert counts(run(other)) == {"FileIndexed": 1}
+
+
+def test_chunks_of_one_document(index: Index, folder: Path) -> None:
+    write(folder / "long.txt", "\n\n".join(passage(number, 40) for number in range(5)))
+    run(index)
+    path = str(folder / "long.txt")
+    one, every = (index.search("dog", top_k=50, all_chunks=all_chunks) for all_chunks in (False, True))
+    assert sum(hit.path == path for hit in one) == 1 and sum(hit.path == path for hit in every) > 5
+    assert len(one) == 4 and len(every) == index.stats().chunks
+    chunk = min(hit.chunk for hit in every if hit.path == path)
+    whole = index.read(chunk, around=100)
+    assert whole.text.split() == (folder / "long.txt").read_text().split() and whole.path == path
+    assert (whole.first_line, whole.last_line) == (1, 9)
+    alone, more = index.read(chunk + 2, around=0), index.read(chunk + 2)
+    assert alone.text in more.text and more.text in whole.text and len(more.text) > len(alone.text)
+    for wrong in (10**6, -1, 2**70, "1", True, None):
+        with pytest.raises(ArgumentError):
+            index.read(wrong)  # type: ignore[arg-type]
+
+
+def test_scores(index: Index) -> None:
+    hits = index.search("city", mode="vectors", top_k=3)
+    assert [hit.rank for hit in hits] == [1, 2, 3] and hits[0].score >= hits[1].score >= hits[2].score
+    assert [hit.text for hit in index.search("city", mode="vectors", min_score=hits[1].score)] == [
+        hit.text for hit in hits[:2]
+    ]
+    assert index.search("city", min_score=10) == [] and len(index.search("city", top_k=1)) == 1
+
+
+def test_reranking(index: Index, tmp_path: Path) -> None:
+    reranker = save_classifier(tmp_path / "reranker", STARS)
+    hits = index.search("city", rerank=str(reranker))
+    pairs = mlxbert.rerank(mlxbert.load(reranker, task="classify"), "city", ["The city\n# The city\n\nthe cat sat"])
+    assert [hit.score for hit in hits] == [hit.rerank_score for hit in hits] and len(hits) == 3
+    assert pairs[0].score == pytest.approx(next(hit.score for hit in hits if hit.title), abs=1e-5)
+    assert len(index.search("city", rerank=str(reranker), candidates=2)) == 2
+    assert index.search("nothing", mode="words", rerank=str(reranker)) == []
+    with pytest.raises(mlxbert.errors.MlxbertError):
+        index.search("city", rerank=str(save_classifier(tmp_path / "other", NLI)))
+
+
+def test_queries(index: Index, caplog: pytest.LogCaptureFixture) -> None:
+    for query in ("the cat " * 500, '"', "NEAR(", "*", "-", "dog\0cat", "é" * 300, 'a "b" c"'):
+        assert len(index.search(query)) == 3, query
+    assert "too long" in caplog.text
+    for mode in ("hybrid", "vectors", "words"):
+        with pytest.raises(InputError):
+            index.search("  \n", mode=mode)
+    for wrong in ({"mode": "other"}, {"top_k": 0}, {"candidates": 0}, {"where": "a=b"}):
+        with pytest.raises(ArgumentError):
+            index.search("city", **wrong)
+    with pytest.raises(InputError):
+        index.search("\ud800 city")
+    assert len(index.search("\ud800 city", mode="words")) == 2
+
+
+def test_an_empty_index(tmp_path: Path, model: mlxbert.Model) -> None:
+    with open_index(tmp_path / "index.db", model=model) as index:
+        assert index.search("city") == [] == index.search("city", where=["a=b"]) == index.search("city", mode="words")
+        assert last(run(index)).files == 0 and index.add([]) == 0
+        (tmp_path / "docs").mkdir()
+        write(tmp_path / "docs" / "empty.txt", "")
+        write(tmp_path / "docs" / "space.md", " \n")
+        assert counts(run(index, tmp_path / "docs")) == {"FileIndexed": 2}
+        assert index.search("city") == [] and index.stats().chunks == 0
+        index.check()
+    with pytest.raises(ArgumentError):
+        open_index()
+
+
+def test_prompts_and_a_splitter_of_ones_own(tmp_path: Path, folder: Path, unit: mlxbert.Model) -> None:
+    class Lines:
+        def __call__(self, document: Document) -> list[Chunk]:
+            return [Chunk(0, len(document.text), (), None, None, None)]
+
+        def embedded(self, document: Document, chunk: Chunk) -> str:
+            return document.text.split()[-1]
+
+    with open_index(tmp_path / "index.db", model=unit, paths=[folder]) as index:
+        index.splitter = Lines()
+        run(index)
+        assert index.about.prompts == ("man is : ", "in ")
+        query = mlxbert.embed(unit, ["cat"], prompt="query")[0]
+        scores = {hit.text: hit.vector_score for hit in index.search("cat")}
+        for text, last_word in {"largest city": "city", "dog milk": "milk"}.items():
+            vector = mlxbert.embed(unit, [last_word], prompt="passage")[0]
+            assert scores[text] == pytest.approx(float(vector @ query), abs=2e-3)
+
+
+def test_the_index_of_paths(
+    tmp_path: Path, folder: Path, model: mlxbert.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLXBERT_DATA", str(tmp_path / "data"))
+    with open_index(paths=[folder], model=model) as index:
+        run(index)
+        assert Path(index.path).is_relative_to(tmp_path / "data")
+    (tmp_path / "data" / "indexes" / "broken.db").write_text("x")
+    for paths in ([folder / "sub"], [folder / "a.md", folder]):
+        with open_index(paths=paths) as again:
+            assert again.path == index.path and again.about.roots == (str(folder),)
+    with open_index(paths=[folder.parent], model=model) as other:
+        assert other.path != index.path
+    with open_index(paths=[folder / "sub"]) as again:
+        assert again.path == index.path

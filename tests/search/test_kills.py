@@ -1,0 +1,266 @@
+"""Builds and updates that are killed, builders at once, and disks that are full: nothing is lost, nothing is twice."""
+
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import mlxbert
+from mlxbert.errors import BusyError, StoreError
+from mlxbert.search.index import Index, open_index
+from tests.helpers.indexes import QUERIES, build, copy_files, found, passage, write_files
+from tests.helpers.tiny import save
+
+pytestmark = pytest.mark.slow
+KILLS = 50
+FILES = 24
+# Announces every event; after the one whose number it is given it waits for its end.
+CHILD = """
+import sys
+from mlxbert.search.index import open_index
+path, folder, model, last = *sys.argv[1:4], int(sys.argv[4])
+index = open_index(path, model=model, paths=[folder])
+print("open", flush=True)
+for number, event in enumerate(index.update()):
+    print(type(event).__name__, flush=True)
+    if number == last:
+        sys.stdin.read()
+"""
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Path]:
+    """A folder in memory, where there is such a disk."""
+    base = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else Path(os.environ.get("TMPDIR", "/tmp"))
+    path = base / f"mlxbert-kills-{os.getpid()}"
+    path.mkdir()
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture(scope="module")
+def model(place: Path) -> Path:
+    """The folder of a tiny model."""
+    return save(place / "model")
+
+
+def change_files(folder: Path) -> None:
+    """Changes, moves, copies, adds and removes files."""
+    for number in range(0, FILES, 4):
+        (folder / f"{number:03}.md").write_text(f"# New\n\n{passage(('changed', number))}\n")
+    (folder / "001.md").rename(folder / "moved.md")
+    shutil.copy(folder / "002.md", folder / "copy.md")
+    for number in (3, 5, 6):
+        (folder / f"{number:03}.md").unlink()
+    for number in range(4):
+        (folder / f"added{number}.md").write_text(passage(("added", number), 50))
+
+
+def start(path: Path, folder: Path, model: Path, last: int) -> "subprocess.Popen[str]":
+    """Updates an index in another process."""
+    command = [sys.executable, "-c", CHILD, *map(str, (path, folder, model, last))]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def timed(path: Path, folder: Path, model: Path) -> list[float]:
+    """When each event of an undisturbed update came, after the index was open."""
+    with start(path, folder, model, -1) as child:
+        assert child.stdout
+        times = [time.perf_counter() for _ in child.stdout]
+    assert child.returncode == 0
+    return [moment - times[0] for moment in times]
+
+
+class Reader(threading.Thread):
+    """Searches an index, opened again and again, as long as another process updates it."""
+
+    def __init__(self, path: Path, model: Path) -> None:
+        super().__init__()
+        self._path, self._model = path, model
+        self._done = threading.Event()
+        self.problems: list[BaseException] = []
+        self.searches = 0
+
+    def run(self) -> None:
+        """Searches."""
+        try:
+            model = mlxbert.load(self._model, dtype="float32")
+            while not self._done.is_set():
+                if not self._path.exists():
+                    time.sleep(0.001)
+                    continue
+                with open_index(self._path, model=model) as index:
+                    for query in QUERIES[:2]:
+                        check_hits(index, query)
+                        self.searches += 1
+        except BaseException as problem:
+            self.problems.append(problem)
+
+    def stop(self) -> None:
+        """Ends it."""
+        self._done.set()
+        self.join()
+
+
+def check_hits(index: Index, query: str) -> None:
+    """Nothing that is found is twice."""
+    hits = index.search(query, top_k=1000, all_chunks=True)
+    assert len({hit.chunk for hit in hits}) == len(hits)
+    seen = Counter((hit.path, hit.place, hit.start_line, hit.text) for hit in hits)
+    assert all(count == 1 for count in seen.values())
+
+
+def killed(path: Path, folder: Path, model: Path, number: int, seconds: float) -> tuple[int, int]:
+    """Kills an update some seconds after an event; returns its status, and how many searches there were meanwhile."""
+    reader = Reader(path, model)
+    with start(path, folder, model, number) as child:
+        assert child.stdout
+        assert child.stdout.readline() == "open\n"
+        reader.start()
+        for _ in range(number):
+            assert child.stdout.readline()
+        time.sleep(seconds)
+        child.send_signal(signal.SIGKILL)
+    reader.stop()
+    assert not reader.problems, reader.problems
+    return child.returncode, reader.searches
+
+
+def finish(path: Path, folder: Path, model: Path, expected: list[tuple[object, ...]], stats: tuple[int, ...]) -> None:
+    """The same command once more gives what an undisturbed build gives."""
+    with open_index(path, model=model, paths=[folder]) as index:
+        index.check()
+        list(index.update())
+        index.check()
+        now = index.stats()
+        assert (now.files, now.documents, now.chunks) == stats
+        assert found(index) == expected
+
+
+@pytest.mark.parametrize("kind", ["build", "update"])
+def test_kills(place: Path, model: Path, kind: str) -> None:
+    folder, before, path = write_files(place / kind, FILES), place / f"{kind}-before.db", place / f"{kind}.db"
+    if kind == "update":
+        build(before, folder, model).close()
+        change_files(folder)
+    long_ago = time.time() - 1000
+    for file in folder.iterdir():
+        os.utime(file, (long_ago, long_ago))
+    with build(place / f"{kind}-whole.db", folder, model) as whole:
+        expected, stats = found(whole), whole.stats()
+    copy_files(before, path) if kind == "update" else None
+    times = timed(path, folder, model)
+    statuses, searches = Counter[int](), 0
+    for number in range(KILLS):
+        rng = random.Random(f"{kind} {number}")
+        for file in place.glob(f"{kind}.db*"):
+            file.unlink()
+        copy_files(before, path) if kind == "update" else None
+        moment = rng.uniform(0, times[-1])
+        event = sum(one <= moment for one in times) - 1 if number % 2 else rng.randrange(len(times) - 1)
+        event = min(event, len(times) - 2)
+        status, some = killed(path, folder, model, event, rng.random() * (times[event + 1] - times[event]))
+        statuses[status] += 1
+        searches += some
+        finish(path, folder, model, expected, (stats.files, stats.documents, stats.chunks))
+    assert statuses == {-signal.SIGKILL: KILLS}
+    assert searches >= KILLS
+
+
+def test_two_builders_at_once(place: Path, model: Path) -> None:
+    folder, path = write_files(place / "two", FILES), place / "two.db"
+    with build(place / "two-whole.db", folder, model) as whole:
+        expected, stats = found(whole), whole.stats()
+    children = [start(path, folder, model, -1) for _ in range(4)]
+    statuses = []
+    for child in children:
+        _, _ = child.communicate()
+        statuses.append(child.returncode)
+    assert 0 in statuses
+    with start(path, folder, model, 1) as first:
+        assert first.stdout
+        assert [first.stdout.readline() for _ in range(2)][1] == "Scanned\n"
+        with open_index(path, model=model) as index, pytest.raises(BusyError):
+            list(index.update())
+        first.kill()
+    finish(path, folder, model, expected, (stats.files, stats.documents, stats.chunks))
+
+
+@contextmanager
+def small_disk(path: Path, size: int) -> Iterator[None]:
+    """A disk of some bytes."""
+    path.mkdir()
+    if os.getuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", path]).returncode:
+        pytest.skip("only root can mount a small disk")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", path], check=True)
+
+
+@contextmanager
+def small_files(size: int) -> Iterator[None]:
+    """No file may become larger."""
+    usual, limits = signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, usual)
+
+
+@pytest.mark.parametrize("way", ["disk", "file"])
+def test_a_full_disk(place: Path, model: Path, way: str, tmp_path: Path) -> None:
+    folder = write_files(place / f"full-{way}", 150)
+    with build(place / f"full-{way}.db", folder, model) as whole:
+        expected, stats = found(whole), whole.stats()
+    if way == "disk":
+        with small_disk(tmp_path / "disk", 400 * 1024):
+            path = tmp_path / "disk" / "index.db"
+            with pytest.raises(StoreError, match="no space left"):
+                build(path, folder, model)
+            check_part(path, model, stats.files)
+            subprocess.run(["mount", "-o", "remount,size=64m", tmp_path / "disk"], check=True)
+            finish(path, folder, model, expected, (stats.files, stats.documents, stats.chunks))
+        return
+    path = tmp_path / "index.db"
+    with small_files(300 * 1024), pytest.raises(StoreError, match=r"no space left|cannot be read or written"):
+        build(path, folder, model)
+    check_part(path, model, stats.files)
+    finish(path, folder, model, expected, (stats.files, stats.documents, stats.chunks))
+
+
+def check_part(path: Path, model: Path, files: int) -> None:
+    """An index of some of the files is whole."""
+    with open_index(path, model=model) as index:
+        index.check()
+        assert 0 < index.stats().files < files
+        check_hits(index, QUERIES[0])
+
+
+def test_a_disk_that_cannot_be_written(place: Path, model: Path, tmp_path: Path) -> None:
+    folder = write_files(place / "read-only", 8)
+    with small_disk(tmp_path / "disk", 2**22):
+        path = tmp_path / "disk" / "index.db"
+        with build(path, folder, model) as index:
+            expected = found(index)
+        subprocess.run(["mount", "-o", "remount,ro", tmp_path / "disk"], check=True)
+        with open_index(path, model=model) as index:
+            assert found(index) == expected
+            index.check()
+            with pytest.raises(StoreError, match="cannot be written"):
+                list(index.update())
+        with pytest.raises(StoreError):
+            open_index(tmp_path / "disk" / "new.db", model=model)

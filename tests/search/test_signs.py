@@ -1,0 +1,39 @@
+"""The nearest by signs are those of a plain count."""
+
+import numpy as np
+import pytest
+
+from mlxbert.search.signs import Signs, row_bytes, signs_of
+
+
+@pytest.mark.parametrize("width", [1, 8, 63, 64, 65, 384, 1000])
+@pytest.mark.parametrize("count", [1, 10, 90, 10_000])
+def test_hamming(width: int, count: int) -> None:
+    rng = np.random.default_rng(width)
+    vectors = rng.standard_normal((100, width)).astype(np.float32)
+    query = rng.standard_normal(width).astype(np.float32)
+    alive, only = rng.random(100) < 0.8, rng.random(100) < 0.5
+    assert signs_of(vectors).shape == (100, row_bytes(width))
+    signs = Signs(signs_of(vectors), alive)
+    distances = ((vectors > 0) != (query > 0)).sum(1)
+    for mask in (None, only):
+        places = np.flatnonzero(alive if mask is None else alive & mask)
+        furthest = np.sort(distances[places])[: min(count, len(places))][-1]
+        expected = [place for place in places if distances[place] <= furthest]
+        assert signs.nearest(query, count, mask).tolist() == expected
+
+
+def test_more_than_a_block_of_vectors() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.integers(0, 256, (70_000, 8), np.uint8)
+    query = np.where(np.unpackbits(rows[-1]), 1.0, -1.0).astype(np.float32)
+    signs = Signs(rows, np.ones(70_000, bool))
+    distances = np.bitwise_count(rows ^ rows[-1]).sum(1)
+    assert signs.nearest(query, 50).tolist() == np.flatnonzero(distances <= np.sort(distances)[49]).tolist()
+    assert (signs.rows(np.array([5, 69_999])) == rows[[5, 69_999]]).all()
+
+
+def test_none_alive() -> None:
+    query = np.ones(24, np.float32)
+    assert not len(Signs(np.zeros((5, 8), np.uint8), np.zeros(5, bool)).nearest(query, 3))
+    assert not len(Signs(np.zeros((0, 8), np.uint8), np.zeros(0, bool)).nearest(query, 3))

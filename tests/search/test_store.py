@@ -1,0 +1,379 @@
+"""What every store of an index does."""
+
+import os
+import sqlite3
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mlxbert.errors import BusyError, StoreError
+from mlxbert.search import schema
+from mlxbert.search.filters import Filter, make_filter
+from mlxbert.search.sqlite import SqliteStore
+from mlxbert.search.store import About, Store, StoredChunk, StoredDocument, StoredFile
+
+WIDTH = 70
+ABOUT = About("model", "0" * 64, WIDTH, "cosine", "mean", ("query: ", ""), 200, True, ("/docs",), fields=("a", "b"))
+Open = Callable[..., Store]
+EVERYTHING = Filter()
+STORES: dict[str, Open] = {"sqlite": SqliteStore}
+
+
+@pytest.fixture(params=STORES)
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
+    """Opens the index of a test."""
+    kind = STORES[request.param]
+    return lambda about=None: kind(tmp_path / "index.db", about)
+
+
+@pytest.fixture
+def store(opened: Open) -> Iterator[Store]:
+    """A new index."""
+    made = opened(ABOUT)
+    yield made
+    made.close()
+
+
+def vector(seed: int) -> Any:
+    """A vector of length 1."""
+    drawn = np.random.default_rng(seed).standard_normal(WIDTH).astype(np.float32)
+    return drawn / np.linalg.norm(drawn)
+
+
+def document(*texts: str, place: str = "", **fields: Any) -> StoredDocument:
+    """A document with a chunk of each text, whose hash is that of the text."""
+    chunks = [StoredChunk(text, ("Top",), text.encode(), line, line) for line, text in enumerate(texts, 1)]
+    return StoredDocument(place, "Top", fields, chunks)
+
+
+def put(store: Store, path: str, *documents: StoredDocument, **file: Any) -> None:
+    """Puts a file; the vector of a text is drawn from its length."""
+    texts = {chunk.hash for one in documents for chunk in one.chunks}
+    vectors = {text: vector(len(text)) for text in texts - store.known(texts)}
+    with store.writing():
+        store.put(StoredFile(path, **file), documents, vectors)
+
+
+def texts(store: Store, query: str, only: Filter = EVERYTHING) -> list[str]:
+    """The texts that have a word of a query, in alphabetical order."""
+    return sorted(one.chunk.text for one in store.chunks([number for number, _ in store.with_words(query, 99, only)]))
+
+
+def nearest(store: Store, seed: int, only: Filter = EVERYTHING, count: int = 9) -> list[tuple[str, float]]:
+    """The texts nearest to a vector."""
+    scores = store.nearest(vector(seed), count, only)
+    return [(store.chunks([number])[0].chunk.text, score) for number, score in scores]
+
+
+def test_what_is_put_is_found(store: Store, opened: Open) -> None:
+    put(store, "/docs/a", document("one dog", "two cats here", year=2020, lang="de"), size=5, mtime=7, hash=b"h")
+    assert store.files() == {"/docs/a": StoredFile("/docs/a", 5, 7, b"h")}
+    again = opened()
+    assert again.about == ABOUT and again.files() == store.files()
+    assert texts(again, "DOG") == ["one dog"] and texts(again, "cats dog") == ["one dog", "two cats here"]
+    (first, score), *_ = nearest(again, len("one dog"))
+    assert first == "one dog" and score == pytest.approx(1, abs=1e-3)
+    found = again.chunks([number for number, _ in again.with_words("dog", 9, Filter())])[0]
+    assert (found.path, found.place, found.fields) == ("/docs/a", "", {"year": 2020, "lang": "de"})
+    assert found.chunk == StoredChunk("one dog", ("Top",), b"", 1, 1)
+    assert [one.chunk.text for one in again.around(found.number, 1, 1)] == ["one dog", "two cats here"]
+    assert again.around(found.number + 99, 1, 1) == [] == again.chunks([99])
+    again.check()
+    again.close()
+
+
+def test_a_file_takes_the_place_of_what_was_under_its_path(store: Store) -> None:
+    put(store, "/docs/a", document("old words"))
+    put(store, "/docs/b", document("other words"))
+    put(store, "/docs/a", document("new words now"))
+    assert texts(store, "words") == ["new words now", "other words"]
+    assert store.stats().vectors == 3
+    with store.writing():
+        store.prune()
+    stats = store.stats()
+    assert (stats.files, stats.documents, stats.chunks, stats.vectors) == (2, 2, 2, 2)
+    store.check()
+
+
+def test_equal_chunks_share_a_vector_as_long_as_one_is_there(store: Store) -> None:
+    put(store, "/docs/a", document("the same"))
+    put(store, "/docs/b", document("the same"))
+    assert store.stats().vectors == 1 and len(nearest(store, len("the same"))) == 2
+    with store.writing():
+        store.remove(["/docs/a", "/docs/missing"])
+        store.prune()
+    assert store.known([b"the same", b"x"]) == {b"the same"}
+    assert [text for text, _ in nearest(store, 8)] == ["the same"]
+    with store.writing():
+        store.remove(["/docs/b"])
+        store.prune()
+    assert store.known([b"the same"]) == set() and nearest(store, 8) == [] and texts(store, "same") == []
+    store.check()
+
+
+def test_the_nearest_are_those_of_all_vectors(store: Store) -> None:
+    words = ["x" * size for size in range(1, 701)]
+    for start in range(0, 700, 100):
+        put(store, f"/docs/{start}", document(*words[start : start + 100]))
+    with store.writing():
+        store.remove(["/docs/200"])
+        store.prune()
+    put(store, "/docs/new", document(*["x" * size for size in range(801, 850)]))  # in slots that are free now
+    store.check()
+    left = [size for size in (*range(1, 201), *range(301, 701), *range(801, 850))]
+    for query in (2000, 2001):
+        scores = {size: float(vector(query) @ vector(size).astype(np.float16).astype(np.float32)) for size in left}
+        expected = sorted(scores, key=scores.__getitem__, reverse=True)[:9]
+        found = nearest(store, query)
+        assert [len(text) for text, _ in found] == expected
+        assert [score for _, score in found] == pytest.approx([scores[size] for size in expected], abs=1e-5)
+    only = make_filter(["path=*/100"])
+    assert {len(text) for text, _ in nearest(store, 2000, only, 200)} == {*range(101, 201)}
+
+
+def test_vectors_that_no_chunk_has_take_no_place(store: Store) -> None:
+    put(store, "/docs/a", document(*["x" * size for size in range(1, 60)]))
+    put(store, "/docs/b", document("y" * 100))
+    put(store, "/docs/a", document("z" * 101))  # not yet pruned
+    assert {text[0] for text, _ in nearest(store, 5, count=2)} == {"y", "z"}
+
+
+def test_what_fails_is_undone_whole(store: Store, opened: Open) -> None:
+    put(store, "/docs/a", document("one dog"))
+    with pytest.raises(RuntimeError), store.writing():
+        store.put(StoredFile("/docs/b"), [document("two dogs")], {b"two dogs": vector(1)})
+        store.remove(["/docs/a"])
+        store.set_about(replace(ABOUT, roots=("/other",)))
+        raise RuntimeError
+    assert store.about == ABOUT and [*store.files()] == ["/docs/a"] and texts(store, "dog dogs") == ["one dog"]
+    with pytest.raises(StoreError), store.writing():
+        store.put(StoredFile("/docs/b"), [document("big")], {b"big": vector(1) * 1e9})
+    store.check()
+    put(store, "/docs/b", document("three dogs"))
+    assert texts(store, "dogs") == ["three dogs"] and len(nearest(store, 3)) == 2
+    store.check()
+
+
+def test_a_reader_sees_one_moment(store: Store, opened: Open) -> None:
+    put(store, "/docs/a", document("one dog"))
+    reader = opened()
+    assert len(nearest(reader, 3)) == 1
+    with reader.reading():
+        assert texts(reader, "dog") == ["one dog"]
+        put(store, "/docs/b", document("second dog"))
+        assert texts(reader, "dog") == ["one dog"] and len(nearest(reader, 3)) == 1
+    assert texts(reader, "dog") == ["one dog", "second dog"] and len(nearest(reader, 3)) == 2
+    with store.writing():
+        store.put(StoredFile("/docs/c"), [document("third dog!!")], {b"third dog!!": vector(1)})
+        assert len(texts(reader, "dog")) == 2 and len(nearest(reader, 3)) == 2
+        store.set_about(replace(ABOUT, roots=("/other",)))
+    assert reader.about == ABOUT
+    reader.refresh()
+    assert reader.about.roots == ("/other",)
+    reader.close()
+
+
+def test_records_take_the_place_of_those_with_their_id(store: Store) -> None:
+    vectors = {text.encode(): vector(len(text)) for text in ("one", "second", "third one", "one more")}
+    with store.writing():
+        store.put_documents([document("one", place="1"), document("second", place="2")], vectors)
+        store.put_documents([document("third one", place="2"), document("one more", place="2")], vectors)
+    assert texts(store, "one second third more") == ["one", "one more"]
+    assert store.files() == {} and store.stats().files == 0 and store.stats().documents == 2
+    with store.writing():
+        assert store.remove_documents(["2", "7"]) == 1
+        store.prune()
+    assert texts(store, "one second third more") == ["one"]
+    store.check()
+
+
+def test_files_that_fail_are_kept_with_the_reason(store: Store) -> None:
+    put(store, "/docs/a", problem="broken", hash=b"h")
+    put(store, "/docs/b", problem="binary", left_out=True)
+    assert store.stats().failed == (("/docs/a", "broken"),) and store.stats().files == 0
+    assert store.files()["/docs/b"].left_out and store.files()["/docs/a"].problem == "broken"
+    put(store, "/docs/a", document("mended"), hash=b"i")
+    assert store.stats().failed == () and store.files()["/docs/a"].problem is None
+
+
+def test_names_are_bytes(store: Store) -> None:
+    path, new = "/docs/\udcff\udc80\n.txt", "/docs/ü\x1b[0m"
+    put(store, path, document("a dog"))
+    assert [*store.files()] == [path] and store.chunks([1])[0].path == path
+    for only in (make_filter(["path=*.txt"]), make_filter((), ["/docs"]), make_filter({"path": path}, [path])):
+        assert texts(store, "dog", only) == ["a dog"], only
+    assert texts(store, "dog", make_filter(["path>/docs"])) == ["a dog"]
+    with store.writing():
+        store.touch(StoredFile(path, 3, 4))
+        store.rename(path, new)
+    assert store.files() == {new: StoredFile(new, 3, 4)} and store.chunks([1])[0].path == new
+
+
+CASES = (
+    (["lang=de"], "b"), (["lang!=de"], "acd"), (["lang=d?"], "bc"), (["lang=[d]e"], "b"), (["lang=*"], "abcd"),
+    (["year>=2020"], "bc"), (["year>2020"], "c"), (["year<2020"], "a"), (["year<=2020.0"], "ab"), (["year=2020"], "b"),
+    (["date>=2026-01-01"], "d"), (["date<2026-01-01"], "c"), (["new=true"], "a"), ({"new": True}, "a"),
+    ({"lang": "d*"}, "c"), ({"lang": "[de]"}, "d"), ({"year": 2020}, "b"), ({"lang": None}, "a"),
+    (["path=a"], "a"),
+    (["path=/docs/a"], "a"), (["path=docs/*"], "abcd"), (["path!=*/a"], "bcd"), (["place=part"], "a"),
+    (["title=Top"], "abcd"), (["lang=de", "year=2020"], "b"), (["lang=de", "year=2019"], ""), (["no field=x"], ""),
+    (["no field!=x"], "abcd"), (["odd\"'name=1"], "d"), (["score>=0.5"], "c"), (["lang=\ud800"], ""),
+    (["\ud800=x"], ""),    (["lang>\ud800"], "bc"), (["nan>0"], ""),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("where", "expected"), CASES, ids=str)
+def test_filters(filtered: Store, where: Any, expected: str) -> None:
+    only = make_filter(where)
+    assert "".join(texts(filtered, "a b c d", only)) == expected
+    assert "".join(sorted(text for text, _ in nearest(filtered, 1, only))) == expected
+    assert len(filtered.word_for_word('"a"', 9, only)) == ("a" in expected)
+
+
+@pytest.fixture(scope="module", params=STORES)
+def filtered(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """An index of four files with fields."""
+    made = STORES[request.param](tmp_path_factory.mktemp("filtered") / "index.db", ABOUT)
+    put(made, "/docs/a", document("a", place="part", year=2019, new=True, nan=float("nan")))
+    put(made, "/docs/b", document("b", lang="de", year=2020, new=False))
+    put(made, "/docs/c", document("c", lang="d*", year=2021, date="2025-12-31T23:00", score=0.75))
+    odd = {"lang": "[de]", "date": "2026-01-01", "odd\"'name": 1, "year": "unknown"}
+    put(made, "/docs/d", StoredDocument("", "Top", odd, document("d").chunks))
+    yield made
+    made.close()
+
+
+def test_only_what_lies_under_paths(store: Store) -> None:
+    for path in ("/docs/a/1", "/docs/a.txt", "/docs/ab", "/docs/a"):
+        put(store, path, document(f"dog {path}"))
+    assert texts(store, "dog", make_filter((), ["/docs/a"])) == ["dog /docs/a", "dog /docs/a/1"]
+    assert len(texts(store, "dog", make_filter((), ["/"]))) == 4
+    assert len(texts(store, "dog", make_filter((), ["/docs/ab", "/docs/a.txt"]))) == 2
+
+
+def test_words_and_phrases(store: Store) -> None:
+    put(
+        store,
+        "/docs/a",
+        document("Das Mädchen rief read_file auf", "read a file", "the file was read", "NEAR(x y) z-w"),
+    )
+    found = {query: texts(store, query) for query in ("madchen", "READ_FILE", "near(", "-w", "*", '"', "\0", "\ud800")}
+    assert found["madchen"] == ["Das Mädchen rief read_file auf"] == found["READ_FILE"]
+    assert found["near("] == ["NEAR(x y) z-w"] == found["-w"]
+    assert found["*"] == found['"'] == found["\0"] == found["\ud800"] == []
+    phrase = [store.chunks([number])[0].chunk.text for number, _ in store.word_for_word("a file", 9, Filter())]
+    assert phrase == ["read a file"]
+
+
+def test_files_that_are_no_indexes_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with pytest.raises(StoreError, match="there is no index"):
+        SqliteStore(path)
+    path.write_text("a text\n" * 1000)
+    with pytest.raises(StoreError, match="is not an index"):
+        SqliteStore(path, ABOUT)
+    path.unlink()
+    sqlite3.connect(path).execute("CREATE TABLE x (y)").connection.close()
+    with pytest.raises(StoreError, match="is not an index"):
+        SqliteStore(path, ABOUT)
+    with pytest.raises(StoreError):
+        SqliteStore(tmp_path, ABOUT)
+    with pytest.raises(StoreError):
+        SqliteStore(path / "below", ABOUT)
+
+
+def test_a_newer_schema_is_refused_by_its_number(tmp_path: Path) -> None:
+    SqliteStore(tmp_path / "index.db", ABOUT).close()
+    with sqlite3.connect(tmp_path / "index.db") as connection:
+        connection.execute("PRAGMA user_version = 7")
+    connection.close()
+    with pytest.raises(StoreError, match="version 7"):
+        SqliteStore(tmp_path / "index.db")
+
+
+HOSTILE = (
+    "CREATE TRIGGER words_content AFTER INSERT ON files BEGIN DELETE FROM about; END",
+    "CREATE TRIGGER t AFTER INSERT ON files BEGIN SELECT load_extension('/tmp/x'); END",
+    "CREATE VIEW words_content AS SELECT load_extension('/tmp/x')",
+    "CREATE TABLE words_content (x, y AS (x || 'y'))",
+    "CREATE TABLE more (x)",
+    "CREATE INDEX more ON files (abs(size))",
+    "DROP TABLE signs",
+    "DROP INDEX chunks_of_vector",
+    "ALTER TABLE files ADD COLUMN y AS (size + 1)",
+    "ALTER TABLE files RENAME TO files2; CREATE VIEW files AS SELECT * FROM files2",
+)
+
+
+@pytest.mark.parametrize("command", HOSTILE)
+def test_tables_of_others_are_refused(tmp_path: Path, command: str) -> None:
+    SqliteStore(tmp_path / "index.db", ABOUT).close()
+    connection = sqlite3.connect(tmp_path / "index.db")
+    connection.executescript(command)
+    connection.close()
+    with pytest.raises(StoreError, match="damaged"):
+        SqliteStore(tmp_path / "index.db")
+
+
+def test_no_other_file_is_written_or_removed(tmp_path: Path) -> None:
+    path, other = tmp_path / "index.db", tmp_path / "other"
+    other.write_text("a text")
+    SqliteStore(path, ABOUT).close()
+    magic, name = bytes.fromhex("d9d505f920a163d7"), os.fsencode(other)
+    header = (magic + struct.pack(">IIIII", 0, 0, path.stat().st_size // 8192, 512, 8192)).ljust(512, b"\0")
+    owner = struct.pack(">I", 2**30 // 8192 + 1) + name + struct.pack(">II", len(name), sum(name)) + magic
+    journal = Path(f"{path}-journal")
+    journal.write_bytes(header + owner)  # SQLite would remove the file with this name
+    with pytest.raises(StoreError, match="journal"):
+        SqliteStore(path)
+    journal.unlink()
+    Path(f"{path}-wal").symlink_to(other)
+    with pytest.raises(StoreError):
+        put(SqliteStore(path), "/docs/a", document("one dog"))
+    assert other.read_text() == "a text"
+
+
+def test_a_score_that_is_no_number(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "index.db", ABOUT)
+    put(store, "/docs/a", document("one dog"))
+    store._connection.execute("UPDATE words_docsize SET sz = x'ffffffffffffffffff00'")
+    store._connection.execute("UPDATE words_data SET block = x'0000' WHERE id = 1")
+    with pytest.raises(StoreError, match="damaged"):
+        store.with_words("dog", 9, EVERYTHING)
+
+
+def test_a_new_index_appears_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "new" / "index.db"
+    with monkeypatch.context() as patch:
+        patch.setattr("os.replace", lambda *paths: exec("raise KeyboardInterrupt"))
+        with pytest.raises(KeyboardInterrupt):
+            SqliteStore(path, ABOUT)
+    assert not path.exists()
+    SqliteStore(path, ABOUT).check()
+    with schema.locked(str(path)), pytest.raises(BusyError), schema.locked(str(path)):
+        pass
+
+
+def test_damage_that_sqlite_does_not_see_is_found(tmp_path: Path) -> None:
+    changes = (
+        "UPDATE chunks SET text = 'other'",
+        "UPDATE signs SET alive = zeroblob(256)",
+        "UPDATE vectors SET vector = zeroblob(140)",
+        "DELETE FROM documents",
+        "DELETE FROM vectors",
+    )
+    for number, change in enumerate(changes):
+        store = SqliteStore(tmp_path / f"{number}.db", ABOUT)
+        put(store, "/docs/a", document("one dog"))
+        store.check()
+        store.close()
+        with sqlite3.connect(tmp_path / f"{number}.db") as connection:
+            connection.execute(change)
+        connection.close()
+        with pytest.raises(StoreError, match="damaged"):
+            SqliteStore(tmp_path / f"{number}.db").check()
