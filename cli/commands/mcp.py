@@ -27,7 +27,7 @@ def mcp(
     ] = None,
     no_update: Annotated[bool, Option("Serve the index as it is.")] = False,
 ) -> None:
-    """Serve the search of your files to an assistant, over the Model Context Protocol.
+    """Let an assistant search your files, over MCP.
 
     Assistants start it themselves, and talk to it on stdin and stdout. It shows them what the index has of the paths,
     by default of the current folder, or all of an index that is named.

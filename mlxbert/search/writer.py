@@ -267,7 +267,7 @@ def _content(found: Found) -> tuple[str | None, bytes | None, bytes]:
 
 
 def _cleaned(document: Document) -> Document:
-    """A document without what is no text, halves of surrogate pairs for example, which no database stores."""
+    """A document without halves of surrogate pairs and the like, which no database stores."""
 
     def clean(value: Any) -> Any:
         return _NOT_TEXT.sub("\ufffd", value) if isinstance(value, str) else value
