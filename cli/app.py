@@ -31,15 +31,19 @@ _COMMANDS = {
     "Use a model": (
         *("embed", "similarity", "classify", "tag", "answer", "rerank", "fill-mask", "next-sentence", "replaced"),
     ),
+    "Search your files": ("search", "index", "indexes", "mcp"),
     "Train a model": ("finetune", "evaluate", "pretrain", "distill", "vocabulary", "mine"),
     "Look inside": ("inspect", "tokenize", "attention", "verify"),
     "Models and machine": ("models", "convert", "doctor", "bench", "help"),
 }
 _PANELS = {name: panel for panel, names in _COMMANDS.items() for name in names}
-_MODULES = {"distill": "pretrain", "vocabulary": "pretrain", "doctor": "machine", "bench": "machine"}  # of other names
+_MODULES = {  # of other names
+    "index": "search", "distill": "pretrain", "vocabulary": "pretrain", "doctor": "machine", "bench": "machine",
+}  # fmt: skip
 _GROUPS = {  # whose modules have `COMMANDS`
     "finetune": "Train a model on labelled texts.",
     "evaluate": "Measure how good a model is on labelled texts.",
+    "indexes": "Indexes of files on this machine.",
     "models": "Models on this machine and on the Hugging Face hub.",
 }
 

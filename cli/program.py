@@ -16,7 +16,7 @@ from mlxbert.cli.views import console, help as view
 from mlxbert.errors import ArgumentError
 
 # Names by which other programs call a command.
-_ALSO = {"rm": "remove", "ls": "list"}
+_ALSO = {"rm": "remove", "ls": "list", "mv": "move"}
 _MEANT = {
     "train": "finetune",
     "ner": "tag",
@@ -24,7 +24,8 @@ _MEANT = {
     "qa": "answer",
     "test": "evaluate",
     "unmask": "fill-mask",
-    "search": "similarity",
+    "find": "search",
+    "grep": "search",
     "predict": "classify",
 }
 _OPTION = re.compile(r"-\w|--[a-z][\w-]*(=.*)?", re.DOTALL)

@@ -157,9 +157,14 @@ def usual(folder: Path) -> dict[str, dict[str, list[str]]]:
         "pretrain": {"corpus": texts, "model": words, **short},
         "verify": {"a": words, "b": words},
         "vocabulary": {"files": texts, "output": out, "size": ["100"]},
-        "doctor": {}, "models list": {},
+        "search": {"query": ["cat"], "paths": texts, "model": words},
+        "index": {"paths": texts, "model": words},
+        "doctor": {}, "models list": {}, "indexes list": {},
     }  # fmt: skip
     given |= {f"models {name}": {"name": ["org/name"]} for name in ("download", "verify", "path", "remove")}
+    given |= {f"indexes {name}": {"index": texts, "yes": [""]} for name in ("show", "remove")}
+    given["indexes show"].pop("yes")
+    given["indexes move"] = {"old": texts, "new": data["embed"]}
     for task in ("classify", "multilabel", "regress", "tag", "answer", "embed", "rerank"):
         given[f"finetune {task}"] = {"train": data[task], "output": out, "dry_run": [""], "model": words}
         given[f"evaluate {task}"] = {
@@ -333,7 +338,13 @@ def prepare(folder: Path) -> Files:
     """Writes files, keeps the program from the hub and from the user's files, and loads all modules."""
     files = Files(folder / "files")
     files.folder.mkdir()
-    for variable, value in {"HOME": "home", "HF_HOME": "hub", "XDG_CACHE_HOME": "cache", "TMPDIR": "tmp"}.items():
+    for variable, value in {
+        "HOME": "home",
+        "HF_HOME": "hub",
+        "XDG_CACHE_HOME": "cache",
+        "TMPDIR": "tmp",
+        "MLXBERT_DATA": "data",
+    }.items():
         (folder / value).mkdir()
         os.environ[variable] = str(folder / value)
     os.environ |= {"HF_HUB_OFFLINE": "1", "MPLCONFIGDIR": str(folder / "cache")}
@@ -385,7 +396,7 @@ def check_usual() -> int:
         for one in commands(prepare(folder).folder):
             run(Case(compose(one, one.usual), {}), folder / "case" / "a" / "b" / "c", printed)
             said = printed.read_text(encoding="utf-8")
-            if "error: " in said and one.path[0] != "models":  # the cache of models is empty
+            if "error: " in said and one.path[0] not in ("models", "indexes"):  # there are none
                 failed += 1
                 print(f"{' '.join(one.path)}: {said}")
     return failed

@@ -1,6 +1,5 @@
 """`mlxbert models …`: the built-in model, and those in the cache of the hub, which all programs of a machine share."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -160,7 +159,7 @@ def _check_name(name: str) -> None:
 
 def _agreed(facts: dict[str, Any]) -> bool:
     """Shows what would be removed, and asks in a terminal."""
-    if sys.stdin is None or sys.stderr is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not console.can_ask():
         raise ArgumentError(
             f"{facts['name']}: would remove {facts['folder']} ({console.size(facts['bytes'])}), but cannot ask "
             "for confirmation without a terminal",
@@ -169,9 +168,7 @@ def _agreed(facts: dict[str, Any]) -> bool:
     screen = console.stderr()
     for part in view.draw_facts(f"{facts['name']}, in the cache that other programs share", facts):
         screen.print(part)
-    # typer's own question goes to stdout, which is for data, when stdout is not a terminal.
-    print("remove it? [y/N]: ", end="", file=sys.stderr, flush=True)  # noqa: T201
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    return console.ask("remove it?")
 
 
 def _put_path(folder: Path) -> None:

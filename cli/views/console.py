@@ -82,6 +82,20 @@ def set_quiet(quiet: bool) -> None:
     _quiet = quiet
 
 
+def can_ask() -> bool:
+    """Whether there is somebody to ask: stdin and stderr are terminals."""
+    return sys.stdin is not None and sys.stderr is not None and sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def ask(question: str) -> bool:
+    """Whether the answer to a question is yes.
+
+    typer's own question goes to stdout, which is for data, when stdout is not a terminal.
+    """
+    print(f"{visible(question)} [y/N]: ", end="", file=sys.stderr, flush=True)  # noqa: T201
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
 def say(kind: str, text: str, command: str = "") -> None:
     """Prints a line on stderr: `note: …`, `hint: …` or `error: …`; nothing where stderr cannot be written.
 

@@ -12,7 +12,7 @@ from typing import Any
 from mlxbert.cli.views import console, rich
 
 # The commands of typer's own click are not public, hence `Any`.
-_PANELS = ("", "Input", "Data", "Zero-shot", "Vectors", "Training", "Adapters", "Saving", "Model", "Output")
+_PANELS = ("", "Input", "Data", "Index", "Zero-shot", "Vectors", "Training", "Adapters", "Saving", "Model", "Output")
 _CLAUSE = re.compile(r"\.(?:\s|$)|[:;] ")
 _SENTENCE = re.compile(r"\.(?:\s|$)")
 _NAMES = 28  # columns of the names of options, at most, where they have columns

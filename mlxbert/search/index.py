@@ -20,14 +20,13 @@ from mlxbert.results.embed import Embedding
 from mlxbert.results.hit import Hit
 from mlxbert.results.related import Reranked
 from mlxbert.search import schema
-from mlxbert.search.chunks import Splitter
 from mlxbert.search.events import Event
 from mlxbert.search.filters import Filter, make_filter
-from mlxbert.search.places import find_index, index_file
+from mlxbert.search.places import find_index, index_file, is_under
 from mlxbert.search.ranking import Ranked, fuse, names_of
+from mlxbert.search.signs import unit
 from mlxbert.search.sqlite import SqliteStore
-from mlxbert.search.store import About, FoundChunk, Scores, Stats, Store, StoredFile
-from mlxbert.search.writer import Splits, Writer, is_under, now, unit
+from mlxbert.search.store import About, FoundChunk, Scores, Stats, Store, StoredFile, now
 from mlxbert.tasks.embed import KINDS, EmbedTask, own_prompt
 from mlxbert.tasks.rerank import rerank as rerank_texts
 from mlxbert.tasks.task import check_top_k
@@ -36,6 +35,9 @@ from mlxbert.weights.source import BUILTIN, ModelRef, local_folder
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from mlxbert.search.chunks import Splitter
+    from mlxbert.search.writer import Splits, Writer
 
     Vector = NDArray[np.float32]
 
@@ -281,7 +283,7 @@ class Index:
         self, query: str, vector: "Vector | None", names: Sequence[str], only: Filter, wanted: int, all_chunks: bool
     ) -> list[Ranked]:
         """Documents, or all of their chunks, in one order; from longer lists if these name too few of them."""
-        depth, most = max(_DEPTH, 4 * wanted), self.store.stats().chunks
+        depth = max(_DEPTH, 4 * wanted)
         while True:
             lists: dict[str, Scores] = {}
             if vector is not None:
@@ -293,7 +295,7 @@ class Index:
             chunks = {chunk for scores in lists.values() for chunk, _ in scores}
             documents = self.store.documents_of(chunks)
             found = fuse(lists, {chunk: chunk for chunk in chunks} if all_chunks else documents)
-            if len(found) >= wanted or depth >= most or all(len(scores) < depth for scores in lists.values()):
+            if len(found) >= wanted or all(len(scores) < depth for scores in lists.values()):
                 return found
             depth *= 4
 
@@ -316,19 +318,22 @@ class Index:
         ranked = [one for one in rerank_texts(reranker, query, texts) if isinstance(one, Reranked)]
         return [replace(hits[one.index], score=one.score, rerank_score=one.score) for one in ranked]
 
-    def _writer(self) -> Writer:
+    def _writer(self) -> "Writer":
         if not self.store.writable:
             raise StoreError(f"{self.path}: the index cannot be written", hint="search without an update")
-        task = EmbedTask(self.model, prompt=self.about.prompts[1], overflow="error")
-        return Writer(self.store, task, self.splitter)
+
+        from mlxbert.search.writer import Writer
+
+        def tools() -> "tuple[EmbedTask, Splits]":
+            return EmbedTask(self.model, prompt=self.about.prompts[1], overflow="error"), self.splitter
+
+        return Writer(self.store, tools)
 
     @cached_property
-    def splitter(self) -> Splits:
+    def splitter(self) -> "Splits":
         """Makes chunks of documents; may be replaced before the first update."""
-        about = self.about
-        prompt = about.prompts[1]
         try:
-            return Splitter(self.model.embed_tokenizer, tokens=about.tokens, prompt=prompt, titles=about.titles)
+            return _splitter(self.model, self.about.prompts[1], self.about.tokens, self.about.titles)
         except ArgumentError as problem:  # the number was checked when the index was made
             raise schema.damaged(self.path, problem.message) from None
 
@@ -414,12 +419,18 @@ def _about(model: Model, tokens: int | None, titles: bool) -> About:
     """What a new index is made with."""
     embedder = model.embedder
     prompts = [embedder.config.prompts.get(own_prompt(embedder.config.prompts, kind) or "", "") for kind in KINDS]
-    splitter = Splitter(model.embed_tokenizer, tokens=tokens, prompt=prompts[1], titles=titles)
+    splitter = _splitter(model, prompts[1], tokens, titles)
     return About(
         *(_named(model.source), hash_model(model.files), embedder.size, embedder.config.similarity),
         *("+".join(embedder.config.poolings), (prompts[0], prompts[1]), splitter.tokens, titles),
         created=now(),
     )
+
+
+def _splitter(model: Model, prompt: str, tokens: int | None, titles: bool) -> "Splitter":
+    from mlxbert.search.chunks import Splitter
+
+    return Splitter(model.embed_tokenizer, tokens=tokens, prompt=prompt, titles=titles)
 
 
 def _loaded(model: str | Path | ModelRef | Model) -> Model:

@@ -1,6 +1,7 @@
 """Where indexes lie: in the user's data folder, each with the paths that it covers in it."""
 
 import hashlib
+import itertools
 import os
 import re
 from collections.abc import Sequence
@@ -23,11 +24,13 @@ def data_folder() -> Path:
 
 
 def index_file(paths: Sequence[str | Path]) -> Path:
-    """Where a new index of some files and folders goes: a name to recognise it by, and a hash of all its paths."""
+    """Where a new index of some files and folders goes; its name says what it covers, with a hash of all its paths."""
     roots = sorted({os.path.abspath(path) for path in paths})
     name = re.sub(r"[^\w.-]+", "-", os.path.basename(roots[0])).strip("-.")[:40] or "index"
     digest = hashlib.sha256(b"\0".join(map(os.fsencode, roots))).hexdigest()[:12]
-    return data_folder() / "indexes" / f"{name}-{digest}.db"
+    names = (f"{name}-{digest}{f'-{number}' * bool(number)}.db" for number in itertools.count())
+    files = (data_folder() / "indexes" / name for name in names)
+    return next(file for file in files if not _is_of_others(file, roots))
 
 
 def list_indexes() -> list[Path]:
@@ -46,18 +49,33 @@ def covers(about: About, paths: Sequence[str | Path]) -> int | None:
     return max(depths, default=0)
 
 
+def _is_of_others(file: Path, roots: Sequence[str]) -> bool:
+    """Whether a file is an index of other paths: one that was moved keeps its name."""
+    about = _about(file) if file.exists() else None
+    return about is not None and sorted(about.roots) != roots
+
+
+def _about(file: Path) -> About | None:
+    """What an index was made with; `None` if it cannot be read."""
+    try:
+        store = SqliteStore(file)
+    except StoreError:
+        return None  # `mlxbert indexes list` shows it, and whoever opens it hears why
+    store.close()
+    return store.about
+
+
 def find_index(paths: Sequence[str | Path]) -> Path | None:
     """The index that covers all of some paths; of several the one whose roots are nearest above them."""
     found = []
     for file in list_indexes():
-        try:
-            store = SqliteStore(file)
-        except StoreError:
-            continue  # `mlxbert indexes list` shows it
-        try:
-            depth = covers(store.about, paths)
-        finally:
-            store.close()
-        if depth is not None:
-            found.append((depth, len(store.about.roots), file))
+        about = _about(file)
+        depth = None if about is None else covers(about, paths)
+        if about is not None and depth is not None:
+            found.append((depth, len(about.roots), file))
     return min(found)[2] if found else None
+
+
+def is_under(path: str, roots: Sequence[str]) -> bool:
+    """Whether a path is one of some others, or lies in one."""
+    return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)

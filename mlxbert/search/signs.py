@@ -5,6 +5,8 @@ Legend: N vectors, W values of each.
 
 from typing import TYPE_CHECKING, Any
 
+from mlxbert.nn.embedder import SMALLEST_NORM
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -23,6 +25,13 @@ def signs_of(vectors: "NDArray[np.floating[Any]]") -> "NDArray[np.uint8]":
 def row_bytes(width: int) -> int:
     """The bytes of a row of `signs_of` for vectors of a width."""
     return -(-width // 64) * 8
+
+
+def unit(vector: "NDArray[np.float32]", similarity: str) -> "NDArray[np.float32]":
+    """A vector, of length 1 where vectors are compared by cosine."""
+    import numpy as np
+
+    return vector / max(float(np.linalg.norm(vector)), SMALLEST_NORM) if similarity == "cosine" else vector
 
 
 class Signs:

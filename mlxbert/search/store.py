@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from mlxbert.search.filters import Filter
@@ -221,6 +222,9 @@ class Store(Protocol):
     def around(self, number: int, before: int, after: int) -> list[FoundChunk]:
         """A chunk with its neighbours in its document, in order."""
 
+    def chunk_at(self, path: str, line: int) -> int | None:
+        """The number of the chunk of a file that holds a line; of a file without lines, of its first chunk."""
+
     def stats(self) -> Stats:
         """How much there is."""
 
@@ -229,3 +233,8 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Closes it."""
+
+
+def now() -> str:
+    """The time, in ISO 8601."""
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -8,30 +8,28 @@ import os
 import re
 import time
 from collections import Counter, deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mlxbert.errors import InputError
 from mlxbert.files import sha256
-from mlxbert.nn.embedder import SMALLEST_NORM
 from mlxbert.readers.documents.document import Document, UnreadableError
-from mlxbert.readers.documents.kinds import kind_of
-from mlxbert.readers.documents.read import read_documents
-from mlxbert.readers.documents.records import Columns
 from mlxbert.results.result import Failure
 from mlxbert.search import events
-from mlxbert.search.chunks import Chunk
 from mlxbert.search.events import Event
-from mlxbert.search.store import Store, StoredChunk, StoredDocument, StoredFile
+from mlxbert.search.places import is_under
+from mlxbert.search.signs import unit
+from mlxbert.search.store import Store, StoredChunk, StoredDocument, StoredFile, now
 from mlxbert.search.walk import Found, WalkOptions, walk
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from mlxbert.search.chunks import Chunk
     from mlxbert.tasks.embed import EmbedTask
 
     Vector = NDArray[np.float32]
@@ -47,10 +45,10 @@ _NOT_TEXT = re.compile("[\0\ud800-\udfff]")
 class Splits(Protocol):
     """What makes chunks of documents; see `mlxbert.search.chunks.Splitter`."""
 
-    def __call__(self, document: Document) -> Sequence[Chunk]:
+    def __call__(self, document: Document) -> "Sequence[Chunk]":
         """The chunks of a document in order."""
 
-    def embedded(self, document: Document, chunk: Chunk) -> str:
+    def embedded(self, document: Document, chunk: "Chunk") -> str:
         """The text of a chunk that is embedded."""
 
 
@@ -78,12 +76,11 @@ class Writer:
 
     Args:
         store: That of the index, which no other process writes to.
-        task: Embeds chunks.
-        splitter: Makes them.
+        tools: Gives what embeds chunks, and what makes them; asked if there is something to embed, as it loads a model.
     """
 
-    def __init__(self, store: Store, task: "EmbedTask", splitter: Splits) -> None:
-        self._store, self._task, self._splitter = store, task, splitter
+    def __init__(self, store: Store, tools: "Callable[[], tuple[EmbedTask, Splits]]") -> None:
+        self._store, self._tools = store, tools
         self._events: deque[Event] = deque()
         self._pending: deque[Pending] = deque()
         self._expected: set[bytes] = set()  # hashes of texts that are being embedded
@@ -91,12 +88,17 @@ class Writer:
         self._changed = False
         self._left_out: Counter[str] = Counter()
 
+    @cached_property
+    def _made(self) -> "tuple[EmbedTask, Splits]":
+        return self._tools()
+
     def update(self, paths: Sequence[str]) -> Iterator[Event]:
         """Brings what lies under some paths up to date."""
         started = time.perf_counter()
         before = {path: file for path, file in self._store.files().items() if is_under(path, paths)}
         changed, gone = yield from self._scan(paths, before)
-        yield from self.embed(self._read_all(changed, before))
+        if changed:
+            yield from self.embed(self._read_all(changed, before))
         for start in range(0, len(gone), _TOGETHER):
             with self._store.writing():
                 self._store.remove(gone[start : start + _TOGETHER])
@@ -111,7 +113,8 @@ class Writer:
 
     def embed(self, source: Iterable[Pending]) -> Iterator[Event]:
         """Embeds what waits for that, and writes each file when the last of its vectors is there."""
-        for result in self._task.run(self._texts(source), "return"):
+        task, _ = self._made
+        for result in task.run(self._texts(source), "return"):
             pending = next(one for one in self._pending if one.missing)
             hash = pending.missing.popleft()
             self._expected.discard(hash)
@@ -129,10 +132,11 @@ class Writer:
     def pending(self, file: StoredFile, documents: Iterable[Document]) -> Pending:
         """A file whose documents are split, with the texts that are still to be embedded."""
         found, new = Pending(file), dict[bytes, str]()
+        _, splitter = self._made
         for document in map(_cleaned, documents):
             chunks = []
-            for chunk in self._splitter(document):
-                text = self._splitter.embedded(document, chunk)
+            for chunk in splitter(document):
+                text = splitter.embedded(document, chunk)
                 hash = hashlib.sha256(text.encode("utf-8", "replace")).digest()[:16]
                 lines = chunk.first_line, chunk.last_line, chunk.page
                 chunks.append(StoredChunk(document.text[chunk.start : chunk.end], chunk.titles, hash, *lines))
@@ -193,6 +197,9 @@ class Writer:
 
     def _read(self, found: Found, known: StoredFile | None) -> Pending | None:
         """A file with its chunks, or with what is wrong with it; `None` if its content is the same, or it is gone."""
+        from mlxbert.readers.documents.read import read_documents
+        from mlxbert.readers.documents.records import Columns
+
         file = StoredFile(found.path, found.size, found.mtime if time.time_ns() - found.mtime > _SETTLED else -1)
         try:
             kind, data, hash = _content(found)
@@ -246,6 +253,8 @@ class Writer:
 
 def _content(found: Found) -> tuple[str | None, bytes | None, bytes]:
     """The kind of a file, its bytes and their hash; no bytes if there are too many, none are needed of records."""
+    from mlxbert.readers.documents.kinds import kind_of
+
     with open(found.path, "rb") as file:
         start = file.read(_START)
         kind = kind_of(os.path.basename(found.path), start)
@@ -258,7 +267,7 @@ def _content(found: Found) -> tuple[str | None, bytes | None, bytes]:
 
 
 def _cleaned(document: Document) -> Document:
-    """A document without what is no text, halves of surrogate pairs for example, which no database stores."""
+    """A document without halves of surrogate pairs and the like, which no database stores."""
 
     def clean(value: Any) -> Any:
         return _NOT_TEXT.sub("\ufffd", value) if isinstance(value, str) else value
@@ -271,20 +280,3 @@ def _cleaned(document: Document) -> Document:
         headings=tuple(replace(heading, text=clean(heading.text)) for heading in document.headings),
         fields={clean(name): clean(value) for name, value in document.fields.items()},
     )
-
-
-def unit(vector: "Vector", similarity: str) -> "Vector":
-    """A vector, of length 1 where vectors are compared by cosine."""
-    import numpy as np
-
-    return vector / max(float(np.linalg.norm(vector)), SMALLEST_NORM) if similarity == "cosine" else vector
-
-
-def is_under(path: str, roots: Sequence[str]) -> bool:
-    """Whether a path is one of some others, or lies in one."""
-    return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)
-
-
-def now() -> str:
-    """The time, in ISO 8601."""
-    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -24,6 +24,7 @@ from mlxbert.cli.views import (
     inspect as inspect_view,
     models,
     next_sentence,
+    search,
     tag,
     tokens,
     vectors,
@@ -41,6 +42,7 @@ from mlxbert.results.answer import Answer, Span
 from mlxbert.results.classify import Classification, Label, Regression
 from mlxbert.results.embed import Embedding
 from mlxbert.results.fill_mask import Fill, FillMask, Mask
+from mlxbert.results.hit import Hit
 from mlxbert.results.related import NextSentence, PairSimilarity, Reranked, Similarity
 from mlxbert.results.tag import Entity, Tagged
 from mlxbert.results.tokens import Replaced, ReplacedToken, Token, Tokens
@@ -61,6 +63,17 @@ HOSTILE = "Pa\u202e\u2066ri\u200bs\u2028\u2029\U000e0001\U000e0041\u200d\u200cx\
 def _ranked(word: str, width: int) -> Parts:
     yield from vectors.draw_ranked(Similarity("query", 1, 0, 0.91, word))
     yield from vectors.draw_ranked(Reranked("query", 12, 0, -3.25, f"{word} again"), bars=False)
+
+
+def _found(word: str, width: int) -> Parts:
+    hit = Hit(
+        word, 1, 0.031, f"/docs/{word}.md", "", 3, 4, None, f"{word} > b", f"{word}\n", {}, 0.5, 8.25, vector_rank=2
+    )
+    passage = search.Passage(hit, hit.text, (0, len(word)), 6, 0.5, 3)
+    yield from search.draw(passage, search.Words(word), explain=True)
+    one = {"index": word, "covers": [f"/{word}"], "model": word, "files": 2, "chunks": 3, "bytes": 10, "updated": word}
+    yield from search.draw_indexes({"folder": word, "indexes": [one]})
+    yield from search.draw_index({**one, "left_out": {word: 2}, "failed": [{"path": word, "reason": f"no {word}"}]})
 
 
 def _tagged(word: str, width: int, *, words: bool) -> Parts:
@@ -213,6 +226,7 @@ VIEWS: dict[str, tuple[Callable[[str, int], Parts], tuple[str, ...]]] = {
     ),
     "models list": (_models, ("{}", "90.0 MB", "yes")),
     "vocabulary": (_vocabulary, ("tokens8,000", "frequent{} the")),
+    "search": (_found, ("1/docs/{}.md:3{}>b", "vectors:rank2,cosine0.500", "10 bytes", "2{}", "no {}")),
     "bench": (_bench, ("chip{}", "32 x 32", "50%")),
     "training report": (_report, ("{}", "400", "look at {}", "model{}→{}")),
     "evaluation": (_evaluation, ("accuracy0.964", "{}", "0.990", "model{}", "pair{}", "expected{}predictedHUM")),

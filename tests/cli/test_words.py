@@ -61,7 +61,7 @@ def test_help_of_a_command_is_asked_for_in_two_ways() -> None:
     (["fil-mask"], ["'fil-mask'", "fill-mask?"]),
     (["it's"], ["it's", "--help"]),
     (["train"], ["'train'", "finetune?"]),
-    (["search", "x"], ["'search'", "similarity?"]),
+    (["find", "x"], ["'find'", "search?"]),
     (["predict"], ["'predict'", "classify?"]),
     (["--json"], ["--json", "COMMAND --json"]),
     (["--versoin"], ["--versoin", "--version?"]),

@@ -49,7 +49,8 @@ def environment(folder: Path) -> dict[str, str]:
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m mlxbert "$@"\n')
     program.chmod(0o755)
     path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
-    return {**os.environ, "PATH": path, "NO_COLOR": "1", "COLUMNS": "100", "TERM": "xterm"}
+    own = {"PATH": path, "MLXBERT_DATA": str(folder / ".data")}
+    return {**os.environ, **own, "NO_COLOR": "1", "COLUMNS": "100", "TERM": "xterm"}
 
 
 def run(*command: str, folder: Path) -> str:
@@ -78,7 +79,7 @@ def at_terminal(command: str, folder: Path) -> str:
         found += piece
     os.close(ours)
     assert process.wait() == 0
-    return re.sub(r"\x1b\[[0-9;]*m", "", found.decode("utf-8"))
+    return re.sub(r"\x1b\[[0-9;]*m|\x1b\]8;.*?\x1b\\", "", found.decode("utf-8"))
 
 
 def check(shown: str, printed: str) -> None:

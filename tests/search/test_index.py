@@ -190,7 +190,7 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(
 
     write(folder / "b.txt", "dog dog", LONG_AGO + 9)
     with monkeypatch.context() as patch:
-        patch.setattr(writer, "read_documents", changing)
+        patch.setattr("mlxbert.readers.documents.read.read_documents", changing)
         write(folder / "b.txt", "dog dog", LONG_AGO + 8)
         run(index)
     assert "dog dog" in texts(index)
@@ -212,7 +212,7 @@ def test_a_text_of_a_file_that_failed_or_vanished_is_embedded_for_the_next(
 
     for name in ("d.txt", "e.txt", "f.txt"):
         write(folder / name, "man went to tokyo")
-    monkeypatch.setattr(writer, "read_documents", failing)
+    monkeypatch.setattr("mlxbert.readers.documents.read.read_documents", failing)
     assert counts(run(index)) == {"FileIndexed": 1, "FileFailed": 1}
     assert [hit.path for hit in index.search("man went to tokyo", mode="words")] == [str(folder / "f.txt")]
     index.check()

@@ -1,0 +1,134 @@
+"""How well search ranks: Cranfield, and sentences that are looked up word for word.
+
+Run: python benchmarks/search_quality.py CRANFIELD [--articles bbc-news.tar.xz] [--model builtin] [--rerank MODEL]
+     [--folder FOLDER] [--sentences 200]
+
+CRANFIELD is a folder that `mlxbert.data.retrieval.read_retrieval` reads. Its documents are added to an index as
+records; each query is searched for in each mode, and with --rerank MODEL, a cross-encoder, also in the order that it
+gives the first 50. Scores are those of trec_eval over 100 documents, with 95 % intervals from a bootstrap over the
+queries.
+
+With --articles, text files in an archive are indexed as files. Sentences of 8 to 40 words are drawn from random
+articles of at least 3,000 characters, one of each article, always the same ones, and searched for as they stand. Found
+means: the file of rank 1 has the sentence (a few articles are there twice). The interval is Wilson's.
+
+Indexes are kept in FOLDER, so that a second run does not embed again; by default they are temporary. Prints lines of
+JSON.
+"""
+
+import argparse
+import json
+import random
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, get_args
+
+import mlxbert
+from mlxbert.data.retrieval import read_retrieval
+from mlxbert.search.index import Index, Mode
+from mlxbert.search.sentences import sentences
+from mlxbert.training.scores.intervals import wilson
+from mlxbert.training.scores.retrieval import RETRIEVAL, retrieval_scores
+
+DEPTH, CANDIDATES = 100, 50
+LONG, WORDS = 3_000, range(8, 41)  # characters of an article, words of a sentence
+
+
+def ways(reranker: mlxbert.Model | None) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What is compared, and how it is searched for."""
+    for mode in get_args(Mode):
+        yield mode, {"mode": mode}
+    if reranker is not None:
+        yield f"hybrid, reranked by {reranker.source}", {"rerank": reranker, "candidates": CANDIDATES}
+
+
+def say(**values: Any) -> None:
+    """Prints a line."""
+    print(json.dumps(values, ensure_ascii=False), flush=True)
+
+
+def judged(index: Index, folder: Path, reranker: mlxbert.Model | None) -> None:
+    """The scores of queries whose relevant documents are known."""
+    data = read_retrieval(folder)
+    if not index.stats().documents:
+        index.add({"id": name, "text": text} for name, text in data.documents.items())
+    stats = index.stats()
+    say(what="collection", documents=stats.documents, chunks=stats.chunks, queries=len(data.queries))
+    for name, how in ways(reranker):
+        started = time.perf_counter()
+        found = {
+            query: [hit.place for hit in index.search(text, top_k=DEPTH, **how)] for query, text in data.queries.items()
+        }
+        seconds = time.perf_counter() - started
+        scores = retrieval_scores(found, data.judgements)
+        low, high = scores.interval(RETRIEVAL[0])
+        means = {metric: round(value, 4) for metric, value in scores.means().items()}
+        say(what=name, **means, interval=[round(low, 4), round(high, 4)], queries=len(scores.queries),
+            ms_per_query=round(1000 * seconds / len(data.queries), 1))  # fmt: skip
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Unpacks the text files of an archive, if that has not been done."""
+    if not folder.exists():
+        with tarfile.open(archive) as files:
+            files.extractall(folder, [one for one in files if one.name.endswith(".txt")], filter="data")
+
+
+def known_items(index: Index, folder: Path, count: int) -> None:
+    """How often a sentence finds the article that it is from, at rank 1."""
+    started = time.perf_counter()
+    for _ in index.update([folder]):
+        pass
+    stats = index.stats()
+    say(what="articles", files=stats.files, chunks=stats.chunks, failed=len(stats.failed),
+        update_s=round(time.perf_counter() - started, 1))  # fmt: skip
+    texts = {path: " ".join(path.read_text("latin-1").split()) for path in sorted(folder.rglob("*.txt"))}
+    draws, drawn = random.Random(0), list[str]()
+    for path in draws.sample(sorted(texts), len(texts)):
+        spans = sentences(texts[path]) if len(texts[path]) >= LONG else []
+        fit = [text for start, end in spans if len((text := texts[path][start:end]).split()) in WORDS]
+        drawn += [draws.choice(fit)] if fit and len(drawn) < count else []
+    twice = sum(sum(one in text for text in texts.values()) > 1 for one in drawn)
+    say(what="sentences", count=len(drawn), in_several_articles=twice)
+    for mode in get_args(Mode):
+        missed = []
+        for one in drawn:
+            hits = index.search(one, mode=mode)
+            paths = [Path(hit.path or "") for hit in hits]
+            if not paths or one not in texts[paths[0]]:
+                rank = next((rank for rank, path in enumerate(paths, 1) if one in texts[path]), None)
+                missed.append({"rank": rank, "sentence": one})
+        right = (len(drawn) - len(missed)) / len(drawn)
+        low, high = wilson(right, len(drawn))
+        say(what=mode, at_rank_1=right, interval=[round(low, 4), round(high, 4)], missed=missed)
+
+
+def main() -> None:
+    """Prints the scores."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--articles", type=Path, metavar="TAR")
+    parser.add_argument("--model", default="builtin")
+    parser.add_argument("--rerank", metavar="MODEL")
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--sentences", type=int, default=200)
+    given = parser.parse_args()
+    model = mlxbert.load(given.model, task="embed")
+    reranker = mlxbert.load(given.rerank, task="classify") if given.rerank else None
+    with nullcontext(given.folder) if given.folder else tempfile.TemporaryDirectory() as kept:
+        folder = Path(kept).absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        with mlxbert.open_index(folder / "judged.db", model=model) as index:
+            judged(index, given.data, reranker)
+        if given.articles:
+            unpack(given.articles, folder / "articles")
+            with mlxbert.open_index(folder / "articles.db", model=model) as index:
+                known_items(index, folder / "articles", given.sentences)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""`mlxbert indexes …`: the indexes of files on this machine."""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mlxbert.cli import session
+from mlxbert.cli.options import OutputOptions
+from mlxbert.cli.views import console, search as view
+from mlxbert.errors import ArgumentError, InputError, MlxbertError
+from mlxbert.options import Option
+
+_START = b"SQLite format 3\0"  # of the file of an index
+
+
+def _covered() -> list[str]:
+    """The folders that have an index, for completion."""
+    return [str(folder) for one in _indexes() for folder in one.get("covers", ())]
+
+
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="INDEX",
+        help="A folder that has an index, or a file of one.",
+        autocompletion=_covered,
+        show_default=False,
+    ),
+]
+
+
+def indexes_list(out: OutputOptions) -> None:
+    """List the indexes in your data folder.
+
+    Example: mlxbert indexes list
+    """
+    from mlxbert.search import places
+
+    found: dict[str, Any] = {"folder": str(places.data_folder()), "indexes": _indexes()}
+    session.show_object(found, lambda: view.draw_indexes(found), out)
+    for one in found["indexes"]:
+        if "problem" in one:
+            console.say("note", one["problem"])
+
+
+def indexes_show(out: OutputOptions, index: Name = ".") -> None:
+    """Show an index: what it covers, its model, its size, and the files that could not be read.
+
+    Example: mlxbert indexes show docs/
+    """
+    facts = _facts(_file(index))
+    session.show_object(facts, lambda: view.draw_index(facts), out)
+
+
+def indexes_remove(
+    out: OutputOptions, index: Name, yes: Annotated[bool, Option("Remove without asking.", short="-y")] = False
+) -> None:
+    """Remove an index. The files that it covers stay.
+
+    Example: mlxbert indexes remove docs/ --yes
+    """
+    facts = _known(Path(index)) if _is_index(index) else _facts(_own(index))
+    if not yes and not _agreed(facts):
+        console.say("note", "nothing was removed")
+        return
+    for ending in ("", "-wal", "-shm", ".lock"):
+        Path(f"{facts['index']}{ending}").unlink(missing_ok=True)
+    console.say("note", f"{console.size(facts['bytes'])} freed")
+    session.show_object(facts, lambda: view.draw_index(facts), out)
+
+
+def indexes_move(
+    out: OutputOptions,
+    old: Name,
+    new: Annotated[str, typer.Argument(metavar="NEW", help="What the folder is called now.", show_default=False)],
+) -> None:
+    """Tell an index that its folder was renamed or moved. Nothing is embedded again.
+
+    Example: mlxbert indexes move notes/ archive/notes/
+    """
+    from mlxbert.search.index import open_index
+
+    if not os.path.exists(new):
+        raise InputError(f"{new}: no such file or folder", hint="first rename the folder, then its index")
+    file = _own(old)
+    with open_index(file) as found:
+        found.move(old, new)
+    facts = _facts(_own(new))
+    session.show_object(facts, lambda: view.draw_index(facts), out)
+
+
+def _file(name: str) -> Path:
+    """The file of an index: the one that is named, or that of the index which covers a path.
+
+    Raises:
+        InputError: There is none.
+    """
+    from mlxbert.search import places
+
+    found = Path(name) if _is_index(name) else places.find_index([name])
+    if found is None:
+        raise InputError(f"{name}: no index covers it", hint="`mlxbert indexes list` shows the indexes")
+    return found
+
+
+def _is_index(name: str) -> bool:
+    with suppress(OSError), open(name, "rb") as file:
+        return file.read(len(_START)) == _START
+    return False
+
+
+def _own(name: str) -> Path:
+    """The file of an index that is named, or that was made of a path and not of a folder above it.
+
+    Raises:
+        ArgumentError: It was made of something else.
+    """
+    file = _file(name)
+    covers = _facts(file)["covers"]
+    if os.path.abspath(name) not in (*covers, os.path.abspath(file)):
+        raise ArgumentError(f"{name} has no index of its own: {', '.join(covers)} has one that covers it")
+    return file
+
+
+def _facts(file: Path) -> dict[str, Any]:
+    """What `indexes show` prints."""
+    from mlxbert.search.index import open_index
+
+    with open_index(file) as found:
+        stats, about = found.stats(), found.about
+    return {
+        "index": str(file),
+        "covers": list(about.roots),
+        "model": about.model,
+        "files": stats.files,
+        "documents": stats.documents,
+        "chunks": stats.chunks,
+        "tokens_per_chunk": about.tokens,
+        "bytes": stats.size,
+        "created": about.created,
+        "updated": about.updated,
+        "failed": [{"path": path, "reason": reason} for path, reason in stats.failed],
+    }
+
+
+def _indexes() -> list[dict[str, Any]]:
+    """The facts of all indexes in the data folder."""
+    from mlxbert.search import places
+
+    return [_known(file) for file in places.list_indexes()]
+
+
+def _known(file: Path) -> dict[str, Any]:
+    """The facts of an index; of one that cannot be read, why."""
+    try:
+        return _facts(file)
+    except MlxbertError as problem:
+        return {"index": str(file), "bytes": file.stat().st_size, "problem": problem.message}
+
+
+def _agreed(facts: dict[str, Any]) -> bool:
+    """Shows what would be removed, and asks at a terminal."""
+    if not console.can_ask():
+        raise ArgumentError(
+            f"would remove {facts['index']} ({console.size(facts['bytes'])}), but cannot ask without a terminal",
+            hint="--yes removes it without asking",
+        )
+    screen = console.stderr()
+    for part in view.draw_index(facts):
+        screen.print(part)
+    return console.ask("remove it?")
+
+
+COMMANDS = {"list": indexes_list, "show": indexes_show, "remove": indexes_remove, "move": indexes_move}

@@ -1,0 +1,379 @@
+"""`mlxbert search` and `mlxbert index`: files by meaning and by words, in an index that is kept up to date."""
+
+import math
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+import typer
+
+from mlxbert.cli import session
+from mlxbert.cli.options import ComputingOptions, Offline, OutputOptions
+from mlxbert.cli.views import console, json_lines, progress, search as view
+from mlxbert.errors import ArgumentError, BusyError, InputError
+from mlxbert.options import Device, Option
+from mlxbert.results.json import to_json, without_nan
+from mlxbert.weights.source import BUILTIN
+
+if TYPE_CHECKING:
+    from mlxbert.model import Model
+    from mlxbert.results.hit import Hit
+    from mlxbert.search.events import FileFailed, FileLeftOut, Finished
+    from mlxbert.search.index import Index
+    from mlxbert.search.store import About
+    from mlxbert.weights.source import ModelRef
+
+_TICK = 500  # milliseconds between two looks at whether an update that another process held up can be done
+Paths = Annotated[list[str] | None, typer.Argument(metavar="PATH…", help="Files and folders.", show_default=False)]
+
+
+@dataclass(frozen=True)
+class IndexOptions:
+    """Which index, and what a new one is made of."""
+
+    panel: ClassVar[str] = "Index"
+    index: Annotated[Path | None, Option("File of the index. By default it lies in your data folder.", "FILE")] = None
+    model: Annotated[
+        str | None,
+        Option(
+            "Model of a new index: hub name, folder or 'builtin'. By default $MLXBERT_MODEL or 'builtin'. An index "
+            "keeps its model: another one is refused.",
+            short="-m",
+            usual="the index's",
+        ),
+    ] = None
+    offline: Offline = False
+    device: Annotated[Device, Option("Device. With auto it is the GPU if there is one.", panel="Model")] = "auto"
+    chunk_tokens: Annotated[int | None, Option("Tokens of a chunk, at most.", usual="256, or the model's limit")] = None
+    no_titles: Annotated[bool, Option("Embed chunks without the titles that they stand under.")] = False
+    include: Annotated[list[str] | None, Option("Only files that match, such as '*.md'. May be repeated.", "GLOB")] = (
+        None
+    )
+    exclude: Annotated[list[str] | None, Option("Leave out files that match. May be repeated.", "GLOB")] = None
+    text_column: Annotated[str | None, Option("Column of the text in tables; guessed if left out.")] = None
+    field: Annotated[list[str] | None, Option("Keep only this column to filter by. May be repeated.")] = None
+
+
+@dataclass
+class Update:
+    """What an update did; whether the index is another one than before, is `changed`."""
+
+    finished: "Finished | None" = None
+    failed: "list[FileFailed]" = field(default_factory=list)
+    left_out: "list[FileLeftOut]" = field(default_factory=list)
+    changed: bool = False
+
+
+def search(
+    chosen: IndexOptions,
+    out: OutputOptions,
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="What to find.")],
+    paths: Paths = None,
+    mode: Annotated[
+        Literal["hybrid", "vectors", "words"], Option("Search by. hybrid fuses the ranks of vectors and words.")
+    ] = "hybrid",
+    top_k: Annotated[int, Option("Show the N best.")] = 10,
+    all_chunks: Annotated[bool, Option("Show all good passages of a document, not only its best.")] = False,
+    rerank: Annotated[str | None, Option("Cross-encoder that orders the candidates anew.", "MODEL")] = None,
+    candidates: Annotated[int, Option("Passages that are reranked.")] = 50,
+    where: Annotated[
+        list[str] | None,
+        Option("Condition, such as 'path=*.md' or 'date>=2026-01-01'. May be repeated: all must hold.", "CONDITION"),
+    ] = None,
+    min_score: Annotated[float | None, Option("Leave out lower scores.")] = None,
+    context: Annotated[int, Option("Show N more lines of the file on each side.")] = 0,
+    no_update: Annotated[bool, Option("Search the index as it is.")] = False,
+    explain: Annotated[bool, Option("Show why a passage has its rank.")] = False,
+) -> None:
+    """Search files and folders by meaning and by words.
+
+    The first time, the files are read and embedded, which is kept in an index; later only what has changed is. Without
+    a path it searches the current folder. In a terminal it shows the passages, in a pipe JSON lines.
+
+    Example: mlxbert search "how do refunds work" docs/
+    """
+    found = _places(paths or (), chosen.index, may_make=not no_update)
+    if found is None:
+        console.say("note", "nothing was searched")
+        return
+    with _opened(found, chosen) as index:
+        if not no_update:
+            _bring_up_to_date(index, found, out)
+        reranker = session.load("classify", _computing(rerank, chosen)) if rerank is not None else None
+        hits = index.search(
+            query, top_k=top_k, mode=mode, where=where or (), min_score=min_score, all_chunks=all_chunks,
+            rerank=reranker, candidates=candidates, paths=found,
+        )  # fmt: skip
+        session.say_held()
+        if not hits:
+            console.say("note", "nothing was found")
+        _show(index, hits, out, context=context, explain=explain)
+
+
+def index(
+    chosen: IndexOptions,
+    out: OutputOptions,
+    paths: Annotated[list[str], typer.Argument(metavar="PATH…", help="Files and folders.", show_default=False)],
+    watch: Annotated[bool, Option("Update it whenever files change, until Ctrl-C.")] = False,
+) -> None:
+    """Make an index of files and folders, or bring it up to date.
+
+    `mlxbert search` does this, too. With --watch the index follows every change.
+
+    Example: mlxbert index docs/ --exclude '*.log'
+    """
+    with _opened(paths, chosen) as opened:
+        if watch:
+            _watch(opened, out)
+        else:
+            done = _update(opened, None)
+            _report(done, out)
+            _summarize(opened, done, out)
+            _check_read(done, paths)
+
+
+def _places(paths: Sequence[str], file: Path | None, *, may_make: bool) -> Sequence[str] | None:
+    """What is searched: the paths, all of an index that is named, or the current folder; `None` if it is not to be.
+
+    Raises:
+        ArgumentError: There is no index, and nobody to ask whether to make one.
+    """
+    from mlxbert.search import places
+
+    found = paths if paths or file is not None else ["."]
+    known = places.find_index(found) is not None if file is None else file.exists()
+    if known or (paths and may_make):
+        return found
+    if file is None and may_make and console.can_ask():
+        return found if console.ask(f"No index covers {os.getcwd()}. Make one?") else None
+    what = f"no index covers {' and '.join(paths) or os.getcwd()}" if file is None else f"{file}: no such index"
+    raise ArgumentError(what, hint="`mlxbert search QUERY PATH` makes one, of PATH")
+
+
+@contextmanager
+def _opened(paths: Sequence[str], chosen: IndexOptions) -> "Iterator[Index]":
+    """The index of some paths, open; a new one if none covers them."""
+    from mlxbert.search import places
+    from mlxbert.search.index import open_index
+
+    file = chosen.index or places.find_index(paths) or places.index_file(paths)
+    new = not file.exists()
+    model: Model | ModelRef | None = None
+    if new:
+        name = chosen.model or os.environ.get("MLXBERT_MODEL") or BUILTIN
+        model = session.load("embed", _computing(name, chosen))
+    elif chosen.model is not None:
+        model = _computing(chosen.model, chosen).ref
+    with open_index(
+        file, model=model, paths=paths, tokens=chosen.chunk_tokens, titles=not chosen.no_titles,
+        include=chosen.include or (), exclude=chosen.exclude or (), text=chosen.text_column, fields=chosen.field,
+    ) as found:  # fmt: skip
+        if not new:
+            _check_same(found.about, chosen)
+        yield found
+
+
+def _check_same(about: "About", chosen: IndexOptions) -> None:
+    """Refuses options that an index was not made with.
+
+    Raises:
+        ArgumentError: There is one.
+    """
+    pairs = (
+        ("chunk_tokens", chosen.chunk_tokens, about.tokens),
+        ("no_titles", chosen.no_titles or None, not about.titles),
+        ("include", chosen.include, [*about.include]),
+        ("exclude", chosen.exclude, [*about.exclude]),
+        ("text_column", chosen.text_column, about.text),
+        ("field", chosen.field, [*(about.fields or ())]),
+    )
+    for name, given, known in pairs:
+        if given is not None and given != known:
+            raise ArgumentError(
+                f"{name} is {given!r:.60}, but the index was made with {known!r:.60}",
+                hint="leave it out; or remove the index with `mlxbert indexes remove`, or make another: --index FILE",
+            )
+
+
+def _computing(model: str, chosen: IndexOptions) -> ComputingOptions:
+    return ComputingOptions(model, offline=chosen.offline, device=chosen.device)
+
+
+def _bring_up_to_date(index: "Index", paths: Sequence[str], out: OutputOptions) -> None:
+    """Updates an index before it is searched; where another process is doing this, it is searched as it is."""
+    try:
+        done = _update(index, paths or None)
+    except BusyError:
+        console.say("note", "another process is updating this index: it is searched as it is now")
+        return
+    if done.changed or out.verbose:
+        _report(done, out)
+    _check_read(done, paths)
+
+
+def _update(index: "Index", paths: Sequence[str] | None) -> Update:
+    """Updates an index, with a bar if anything has changed."""
+    from mlxbert.search.events import (
+        Embedded,
+        FileFailed,
+        FileIndexed,
+        FileLeftOut,
+        FileRead,
+        FileRemoved,
+        Finished,
+        Scanned,
+    )  # fmt: skip
+
+    done, read, chunks, embedded = Update(), 0, 0, 0
+    with ExitStack() as drawn:
+        show: progress.Update = lambda size, count: None  # noqa: E731
+        for event in index.update(paths):
+            match event:
+                case Scanned():
+                    if event.changed:
+                        show = drawn.enter_context(progress.records(event.size, shown=True))
+                case FileLeftOut():
+                    done.left_out.append(event)
+                case FileFailed():
+                    done.failed.append(event)
+                    done.changed = True
+                case FileIndexed() | FileRemoved():
+                    done.changed = True
+                case FileRead():
+                    read, chunks = read + event.size, chunks + event.chunks
+                case Embedded():
+                    embedded = event.chunks
+                case Finished():
+                    done.finished = event
+            show(int(read * min(embedded / max(chunks, 1), 1)), embedded)
+    return done
+
+
+def _report(done: Update, out: OutputOptions) -> None:
+    """Says how many files were left out, by reason, and which could not be read."""
+    if done.left_out:
+        reasons = Counter(one.reason for one in done.left_out)
+        told = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common())
+        console.say("note", f"left out: {told}{'' if out.verbose else '; --verbose lists them'}")
+    if done.failed:
+        what = console.counted(len(done.failed), "file")
+        console.say("note", f"{what} could not be read{'' if out.verbose else '; --verbose lists them'}")
+    if out.verbose:
+        for path, reason in [(one.path, one.reason) for found in (done.left_out, done.failed) for one in found]:
+            console.say("note", f"{view.near(path)}: {reason}")
+
+
+def _check_read(done: Update, paths: Sequence[str]) -> None:
+    """Refuses to go on where nothing could be read.
+
+    Raises:
+        InputError: The index holds no file.
+    """
+    if done.finished is not None and not done.finished.files:
+        raise InputError(
+            f"{' and '.join(paths) or 'the index'}: no file could be read",
+            hint="--verbose lists what was left out, and why",
+        )
+
+
+def _summarize(index: "Index", done: Update, out: OutputOptions) -> None:
+    """Prints what an update did."""
+    if done.finished is None:
+        return
+    facts = {"index": str(index.path), **vars(done.finished)}
+    facts |= {"failed": [{"path": one.path, "reason": one.reason} for one in done.failed]}
+    session.show_object(facts, lambda: view.draw_index(facts), out)
+
+
+def _watch(index: "Index", out: OutputOptions) -> None:
+    """Updates an index whenever its files change. They are watched before the first update: no change is lost."""
+    import watchfiles
+
+    own, roots, due, first = str(index.path), index.about.roots, True, True
+    changes = watchfiles.watch(
+        *roots, rust_timeout=_TICK, yield_on_timeout=True, ignore_permission_denied=True,
+        watch_filter=lambda _, path: not path.startswith(own) and not _is_hidden(path, roots),
+    )  # fmt: skip
+    for changed in changes:
+        due = due or bool(changed)
+        if not due:
+            continue
+        try:
+            done = _update(index, None)
+        except BusyError:  # which is done soon
+            continue
+        if done.changed or first:
+            _report(done, out)
+            _summarize(index, done, out)
+        due = first = False
+
+
+def _is_hidden(path: str, roots: Sequence[str]) -> bool:
+    """Whether a path lies in a hidden folder below a root, or is hidden itself; `.gitignore` decides about others."""
+    root = max((root for root in roots if path.startswith(root)), key=len, default="")
+    *folders, name = path[len(root) :].split(os.sep)
+    return any(folder.startswith(".") for folder in folders) or (name.startswith(".") and name != ".gitignore")
+
+
+def _show(index: "Index", hits: "Sequence[Hit]", out: OutputOptions, *, context: int, explain: bool) -> None:
+    """The passages: drawn at a terminal, JSON lines in a pipe."""
+    if not console.draws(out.json):
+        for hit in hits:
+            line = hit.to_dict(why=explain)
+            around = dict(zip(("before", "after"), _around(index, hit, context), strict=True)) if context else {}
+            json_lines.put_line(to_json(without_nan(line | {"path": hit.path and view.near(hit.path)} | around)))
+        return
+    screen = console.stdout()
+    for passage in _passages(index, hits, context):
+        if passage.hit.rank > 1:
+            screen.print()
+        for part in view.draw(passage, view.Words(passage.hit.query), explain=explain):
+            screen.print(part)
+
+
+def _around(index: "Index", hit: "Hit", lines: int) -> tuple[list[str], list[str]]:
+    """The lines before and after a passage in its document."""
+    whole = index.read(hit.chunk, around=lines).text  # a chunk has a line at least
+    start = max(whole.find(hit.text), 0)
+    before, after = whole[:start].split("\n"), whole[start + len(hit.text) :].split("\n")
+    return before[:-1][-lines:], after[1:][:lines]
+
+
+def _passages(index: "Index", hits: "Sequence[Hit]", context: int) -> "Iterator[view.Passage]":
+    """Hits as they are drawn: each with the sentence that is the closest by words, or by meaning if it shares none."""
+    from mlxbert.search.sentences import sentences
+    from mlxbert.tasks.similarity import similarity
+
+    words = view.Words(hits[0].query if hits else "")
+    spans = [sentences(hit.text) or [(0, len(hit.text))] for hit in hits]
+    texts = [[hit.text[start:end] for start, end in found] for hit, found in zip(hits, spans, strict=True)]
+    chosen = [max(range(len(found)), key=[*map(words.shared, found)].__getitem__) for found in texts]
+    lost = [
+        (number, place)
+        for number, found in enumerate(texts)
+        if not words.shared(hits[number].text)
+        for place in range(len(found))
+    ]
+    if lost:
+        scores: dict[int, float] = {}
+        for one in similarity(index.model, hits[0].query, [texts[number][place] for number, place in lost]):
+            number, place = lost[one.index]
+            if one.score > scores.get(number, -math.inf):
+                scores[number], chosen[number] = one.score, place
+    most = max((hit.score for hit in hits), default=1.0)
+    for hit, found, place in zip(hits, spans, chosen, strict=True):
+        first, last = found[place]
+        before, after = _around(index, hit, context) if context else ([], [])
+        shift = sum(len(line) + 1 for line in before)
+        yield view.Passage(
+            hit,
+            "\n".join([*before, hit.text, *after]),
+            (first + shift, last + shift),
+            view.LINES + 2 * context,
+            hit.score / most if most > 0 else 0.0,
+            None if hit.start_line is None else hit.start_line + hit.text.count("\n", 0, first),
+        )

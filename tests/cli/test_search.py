@@ -1,0 +1,241 @@
+"""The command line of search: indexes that are found, made and kept up to date, and passages as they are shown."""
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlxbert.cli.views import search as view
+from tests.cli.test_terminal import plain
+from tests.helpers.program import TERMINALS, Outcome, Terminal, call, command, environment, terminal
+
+Run = Callable[..., Outcome]
+KEYS = (
+    "query rank score path place start_line end_line page title text fields vector_score word_score rerank_score chunk"
+)
+FILES = {
+    "a.md": "# Pets\n\n## Cats\n\nthe cat sat on the mat\n\n## Dogs\n\nthe dog sat . tokyo\n",
+    "b.txt": "paris , w1 w2 w3\n\nw4 w5 w6\n",
+    "c/d.csv": "id,text,lang\n1,w7 w8,de\n2,w9 w10,fr\n",
+    "c/e.bin": "\0\1",
+    ".f.txt": "hidden w1",
+}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    folder = tmp_path / "files"
+    for name, text in FILES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def variables(tmp_path: Path, small: str) -> dict[str, str]:
+    return {"MLXBERT_DATA": str(tmp_path / "data"), "MLXBERT_MODEL": small}
+
+
+@pytest.fixture
+def run(variables: dict[str, str]) -> Run:
+    return lambda *given: call(*map(str, given), **variables)  # type: ignore[arg-type]
+
+
+def paths(outcome: Outcome) -> list[str]:
+    assert outcome.status == 0, outcome
+    return [Path(line["path"]).name for line in outcome.lines]
+
+
+def test_the_first_search_makes_an_index_and_later_ones_read_only_what_changed(run: Run, files: Path) -> None:
+    first = run("search", "paris", files)
+    assert [*first.lines[0]] == KEYS.split() and paths(first)[0] == "b.txt"
+    assert "left out: 1 hidden, 1 binary" in first.err.replace("1 binary, 1 hidden", "1 hidden, 1 binary")
+    assert run("search", "paris", files).err == ""
+    (files / "g.txt").write_text("paris paris", encoding="utf-8")
+    (files / "b.txt").unlink()
+    assert paths(run("search", "paris", files, "--no-update"))[0] == "b.txt"
+    found = paths(run("search", "paris", files))
+    assert found[0] == "g.txt" and "b.txt" not in found
+
+
+def test_only_what_lies_under_the_paths_and_fits_the_conditions_is_found(run: Run, files: Path) -> None:
+    run("index", files)
+    assert {*paths(run("search", "w7", files / "c"))} == {"d.csv"}
+    assert {*paths(run("search", "w7", files, "--where", "path=*.md"))} == {"a.md"}
+    (line,) = run("search", "w7", files, "--where", "lang=fr", "--explain", "--context", "1").lines
+    assert line["fields"]["lang"] == "fr" and line["word_rank"] is None and line["vector_rank"] == 1
+    assert (line["before"], line["after"]) == ([], [])
+    assert len(run("search", "cat", files, "--mode", "words").lines) == 1
+    assert run("search", "w40", files, "--mode", "words").err == "note: nothing was found\n"
+    run("search", "w7", files, "--where", "x").fails(2, "--where")
+
+
+def test_without_a_path_the_current_folder_is_searched(run: Run, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(files / "c")
+    run("search", "w7").fails(2, "no index covers", "hint: ")
+    run("search", "w7", files, "--no-update").fails(2, "no index covers")
+    run("index", files)
+    assert [line["path"] for line in run("search", "w7").lines] == ["d.csv"] * 2
+
+
+def test_an_index_of_ones_own_is_searched_whole_and_keeps_what_it_was_made_with(run: Run, files: Path) -> None:
+    own = files.parent / "own.db"
+    run("search", "w7", "--index", own).fails(2, "own.db")
+    assert run("index", files, "--index", own, "--include", "*.md", "--chunk-tokens", "16").lines[0]["files"] == 1
+    assert {*paths(run("search", "w7", "--index", own))} == {"a.md"}
+    run("search", "w7", "--index", own, "--include", "*.txt").fails(2, "--include", "*.md")
+    run("search", "w7", "--index", own, "--model", "builtin").fails(1, "builtin")
+    assert not (files.parent / "data").exists()
+
+
+def test_nothing_to_read_is_an_error(run: Run, files: Path) -> None:
+    run("search", "w7", files / "c" / "e.bin").fails(1, "no file could be read", "--verbose")
+    run("search", "w7", files / "none").fails(1, "none")
+    run("search", " ", files).fails(1, "query")
+
+
+def test_a_file_that_cannot_be_read_costs_itself_only(run: Run, files: Path) -> None:
+    (files / "bad.ipynb").write_bytes(b"{no")
+    (line,) = run("index", files).lines
+    assert [Path(one["path"]).name for one in line["failed"]] == ["bad.ipynb"] and line["files"] == 3
+    assert "1 file could not be read" in run("index", files, "--index", files.parent / "x.db").err
+    assert "bad.ipynb: " in run("index", files, "--index", files.parent / "y.db", "--verbose").err
+    (shown,) = run("indexes", "show", files).lines
+    assert len(shown["failed"]) == 1
+
+
+def test_indexes_are_listed_shown_moved_and_removed(run: Run, files: Path, variables: dict[str, str]) -> None:
+    run("index", files)
+    (found,) = run("indexes", "list").lines
+    (one,) = found["indexes"]
+    assert one == run("indexes", "show", files / "c").lines[0]
+    assert (one["covers"], one["files"], one["documents"]) == ([str(files)], 3, 4)
+    _, shown = terminal("indexes", "list", **variables)
+    assert "covers" in shown and "3" in shown
+    run("indexes", "remove", files).fails(2, "terminal", "hint: --yes")
+    run("indexes", "remove", files / "c", "--yes").fails(2, str(files))
+    moved = files.rename(files.parent / "moved")
+    (now,) = run("indexes", "move", files, moved).lines
+    assert now["covers"] == [str(moved)]
+    assert run("index", moved).lines[0]["embedded"] == 0
+    assert paths(run("search", "paris", moved, "--no-update"))[0] == "b.txt"
+    assert run("indexes", "remove", moved, "--yes").status == 0
+    assert run("indexes", "list").lines[0]["indexes"] == []
+    run("indexes", "show", moved).fails(1, "no index", "indexes list")
+
+
+def test_a_damaged_index_is_listed_with_its_problem_and_can_be_removed(run: Run, files: Path) -> None:
+    file = Path(run("index", files).lines[0]["index"])
+    file.write_bytes(b"SQLite format 3\0" + bytes(5000))
+    outcome = run("indexes", "list")
+    assert "problem" in outcome.lines[0]["indexes"][0] and str(file) in outcome.err
+    run("search", "w7", files).fails(1, str(file))
+    assert run("indexes", "remove", file, "--yes").status == 0 and not file.exists()
+
+
+@TERMINALS
+def test_a_terminal_shows_links_bars_and_the_words(show: Terminal, files: Path, variables: dict[str, str]) -> None:
+    outcome, shown = show("search", "where is paris", str(files), "--explain", **variables)
+    assert outcome.status == 0
+    link = re.search(r"\x1b\]8;[^;]*;file://([^\x1b]*)\x1b\\", shown)
+    assert link and link[1] == f"{files}/b.txt#1"
+    text = "\n".join(plain(re.sub(r"\x1b\]8;.*?\x1b\\", "", shown)))
+    assert re.search(r"^1  .*b\.txt:1$", text, re.MULTILINE) and "█" in text and "words: rank 1" in text
+    assert re.search(r"\x1b\[[\d;]*1[;\d]*m\x1b?\[?[\d;]*m?paris", shown)
+
+
+def test_a_name_does_not_steer_the_terminal(files: Path, variables: dict[str, str]) -> None:
+    (files / "x\x1b[5A\n.txt").write_text("paris \x1b[5A\u202e", encoding="utf-8")
+    _, shown = terminal("search", "paris", str(files), on=("stdout", "stderr"), **variables, NO_COLOR="1")
+    left = re.sub(r"\x1b\]8;.*?\x1b\\|\x1b\[[\d;]*m|\x1b\[\?25[hl]|\x1b\[1?[AG]?2?K?|\r", "", shown)
+    assert "␛[5A␊.txt" in shown and "\u202e" not in shown and "\x1b[5A" not in left
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("answer", ["y", "n"])
+def test_a_terminal_asks_before_the_current_folder_is_indexed(
+    files: Path, variables: dict[str, str], answer: str
+) -> None:
+    ours, theirs = pty.openpty()
+    running = subprocess.Popen(
+        command("search", "paris"), env=environment(**variables, TERM="xterm"), cwd=files, stdin=theirs, stderr=theirs,
+        stdout=subprocess.PIPE,
+    )  # fmt: skip
+    os.close(theirs)
+    shown = b""
+    while b"[y/N]: " not in shown:
+        shown += os.read(ours, 4096)
+    os.write(ours, answer.encode() + b"\n")
+    out, _ = running.communicate(timeout=60)
+    os.close(ours)
+    assert str(files).encode() in shown and bool(out) == (answer == "y") and running.returncode == 0
+
+
+@pytest.mark.slow
+def test_watching_follows_changes_until_ctrl_c(files: Path, variables: dict[str, str]) -> None:
+    watching = subprocess.Popen(
+        command("index", str(files), "--watch"), env=environment(**variables), stdout=subprocess.PIPE, text=True
+    )
+    assert watching.stdout is not None
+    assert '"files": 3' in watching.stdout.readline()
+    (files / "new.txt").write_text("w20 w21", encoding="utf-8")
+    assert '"files": 4' in watching.stdout.readline()
+    (files / ".hidden").write_text("w20 w21", encoding="utf-8")
+    (files / "b.txt").unlink()
+    assert '"files": 3' in watching.stdout.readline()
+    assert paths(call("search", "w20", str(files), "--no-update", **variables))[0] == "new.txt"  # type: ignore[arg-type]
+    time.sleep(0.2)
+    watching.send_signal(signal.SIGINT)
+    assert watching.wait(30) == 130
+
+
+@pytest.mark.parametrize(
+    ("query", "text", "found"),
+    [
+        ("how do refunds work", "A refund works. How?", ["refund", "works"]),
+        ("the API", "The api of therapy", ["api"]),
+        ("to be", "to be or not to be", ["to", "be", "to", "be"]),
+        ("退款", "我们的退款政策", ["退款"]),
+        ("?!", "what?!", []),
+    ],
+)
+def test_words_of_a_query_are_found_in_their_forms(query: str, text: str, found: list[str]) -> None:
+    words = view.Words(query)
+    assert [text[start:end] for start, end in words.spans(text)] == found
+    assert (words.shared(text) > 0) == bool(found)
+
+
+def test_folders_with_an_index_are_completed(run: Run, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.cli.test_help import completed
+
+    run("index", files)
+    monkeypatch.setenv("MLXBERT_DATA", str(files.parent / "data"))
+    assert completed("indexes", "show", str(files)[:4]) == [str(files)]
+    assert completed("search", "--mode", "w") == ["words"]
+
+
+def _passage(**given: Any) -> view.Passage:
+    from mlxbert.results.hit import Hit
+
+    text = "\n".join(f"line {number} of the text." for number in range(40))
+    known = {"path": "/a.md", "place": "", "start_line": 1, "end_line": 40, "page": None, "title": ""}
+    hit = Hit("text", 1, 0.5, text=text, fields={}, **(known | given))  # type: ignore[arg-type]
+    start = text.index("line 20")
+    return view.Passage(hit, text, (start, start + 20), view.LINES, 1.0, 21)
+
+
+@pytest.mark.parametrize("width", ["50", "80", "120"])
+def test_a_few_lines_around_the_sentence_are_shown(width: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.cli.test_narrow import _shown
+
+    monkeypatch.setenv("COLUMNS", width)
+    lines = _shown(view.draw(_passage(), view.Words("text"), explain=False)).rstrip().split("\n")
+    assert lines[0] == "1  /a.md:21" and len(lines) == 2 + view.LINES
+    assert "line 20 of" in " ".join(map(str.strip, lines)) and max(map(len, map(str.rstrip, lines))) <= int(width)

@@ -1,0 +1,383 @@
+"""An index as an assistant sees it: in this process, and with the SDK's own client over the pipes of a real one."""
+
+import asyncio
+import dataclasses
+import functools
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp.client.session import ClientSession
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.server.mcpserver.exceptions import ToolError
+
+import mlxbert.search.mcp as module
+from mlxbert.errors import ArgumentError, MlxbertError
+from mlxbert.search.index import Index, open_index
+from mlxbert.search.mcp import Answer, Served, Work, make_server, serve
+from tests.helpers.program import PROGRAM, TIMEOUT, call, command, environment, process, tiny_model
+
+NOTEBOOK: dict[str, Any] = {
+    "cells": [{"cell_type": "markdown", "metadata": {}, "source": ["# Heating\n", "Radiators are warm in winter."]}],
+    "metadata": {},
+    "nbformat": 4,
+    "nbformat_minor": 5,
+}
+ODD = "odd\udcff.txt" if sys.platform == "linux" else "odd.txt"  # a Mac refuses it
+SHOWN = ODD.replace("\udcff", "\ufffd")
+NOTES = {
+    "refunds.md": "# Refunds\n\nCustomers get their money back within 30 days.\n\n" + "We are open.\n\n" * 60,
+    "house/boiler.txt": "\n\nThe boiler is behind the green door.\n",
+    "house/empty.txt": "",
+    "house/page.ipynb": json.dumps(NOTEBOOK),
+    ODD: "The gate has a code.\n",
+}
+HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+
+
+def lines(*messages: dict[str, Any]) -> bytes:
+    """Requests with numbers, as a client writes them."""
+    numbered = [{"jsonrpc": "2.0", "id": number} | message for number, message in enumerate(messages, 1)]
+    return b"".join(json.dumps(message).encode() + b"\n" for message in numbered)
+
+
+INITIALIZE = {"method": "initialize", "params": HELLO}
+
+
+def write_notes(folder: Path) -> Path:
+    """Notes, and what lies next to them: a secret, to which a link among the notes leads."""
+    for name, text in NOTES.items():
+        path = folder / "notes" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (folder / "private").mkdir()
+    (folder / "private" / "secret.txt").write_text("The code of the gate is 4711.\n")
+    (folder / "notes" / "link.txt").symlink_to(folder / "private" / "secret.txt")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_notes(tmp_path_factory.mktemp("mcp"))
+
+
+@pytest.fixture(scope="module")
+def index(folder: Path) -> Iterator[Index]:
+    """Of both folders, and of a record that is in no file."""
+    model = str(tiny_model(folder / "tiny"))
+    with open_index(folder / "index.db", model=model, paths=[folder / "notes", folder / "private"]) as index:
+        assert [*index.update()]
+        assert index.add([{"id": "record", "text": "The gate is painted blue."}]) == 1
+        yield index
+
+
+@pytest.fixture(scope="module")
+def served(index: Index, folder: Path) -> Served:
+    return Served(index, [str(folder / "notes")])
+
+
+def texts(found: module.Found) -> list[str]:
+    return [one.text for one in found.passages]
+
+
+def test_a_search_gives_passages_that_say_where_they_are(served: Served, folder: Path) -> None:
+    first = served.search('"green door"').passages[0]
+    assert (first.path, first.first_line) == (str(folder / "notes/house/boiler.txt"), 3)
+    assert first.score is not None
+    assert str(first).startswith(f"{first.path}:3 | chunk {first.chunk}\n{first.text}")
+    assert served.search("money back", mode="words").passages[0].title == "Refunds"
+    assert str(served.search("zebra", mode="words")) == "nothing was found"
+    assert len(served.search("the", top_k=2).passages) == 2
+    assert {one.path for one in served.search("open", where=["path=*.txt"]).passages} <= {
+        path for path in served._files().values() if path.endswith(".txt")
+    }
+
+
+def test_only_what_is_shown_is_found(served: Served, index: Index, folder: Path) -> None:
+    for mode in ("hybrid", "words", "vectors"):
+        assert not any("4711" in text or "blue" in text for text in texts(served.search("code of the gate", 100, mode)))
+    everything = Served(index)
+    assert {"The code of the gate is 4711.", "The gate is painted blue."} <= {*texts(everything.search("gate", 100))}
+    for found in everything.search("gate", 100).passages:
+        if found.path is None or "private" in found.path:
+            with pytest.raises(ArgumentError, match=rf"chunk is {found.chunk}, expected"):
+                served.read(found.chunk)
+            assert found.text in everything.read(found.chunk).passages[0].text
+    assert everything.read(path="secret.txt").passages[0].text == "The code of the gate is 4711."
+    assert served.list().total == len(NOTES)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["../private/secret.txt", "private/secret.txt", "link.txt", "secret.txt", "house/../../private/secret.txt",
+     "/etc/passwd",
+     "/", "..", ".", "", "house", "nothing.txt", "boiler.txt\0", "~/notes", "x" * 10**5],
+)  # fmt: skip
+def test_what_is_not_a_file_of_the_index_is_not_read(served: Served, folder: Path, path: str) -> None:
+    for one in (path, str(folder / "notes" / path)):
+        with pytest.raises(ArgumentError, match=r"^path is "):
+            served.read(path=one)
+
+
+@pytest.mark.parametrize("path", ["/", "..", "../private", "/etc", "house/../../private"])
+def test_what_lies_outside_is_not_searched(served: Served, path: str) -> None:
+    with pytest.raises(ArgumentError, match=r"^path is .*, expected one under"):
+        served.search("gate", paths=["house", path])
+
+
+def test_a_search_can_be_of_some_folders(served: Served, folder: Path) -> None:
+    for path in ("house", "house/", "./house", "notes/house", str(folder / "notes/house"), "notes/../notes/house"):
+        found = {one.path for one in served.search("the door", paths=[path]).passages}
+        assert found and all(str(one).startswith(str(folder / "notes/house")) for one in found)
+
+
+def test_a_passage_is_read_with_what_stands_around_it(served: Served, folder: Path) -> None:
+    path = "refunds.md"
+    alone = served.read(path=path, line=60, around=0).passages[0]
+    assert alone.first_line is not None and alone.last_line is not None
+    assert alone.first_line <= 60 <= alone.last_line
+    assert texts(served.read(chunk=alone.chunk, around=0)) == [alone.text]
+    around = served.read(chunk=alone.chunk, around=1).passages[0]
+    assert around.first_line is not None and around.last_line is not None
+    assert around.first_line < alone.first_line < alone.last_line < around.last_line
+    text = (folder / "notes" / path).read_text().split("\n")
+    assert around.text.split("\n") == text[around.first_line - 1 : around.last_line]
+    assert served.read(path=path, line=10**12).passages[0].last_line == 123  # the last line with a text
+    assert served.read(path="house/boiler.txt").passages[0].first_line == 3
+    assert served.read(path="house/page.ipynb", line=7).passages[0].title == "Heating"
+
+
+def test_names_that_are_not_utf_8_can_be_shown_and_read(served: Served, folder: Path) -> None:
+    (name,) = served.list("odd*").files
+    assert name == f"{folder}/notes/{SHOWN}"
+    assert texts(served.read(path=name)) == ["The gate has a code."]
+
+
+def test_files_are_listed_by_pattern(served: Served, folder: Path) -> None:
+    notes = folder / "notes"
+    assert served.list("*.md").files == [str(notes / "refunds.md")]
+    inside = [str(notes / name) for name in sorted(NOTES) if name.startswith("house/")]
+    assert served.list("house/*").files == inside
+    assert served.list(f"{notes}/h*").total == 3
+    cut = served.list(limit=2)
+    assert (len(cut.files), cut.total) == (2, len(NOTES))
+    assert str(cut).endswith("\n2 of 5 files")
+    assert served.list("[").total == 0
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "told"),
+    [
+        ("search", {"query": "x", "top_k": 0}, "top_k is 0, expected"),
+        ("search", {"query": "x", "top_k": 10**9}, "top_k is 1000000000, expected"),
+        ("search", {"query": "x", "top_k": -(10**5000)}, "expected"),
+        ("search", {"query": "x", "top_k": "many"}, "many"),
+        ("search", {"query": "x", "top_k": None}, "valid integer"),
+        ("search", {"query": "x", "mode": "x"}, "'hybrid', 'vectors' or 'words'"),
+        ("search", {"query": "x", "where": ["garbage"]}, "where is 'garbage', expected"),
+        ("search", {"query": "x", "where": "path=*"}, "where"),
+        ("search", {"query": "x", "where": ["a=b"] * 101}, "expected at most 100"),
+        ("search", {"query": "x", "where": [7]}, "valid string"),
+        ("search", {"query": "x", "paths": ["a"] * 10**5}, "expected at most 100"),
+        ("search", {"query": "x" * 10**6}, "1,000,000 long, expected at most 10,000"),
+        ("search", {"query": "half \ud800"}, "half of a surrogate pair"),
+        ("search", {"query": " \n"}, "expected a text"),
+        ("search", {"query": ["x"]}, "valid string"),
+        ("search", {}, "query"),
+        ("read", {}, "chunk is None and path is None, expected one of them"),
+        ("read", {"chunk": 1, "path": "a"}, "expected one of them"),
+        ("read", {"chunk": -1}, "chunk is -1"),
+        ("read", {"chunk": 10**40}, "the index has no such chunk"),
+        ("read", {"chunk": 1, "around": 10**6}, "around is 1000000, expected"),
+        ("read", {"chunk": 1, "around": -1}, "around is -1, expected"),
+        ("read", {"path": "refunds.md", "line": 0}, "line is 0, expected"),
+        ("read", {"path": "refunds.md", "line": 2**70}, "line is "),
+        ("read", {"path": "\udcff"}, "path"),
+        ("list", {"limit": 0}, "limit is 0, expected"),
+        ("list", {"limit": 10**9}, "limit is 1000000000, expected"),
+        ("list", {"glob": 7}, "glob"),
+        ("nothing", {}, "nothing"),
+    ],
+)  # fmt: skip
+def test_bad_arguments_are_errors_of_the_tool(served: Served, tool: str, arguments: dict[str, Any], told: str) -> None:
+    failed, text, value = ask(served, tool, arguments)
+    assert failed and told in text and len(text) < 1000 and value is None
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"query": 'NEAR(" - * ^ col:x) OR'},
+        {"query": "\0\x1b[31m"},
+        {"query": "x" * 10_000},
+        {"query": "'; DROP TABLE chunks; --"},
+        {"query": "gate", "where": ["path=['"] + ["path!=\0"] * 99},
+        {"query": "gate", "where": ["path=" + "*a" * 2000, "x>=1e999"]},
+        {"query": "gate", "paths": ["house\0", "x" * 10**5] + ["house"] * 98},
+    ],
+)
+def test_odd_arguments_find_something_or_nothing(served: Served, arguments: dict[str, Any]) -> None:
+    failed, text, value = ask(served, "search", arguments)
+    assert not failed and text and isinstance(value["passages"], list)
+
+
+@functools.cache  # making it takes a tenth of a second
+def server(served: Served) -> Any:
+    async def at_once(work: Work) -> Answer:
+        return work(served)
+
+    return make_server(at_once)
+
+
+def ask(served: Served, tool: str, arguments: dict[str, Any]) -> tuple[bool, str, Any]:
+    """What a tool answers: whether it failed, its text, its structured content."""
+    try:
+        found = asyncio.run(server(served).call_tool(tool, arguments))
+    except ToolError as problem:
+        return True, str(problem), None
+    return found.is_error, found.content[0].text, found.structured_content
+
+
+def test_an_answer_is_a_text_and_its_structure(served: Served, folder: Path) -> None:
+    failed, text, value = ask(served, "search", {"query": "code of the gate", "top_k": 1, "mode": "words"})
+    (found,) = value["passages"]
+    assert not failed and text.split("\n")[0] == f"{folder}/notes/{SHOWN}:1 | chunk {found['chunk']}"
+    assert found["text"] == "The gate has a code."
+    assert {*found} == {one.name for one in dataclasses.fields(module.Excerpt)}
+    assert ask(served, "list", {"glob": "*.md"})[2] == {"files": [f"{folder}/notes/refunds.md"], "total": 1}
+
+
+def test_the_tools_say_what_they_take(served: Served) -> None:
+    tools = {tool.name: tool for tool in asyncio.run(server(served).list_tools())}
+    assert {*tools} == {"search", "read", "list"}
+    for tool in tools.values():
+        assert tool.annotations.read_only_hint and tool.output_schema["type"] == "object"
+        assert all(f"    {name}: " in tool.description for name in tool.input_schema["properties"])
+        assert "self" not in tool.input_schema["properties"]
+
+
+def test_without_the_package_it_is_said(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    monkeypatch.setitem(sys.modules, "mcp.server.mcpserver", None)
+    with pytest.raises(MlxbertError, match="mcp is not installed") as caught:
+        serve(lambda: pytest.fail("an index is opened"))
+    assert caught.value.hint == 'pip install "mlxbert[mcp]"'
+
+
+def test_the_command_refuses_what_cannot_be_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = functools.partial(call, "mcp", MLXBERT_DATA=str(tmp_path / "data"))
+    run("nothing").fails(2, "nothing: no such file")
+    run().fails(2, f"no index covers {tmp_path}", "hint: ")
+    run(".", "--no-update").fails(2, "no index covers .")
+    run("--index", "no.db").fails(2, "no.db: no such index")
+
+
+# With a process of its own
+
+
+def talk(arguments: list[str], data: Path, work: Callable[[ClientSession], Awaitable[None]]) -> str:
+    """Has the SDK's client work with a server; returns what that wrote to stderr."""
+    server = StdioServerParameters(
+        command=sys.executable, args=["-c", PROGRAM, "mcp", *arguments], env=environment(MLXBERT_DATA=str(data))
+    )
+
+    async def run(log: Any) -> None:
+        async with stdio_client(server, errlog=log) as (read, write), ClientSession(read, write) as session:
+            await session.initialize()
+            await work(session)
+
+    with open(data.parent / "log", "w+", encoding="utf-8") as log:
+        asyncio.run(asyncio.wait_for(run(log), TIMEOUT))
+        log.seek(0)
+        return log.read()
+
+
+@pytest.mark.slow
+def test_the_client_of_the_sdk_lists_the_tools_searches_and_reads(tmp_path: Path) -> None:
+    folder = write_notes(tmp_path)
+
+    async def work(session: ClientSession) -> None:
+        assert {tool.name for tool in (await session.list_tools()).tools} == {"search", "read", "list"}
+
+        async def ask(tool: str, **arguments: Any) -> Any:
+            found = await session.call_tool(tool, arguments)
+            return found.content[0].text if found.is_error else found.structured_content  # type: ignore[union-attr]
+
+        found = (await ask("search", query="how do I get my money back"))["passages"]
+        assert found[0]["path"] == str(folder / "notes/refunds.md")
+        answer = await ask("read", chunk=found[0]["chunk"])
+        assert "within 30 days" in answer["passages"][0]["text"]
+        assert (await ask("list"))["total"] == len(NOTES)
+        for path in ("../private/secret.txt", "/etc/passwd", "link.txt", str(folder / "private/secret.txt")):
+            assert (await ask("read", path=path)).startswith("path is ")
+        assert "expected" in await ask("search", query="x", top_k=10**9)
+        assert "10,000" in await ask("search", query="x" * 10**6)
+        assert (await ask("search", query="boiler", top_k=1))["passages"]
+
+    log = talk([str(folder / "notes")], tmp_path / "data", work)
+    assert log == "note: 5 files in the index, 0 could not be read\n"
+
+    async def at_once(session: ClientSession) -> None:
+        asked = [session.call_tool("search", {"query": f"door {number}"}) for number in range(20)]
+        assert not any(found.is_error for found in await asyncio.gather(*asked))
+
+    assert talk([str(folder / "notes"), "--no-update", "--quiet"], tmp_path / "data", at_once) == ""
+
+
+@pytest.mark.slow
+def test_the_end_of_input_a_signal_and_a_broken_pipe_end_it(tmp_path: Path) -> None:
+    notes, data = str(write_notes(tmp_path) / "notes"), str(tmp_path / "data")
+    done = process("mcp", notes, stdin=lines(INITIALIZE), MLXBERT_DATA=data)
+    assert done.status == 0 and "Traceback" not in done.err
+    assert [line["id"] for line in done.lines] == [1]
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with start(notes, data) as running:
+            assert running.stdin is not None and running.stdout is not None and running.stderr is not None
+            running.stdin.write(lines(INITIALIZE))
+            running.stdin.flush()
+            assert json.loads(running.stdout.readline())["result"]
+            running.send_signal(number)
+            assert running.wait(TIMEOUT) == 128 + number
+            assert b"Traceback" not in running.stderr.read()
+    with start(notes, data) as running:
+        assert running.stdin is not None and running.stdout is not None and running.stderr is not None
+        running.stdout.close()
+        running.stdin.write(lines(INITIALIZE, {"method": "tools/list"}))
+        running.stdin.close()
+        assert running.wait(TIMEOUT) == 0
+        assert b"Traceback" not in running.stderr.read()
+
+
+@pytest.mark.slow
+def test_what_is_not_a_message_does_not_end_it(tmp_path: Path) -> None:
+    call_it = {"method": "tools/call", "params": {"name": "search", "arguments": {"query": "half \ud800"}}}
+    with start(str(write_notes(tmp_path) / "notes"), str(tmp_path / "data")) as running:
+        assert running.stdin is not None and running.stdout is not None
+        running.stdin.write(b"garbage\n\xff\xfe\n[]\n" + lines(call_it) + lines(INITIALIZE))
+        running.stdin.flush()
+        assert json.loads(running.stdout.readline())["result"]["serverInfo"]["name"] == "mlxbert"
+        running.stdin.close()
+        assert running.wait(TIMEOUT) == 0
+
+
+@pytest.mark.slow
+def test_an_index_that_cannot_be_opened_ends_it(tmp_path: Path) -> None:
+    (tmp_path / "bad.db").write_bytes(b"no index" * 1000)
+    with start("--index", str(tmp_path / "bad.db"), str(tmp_path / "data")) as running:
+        assert running.wait(TIMEOUT) == 1  # though stdin is open
+        assert running.stderr is not None and b"error: " in running.stderr.read()
+
+
+def start(*arguments: str) -> "subprocess.Popen[bytes]":
+    """A server with pipes; the last argument is the data folder."""
+    pipes = {name: subprocess.PIPE for name in ("stdin", "stdout", "stderr")}
+    return subprocess.Popen(
+        command("mcp", *arguments[:-1]),
+        env=environment(MLXBERT_DATA=arguments[-1]),
+        **pipes,  # type: ignore[call-overload]
+    )
