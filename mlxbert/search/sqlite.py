@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from itertools import count
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,7 +57,7 @@ class SqliteStore:
     def __init__(self, path: str | Path, about: About | None = None) -> None:
         self.path = os.fspath(path)
         self.writable = True
-        self._free: list[int] = []
+        self._free: Iterator[int] | None = None
         self._blocks: dict[int, tuple[NDArray[np.uint8], NDArray[np.uint8]]] = {}
         self._open(about)
         self._memory = Memory(self._connection, self.about, self.path)
@@ -125,7 +126,7 @@ class SqliteStore:
             self._write_blocks()
             self._execute("COMMIT")
         except BaseException:
-            self._free, self._blocks = [], {}
+            self._free, self._blocks = None, {}
             if self._connection.in_transaction:
                 self._execute("ROLLBACK")
             self.refresh()
@@ -233,29 +234,20 @@ class SqliteStore:
             stored = vector.astype(np.float16)
         if not np.isfinite(stored).all():
             raise StoreError(f"{self.path}: float16 cannot hold a vector with the value {abs(vector).max():.3g}")
-        number = self._next_free()
+        self._free = self._free or self._unused()
+        number = next(self._free)
         alive, bits = self._block(number)
         alive[number % BLOCK], bits[number % BLOCK] = 1, signs_of(stored[None])[0]
         self._connection.execute("INSERT INTO vectors VALUES (?, ?, ?)", (number, hash, stored.tobytes()))
         return number
 
-    def _next_free(self) -> int:
-        """A number that no vector has: one of a removed vector, or the next."""
-        if not self._free:
-            flags = self._connection.execute("SELECT block, alive FROM signs ORDER BY block").fetchall()
-            unused = (
-                block * BLOCK + place
-                for block, alive in flags
-                if 0 in alive
-                for place, used in enumerate(alive)
-                if not used
-            )
-            taken = {place * BLOCK + slot for place, (alive, _) in self._blocks.items() for slot in alive.nonzero()[0]}
-            self._free = [number for number in unused if number not in taken][::-1]
-            if not self._free:
-                following = max([block for block, _ in flags] + [*self._blocks], default=-1) + 1
-                self._free = [*range(following * BLOCK, (following + 1) * BLOCK)][::-1]
-        return self._free.pop()
+    def _unused(self) -> Iterator[int]:
+        """The numbers that no vector has: those of removed vectors, and then new ones."""
+        rows = self._connection.execute("SELECT block, alive FROM signs").fetchall()
+        flags = dict(rows) | {place: alive.tobytes() for place, (alive, _) in self._blocks.items()}
+        for place, alive in sorted(flags.items()):
+            yield from (place * BLOCK + slot for slot, used in enumerate(alive) if not used)
+        yield from count((max(flags, default=-1) + 1) * BLOCK)
 
     def _block(self, number: int) -> tuple["NDArray[np.uint8]", "NDArray[np.uint8]"]:
         """The flags and the signs of a vector's block, which are written at the end of the transaction."""
@@ -324,7 +316,7 @@ class SqliteStore:
         for (number,) in self._connection.execute(unused).fetchall():
             self._connection.execute("DELETE FROM vectors WHERE id = ?", (number,))
             self._block(number)[0][number % BLOCK] = 0
-        self._free = []
+        self._free = None
 
     @guarded
     def nearest(self, vector: "Vector", count: int, only: Filter) -> Scores:
