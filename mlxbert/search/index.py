@@ -139,6 +139,8 @@ class Index:
         """
         wanted = [os.path.abspath(path) for path in paths] if paths is not None else list(self.about.roots)
         with self._locked():
+            if paths is None:
+                wanted = self._without_removed(wanted)
             new = [path for path in wanted if not is_under(path, self.about.roots)]
             if missing := [path for path in wanted if not os.path.exists(path)]:
                 raise InputError(f"{missing[0]}: no such file or folder", hint="the index is unchanged")
@@ -147,6 +149,21 @@ class Index:
                 with self.store.writing():
                     self.store.set_about(replace(self.about, roots=(*kept, *new)))
             yield from self._writer().update(wanted)
+
+    def _without_removed(self, roots: Sequence[str]) -> list[str]:
+        """Roots without the files among them that are gone while their folder is there; these leave the index."""
+        known = self.store.files()
+        gone = [
+            root
+            for root in roots
+            if root in known and not os.path.exists(root) and os.path.isdir(os.path.dirname(root))
+        ]
+        kept = [root for root in roots if root not in gone]
+        if gone:
+            with self.store.writing():
+                self.store.remove(gone)
+                self.store.set_about(replace(self.about, roots=tuple(kept)))
+        return kept
 
     def add(self, records: Iterable[Mapping[str, Any]], *, text: str = "text") -> int:
         """Adds records, each in the place of the one that has its `id`.

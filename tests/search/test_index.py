@@ -232,6 +232,21 @@ def test_a_folder_that_is_gone_loses_nothing(index: Index, folder: Path) -> None
     index.check()
 
 
+def test_a_file_that_is_covered_by_name_leaves_when_it_is_gone(
+    tmp_path: Path, folder: Path, model: mlxbert.Model
+) -> None:
+    with open_index(tmp_path / "files.db", model=model, paths=[folder / "a.md", folder / "b.txt"]) as index:
+        run(index)
+        (folder / "a.md").unlink()
+        run(index)
+        assert index.about.roots == (str(folder / "b.txt"),)
+        assert [*index.store.files()] == [str(folder / "b.txt")]
+        shutil.rmtree(folder)  # a disk that is not there, perhaps
+        with pytest.raises(InputError):
+            run(index)
+        assert [*index.store.files()] == [str(folder / "b.txt")]
+
+
 def test_a_folder_without_permission_loses_nothing(index: Index, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usual = os.scandir
 
