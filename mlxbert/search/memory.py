@@ -6,6 +6,7 @@ Legend: N slots for vectors, W values of each.
 import json
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.machine.device import mx, on_gpu
@@ -20,8 +21,23 @@ if TYPE_CHECKING:
 
     Vector = NDArray[np.float32]
 
-NEAREST = 500  # vectors with the most signs in common whose scores are computed: recall of the first ten is above .99
+NEAREST = (
+    1000  # vectors whose scores are computed: recall of the first ten is about .99, measured with benchmarks/search.py
+)
 _MASKS = 16  # filters that are remembered
+
+
+@dataclass(frozen=True)
+class Mask:
+    """What a filter lets through.
+
+    Attributes:
+        vectors: By the number of a vector, whether it is one of a chunk that counts.
+        chunks: By the number of a chunk, whether it counts; those behind the end do not.
+    """
+
+    vectors: "NDArray[np.bool_]"
+    chunks: "NDArray[np.bool_]"
 
 
 class Memory:
@@ -42,7 +58,7 @@ class Memory:
         """Reads everything again when it is needed next."""
         self._signs: Signs | None = None
         self._all: tuple[NDArray[np.int64], Any] | None = None
-        self._masks: dict[Filter, NDArray[np.bool_]] = {}
+        self._masks: dict[Filter, Mask] = {}
 
     def _refresh(self) -> None:
         version = self._connection.execute("PRAGMA data_version").fetchone()[0]
@@ -50,23 +66,24 @@ class Memory:
             self.forget()
         self._version = version
 
-    def mask(self, only: Filter) -> "NDArray[np.bool_] | None":
-        """Which vectors a filter lets through, if that is known."""
+    def mask(self, only: Filter) -> "Mask | None":
+        """What a filter lets through, if that is known."""
         self._refresh()
         return self._masks.get(only)
 
-    def add_mask(self, only: Filter, numbers: Sequence[int]) -> "NDArray[np.bool_]":
-        """Remembers which vectors a filter lets through, by their numbers: (N,)."""
+    def add_mask(self, only: Filter, rows: Sequence[tuple[int, int]]) -> "Mask":
+        """Remembers what a filter lets through: the numbers of chunks and of their vectors."""
         import numpy as np
 
-        mask = np.zeros(len(self._loaded().alive), bool)
-        mask[np.asarray(numbers, np.int64)] = True
+        chunks, vectors = np.array(rows, np.int64).reshape(-1, 2).T
+        mask = Mask(np.zeros(len(self._loaded().alive), bool), np.zeros(max(chunks, default=-1) + 1, bool))
+        mask.vectors[vectors], mask.chunks[chunks] = True, True
         if len(self._masks) >= _MASKS:
             self._masks.pop(next(iter(self._masks)))
         self._masks[only] = mask
         return mask
 
-    def nearest(self, vector: "Vector", count: int, mask: "NDArray[np.bool_] | None") -> dict[int, float]:
+    def nearest(self, vector: "Vector", count: int, mask: "Mask | None") -> dict[int, float]:
         """The numbers of the vectors that are most similar to one (W,), and their scores; `count` or a few more.
 
         On a CPU, where vectors are compared by cosine, only those with the most signs in common are compared.
@@ -76,12 +93,12 @@ class Memory:
         self._refresh()
         if on_gpu() or self._about.similarity != "cosine":
             return self._nearest_of_all(vector, count, mask)
-        places = self._loaded().nearest(vector, max(NEAREST, 2 * count), mask)
+        places = self._loaded().nearest(vector, max(NEAREST, 2 * count), None if mask is None else mask.vectors)
         numbers, vectors = self._vectors(places)
         best, scores = nearest("cosine", vector[None], vectors, count)
         return {int(numbers[place]): float(score) for place, score in zip(best[0], scores[0], strict=True)}
 
-    def _nearest_of_all(self, vector: "Vector", count: int, mask: "NDArray[np.bool_] | None") -> dict[int, float]:
+    def _nearest_of_all(self, vector: "Vector", count: int, mask: "Mask | None") -> dict[int, float]:
         import numpy as np
 
         from mlxbert.tasks.ranking import nearest
@@ -90,7 +107,7 @@ class Memory:
             numbers, vectors = self._vectors(None)
             self._all = numbers, mx.array(vectors).astype(mx.float16) if on_gpu() else vectors
         numbers, every = self._all
-        chosen = np.arange(len(numbers)) if mask is None else np.flatnonzero(mask[numbers])
+        chosen = np.arange(len(numbers)) if mask is None else np.flatnonzero(mask.vectors[numbers])
         if on_gpu() and self._about.similarity in ("cosine", "dot"):  # the most promising, whose scores follow
             products = np.array(mx.matmul(mx.array(every), mx.array(vector, mx.float16)), np.float32)[chosen]
             chosen = chosen[np.argsort(-products, kind="stable")[: max(NEAREST, 2 * count)]]

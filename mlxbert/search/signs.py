@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+_WIDER = 6  # times as many vectors are chosen by signs alone as by the product with them,
+_WIDEST = 25  # or this fraction of all
 _BLOCK = 2**15  # vectors whose distances are computed together: they stay in the cache of a core
 
 
@@ -57,11 +59,13 @@ class Signs:
     def nearest(
         self, vector: "NDArray[np.float32]", count: int, only: "NDArray[np.bool_] | None" = None
     ) -> "NDArray[np.intp]":
-        """The places of at least `count` vectors with the most signs in common with one (W,), unless there are fewer.
+        """The places of `count` vectors that are likely to be the nearest to one (W,); all if there are fewer.
+
+        Those with the most signs in common are ordered by the product of the vector with their signs.
 
         Args:
             vector: The vector.
-            count: How many; all that are as near as the last one are given, too.
+            count: How many.
             only: Which vectors count, (N,).
         """
         import numpy as np
@@ -77,5 +81,21 @@ class Signs:
         furthest = 64 * len(query) + 1
         distances[~counts] = furthest
         numbers = np.bincount(distances, minlength=furthest + 1)[:furthest].cumsum()
-        limit = min(int(np.searchsorted(numbers, count)), furthest - 1)
-        return np.flatnonzero(distances <= limit)
+        wide = max(_WIDER * count, len(distances) // _WIDEST)
+        limit = min(int(np.searchsorted(numbers, wide)), furthest - 1)
+        places = np.flatnonzero(distances <= limit)
+        if len(places) <= count:
+            return places
+        products = self._products(vector, places)
+        return places[np.argpartition(-products, count - 1)[:count]]
+
+    def _products(self, vector: "NDArray[np.float32]", places: "NDArray[np.intp]") -> "NDArray[np.float32]":
+        """The sums of the values of a vector (W,) where others have a value above 0, of some places (n,)."""
+        import numpy as np
+
+        rows = self.rows(places)
+        values = np.zeros(8 * rows.shape[1], np.float32)
+        values[: len(vector)] = vector
+        bits = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)  # of each byte
+        sums = bits @ values.reshape(-1, 8).T  # (256, bytes)
+        return np.asarray(sum(sums[rows[:, byte], byte] for byte in range(rows.shape[1])), np.float32)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from mlxbert.errors import StoreError
 from mlxbert.search import schema
 from mlxbert.search.filters import Condition, Filter
-from mlxbert.search.memory import Memory
+from mlxbert.search.memory import Mask, Memory
 from mlxbert.search.schema import BLOCK, guarded
 from mlxbert.search.signs import row_bytes, signs_of
 from mlxbert.search.store import About, FoundChunk, Scores, Stats, StoredChunk, StoredDocument, StoredFile
@@ -321,32 +321,27 @@ class SqliteStore:
     @guarded
     def nearest(self, vector: "Vector", count: int, only: Filter) -> Scores:
         """See `Store`."""
-        condition, values = _condition(only)
         mask = self._mask(only) if only else None
-        where = f" AND {condition}" if only else ""
-        look = (
-            f"SELECT chunks.id, vector FROM chunks JOIN documents ON documents.id = document "
-            f"JOIN files ON files.id = file WHERE vector IN (SELECT value FROM json_each(?)){where}"
-        )
+        look = "SELECT id, vector FROM chunks WHERE vector IN (SELECT value FROM json_each(?))"
         depth = count
         while True:
             scores = self._memory.nearest(vector, depth, mask)
-            rows = self._connection.execute(look, (json.dumps([*scores]), *values)).fetchall()
-            if len(rows) >= count or len(scores) < depth:
-                found = ((number, scores[vector]) for number, vector in rows)
+            rows = self._connection.execute(look, (json.dumps([*scores]),)).fetchall()
+            found = [(chunk, scores[vector]) for chunk, vector in rows if mask is None or mask.chunks[chunk]]
+            if len(found) >= count or len(scores) < depth:
                 return sorted(found, key=lambda one: (-one[1], one[0]))[:count]
             depth *= 4  # vectors that no chunk has any more, before they are pruned
 
-    def _mask(self, only: Filter) -> "NDArray[np.bool_]":
-        """Which vectors belong to a chunk that a filter lets through."""
+    def _mask(self, only: Filter) -> Mask:
+        """What a filter lets through."""
         if (known := self._memory.mask(only)) is None:
             condition, values = _condition(only)
             rows = self._connection.execute(
-                "SELECT DISTINCT vector FROM files JOIN documents ON files.id = file "
+                "SELECT chunks.id, vector FROM files JOIN documents ON files.id = file "
                 f"JOIN chunks ON documents.id = document WHERE {condition}",
                 values,
             )
-            known = self._memory.add_mask(only, [number for (number,) in rows])
+            known = self._memory.add_mask(only, rows.fetchall())
         return known
 
     @guarded
@@ -371,16 +366,13 @@ class SqliteStore:
     def _matching(self, match: str, count: int, only: Filter) -> Scores:
         if not match:
             return []
-        condition, values = _condition(only)
-        chosen = (  # the plus: else FTS5 looks for the words once for each of these rows
-            "AND +rowid IN (SELECT chunks.id FROM files JOIN documents ON files.id = file "
-            f"JOIN chunks ON documents.id = document WHERE {condition})"
-        )
-        rows = self._connection.execute(
-            f"SELECT rowid, -rank FROM words WHERE words MATCH ? {chosen if only else ''} ORDER BY rank, rowid LIMIT ?",
-            (match, *values, count),
-        )
-        return [(number, float(score)) for number, score in rows]
+        if not only:
+            look = "SELECT rowid, -rank FROM words WHERE words MATCH ? ORDER BY rank, rowid LIMIT ?"
+            return [(chunk, float(score)) for chunk, score in self._connection.execute(look, (match, count))]
+        mask = self._mask(only).chunks
+        rows = self._connection.execute("SELECT rowid, -rank FROM words WHERE words MATCH ?", (match,))
+        found = [(chunk, float(score)) for chunk, score in rows if chunk < len(mask) and mask[chunk]]
+        return sorted(found, key=lambda one: (-one[1], one[0]))[:count]
 
     @guarded
     def chunks(self, numbers: Sequence[int]) -> list[FoundChunk]:
