@@ -62,12 +62,15 @@ def indexes_remove(
 
     Example: mlxbert indexes remove docs/ --yes
     """
-    facts = _known(Path(index)) if _is_index(index) else _facts(_own(index))
+    from mlxbert.search import schema
+
+    facts = _known(Path(index)) if _is_ours(index) else _facts(_own(index))
     if not yes and not _agreed(facts):
         console.say("note", "nothing was removed")
         return
-    for ending in ("", "-wal", "-shm", ".lock"):
-        Path(f"{facts['index']}{ending}").unlink(missing_ok=True)
+    with schema.locked(facts["index"]):
+        for ending in schema.ENDINGS:
+            Path(f"{facts['index']}{ending}").unlink(missing_ok=True)
     console.say("note", f"{console.size(facts['bytes'])} freed")
     session.show_object(facts, lambda: view.draw_index(facts), out)
 
@@ -109,6 +112,17 @@ def _file(name: str) -> Path:
 def _is_index(name: str) -> bool:
     with suppress(OSError), open(name, "rb") as file:
         return file.read(len(_START)) == _START
+    return False
+
+
+def _is_ours(name: str) -> bool:
+    """Whether a file is an index, perhaps a damaged one, and not a database of another program."""
+    from mlxbert.search import places, schema
+
+    if Path(name).absolute() in places.list_indexes():
+        return True
+    with suppress(OSError), open(name, "rb") as file:
+        return _is_index(name) and file.read(72)[68:] == schema.APPLICATION.to_bytes(4, "big")
     return False
 
 

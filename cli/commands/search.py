@@ -128,9 +128,9 @@ def index(
     """
     with _opened(paths, chosen) as opened:
         if watch:
-            _watch(opened, out)
+            _watch(opened, paths, out)
         else:
-            done = _update(opened, None)
+            done = _update(opened, [*opened.about.roots, *paths])
             _report(done, out)
             _summarize(opened, done, out)
             _check_read(done, paths)
@@ -156,7 +156,11 @@ def _places(paths: Sequence[str], file: Path | None, *, may_make: bool) -> Seque
 
 @contextmanager
 def _opened(paths: Sequence[str], chosen: IndexOptions) -> "Iterator[Index]":
-    """The index of some paths, open; a new one if none covers them."""
+    """The index of some paths, open; a new one if none covers them.
+
+    Raises:
+        InputError: A path of a new index does not exist.
+    """
     from mlxbert.search import places
     from mlxbert.search.index import open_index
 
@@ -164,10 +168,12 @@ def _opened(paths: Sequence[str], chosen: IndexOptions) -> "Iterator[Index]":
     new = not file.exists()
     model: Model | ModelRef | None = None
     if new:
+        if missing := [path for path in paths if not os.path.exists(path)]:
+            raise InputError(f"{missing[0]}: no such file or folder", hint="check the spelling of the path")
         name = chosen.model or os.environ.get("MLXBERT_MODEL") or BUILTIN
         model = session.load("embed", _computing(name, chosen))
-    elif chosen.model is not None:
-        model = _computing(chosen.model, chosen).ref
+    elif (about := places.about_of(file)) is not None:
+        model = _computing(chosen.model or about.model, chosen).ref
     with open_index(
         file, model=model, paths=paths, tokens=chosen.chunk_tokens, titles=not chosen.no_titles,
         include=chosen.include or (), exclude=chosen.exclude or (), text=chosen.text_column, fields=chosen.field,
@@ -289,11 +295,12 @@ def _summarize(index: "Index", done: Update, out: OutputOptions) -> None:
     session.show_object(facts, lambda: view.draw_index(facts), out)
 
 
-def _watch(index: "Index", out: OutputOptions) -> None:
+def _watch(index: "Index", paths: Sequence[str], out: OutputOptions) -> None:
     """Updates an index whenever its files change. They are watched before the first update: no change is lost."""
     import watchfiles
 
-    own, roots, due, first = str(index.path), index.about.roots, True, True
+    own, due, first = os.path.abspath(index.path), True, True
+    roots = [*index.about.roots, *map(os.path.abspath, paths)]
     changes = watchfiles.watch(
         *roots, rust_timeout=_TICK, yield_on_timeout=True, ignore_permission_denied=True,
         watch_filter=lambda _, path: not path.startswith(own) and not _is_hidden(path, roots),
@@ -303,7 +310,7 @@ def _watch(index: "Index", out: OutputOptions) -> None:
         if not due:
             continue
         try:
-            done = _update(index, None)
+            done = _update(index, roots)
         except BusyError:  # which is done soon
             continue
         if done.changed or first:

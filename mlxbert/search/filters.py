@@ -12,6 +12,8 @@ from mlxbert.errors import ArgumentError
 
 _CONDITION = re.compile(r"(?P<field>[^=<>!]+)(?P<compare>!=|>=|<=|=|>|<)(?P<value>.*)", re.DOTALL)
 
+_MOST, _LONGEST = 8000, 10_000  # conditions, or paths; characters of a condition: SQLite takes few more
+
 
 @dataclass(frozen=True)
 class Condition:
@@ -66,10 +68,15 @@ def make_filter(where: Mapping[str, Any] | Sequence[str], paths: Sequence[str | 
     """
     if isinstance(where, str):
         raise ArgumentError(f"where is {where!r:.60}, expected a list of conditions or a dict")
+    for name, given in (("where", where), ("paths", paths)):
+        if len(given) > _MOST:
+            raise ArgumentError(f"{name} has {len(given):,} values, expected at most {_MOST:,}")
     if isinstance(where, Mapping):
         found = [Condition(str(field), "=", _literal(value)) for field, value in where.items()]
     else:
         found = [_read(condition) for condition in where]
+    if any(len(one.field) + len(one.value) > _LONGEST for one in found):
+        raise ArgumentError(f"where has a condition of more than {_LONGEST:,} characters")
     return Filter(tuple(found), tuple(os.path.abspath(path) for path in paths))
 
 

@@ -47,6 +47,7 @@ MODES = ("hybrid", "vectors", "words")
 _DEPTH = 100  # chunks of each order that are fused, at least
 _GAP = 1000  # empty lines between two chunks that are shown
 _RECORDS = 500  # that are added in one transaction
+_GONE = "check the spelling; `mlxbert indexes move` follows a folder that was moved. The index is unchanged"
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ class Index:
                 wanted = self._without_removed(wanted)
             new = [path for path in wanted if not is_under(path, self.about.roots)]
             if missing := [path for path in wanted if not os.path.exists(path)]:
-                raise InputError(f"{missing[0]}: no such file or folder", hint="the index is unchanged")
+                raise InputError(f"{missing[0]}: no such file or folder", hint=_GONE)
             if new:
                 kept = [root for root in self.about.roots if not is_under(root, new)]
                 with self.store.writing():
@@ -217,7 +218,9 @@ class Index:
             with self.store.writing():
                 for path in sorted(moved, key=len, reverse=len(after) > len(before)):  # one may take another's place
                     self.store.rename(path, renamed(path))
-                self.store.set_about(replace(self.about, roots=tuple(map(renamed, self.about.roots))))
+                roots = tuple(map(renamed, self.about.roots))
+                more = () if is_under(after, roots) else (after,)  # else no update would look there
+                self.store.set_about(replace(self.about, roots=(*roots, *more)))
         return len(moved)
 
     def search(
@@ -413,11 +416,10 @@ def open_index(
         path = find_index(paths) or index_file(paths)
     if schema.exists(os.fspath(path)):
         store = SqliteStore(path)
-        given = model
-        if isinstance(model, str | Path) and _named(model) == store.about.model:
-            given = None
-        index = Index(store, _loaded(given) if given is not None else ModelRef(store.about.model))
-        if given is not None:
+        given = store.about.model if model is None else model
+        ref = ModelRef(given) if isinstance(given, str | Path) else given
+        index = Index(store, ref)
+        if isinstance(ref, Model) or ref.adapter or ref.revision or _named(ref.source) != store.about.model:
             _ = index.model  # which is compared
         return index
     made = _loaded(model if model is not None else BUILTIN)

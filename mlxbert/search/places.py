@@ -51,11 +51,11 @@ def covers(about: About, paths: Sequence[str | Path]) -> int | None:
 
 def _is_of_others(file: Path, roots: Sequence[str]) -> bool:
     """Whether a file is an index of other paths: one that was moved keeps its name."""
-    about = _about(file) if file.exists() else None
+    about = about_of(file) if file.exists() else None
     return about is not None and sorted(about.roots) != roots
 
 
-def _about(file: Path) -> About | None:
+def about_of(file: Path) -> About | None:
     """What an index was made with; `None` if it cannot be read."""
     try:
         store = SqliteStore(file)
@@ -69,7 +69,7 @@ def find_index(paths: Sequence[str | Path]) -> Path | None:
     """The index that covers all of some paths; of several the one whose roots are nearest above them."""
     found = []
     for file in list_indexes():
-        about = _about(file)
+        about = about_of(file)
         depth = None if about is None else covers(about, paths)
         if about is not None and depth is not None:
             found.append((depth, len(about.roots), file))

@@ -46,11 +46,12 @@ def fuse(lists: Mapping[str, Scores], groups: Mapping[int, int]) -> list[Ranked]
             group = groups[chunk]
             first = group not in seen
             rank = seen.setdefault(group, len(seen) + 1)
-            value = score if len(lists) == 1 else WEIGHTS[name] / (K + rank)
+            value = WEIGHTS[name] / (K + rank)
             one = found.setdefault(group, {}).setdefault(chunk, Ranked(chunk))
             one.score += value if first else value * 1e-6  # of a document's chunks, the one that leads most lists
             one.ranks[name], one.scores[name] = rank, score
-            fused[group] = fused.get(group, 0.0) + (value if first else 0.0)
+            if first:
+                fused[group] = fused.get(group, 0.0) + (score if len(lists) == 1 else value)
     best = {group: max(chunks.values(), key=lambda one: one.score) for group, chunks in found.items()}
     for group, one in best.items():
         one.score = fused[group]

@@ -14,6 +14,7 @@ from mlxbert.search.store import SCHEMA
 
 APPLICATION = 0x6D6C7862  # "mlxb", in the header of the file
 BLOCK = 256  # vectors whose signs are in one row
+ENDINGS = ("", "-wal", "-shm", ".lock")  # of the names of an index's files
 _TOKENIZER = "unicode61 remove_diacritics 2"
 _TABLES = (
     "CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",

@@ -91,6 +91,8 @@ class SqliteStore:
         self._connection.execute("COMMIT")
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.close()
+        for ending in ("-wal", "-shm"):  # of an index that was removed by hand: SQLite would do what they say
+            Path(f"{self.path}{ending}").unlink(missing_ok=True)
         os.replace(unfinished, self.path)
 
     def _read_about(self) -> None:
@@ -146,6 +148,7 @@ class SqliteStore:
     def refresh(self) -> None:
         """See `Store`."""
         self._read_about()
+        self._free = None  # another process may have used them
 
     @guarded
     def _execute(self, command: str) -> None:
@@ -451,7 +454,10 @@ def _about(values: Mapping[str, str]) -> About:
     read = {name: json.loads(value) for name, value in values.items()}
     lists = {name: tuple(value) for name, value in read.items() if isinstance(value, list)}
     about = About(**{**read, **lists})
-    texts = (about.model, about.hash, about.similarity, about.pooling, *about.prompts, *about.roots)
+    texts = (
+        *(about.model, about.hash, about.similarity, about.pooling, about.created, about.updated, about.text or ""),
+        *(*about.prompts, *about.roots, *about.include, *about.exclude, *(about.fields or ())),
+    )
     if not all(isinstance(text, str) for text in texts) or len(about.prompts) != 2:
         raise ValueError("what it was made with")
     if not all(type(number) is int and 0 < number < 2**20 for number in (about.dimensions, about.tokens)):
@@ -480,8 +486,15 @@ def _condition(only: Filter) -> tuple[str, list[Any]]:
             start = path.rstrip(b"/") + b"/"
             below.append("files.path = ? OR (files.path >= ? AND files.path < ?)")
             values += [path, start, start[:-1] + b"0"]  # the byte after "/"
-        parts.append(f"({' OR '.join(below)})")
-    return " AND ".join(parts) or "1", values
+        parts.append(_nested("OR", below))
+    return _nested("AND", parts) if parts else "1", values
+
+
+def _nested(word: str, parts: Sequence[str]) -> str:
+    """Conditions joined by a word, in brackets: SQLite takes none that are more than 1000 deep."""
+    while len(parts) > 1:
+        parts = [f"({f' {word} '.join(parts[at : at + 50])})" for at in range(0, len(parts), 50)]
+    return f"({parts[0]})"
 
 
 def _compared(condition: Condition) -> tuple[str, list[Any]]:

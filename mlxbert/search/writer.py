@@ -21,6 +21,7 @@ from mlxbert.results.result import Failure
 from mlxbert.search import events
 from mlxbert.search.events import Event
 from mlxbert.search.places import is_under
+from mlxbert.search.schema import ENDINGS
 from mlxbert.search.signs import unit
 from mlxbert.search.store import Store, StoredChunk, StoredDocument, StoredFile, now
 from mlxbert.search.walk import Found, WalkOptions, walk
@@ -155,7 +156,10 @@ class Writer:
         """The files that have to be read, and those that are gone."""
         about = self._store.about
         gone, changed, count, closed = dict(before), [], 0, []
+        own = {os.path.abspath(f"{self._store.path}{ending}") for ending in ENDINGS}
         for one in walk(paths, WalkOptions(include=about.include, exclude=about.exclude)):
+            if one.path in own:  # it changes with every update
+                continue
             if not isinstance(one, Found):
                 closed += [one.path] if one.reason in _CLOSED else []
                 yield self._leave_out(one.path, one.reason)

@@ -4,6 +4,7 @@ import os
 import pty
 import re
 import signal
+import sqlite3
 import subprocess
 import time
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from mlxbert.cli.views import search as view
+from mlxbert.search.schema import locked
 from tests.cli.test_terminal import plain
 from tests.helpers.program import TERMINALS, Outcome, Terminal, call, command, environment, terminal
 
@@ -95,10 +97,18 @@ def test_an_index_of_ones_own_is_searched_whole_and_keeps_what_it_was_made_with(
     assert not (files.parent / "data").exists()
 
 
+def test_an_index_of_ones_own_covers_more_paths(run: Run, files: Path) -> None:
+    own = files.parent / "own.db"
+    run("index", files / "c", "--index", own)
+    assert run("index", files, "--index", own).lines[0]["files"] == 3
+    run("search", "w7", "--index", own, "--device", "gpu").fails(1, "GPU")
+
+
 def test_nothing_to_read_is_an_error(run: Run, files: Path) -> None:
     run("search", "w7", files / "c" / "e.bin").fails(1, "no file could be read", "--verbose")
     run("search", "w7", files / "none").fails(1, "none")
     run("search", " ", files).fails(1, "query")
+    assert len(run("indexes", "list").lines[0]["indexes"]) == 2  # none of what does not exist
 
 
 def test_a_file_that_cannot_be_read_costs_itself_only(run: Run, files: Path) -> None:
@@ -138,6 +148,17 @@ def test_a_damaged_index_is_listed_with_its_problem_and_can_be_removed(run: Run,
     assert "problem" in outcome.lines[0]["indexes"][0] and str(file) in outcome.err
     run("search", "w7", files).fails(1, str(file))
     assert run("indexes", "remove", file, "--yes").status == 0 and not file.exists()
+
+
+def test_a_database_of_another_program_and_an_index_in_use_are_not_removed(run: Run, files: Path) -> None:
+    other = files.parent / "bookmarks.db"
+    sqlite3.connect(other).executescript("CREATE TABLE a (b); PRAGMA user_version = 1").close()
+    run("indexes", "remove", other, "--yes").fails(1, "is not an index")
+    own = Path(run("index", files, "--index", files.parent / "own.db").lines[0]["index"])
+    with locked(str(own)):
+        run("indexes", "remove", own, "--yes").fails(1, "another process")
+    assert other.exists() and own.exists()
+    assert run("indexes", "remove", own, "--yes").status == 0 and not own.exists()
 
 
 @TERMINALS

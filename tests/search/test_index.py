@@ -342,6 +342,19 @@ def test_files_follow_a_move(index: Index, folder: Path) -> None:
     }
 
 
+def test_what_moves_out_is_covered_there(index: Index, folder: Path) -> None:
+    (folder / "sub").rename(folder.with_name("out"))
+    assert index.move(folder / "sub", folder.with_name("out")) == 1
+    assert index.about.roots == (str(folder), str(folder.with_name("out")))
+    write(folder.with_name("out") / "c.txt", "changed", LONG_AGO + 1)
+    assert counts(run(index)) == {"FileIndexed": 1}
+
+
+def test_an_index_in_its_own_folder_is_no_file_of_it(folder: Path, model: mlxbert.Model) -> None:
+    with open_index(folder / "own.db", model=model, paths=[folder]) as index:
+        assert counts(run(index)) == {"FileIndexed": 3} and counts(run(index)) == {}
+
+
 def test_another_model_is_refused_with_both_names(index: Index, tmp_path: Path, builtin: mlxbert.Model) -> None:
     for other in (builtin, "builtin"):
         with pytest.raises(StoreError, match=r"tiny.*builtin|builtin.*tiny"):

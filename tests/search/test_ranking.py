@@ -30,6 +30,7 @@ def test_a_document_has_the_rank_of_its_best_chunk() -> None:
     assert first.score == pytest.approx(1 / (K + 1) + 1 / (K + 2)) == second.score
     assert [one.chunk for one in fuse({"vectors": lists["vectors"]}, groups)] == [1, 3]
     assert [one.score for one in fuse({"vectors": lists["vectors"]}, groups)] == [0.9, 0.7]
+    assert [one.chunk for one in fuse({"vectors": [(3, -0.1), (1, -0.5), (2, -0.7)]}, groups)] == [3, 1]
 
 
 def test_equal_scores_keep_an_order_and_nothing_is_nothing() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlxbert.errors import BusyError, StoreError
+from mlxbert.errors import ArgumentError, BusyError, StoreError
 from mlxbert.nn.embedder import SIMILARITIES
 from mlxbert.search import schema
 from mlxbert.search.filters import Filter, make_filter
@@ -280,6 +280,17 @@ def test_only_what_lies_under_paths(store: Store) -> None:
     assert len(texts(store, "dog", make_filter((), ["/docs/ab", "/docs/a.txt"]))) == 2
 
 
+def test_thousands_of_paths_and_long_patterns(store: Store) -> None:
+    put(store, "/docs/1999", document("a word"))
+    put(store, "/docs/2001", document("another word"))
+    assert texts(store, "word", make_filter((), [f"/docs/{number}" for number in range(2000)])) == ["a word"]
+    assert texts(store, "word", make_filter([f"path!=*{number}" for number in range(1500, 2000)])) == ["another word"]
+    with pytest.raises(ArgumentError):
+        make_filter([f"path={'*a' * 30_000}"])
+    with pytest.raises(ArgumentError):
+        make_filter((), ["a"] * 10_000)
+
+
 def test_words_and_phrases(store: Store) -> None:
     put(
         store,
@@ -381,6 +392,39 @@ def test_a_new_index_appears_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     SqliteStore(path, ABOUT).check()
     with schema.locked(str(path)), pytest.raises(BusyError), schema.locked(str(path)):
         pass
+
+
+def test_the_log_of_an_index_that_was_removed_does_not_count(tmp_path: Path) -> None:
+    path = tmp_path / "index.db"
+    first = SqliteStore(path, ABOUT)
+    put(first, "/a", document("old words"))
+    log = Path(f"{path}-wal").read_bytes()
+    first.close()
+    path.unlink()
+    Path(f"{path}-wal").write_bytes(log)
+    second = SqliteStore(path, ABOUT)
+    second.check()
+    assert second.files() == {}
+
+
+def test_two_that_write_by_turns_use_numbers_once(tmp_path: Path) -> None:
+    first, second = SqliteStore(tmp_path / "index.db", ABOUT), SqliteStore(tmp_path / "index.db", ABOUT)
+    put(first, "/a", document("a"))
+    put(second, "/b", document("bb"))
+    first.refresh()  # as every update begins
+    put(first, "/c", document("ccc"))
+    first.check()
+    assert first.stats().vectors == 3
+
+
+@pytest.mark.parametrize(("name", "value"), [("updated", 5), ("include", [1]), ("text", 2.5), ("fields", 7)])
+def test_values_of_another_type_are_damage(tmp_path: Path, name: str, value: Any) -> None:
+    store = SqliteStore(tmp_path / "index.db", ABOUT)
+    with store.writing():
+        store.set_about(replace(ABOUT, **{name: value}))
+    store.close()
+    with pytest.raises(StoreError, match="damaged"):
+        SqliteStore(tmp_path / "index.db")
 
 
 def test_damage_that_sqlite_does_not_see_is_found(tmp_path: Path) -> None:
