@@ -12,7 +12,9 @@ _QUOTED = re.compile(r'"([^"]+)"')
 
 
 def any_word(query: str, frequency: Callable[[Sequence[str]], dict[str, int]]) -> str:
-    """What finds the chunks with any word of a query; one of several parts, `read_file`, stands as it is.
+    """What finds the chunks with any word of a query; those between quotation marks have to follow each other.
+
+    So do the parts of one word, such as `read_file`.
 
     Words that very many chunks have are left out if there are rarer ones: they say little, and cost most.
 
@@ -20,7 +22,8 @@ def any_word(query: str, frequency: Callable[[Sequence[str]], dict[str, int]]) -
         query: Any text.
         frequency: How many chunks have each of some words.
     """
-    words = [word for word in dict.fromkeys(_WORD.findall(query.replace('"', " "))) if _TOKEN.search(word)]
+    apart = _WORD.findall(_QUOTED.sub(" ", query).replace('"', " "))
+    words = [word for word in dict.fromkeys([*_QUOTED.findall(query), *apart]) if _TOKEN.search(word)]
     parts = {word: [_folded(part) for part in _TOKEN.findall(word)] for word in words}
     counts = frequency(sorted({part for found in parts.values() for part in found}))
     rows = {word: min(counts.get(part, 0) for part in parts[word]) for word in words}

@@ -75,3 +75,11 @@ def test_frequent_words_are_left_out_if_there_are_rarer_ones() -> None:
 
     any_word("Read_File MÄDCHEN", frequency)
     assert asked == ["file", "madchen", "read"]
+
+
+def test_words_between_quotation_marks_follow_each_other(table: sqlite3.Connection) -> None:
+    def match(query: str) -> int:
+        return matching(table, any_word(query, lambda words: dict.fromkeys(words, 1)))
+
+    assert match('"the dog"') == match('"dog the" cat') == match("dog the") == 1
+    assert match('"dog the"') == match('"dog the" mouse') == 0
