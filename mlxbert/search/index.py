@@ -20,7 +20,7 @@ from mlxbert.results.embed import Embedding
 from mlxbert.results.hit import Hit
 from mlxbert.results.related import Reranked
 from mlxbert.search import schema
-from mlxbert.search.events import Event
+from mlxbert.search.events import Event, FileLeftOut
 from mlxbert.search.filters import Filter, make_filter
 from mlxbert.search.places import find_index, index_file, is_under
 from mlxbert.search.ranking import Ranked, fuse, names_of
@@ -135,7 +135,7 @@ class Index:
 
         Raises:
             BusyError: Another process is updating it.
-            InputError: A path does not exist.
+            InputError: A path that is given does not exist, or none that the index covers.
             StoreError: The index cannot be written.
         """
         wanted = [os.path.abspath(path) for path in paths] if paths is not None else list(self.about.roots)
@@ -143,13 +143,15 @@ class Index:
             if paths is None:
                 wanted = self._without_removed(wanted)
             new = [path for path in wanted if not is_under(path, self.about.roots)]
-            if missing := [path for path in wanted if not os.path.exists(path)]:
+            missing = [path for path in wanted if not os.path.exists(path)]
+            if missing and (paths is not None or missing == wanted):
                 raise InputError(f"{missing[0]}: no such file or folder", hint=_GONE)
             if new:
                 kept = [root for root in self.about.roots if not is_under(root, new)]
                 with self.store.writing():
                     self.store.set_about(replace(self.about, roots=(*kept, *new)))
-            yield from self._writer().update(wanted)
+            yield from (FileLeftOut(path, "vanished") for path in missing)  # a disk that is not there: nothing is lost
+            yield from self._writer().update([path for path in wanted if path not in missing])
 
     def _without_removed(self, roots: Sequence[str]) -> list[str]:
         """Roots without the files among them that are gone while their folder is there; these leave the index."""
@@ -248,7 +250,7 @@ class Index:
             min_score: The lowest score that counts.
             all_chunks: Whether to give all chunks of a document, not its best alone.
             rerank: A cross-encoder that reads the query with each of the first passages, and decides.
-            candidates: How many passages it reads.
+            candidates: How many passages it reads; at least `top_k`.
 
         Raises:
             ArgumentError: An argument has an invalid value.
@@ -271,7 +273,7 @@ class Index:
             raise schema.damaged(self.path, "a chunk without its document")
         hits = [_hit(query, one, chunks[one.chunk]) for one in ranked]
         if rerank is not None:
-            hits = self._reranked(query, hits[:candidates], rerank)
+            hits = self._reranked(query, hits, rerank)
         kept = [hit for hit in hits if min_score is None or hit.score >= min_score][:top_k]
         return [replace(hit, rank=rank) for rank, hit in enumerate(kept, 1)]
 

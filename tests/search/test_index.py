@@ -232,6 +232,17 @@ def test_a_folder_that_is_gone_loses_nothing(index: Index, folder: Path) -> None
     index.check()
 
 
+def test_one_of_several_folders_that_is_gone_does_not_hold_up_the_others(
+    index: Index, folder: Path, tmp_path: Path
+) -> None:
+    write(tmp_path / "more" / "d.txt", "milk")
+    run(index, tmp_path / "more")
+    folder.rename(folder.with_name("away"))
+    write(tmp_path / "more" / "e.txt", "cat")
+    assert events.FileLeftOut(str(folder), "vanished") in run(index)
+    assert len(texts(index)) == 5
+
+
 def test_a_file_that_is_covered_by_name_leaves_when_it_is_gone(
     tmp_path: Path, folder: Path, model: mlxbert.Model
 ) -> None:
@@ -440,7 +451,7 @@ def test_reranking(index: Index, tmp_path: Path) -> None:
     pairs = mlxbert.rerank(mlxbert.load(reranker, task="classify"), "city", ["The city\n# The city\n\nthe cat sat"])
     assert [hit.score for hit in hits] == [hit.rerank_score for hit in hits] and len(hits) == 3
     assert pairs[0].score == pytest.approx(next(hit.score for hit in hits if hit.title), abs=1e-5)
-    assert len(index.search("city", rerank=str(reranker), candidates=2)) == 2
+    assert len(index.search("city", rerank=str(reranker), candidates=1, top_k=2)) == 2
     assert index.search("nothing", mode="words", rerank=str(reranker)) == []
     with pytest.raises(mlxbert.errors.MlxbertError):
         index.search("city", rerank=str(save_classifier(tmp_path / "other", NLI)))
