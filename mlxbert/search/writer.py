@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     Vector = NDArray[np.float32]
 
-MOST_BYTES = 2**26  # of a file that is read as a whole; records are streamed
+MOST_BYTES = 2**26  # of a file, unless it holds records
 _START = 2**13  # bytes that tell what a file is
 _SETTLED = 2 * 10**9  # nanoseconds after which the time of a file differs from that of its next change
 _TOGETHER = 500  # files that are removed in one transaction
