@@ -67,6 +67,11 @@ class Update:
     left_out: "list[FileLeftOut]" = field(default_factory=list)
     changed: bool = False
 
+    def names(self, paths: Sequence[str]) -> bool:
+        """Whether one of some paths was left out itself, or could not be read."""
+        told = {one.path for one in self.left_out} | {one.path for one in self.failed}
+        return not told.isdisjoint(map(os.path.abspath, paths))
+
 
 def search(
     chosen: IndexOptions,
@@ -101,8 +106,7 @@ def search(
         console.say("note", "nothing was searched")
         return
     with _opened(found, chosen) as index:
-        if not no_update:
-            _bring_up_to_date(index, found, out)
+        done = None if no_update else _bring_up_to_date(index, found, out)
         reranker = session.load("classify", _computing(rerank, chosen)) if rerank is not None else None
         hits = index.search(
             query, top_k=top_k, mode=mode, where=where or (), min_score=min_score, all_chunks=all_chunks,
@@ -111,6 +115,8 @@ def search(
         session.say_held()
         if not hits:
             console.say("note", "nothing was found")
+            if done is not None and not (done.changed or out.verbose) and done.names(found):
+                _report(done, out)
         _show(index, hits, out, context=context, explain=explain)
 
 
@@ -209,16 +215,17 @@ def _computing(model: str, chosen: IndexOptions) -> ComputingOptions:
     return ComputingOptions(model, offline=chosen.offline, device=chosen.device)
 
 
-def _bring_up_to_date(index: "Index", paths: Sequence[str], out: OutputOptions) -> None:
+def _bring_up_to_date(index: "Index", paths: Sequence[str], out: OutputOptions) -> Update | None:
     """Updates an index before it is searched; where another process is doing this, it is searched as it is."""
     try:
         done = _update(index, paths or None)
     except BusyError:
         console.say("note", "another process is updating this index: it is searched as it is now")
-        return
+        return None
     if done.changed or out.verbose:
         _report(done, out)
     _check_read(done, paths)
+    return done
 
 
 def _update(index: "Index", paths: Sequence[str] | None) -> Update:
@@ -234,19 +241,20 @@ def _update(index: "Index", paths: Sequence[str] | None) -> Update:
         Scanned,
     )  # fmt: skip
 
-    done, read, chunks, embedded = Update(), 0, 0, 0
+    done, scanned, read, chunks, embedded = Update(), False, 0, 0, 0
     with ExitStack() as drawn:
         show: progress.Update = lambda size, count: None  # noqa: E731
         for event in index.update(paths):
             match event:
                 case Scanned():
+                    scanned = True
                     if event.changed:
                         show = drawn.enter_context(progress.records(event.size, shown=True))
                 case FileLeftOut():
                     done.left_out.append(event)
                 case FileFailed():
                     done.failed.append(event)
-                    done.changed = True
+                    done.changed |= scanned  # those before failed earlier
                 case FileIndexed() | FileRemoved():
                     done.changed = True
                 case FileRead():

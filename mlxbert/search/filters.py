@@ -1,8 +1,9 @@
 """Conditions on fields: `lang=de`, `path=docs/*`, `date>=2026-01-01`."""
 
+import operator
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 
 from mlxbert.errors import ArgumentError
 
+_COMPARE = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+_DATE = re.compile(r"\d{4}-\d\d")
 _CONDITION = re.compile(r"(?P<field>[^=<>!]+)(?P<compare>!=|>=|<=|=|>|<)(?P<value>.*)", re.DOTALL)
 
 _MOST, _LONGEST = 8000, 10_000  # conditions, or paths; characters of a condition: SQLite takes few more
@@ -21,8 +24,8 @@ class Condition:
 
     Attributes:
         field: `path`, `place`, `title`, or one of the document's own fields.
-        compare: `=` and `!=` take a pattern with `*`, `?` and `[…]`; `<`, `<=`, `>`, `>=` compare numbers if the value
-            is one, and texts otherwise.
+        compare: `=` and `!=` take a pattern with `*`, `?` and `[…]`; `<`, `<=`, `>`, `>=` compare numbers if both
+            are, and texts otherwise, dates among them.
         value: The pattern or the value.
     """
 
@@ -34,14 +37,13 @@ class Condition:
         """Whether a value of a field is as asked for, for the comparisons; patterns are for the store."""
         if found is None:
             return False
-        mine, other = _comparable(self.value), found
-        if isinstance(mine, float):
-            other = _comparable(found)
-            if not isinstance(other, float):
-                return False
-        else:
-            other = str(found)
-        return {"<": other < mine, "<=": other <= mine, ">": other > mine, ">=": other >= mine}[self.compare]
+        compare: Callable[[Any, Any], bool] = _COMPARE[self.compare]
+        mine, other = _comparable(self.value), _comparable(found)
+        if isinstance(mine, float) and isinstance(other, float):
+            return compare(other, mine)
+        if isinstance(mine, float) and not _DATE.match(str(found)):
+            return False  # "unknown" is not more than 10, but 2026-02-01 is later than 2026
+        return compare(str(found), self.value)
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,11 @@ class Filter:
 
     where: tuple[Condition, ...] = ()
     under: tuple[str, ...] = ()
+
+    @property
+    def fields(self) -> set[str]:
+        """The fields that the conditions are about."""
+        return {condition.field for condition in self.where}
 
     def __bool__(self) -> bool:
         return bool(self.where or self.under)

@@ -272,6 +272,9 @@ class Index:
         if len(chunks) < len(ranked):
             raise schema.damaged(self.path, "a chunk without its document")
         hits = [_hit(query, one, chunks[one.chunk]) for one in ranked]
+        if not hits and (unknown := only.fields - {*(names := self.store.fields())}):
+            known = ", ".join(names) or "none"
+            _LOG.warning("no document has the field %r, there are: %s", min(unknown), known)
         if rerank is not None:
             hits = self._reranked(query, hits, rerank)
         kept = [hit for hit in hits if min_score is None or hit.score >= min_score][:top_k]

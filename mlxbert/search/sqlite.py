@@ -417,6 +417,12 @@ class SqliteStore:
         return None if row is None else int(row[0])
 
     @guarded
+    def fields(self) -> list[str]:
+        """See `Store`."""
+        rows = self._connection.execute("SELECT DISTINCT key FROM documents, json_each(documents.fields) ORDER BY key")
+        return [*_OWN, *(str(key) for (key,) in rows if key not in _OWN)]
+
+    @guarded
     def stats(self) -> Stats:
         """See `Store`."""
         one = self._connection.execute(

@@ -170,6 +170,8 @@ class Writer:
                 changed.append(one)
             elif known.left_out:
                 yield self._leave_out(one.path, str(known.problem))
+            elif known.problem:
+                yield events.FileFailed(one.path, known.problem)
         size = sum(one.size for one in changed)
         yield events.Scanned(count, len(changed), size, len(gone), dict(self._left_out))
         missing = [path for path in paths if not os.path.exists(path)]  # since the walk has begun

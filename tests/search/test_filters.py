@@ -41,3 +41,18 @@ def test_comparisons(condition: str, values: tuple[object, ...], expected: str) 
 @given(st.text(), st.sampled_from(["<", "<=", ">", ">="]), st.text() | st.floats() | st.integers() | st.none())
 def test_any_comparison_has_an_answer(value: str, compare: str, found: object) -> None:
     assert Condition("x", compare, value).holds(found) in (True, False)
+
+
+@pytest.mark.parametrize(
+    ("found", "condition", "holds"),
+    [
+        ("2026-02-10", "date>=2026", True),
+        ("2025-12-31", "date>=2026", False),
+        ("unknown", "date>=2026", False),
+        (2027, "date>=2026", True),
+        ("12", "date>=9", True),
+        ("12", "date>=2026-01", False),
+    ],
+)
+def test_years_and_dates(found: object, condition: str, holds: bool) -> None:
+    assert make_filter([condition]).where[0].holds(found) is holds

@@ -137,9 +137,9 @@ def test_files_that_fail_and_are_mended(index: Index, folder: Path) -> None:
     happened = run(index)
     assert counts(happened) == {"FileIndexed": 1, "FileFailed": 2} and last(happened).failed == 2
     assert [Path(path).name for path, _ in index.stats().failed] == ["note.ipynb", "rows.jsonl"]
-    assert counts(run(index)) == {} and last(run(index)).failed == 2
+    assert counts(run(index)) == {"FileFailed": 2} and last(run(index)).failed == 2  # said again, not read
     write(folder / "rows.jsonl", '{"text": "milk", "year": 2020}\n', LONG_AGO + 1)
-    assert counts(run(index)) == {"FileIndexed": 1}
+    assert counts(run(index)) == {"FileIndexed": 1, "FileFailed": 1}
     assert [Path(path).name for path, _ in index.stats().failed] == ["note.ipynb"]
     assert "milk" in texts(index)
     index.check()
@@ -457,6 +457,11 @@ def test_reranking(index: Index, tmp_path: Path) -> None:
         index.search("city", rerank=str(save_classifier(tmp_path / "other", NLI)))
 
 
+def test_a_field_that_no_document_has_is_said(index: Index, caplog: pytest.LogCaptureFixture) -> None:
+    assert index.search("city", where=["nosuch=1"]) == []
+    assert "nosuch" in caplog.text and "path" in caplog.text
+
+
 def test_queries(index: Index, caplog: pytest.LogCaptureFixture) -> None:
     for query in ("the cat " * 500, '"', "NEAR(", "*", "-", "dog\0cat", "é" * 300, 'a "b" c"'):
         assert len(index.search(query)) == 3, query
@@ -522,7 +527,7 @@ def test_texts_that_cannot_be_embedded(index: Index, folder: Path, monkeypatch: 
     happened = run(index)
     assert counts(happened) == {"FileIndexed": 1, "FileFailed": 2} and last(happened).failed == 2
     index.splitter = usual
-    assert counts(run(index)) == {"FileIndexed": 1}  # the one that had the text of the other
+    assert counts(run(index)) == {"FileIndexed": 1, "FileFailed": 1}  # the one that had the text of the other
     index.check()
 
 
