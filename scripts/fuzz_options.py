@@ -159,6 +159,7 @@ def usual(folder: Path) -> dict[str, dict[str, list[str]]]:
         "vocabulary": {"files": texts, "output": out, "size": ["100"]},
         "search": {"query": ["cat"], "paths": texts, "model": words},
         "index": {"paths": texts, "model": words},
+        "mcp": {"paths": texts, "model": words},
         "doctor": {}, "models list": {}, "indexes list": {},
     }  # fmt: skip
     given |= {f"models {name}": {"name": ["org/name"]} for name in ("download", "verify", "path", "remove")}

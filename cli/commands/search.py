@@ -101,6 +101,11 @@ def search(
 
     Example: mlxbert search "how do refunds work" docs/
     """
+    from mlxbert.search.filters import make_filter
+
+    make_filter(where or ())  # refused before an index is made
+    if not query.strip():
+        raise ArgumentError(f"query is {query!r}, expected a text")
     found = _places(paths or (), chosen.index, may_make=not no_update)
     if found is None:
         console.say("note", "nothing was searched")

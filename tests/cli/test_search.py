@@ -107,7 +107,7 @@ def test_an_index_of_ones_own_covers_more_paths(run: Run, files: Path) -> None:
 def test_nothing_to_read_is_an_error(run: Run, files: Path) -> None:
     run("search", "w7", files / "c" / "e.bin").fails(1, "no file could be read", "--verbose")
     run("search", "w7", files / "none").fails(1, "none")
-    run("search", " ", files).fails(1, "query")
+    run("search", " ", files).fails(2, "query")
     assert len(run("indexes", "list").lines[0]["indexes"]) == 2  # none of what does not exist
 
 
