@@ -424,7 +424,9 @@ def open_index(
         given = store.about.model if model is None else model
         ref = ModelRef(given) if isinstance(given, str | Path) else given
         index = Index(store, ref)
-        if isinstance(ref, Model) or ref.adapter or ref.revision or _named(ref.source) != store.about.model:
+        if model is not None and (
+            isinstance(ref, Model) or ref.adapter or ref.revision or _named(ref.source) != store.about.model
+        ):
             _ = index.model  # which is compared
         return index
     made = _loaded(model if model is not None else BUILTIN)

@@ -375,6 +375,18 @@ def test_another_model_is_refused_with_both_names(index: Index, tmp_path: Path, 
         changed.search("city")
 
 
+def test_an_index_is_searched_by_words_when_its_model_is_gone(tmp_path: Path, folder: Path, tiny_folder: Path) -> None:
+    own = shutil.copytree(tiny_folder, tmp_path / "own")
+    with open_index(tmp_path / "own.db", model=own, paths=[folder]) as index:
+        run(index)
+    shutil.rmtree(own)
+    with open_index(tmp_path / "own.db") as index:
+        assert index.stats().files == 3
+        assert [hit.path for hit in index.search("milk", mode="words")] == [str(folder / "b.txt")]
+        with pytest.raises(mlxbert.CheckpointError):
+            index.search("milk")
+
+
 def test_a_newer_schema_is_refused(index: Index, model: mlxbert.Model) -> None:
     index.close()
     connection = sqlite3.connect(index.path)
