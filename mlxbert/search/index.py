@@ -23,7 +23,7 @@ from mlxbert.search import schema
 from mlxbert.search.events import Event, FileLeftOut
 from mlxbert.search.filters import Filter, make_filter
 from mlxbert.search.places import find_index, index_file, is_under
-from mlxbert.search.ranking import Ranked, fuse, names_of
+from mlxbert.search.ranking import Ranked, fuse
 from mlxbert.search.signs import unit
 from mlxbert.search.sqlite import SqliteStore
 from mlxbert.search.store import About, FoundChunk, Scores, Stats, Store, StoredFile, now
@@ -267,7 +267,7 @@ class Index:
         wanted = top_k if rerank is None else max(top_k, candidates)
         vector = self._query(query) if mode != "words" else None
         with self.store.reading():
-            ranked = self._ranked(query, vector, names_of(mode), only, wanted, all_chunks)[:wanted]
+            ranked = self._ranked(query, vector, mode, only, wanted, all_chunks)[:wanted]
             chunks = {one.number: one for one in self.store.chunks([one.chunk for one in ranked])}
         if len(chunks) < len(ranked):
             raise schema.damaged(self.path, "a chunk without its document")
@@ -305,7 +305,7 @@ class Index:
         )
 
     def _ranked(
-        self, query: str, vector: "Vector | None", names: Sequence[str], only: Filter, wanted: int, all_chunks: bool
+        self, query: str, vector: "Vector | None", mode: Mode, only: Filter, wanted: int, all_chunks: bool
     ) -> list[Ranked]:
         """Documents, or all of their chunks, in one order; from longer lists if these name too few of them."""
         depth = max(_DEPTH, 4 * wanted)
@@ -313,9 +313,9 @@ class Index:
             lists: dict[str, Scores] = {}
             if vector is not None:
                 lists["vectors"] = self.store.nearest(vector, depth, only)
-            if "words" in names:
+            if mode != "vectors":
                 lists["words"] = self.store.with_words(query, depth, only)
-            if "phrase" in names:
+            if mode == "hybrid":
                 lists["phrase"] = self.store.word_for_word(query, depth, only)
             chunks = {chunk for scores in lists.values() for chunk, _ in scores}
             documents = self.store.documents_of(chunks)
@@ -344,9 +344,6 @@ class Index:
         return [replace(hits[one.index], score=one.score, rerank_score=one.score) for one in ranked]
 
     def _writer(self) -> "Writer":
-        if not self.store.writable:
-            raise StoreError(f"{self.path}: the index cannot be written", hint="search without an update")
-
         from mlxbert.search.writer import Writer
 
         def tools() -> "tuple[EmbedTask, Splits]":

@@ -38,11 +38,16 @@ def list_indexes() -> list[Path]:
     return sorted((data_folder() / "indexes").glob("*.db"))
 
 
+def is_under(path: str, roots: Sequence[str]) -> bool:
+    """Whether a path is one of some others, or lies in one."""
+    return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)
+
+
 def covers(about: About, paths: Sequence[str | Path]) -> int | None:
     """How far below the roots of an index some paths lie, in folders; `None` if it does not cover all of them."""
     depths = []
     for path in map(os.path.abspath, paths):
-        over = [root for root in about.roots if path == root or path.startswith(root.rstrip("/") + "/")]
+        over = [root for root in about.roots if is_under(path, [root])]
         if not over:
             return None
         depths.append(min(path[len(root) :].count("/") for root in over))
@@ -74,8 +79,3 @@ def find_index(paths: Sequence[str | Path]) -> Path | None:
         if about is not None and depth is not None:
             found.append((depth, len(about.roots), file))
     return min(found)[2] if found else None
-
-
-def is_under(path: str, roots: Sequence[str]) -> bool:
-    """Whether a path is one of some others, or lies in one."""
-    return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)

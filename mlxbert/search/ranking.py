@@ -1,17 +1,13 @@
 """Several orders of chunks made one: reciprocal rank fusion."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mlxbert.search.store import Scores
 
 K = 60  # of reciprocal rank fusion, as in Cormack, Clarke and Büttcher (2009)
 # A passage that says it word for word is hardly ever the wrong one.
-WEIGHTS = {
-    "vectors": 1.0,
-    "words": 1.0,
-    "phrase": 2.0,
-}
+WEIGHTS = {"vectors": 1.0, "words": 1.0, "phrase": 2.0}
 
 
 @dataclass
@@ -56,8 +52,3 @@ def fuse(lists: Mapping[str, Scores], groups: Mapping[int, int]) -> list[Ranked]
     for group, one in best.items():
         one.score = fused[group]
     return sorted(best.values(), key=lambda one: (-one.score, one.chunk))
-
-
-def names_of(mode: str) -> Sequence[str]:
-    """The lists that a mode fuses."""
-    return {"hybrid": ("vectors", "words", "phrase"), "vectors": ("vectors",), "words": ("words",)}[mode]

@@ -19,7 +19,7 @@ from mlxbert.readers.documents.read import read_documents
 from mlxbert.search import events, writer
 from mlxbert.search.chunks import Chunk
 from mlxbert.search.events import Event
-from mlxbert.search.index import Index, open_index
+from mlxbert.search.index import MODES, Index, Mode, open_index
 from tests.helpers.classifiers import NLI, STARS, save_classifier
 from tests.helpers.indexes import found, passage
 
@@ -455,6 +455,22 @@ def test_scores(index: Index) -> None:
         hit.text for hit in hits[:2]
     ]
     assert index.search("city", min_score=10) == [] and len(index.search("city", top_k=1)) == 1
+
+
+def test_each_mode_has_its_lists(index: Index) -> None:
+    modes: tuple[Mode, ...] = ("hybrid", "vectors", "words")
+    assert modes == MODES
+    lists = {
+        mode: {
+            name
+            for hit in index.search("cat sat", mode=mode)
+            for name in ("vector_rank", "word_rank", "phrase_rank")
+            if getattr(hit, name) is not None
+        }
+        for mode in modes
+    }
+    assert lists["vectors"] == {"vector_rank"} and lists["words"] == {"word_rank"}
+    assert lists["hybrid"] == {"vector_rank", "word_rank", "phrase_rank"}
 
 
 def test_reranking(index: Index, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mlxbert.search.ranking import WEIGHTS, K, fuse, names_of
+from mlxbert.search.ranking import WEIGHTS, K, fuse
 
 
 def test_one_list_keeps_its_scores() -> None:
@@ -36,4 +36,3 @@ def test_a_document_has_the_rank_of_its_best_chunk() -> None:
 def test_equal_scores_keep_an_order_and_nothing_is_nothing() -> None:
     assert [one.chunk for one in fuse({"vectors": [(5, 1.0)], "words": [(3, 1.0)]}, {3: 3, 5: 5})] == [3, 5]
     assert fuse({"vectors": [], "words": []}, {}) == []
-    assert {mode: [*names_of(mode)] for mode in ("vectors", "words")} == {"vectors": ["vectors"], "words": ["words"]}
