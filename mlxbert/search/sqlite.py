@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from mlxbert.errors import StoreError
 from mlxbert.search import schema
-from mlxbert.search.filters import Condition, Filter
+from mlxbert.search.conditions import OWN, holds, sql_of
+from mlxbert.search.filters import Filter
 from mlxbert.search.memory import Mask, Memory
 from mlxbert.search.schema import BLOCK, guarded
 from mlxbert.search.signs import row_bytes, signs_of
@@ -33,11 +34,6 @@ if TYPE_CHECKING:
 _CHUNK = (
     "chunks.id, document, files.path, place, fields, text, titles, first_line, last_line, page FROM chunks "
     "JOIN documents ON documents.id = document JOIN files ON files.id = file"
-)
-_OWN = {"path": "files.path", "place": "documents.place", "title": "documents.title"}
-_FIELD = (
-    "(SELECT CASE type WHEN 'true' THEN 'true' WHEN 'false' THEN 'false' ELSE value END FROM json_each(fields) "
-    "WHERE key = CAST(? AS TEXT))"
 )
 
 
@@ -111,7 +107,7 @@ class SqliteStore:
                 connection.execute("PRAGMA synchronous = NORMAL")  # whole after a kill; a power cut may undo an update
                 connection.execute("PRAGMA cache_size = -32768")  # kilobytes
                 connection.execute("SELECT 1 FROM sqlite_master").fetchone()
-                connection.create_function("holds", 3, _holds, deterministic=True)
+                connection.create_function("holds", 3, holds, deterministic=True)
             except sqlite3.OperationalError as problem:
                 failed = problem
                 continue
@@ -338,7 +334,7 @@ class SqliteStore:
     def _mask(self, only: Filter) -> Mask:
         """What a filter lets through."""
         if (known := self._memory.mask(only)) is None:
-            condition, values = _condition(only)
+            condition, values = sql_of(only)
             rows = self._connection.execute(
                 "SELECT chunks.id, vector FROM files JOIN documents ON files.id = file "
                 f"JOIN chunks ON documents.id = document WHERE {condition}",
@@ -420,7 +416,7 @@ class SqliteStore:
     def fields(self) -> list[str]:
         """See `Store`."""
         rows = self._connection.execute("SELECT DISTINCT key FROM documents, json_each(documents.fields) ORDER BY key")
-        return [*_OWN, *(str(key) for (key,) in rows if key not in _OWN)]
+        return [*OWN, *(str(key) for (key,) in rows if key not in OWN)]
 
     @guarded
     def stats(self) -> Stats:
@@ -477,53 +473,3 @@ def _found(row: Sequence[Any]) -> FoundChunk:
         raise ValueError("the lines of a chunk")
     chunk = StoredChunk(str(text), tuple(map(str, json.loads(titles))), b"", *lines)
     return FoundChunk(number, document, os.fsdecode(path), str(place), dict(json.loads(fields)), chunk)
-
-
-def _condition(only: Filter) -> tuple[str, list[Any]]:
-    """A filter in SQL, on `documents` and `files`, and the values in it."""
-    parts, values = [], []
-    for condition in only.where:
-        value, found = _compared(condition)
-        parts.append(value)
-        values += found
-    if only.under:
-        below = []
-        for path in map(os.fsencode, only.under):
-            start = path.rstrip(b"/") + b"/"
-            below.append("files.path = ? OR (files.path >= ? AND files.path < ?)")
-            values += [path, start, start[:-1] + b"0"]  # the byte after "/"
-        parts.append(_nested("OR", below))
-    return _nested("AND", parts) if parts else "1", values
-
-
-def _nested(word: str, parts: Sequence[str]) -> str:
-    """Conditions joined by a word, in brackets: SQLite takes none that are more than 1000 deep."""
-    while len(parts) > 1:
-        parts = [f"({f' {word} '.join(parts[at : at + 50])})" for at in range(0, len(parts), 50)]
-    return f"({parts[0]})"
-
-
-def _compared(condition: Condition) -> tuple[str, list[Any]]:
-    own, field = _OWN.get(condition.field), _encoded(condition.field)
-    value, names = (own, []) if own else (_FIELD, [field])
-    if condition.compare not in ("=", "!="):
-        return f"holds({value}, ?, ?)", [*names, condition.compare, _encoded(condition.value)]
-    unlike = " NOT" if condition.compare == "!=" else ""
-    patterns = [condition.value]
-    if condition.field == "path" and not condition.value.startswith("/"):
-        patterns.append(f"*/{condition.value}")
-    asked = " OR ".join(f"ifnull(CAST({value} AS TEXT), '') GLOB CAST(? AS TEXT)" for _ in patterns)
-    return f"{unlike} ({asked})", [one for pattern in patterns for one in (*names, _encoded(pattern))]
-
-
-def _encoded(text: str) -> bytes:
-    """A text as it is stored: as names of files are; what no text can have is found nowhere."""
-    try:
-        return os.fsencode(text)
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "backslashreplace")
-
-
-def _holds(found: Any, compare: str, value: bytes) -> bool:
-    found = os.fsdecode(found) if isinstance(found, bytes) else found
-    return Condition("", compare, os.fsdecode(value)).holds(found)
