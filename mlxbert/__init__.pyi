@@ -13,6 +13,7 @@ from mlxbert.errors import (
     MissingHeadError as MissingHeadError,
     MlxbertError as MlxbertError,
     OutOfMemoryError as OutOfMemoryError,
+    OverloadedError as OverloadedError,
     StoreError as StoreError,
     ThreadError as ThreadError,
     TokenizerError as TokenizerError,
@@ -51,6 +52,8 @@ from mlxbert.results.tokens import (
     Tokens as Tokens,
 )
 from mlxbert.search.index import Index as Index, Passage as Passage, open_index as open_index
+from mlxbert.serve.engine import Engine as Engine, EngineOptions as EngineOptions
+from mlxbert.serve.queue import Answered as Answered
 from mlxbert.tasks.answer import answer as answer
 from mlxbert.tasks.attention import attention as attention
 from mlxbert.tasks.classify import classify as classify

@@ -15,6 +15,7 @@ MlxbertError             everything below; has .message and .hint
 │   └── OutOfMemoryError the device has too little memory
 ├── StoreError           an index that is damaged, or made by another model or a newer version
 │   └── BusyError        an index that another process is updating
+├── OverloadedError      an engine for which too much waits
 ├── DivergedError        training whose loss or gradient is no longer finite
 └── ThreadError          a model used from another thread than its own
 ```
@@ -86,6 +87,10 @@ class StoreError(MlxbertError):
 
 class BusyError(StoreError):
     """An index that another process is updating."""
+
+
+class OverloadedError(MlxbertError):
+    """An engine for which so much waits that it takes nothing more."""
 
 
 class DivergedError(MlxbertError):

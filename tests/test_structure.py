@@ -32,6 +32,7 @@ ROOMS = (
     ("mlxbert.tasks",),
     ("mlxbert.folders",),
     ("mlxbert.search",),
+    ("mlxbert.serve",),
     ("mlxbert.training",),
     ("mlxbert.pretraining",),
     ("mlxbert.bench",),

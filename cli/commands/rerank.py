@@ -46,11 +46,13 @@ def rerank(
     except MissingHeadError as problem:
         problem.hint = f"rerank needs a cross-encoder, for example {_EXAMPLE}"
         raise
-    from mlxbert.tasks.rerank import RerankTask
+    from mlxbert.tasks.rerank import RerankTask, with_query
     from mlxbert.weights.cross_encoder import gives_probabilities
 
     def score(query: str, others: Iterator[Any], usage: "Usage") -> Iterator[Any]:
-        return RerankTask(loaded, query, overflow, model.batch_tokens, usage).run(others, "return")
+        task = RerankTask(loaded, overflow, model.batch_tokens, usage)
+        task.check_query(query)
+        return task.run(with_query(query, others), "return")
 
     draw = functools.partial(view.draw_ranked, bars=gives_probabilities(loaded.files))
     given = {"texts": texts, "top_k": top_k, "overflow": overflow}

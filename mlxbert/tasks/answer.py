@@ -14,7 +14,7 @@ from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.results.answer import Answer, Span
 from mlxbert.results.result import Failure
-from mlxbert.tasks.task import Job, Task, one_or_many
+from mlxbert.tasks.task import CHARACTERS, Job, Task, one_or_many
 from mlxbert.text.batch import Usage
 from mlxbert.text.blocks import pair_blocks
 from mlxbert.text.encoding import Encoding
@@ -41,6 +41,11 @@ class AnswerJob(Job[tuple[str, str]]):
 
     before: int
     rest: Iterator[tuple[int, list[Encoding]]]
+
+    @property
+    def tokens(self) -> int:
+        """See `Job.tokens`."""
+        return max(super().tokens, len(self.item[1]) // CHARACTERS)
 
     def following(self) -> "AnswerJob | None":
         """The job with its next block, if there is one."""

@@ -1,12 +1,13 @@
 """Reranking: a cross-encoder reads the query and each text together, and gives one score."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, cast, overload
 
 from mlxbert.errors import CheckpointError, InputError
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
+from mlxbert.readers.live import Live
 from mlxbert.results.html import Listed
 from mlxbert.results.related import Reranked
 from mlxbert.results.result import Failure
@@ -19,62 +20,73 @@ from mlxbert.tasks.task import Job, Task, check_finite, check_top_k
 from mlxbert.text.batch import Usage
 from mlxbert.weights.cross_encoder import gives_probabilities
 
+Pair = tuple[str, str]
 
-class RerankTask(Task[str, Job[str], float, Scored]):
-    """The scores of texts for one query.
+
+class RerankTask(Task[Pair, Job[Pair], float, Scored]):
+    """The scores of texts for queries, given as pairs of a query and a text.
 
     Attributes:
-        query: The query.
         probabilities: Whether scores are probabilities.
     """
 
     name = "classify"
     overflows = ("truncate", "window", "error")
 
-    def __init__(
-        self, model: Model, query: str, overflow: str, batch_tokens: int | None, usage: Usage | None = None
-    ) -> None:
+    def __init__(self, model: Model, overflow: str, batch_tokens: int | None, usage: Usage | None = None) -> None:
         super().__init__(model, overflow, batch_tokens, usage)
         check_one_score(model)
-        self.query, self.probabilities = query, gives_probabilities(model.files)
-        if overflow != "truncate":
-            room = model.tokenizer.max_length // 2
-            if len(tokens := model.tokenizer.pieces(query)) > room:
+        self.probabilities = gives_probabilities(model.files)
+
+    def is_item(self, given: object) -> bool:
+        """Whether `given` is one pair: a tuple, since a list may hold any number of pairs."""
+        return isinstance(given, tuple)
+
+    def check_query(self, query: str) -> None:
+        """Refuses a query that no text can follow.
+
+        Raises:
+            InputError: It takes more than half of what the model takes, and is not truncated; or is not valid Unicode.
+        """
+        if self.overflow != "truncate":
+            room = self.tokenizer.max_length // 2
+            if len(tokens := self.tokenizer.pieces(query)) > room:
                 raise InputError(
                     f"the query has {len(tokens)} tokens, expected at most {room}, half of what the model takes",
                     hint="overflow='truncate' cuts it",
                 )
-        model.tokenizer.encode(
-            query, "", overflow="truncate"
-        )  # not each text, but the query is to blame where it is not valid Unicode
+        self.tokenizer.encode(query, "", overflow="truncate")
 
-    def prepare(self, item: str) -> Job[str]:
-        """Tokenizes the query and a text into one input, or into windows, each with the whole query."""
-        if not isinstance(item, str):
-            raise InputError(f"expected a text, found {type(item).__name__}")
+    def prepare(self, item: Pair) -> Job[Pair]:
+        """Tokenizes a query and a text into one input, or into windows, each with the whole query."""
+        query, text = item
+        if not isinstance(text, str):
+            raise InputError(f"expected a text, found {type(text).__name__}")
         if self.overflow == "window":
-            return Job(item, self.model.tokenizer.windows(self.query, item, stride=0), False)
-        encoding = self.model.tokenizer.encode(self.query, item, overflow=self.overflow)
+            return Job(item, self.tokenizer.windows(query, text, stride=0), False)
+        encoding = self.tokenizer.encode(query, text, overflow=self.overflow)
         return Job(item, [encoding], encoding.truncated)
 
-    def texts(self, item: str) -> list[str]:
-        """The query and the text."""
-        return [self.query, item]
-
-    def forward(self, batch: Batch, parts: Sequence[tuple[Job[str], int]]) -> tuple[mx.array, mx.array]:
+    def forward(self, batch: Batch, parts: Sequence[tuple[Job[Pair], int]]) -> tuple[mx.array, mx.array]:
         """The scores (B,), and the logits."""
         logits = self.model.network.logits(HEAD, batch).astype(mx.float32)[:, 0]
         return mx.sigmoid(logits) if self.probabilities else logits, logits
 
-    def read(self, found: tuple[mx.array, mx.array], parts: Sequence[tuple[Job[str], int]]) -> list[float]:
+    def read(self, found: tuple[mx.array, mx.array], parts: Sequence[tuple[Job[Pair], int]]) -> list[float]:
         """The score of each row."""
         scores, logits = found
         check_finite(cast(list[float], logits.tolist()))
         return cast(list[float], scores.tolist())
 
-    def result(self, job: Job[str], outputs: Sequence[float]) -> Scored:
+    def result(self, job: Job[Pair], outputs: Sequence[float]) -> Scored:
         """The score of the best window."""
-        return Scored(max(outputs), job.item, job.truncated)
+        return Scored(max(outputs), job.item[1], job.truncated)
+
+
+def with_query(query: str, texts: Iterable[str | InputError]) -> Iterator[Pair | InputError]:
+    """The pairs of a query and each text."""
+    pairs = (text if isinstance(text, InputError) else (query, text) for text in texts)
+    return Live(pairs, texts.ready) if isinstance(texts, Live) else pairs
 
 
 def check_one_score(model: Model) -> None:
@@ -147,7 +159,7 @@ def rerank(
     check_top_k(top_k)
     check_model(model, query, texts)
     check_query(query, texts)
-    task = RerankTask(model, query, overflow, batch_tokens, usage)
-    check_texts(texts)
-    best, failures = rank(task.run(texts, on_error), top_k)
+    task = RerankTask(model, overflow, batch_tokens, usage)
+    task.check_query(query)  # not each text, but the query is to blame where it cannot be used
+    best, failures = rank(task.run(with_query(query, check_texts(texts)), on_error), top_k)
     return Listed([*(Reranked(query, *one[:5]) for one in best), *failures])

@@ -23,6 +23,7 @@ Item = TypeVar("Item")
 Output = TypeVar("Output")
 Result = TypeVar("Result")
 AnyJob = TypeVar("AnyJob", bound="Job[Any]")
+CHARACTERS = 6  # of a token, at most: of a long text that has not been split, fewer tokens are never expected
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,11 @@ class Job(Generic[Item]):
     truncated: bool
     unknown: int = field(default=0, kw_only=True)
     only_unknown: bool = field(default=False, kw_only=True)
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens there are to compute; of those that are not known yet, an estimate."""
+        return sum(map(len, self.encodings))
 
 
 class Task(ABC, Generic[Item, AnyJob, Output, Result]):

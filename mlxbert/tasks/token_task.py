@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from mlxbert.errors import InputError
 from mlxbert.machine.device import mx
 from mlxbert.tasks.entities import Token, Word, words_with_tokens
-from mlxbert.tasks.task import Job, Task, check_finite
+from mlxbert.tasks.task import CHARACTERS, Job, Task, check_finite
 from mlxbert.text.batch import default_batch_tokens
 from mlxbert.text.blocks import text_windows
 from mlxbert.text.encoding import Encoding
@@ -41,6 +41,11 @@ class TokenJob(Job[Item]):
     text: str
     chosen: list[list[int]]
     rest: Iterator[list[tuple[Encoding, list[int]]]]
+
+    @property
+    def tokens(self) -> int:
+        """See `Job.tokens`."""
+        return max(super().tokens, len(self.text) // CHARACTERS)
 
     def following(self) -> "TokenJob | None":
         """The job with its next windows, if there are some."""

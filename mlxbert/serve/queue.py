@@ -1,0 +1,104 @@
+"""What an engine still has to compute: requests, and which of their texts go into the next batch."""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from mlxbert.serve.tasks import AnyTask
+from mlxbert.tasks.task import Job
+
+# The model, the task, and the options, in a form that can be compared.
+Key = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What an engine gives for a request.
+
+    Attributes:
+        results: The results of the task in the order of the items; a `Failure` for an item that cannot be used.
+        tokens: Of all items together, special tokens included.
+        truncated: The numbers of the items that were truncated to fit the model.
+    """
+
+    results: Sequence[Any]
+    tokens: int
+    truncated: Sequence[int]
+
+
+@dataclass(eq=False)
+class Request:
+    """What a caller has asked for.
+
+    Attributes:
+        key: What it can share batches with.
+        options: Those of its task.
+        items: What is to be computed.
+        arrived: When it came, in seconds of the monotonic clock.
+        future: Gets the results.
+        results: Those that are known.
+        left: How many are not.
+        prepared: How many items have been made into jobs.
+        tokens: See `Answered`; so is `truncated`.
+    """
+
+    key: Key
+    options: Mapping[str, Any]
+    items: Sequence[Any]
+    arrived: float
+    future: "Future[Answered]" = field(default_factory=Future)
+    results: list[Any] = field(default_factory=list)
+    left: int = 0
+    prepared: int = 0
+    tokens: int = 0
+    truncated: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.results, self.left = [None] * len(self.items), len(self.items)
+
+    def answered(self) -> Answered:
+        """What the caller gets."""
+        return Answered(self.results, self.tokens, sorted(self.truncated))
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """An item of a request, ready to be computed.
+
+    Attributes:
+        request: The request.
+        number: Which of its items it is.
+        task: Computes it.
+        job: The item, prepared.
+        tokens: How many tokens its encodings have.
+    """
+
+    request: Request
+    number: int
+    task: AnyTask
+    job: Job[Any]
+    tokens: int
+
+
+def choose(entries: Sequence[Entry], budget: int, overdue: float) -> list[Entry]:
+    """Which entries are computed next: of one key, similar in length, and together within the budget.
+
+    Short ones come first; but whatever arrived before `overdue` comes before them, the oldest first.
+
+    Args:
+        entries: Those that wait, in the order in which they came; at least one.
+        budget: Tokens; a longer entry is computed alone.
+        overdue: In seconds of the monotonic clock.
+    """
+    first = entries[0]
+    same = [entry for entry in entries if entry.request.key == first.request.key]
+    if first.request.arrived > overdue:
+        first = min(same, key=lambda entry: entry.tokens)
+    same.sort(key=lambda entry: abs(entry.tokens - first.tokens))  # stable: of equal ones the oldest first
+    chosen, total = [first], first.tokens
+    for entry in same:
+        if entry is not first and total + entry.tokens <= budget:
+            chosen.append(entry)
+            total += entry.tokens
+    return chosen

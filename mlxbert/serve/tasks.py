@@ -1,0 +1,127 @@
+"""What an engine can be asked for: the tasks, each made with the options of one request.
+
+Requests with the same model, task and options share a task, and are computed together. What differs from text to text
+is part of the item, as the query is of a pair that is scored.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from mlxbert.errors import ArgumentError
+from mlxbert.model import Model
+from mlxbert.tasks.answer import MAX_WORDS, AnswerTask
+from mlxbert.tasks.classify import ClassifyTask
+from mlxbert.tasks.embed import EmbedTask
+from mlxbert.tasks.embed_words import EmbedWordsTask
+from mlxbert.tasks.fill_mask import FillMaskTask
+from mlxbert.tasks.next_sentence import NextSentenceTask
+from mlxbert.tasks.replaced import ReplacedTask
+from mlxbert.tasks.rerank import RerankTask
+from mlxbert.tasks.tag import TagTask
+from mlxbert.tasks.task import Task
+from mlxbert.tasks.zero_shot import ZeroShotTask
+
+AnyTask = Task[Any, Any, Any, Any]
+
+
+def _fill_mask(
+    model: Model,
+    *,
+    top_k: int | None = None,
+    targets: Sequence[str] | None = None,
+    text: bool = True,
+    overflow: str = "window",
+) -> AnyTask:
+    return FillMaskTask(model, top_k, targets, text, overflow, None)
+
+
+def _classify(
+    model: Model,
+    *,
+    labels: Iterable[str] | None = None,
+    hypothesis: str | None = None,
+    multi: bool = False,
+    top_k: int | None = None,
+    overflow: str = "truncate",
+) -> AnyTask:
+    if labels is not None:
+        return ZeroShotTask(model, labels, hypothesis, multi, top_k, overflow, None)
+    return ClassifyTask(model, top_k, overflow, None)
+
+
+def _tag(model: Model, *, aggregation: str | None = None, overflow: str = "window") -> AnyTask:
+    return TagTask(model, aggregation, overflow, None)
+
+
+def _answer(
+    model: Model,
+    *,
+    top_k: int = 1,
+    max_words: int = MAX_WORDS,
+    max_length: int | None = None,
+    stride: int | None = None,
+    no_answer_threshold: float | None = None,
+    overflow: str = "window",
+) -> AnyTask:
+    return AnswerTask(
+        model, None, top_k=top_k, max_words=max_words, max_length=max_length, stride=stride,
+        no_answer_threshold=no_answer_threshold, overflow=overflow, batch_tokens=None,
+    )  # fmt: skip
+
+
+def _embed_words(model: Model, *, layer: int = -1, overflow: str = "window") -> AnyTask:
+    return EmbedWordsTask(model, layer, overflow, None)
+
+
+def _rerank(model: Model, *, overflow: str = "truncate") -> AnyTask:
+    return RerankTask(model, overflow, None)
+
+
+def _next_sentence(model: Model, *, overflow: str = "truncate") -> AnyTask:
+    return NextSentenceTask(model, overflow, None)
+
+
+def _replaced(model: Model, *, overflow: str = "window") -> AnyTask:
+    return ReplacedTask(model, overflow, None)
+
+
+# By the names that the command line gives them. Items are texts; for `classify` texts or pairs; for others pairs: of a
+# query and a text for `rerank`, of a question and its context for `answer`, of two sentences for `next-sentence`.
+ASKED: Mapping[str, Callable[..., AnyTask]] = MappingProxyType({
+    "embed": EmbedTask,
+    "embed-words": _embed_words,
+    "fill-mask": _fill_mask,
+    "classify": _classify,
+    "tag": _tag,
+    "answer": _answer,
+    "rerank": _rerank,
+    "next-sentence": _next_sentence,
+    "replaced": _replaced,
+})  # fmt: skip
+
+
+def make_task(name: str, model: Model, options: Mapping[str, Any]) -> AnyTask:
+    """The task of a request.
+
+    Raises:
+        ArgumentError: There is no such task, or an option has an invalid value.
+        MlxbertError: The model cannot do it.
+    """
+    check_task(name)
+    try:
+        return ASKED[name](model, **options)
+    except TypeError as problem:
+        if "argument" not in str(problem) and "option" not in str(problem):
+            raise
+        raise ArgumentError(f"{name}: {problem}") from None
+
+
+def check_task(name: str) -> None:
+    """Refuses a task that an engine does not know.
+
+    Raises:
+        ArgumentError: It is not one of `ASKED`.
+    """
+    if name not in list(ASKED):
+        raise ArgumentError(f"task is {name!r:.60}, expected one of {', '.join(ASKED)}")

@@ -1,0 +1,273 @@
+"""The engine: right results for many callers, in batches, in order, within bounds."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mlxbert
+from mlxbert.errors import ArgumentError, MissingHeadError, MlxbertError, OverloadedError
+from mlxbert.results.result import Failure
+from mlxbert.serve.engine import Engine, EngineOptions
+from mlxbert.serve.queue import Entry, Request, choose
+from mlxbert.tasks.task import Job
+
+TEXTS = ["the cat sat on the mat", "paris is a city", "a dog", "the largest city of tokyo is of milk and play", ""]
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    with Engine({"one": "builtin", "two": "builtin"}) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def model() -> mlxbert.Model:
+    return mlxbert.load()
+
+
+def vectors(answered: Any) -> np.ndarray[Any, Any]:
+    return np.stack([result.embedding for result in answered.results])
+
+
+def test_vectors_are_those_of_embed(engine: Engine, model: mlxbert.Model) -> None:
+    expected = mlxbert.embed(model, TEXTS)
+    usage = mlxbert.Usage()
+    mlxbert.embed(model, TEXTS, usage=usage)
+    answered = engine.submit("one", "embed", TEXTS).result()
+    np.testing.assert_allclose(vectors(answered), expected, atol=1e-6)
+    assert answered.tokens == usage.tokens
+    assert list(answered.truncated) == []
+
+
+def test_other_tasks_give_what_their_functions_give(engine: Engine, model: mlxbert.Model) -> None:
+    masked = "Tokyo is the largest city in [MASK]."
+    found = engine.submit("one", "fill-mask", [masked], top_k=3).result().results[0]
+    expected = mlxbert.fill_mask(model, masked, top_k=3)
+    assert [fill.token for fill in found.masks[0].fills] == [fill.token for fill in expected.masks[0].fills]
+    words = engine.submit("one", "embed-words", ["A man eats."]).result().results[0]
+    assert [word.word for word in words.words] == ["A", "man", "eats", "."]
+    with pytest.raises(MissingHeadError):
+        engine.submit("one", "rerank", [("a query", "a text")]).result()
+
+
+def test_many_threads_get_their_own_answers(engine: Engine, model: mlxbert.Model) -> None:
+    texts = [f"{text} {number}" for number in range(12) for text in TEXTS]
+    expected = mlxbert.embed(model, texts)
+    found: dict[int, Any] = {}
+
+    def ask(number: int) -> None:
+        name = ("one", "two")[number % 2]
+        found[number] = vectors(engine.submit(name, "embed", [texts[number]]).result())[0]
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(len(texts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    np.testing.assert_allclose(np.stack([found[number] for number in range(len(texts))]), expected, atol=1e-6)
+
+
+def test_coroutines_share_batches(engine: Engine, model: mlxbert.Model) -> None:
+    texts = [f"the cat number {number}" for number in range(64)]
+
+    async def all_of_them() -> list[Any]:
+        return await asyncio.gather(*(engine.ask("one", "embed", [text]) for text in texts))
+
+    before = engine.counts.batches
+    answers = asyncio.run(all_of_them())
+    np.testing.assert_allclose(
+        np.concatenate([vectors(one) for one in answers]), mlxbert.embed(model, texts), atol=1e-6
+    )
+    assert engine.counts.batches - before < 32
+
+
+def test_a_bad_item_fails_alone(engine: Engine) -> None:
+    answered = engine.submit("one", "embed", ["fine", 3, "\ud800"]).result()
+    assert not isinstance(answered.results[0], Failure)
+    assert [one.index for one in answered.results if isinstance(one, Failure)] == [1, 2]
+
+
+def test_truncated_texts_are_named(engine: Engine) -> None:
+    answered = engine.submit("one", "embed", ["short", "word " * 2000]).result()
+    assert list(answered.truncated) == [1]
+    failed = engine.submit("one", "embed", ["short", "word " * 2000], overflow="error").result()
+    assert isinstance(failed.results[1], Failure)
+
+
+def test_windows_of_a_long_text_are_all_computed(engine: Engine, model: mlxbert.Model) -> None:
+    long = "word and " * 2000
+    expected = mlxbert.embed(model, long, overflow="window")
+    found = vectors(engine.submit("one", "embed", [long], overflow="window").result())[0]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("task", "options"), [("no-such", {}), ("embed", {"pooling": "sum"}), ("embed", {"colour": 3}), ("tag", {"x": 1})]
+)
+def test_wrong_requests_are_refused(engine: Engine, task: str, options: dict[str, Any]) -> None:
+    with pytest.raises(MlxbertError):
+        engine.submit("one", task, ["a"], **options).result()
+
+
+def test_unknown_models_are_refused(engine: Engine) -> None:
+    with pytest.raises(ArgumentError, match="three"):
+        engine.submit("three", "embed", ["a"])
+
+
+def test_a_model_that_cannot_be_loaded_costs_its_own_requests(tmp_path: Path) -> None:
+    with Engine({"gone": str(tmp_path / "gone"), "here": "builtin"}) as engine:
+        gone, here = engine.submit("gone", "embed", ["a"]), engine.submit("here", "embed", ["a"])
+        with pytest.raises(MlxbertError):
+            gone.result()
+        assert len(here.result().results) == 1
+
+
+def test_what_comes_on_top_of_a_full_queue_is_refused() -> None:
+    with Engine(options=EngineOptions(max_queue=8)) as engine:
+        blocked = threading.Event()
+        waits = engine.call(None, blocked.wait)
+        first = engine.submit("builtin", "embed", ["a"] * 6)
+        with pytest.raises(OverloadedError):
+            engine.submit("builtin", "embed", ["b"] * 3)
+        with pytest.raises(ArgumentError):
+            engine.submit("builtin", "embed", ["b"] * 9)
+        blocked.set()
+        assert waits.result()
+        assert len(first.result().results) == 6
+        assert engine.waiting == 0
+        assert engine.counts.refused == 1
+
+
+def test_a_caller_that_leaves_frees_the_queue() -> None:
+    with Engine() as engine:
+        engine.submit("builtin", "embed", ["a"]).result()
+        blocked = threading.Event()
+        engine.call(None, blocked.wait)
+        left = engine.submit("builtin", "embed", ["a"] * 6)
+        stays = engine.submit("builtin", "embed", ["b"])
+        assert left.cancel()
+        assert engine.waiting == 1
+        blocked.set()
+        stays.result()
+        assert engine.counts.texts == 2
+
+
+def test_a_coroutine_that_is_cancelled_frees_the_queue() -> None:
+    with Engine() as engine:
+        blocked = threading.Event()
+
+        async def leave() -> None:
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(engine.ask("builtin", "embed", ["a"]), 0.05)
+
+        engine.call(None, blocked.wait)
+        asyncio.run(leave())
+        assert engine.waiting == 0
+        blocked.set()
+
+
+LONG = "word and " * 6_000
+
+
+def test_a_long_text_lets_short_ones_through() -> None:
+    with Engine(options=EngineOptions(max_batch_tokens=128)) as engine:
+        engine.submit("builtin", "embed", ["a"]).result()
+        long = engine.submit("builtin", "embed", [LONG], overflow="window")
+        done: dict[str, float] = {}
+        long.add_done_callback(lambda _: done.setdefault("long", time.monotonic()))
+        for _ in range(3):
+            time.sleep(0.01)
+            engine.submit("builtin", "embed", ["short"]).result()
+        done["short"] = time.monotonic()
+        assert len(long.result().results) == 1
+        assert done["short"] < done["long"]
+
+
+def test_an_error_in_a_batch_costs_only_the_request_that_causes_it(engine: Engine, monkeypatch: Any) -> None:
+    from mlxbert.tasks.embed import EmbedTask
+
+    whole = EmbedTask.compute
+
+    def planted(task: Any, jobs: Any) -> Any:
+        if any(job.item == "planted" for job in jobs):
+            raise ZeroDivisionError("planted")
+        return whole(task, jobs)
+
+    monkeypatch.setattr(EmbedTask, "compute", planted)
+    blocked = threading.Event()
+    engine.call(None, blocked.wait)
+    asked = [engine.submit("one", "embed", [text]) for text in ("a", "planted", "b")]
+    blocked.set()
+    assert len(asked[0].result().results) == len(asked[2].result().results) == 1
+    with pytest.raises(ZeroDivisionError):
+        asked[1].result()
+    assert engine.waiting == 0
+
+
+def test_models_make_room_for_each_other() -> None:
+    names = {str(number): "builtin" for number in range(4)}
+    with Engine(names, EngineOptions(max_models=2)) as engine:
+        asked = [engine.submit(str(number % 4), "embed", [f"text {number}"]) for number in range(16)]
+        for one in asked:
+            assert len(one.result().results) == 1
+        assert len(engine.loaded) == 2
+
+
+def test_memory_is_never_more_than_said() -> None:
+    size = mlxbert.inspect("builtin").memory["float32"]
+    with Engine({"a": "builtin", "b": "builtin"}, EngineOptions(max_memory=1.5 * size / 1e9)) as engine:
+        for name in ("a", "b", "a"):
+            engine.submit(name, "embed", ["x"]).result()
+            assert [*engine.loaded] == [name]
+    with Engine(options=EngineOptions(max_memory=0.5 * size / 1e9)) as engine, pytest.raises(MlxbertError):
+        engine.submit("builtin", "embed", ["x"]).result()
+
+
+def test_idle_models_leave() -> None:
+    with Engine(options=EngineOptions(idle_minutes=0.002)) as engine:
+        engine.submit("builtin", "embed", ["x"]).result()
+        deadline = time.monotonic() + 10
+        while engine.loaded and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert not engine.loaded
+        assert len(engine.submit("builtin", "embed", ["x"]).result().results) == 1
+
+
+def test_closing_computes_what_was_taken() -> None:
+    engine = Engine()
+    asked = [engine.submit("builtin", "embed", [f"text {number}"]) for number in range(40)]
+    engine.close()
+    assert all(len(one.result().results) == 1 for one in asked)
+    with pytest.raises(MlxbertError):
+        engine.submit("builtin", "embed", ["x"])
+
+
+def test_closing_without_draining_cancels_what_waits() -> None:
+    engine = Engine()
+    blocked = threading.Event()
+    engine.call(None, blocked.wait)
+    asked = engine.submit("builtin", "embed", ["x"])
+    threading.Timer(0.1, blocked.set).start()
+    engine.close(drain=False)
+    with pytest.raises(CancelledError):
+        asked.result()
+
+
+def _entry(tokens: int, arrived: float, model: str = "m") -> Entry:
+    request = Request((model, "embed", "{}"), {}, ["x"], arrived)
+    return Entry(request, 0, None, Job("x", [], False), tokens)  # type: ignore[arg-type]
+
+
+def test_short_ones_come_first_unless_others_have_waited_too_long() -> None:
+    long, short, other = _entry(300, 1.0), _entry(10, 2.0), _entry(5, 3.0, "other")
+    assert choose([long, short, other], 305, overdue=0.0) == [short]
+    assert choose([long, short, other], 310, overdue=0.0) == [short, long]
+    assert choose([long, short, other], 305, overdue=1.5) == [long]
+    assert choose([other, long], 305, overdue=0.0) == [other]
