@@ -17,6 +17,7 @@ from mlxbert.errors import (
     StoreError as StoreError,
     ThreadError as ThreadError,
     TokenizerError as TokenizerError,
+    TooLongError as TooLongError,
 )
 from mlxbert.folders.convert import convert as convert
 from mlxbert.folders.inspect import inspect as inspect

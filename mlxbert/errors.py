@@ -7,6 +7,7 @@ MlxbertError             everything below; has .message and .hint
 │   └── MissingHeadError a head that a task needs and the checkpoint does not have
 ├── TokenizerError       vocabulary files
 ├── InputError           a text or a record that cannot be used
+│   ├── TooLongError     a text with more tokens than the model takes
 │   ├── ChangedError     a file that changed while it was read
 │   └── UnreadableError  a document that cannot be read, see `mlxbert.readers.documents.document`
 ├── ArgumentError        an argument outside what a function takes
@@ -59,6 +60,10 @@ class TokenizerError(MlxbertError):
 
 class InputError(MlxbertError):
     """A text or a record that the task cannot use."""
+
+
+class TooLongError(InputError):
+    """A text with more tokens than the model takes."""
 
 
 class ChangedError(InputError):

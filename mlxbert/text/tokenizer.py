@@ -13,7 +13,7 @@ from tokenizers import Encoding as Library, Tokenizer as Plain
 
 from mlxbert.bounds import check_whole
 from mlxbert.config import EncoderConfig
-from mlxbert.errors import ArgumentError, InputError, TokenizerError
+from mlxbert.errors import ArgumentError, InputError, TokenizerError, TooLongError
 from mlxbert.text.encoding import Encoding, Pieces, Template, assemble, starts_around
 from mlxbert.text.parts import SIZE, beginning, has_more_tokens
 from mlxbert.weights.folder import ModelFolder, open_folder
@@ -343,9 +343,9 @@ class Tokenizer:
             found.append(self.assemble([first.slice(0, room), second], truncated=len(first) > room))
         return found
 
-    def _too_long(self, excess: int, *, long: bool) -> InputError:
+    def _too_long(self, excess: int, *, long: bool) -> TooLongError:
         found = f"{'at least ' * long}{self.max_length + excess} tokens"  # of a long text, not all are counted
-        return InputError(f"the text has {found}, the model takes at most {self.max_length}")
+        return TooLongError(f"the text has {found}, the model takes at most {self.max_length}")
 
     def prompt_length(self, prompt: str) -> int:
         """How many tokens precede the text: the first special token and those of `prompt`."""

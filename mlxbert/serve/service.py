@@ -1,0 +1,150 @@
+"""What the routes of the server work with: the engine, and what is known of its models."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from mlxbert.errors import MlxbertError, TooLongError
+from mlxbert.machine.device import dtype_name, nn
+from mlxbert.model import Model
+from mlxbert.options import Option, check_fields
+from mlxbert.results.result import Failure
+from mlxbert.serve.engine import Engine
+from mlxbert.serve.protocol import Problem
+from mlxbert.serve.queue import Answered
+from mlxbert.serve.tasks import ASKED, make_task
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """What the server allows."""
+
+    host: Annotated[str, Option("Address. Another one than loopback needs a key.")] = "127.0.0.1"
+    port: Annotated[int, Option("Port; 0 takes a free one.")] = 8484
+    max_body: Annotated[float, Option("Largest body of a request.", "MB")] = 16.0
+    max_texts: Annotated[int, Option("Most texts in a request.")] = 4096
+    read_seconds: Annotated[float, Option("Longest time to receive a request.", "S")] = 30.0
+    log_texts: Annotated[bool, Option("Write texts into the log, too.")] = False
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What is known of a model that is served.
+
+    Attributes:
+        name: What clients call it.
+        main: The task that it was made for.
+        tasks: What it can do, by the names of the command line.
+        max_length: Most tokens of a text.
+        size: Width of its vectors; 0 if it makes none.
+        prompts: Its own prompts by their names.
+        labels: Its classes.
+        type: The family.
+        dtype: What it computes in.
+        parameters: How many numbers its weights have.
+    """
+
+    name: str
+    main: str
+    tasks: tuple[str, ...]
+    max_length: int
+    size: int
+    prompts: Mapping[str, str]
+    labels: tuple[str, ...]
+    type: str
+    dtype: str
+    parameters: int
+
+
+@dataclass(eq=False)
+class Service:
+    """The engine and its models, for the routes.
+
+    Attributes:
+        engine: The engine.
+        options: What the server allows.
+        facts: What is known of each model, by its name; complete before the server is ready.
+        indexes: Files of indexes that can be searched, by their names.
+        ready: Whether requests are taken.
+    """
+
+    engine: Engine
+    options: ServeOptions = field(default_factory=ServeOptions)
+    facts: dict[str, ModelFacts] = field(default_factory=dict)
+    indexes: Mapping[str, Path] = field(default_factory=dict)
+    ready: bool = False
+
+    def find(self, name: str | None, *tasks: str) -> str:
+        """The model that a request is for: the one that it names, or the first that was made for a task, or can do it.
+
+        Raises:
+            Problem: There is no such model, or it cannot do any of them.
+        """
+        if name is not None and name not in self.facts:
+            raise Problem(
+                "not_found", f"model is {name!r:.100}, expected one of {', '.join(self.facts)}", param="model"
+            )
+        among = [self.facts[name]] if name is not None else [*self.facts.values()]
+        for facts in sorted(among, key=lambda facts: facts.main not in tasks):
+            if not tasks or set(tasks) & set(facts.tasks):
+                return facts.name
+        can = "; ".join(f"{one.name}: {', '.join(one.tasks)}" for one in self.facts.values())
+        raise Problem("invalid", f"no model can do {' or '.join(tasks)}", hint=f"there are {can}", param="model")
+
+    async def run(self, model: str | None, task: str, items: Sequence[Any], **options: Any) -> Answered:
+        """The results of items, none of which failed.
+
+        Args:
+            model: The name of the model; `None` for the first that can do it.
+            task: See `Engine.submit`.
+            items: The items.
+            options: Those of the task.
+
+        Raises:
+            Problem: There is no such model, there are too many items, or an item cannot be used.
+            MlxbertError: An option has an invalid value, or too much waits.
+        """
+        if len(items) > self.options.max_texts:
+            raise Problem(
+                "too_large", f"{len(items):,} texts, expected at most {self.options.max_texts:,} in a request"
+            )
+        answered = await self.engine.ask(self.find(model, task), task, items, **options)
+        for failure in (one for one in answered.results if isinstance(one, Failure)):
+            place = f"text {failure.index}: " if len(items) > 1 else ""
+            long = isinstance(failure.error, TooLongError)
+            raise Problem("too_long" if long else "invalid", place + failure.error.message, hint=failure.error.hint)
+        return answered
+
+
+def read_facts(name: str, model: Model) -> ModelFacts:
+    """What is known of a model; on the thread that it belongs to."""
+    tasks = [task for task in ASKED if _can(task, model)]
+    size = model.embedder.size if "embed" in tasks else 0
+    own = [task for task in ("rerank", "classify", "tag", "answer") if task in tasks]
+    embeds = "embed" in tasks and (model.folder / "modules.json").is_file()
+    main = own[0] if own else "embed" if embeds or "fill-mask" not in tasks else "fill-mask"
+    weights = [*dict(nn.utils.tree_flatten(model.network.parameters())).values()]
+    return ModelFacts(
+        name=name,
+        main=main,
+        tasks=tuple(tasks),
+        max_length=(model.embed_tokenizer if main == "embed" else model.tokenizer).max_length,
+        size=size,
+        prompts=dict(model.embedder.config.prompts) if size else {},
+        labels=tuple(model.labels.names) if model.labels is not None else (),
+        type=model.architecture.family_name,
+        dtype=dtype_name(weights[0].dtype),
+        parameters=sum(one.size for one in weights),
+    )
+
+
+def _can(task: str, model: Model) -> bool:
+    try:
+        make_task(task, model, {})
+    except MlxbertError:
+        return False
+    return True
