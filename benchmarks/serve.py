@@ -1,10 +1,10 @@
 """The server under load: requests per second and latencies, next to other servers of embeddings.
 
-Run: python benchmarks/serve.py MODEL [--rounds 3] [--seconds 5] [--fastapi PYTHON] [--infinity PYTHON] [--threads 2]
+Run: python benchmarks/serve.py MODEL [--rounds 3] [--seconds 5] [--fastapi PYTHON] [--infinity PROGRAM] [--threads 2]
 
 Each server is a process of its own and answers `POST /v1/embeddings`: `mlxbert serve`; with --fastapi, an interpreter
 that has fastapi, uvicorn and sentence-transformers, the wrapper that people write by hand (below, in this file); with
---infinity, one that has infinity-emb. While one is measured, the others are stopped. In each round every server gets
+--infinity, the program `infinity_emb` of infinity-emb. While one is measured, the others are stopped. In each round every server gets
 every load, the order of the servers is turned round in every other one. Loads are clients that each wait for their
 answer before they send the next request, over connections that stay open: 1, 8, 64 and 256 clients with a short text
 each, 8 with lists of 32 short texts, and 64 of which every eighth sends 512 tokens. No text is sent twice. The client
@@ -215,7 +215,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--fastapi", metavar="PYTHON")
-    parser.add_argument("--infinity", metavar="PYTHON")
+    parser.add_argument("--infinity", metavar="PROGRAM")
     given = parser.parse_args()
     threads = str(given.threads)
     os.environ.update(OMP_NUM_THREADS=threads, OPENBLAS_NUM_THREADS=threads)
@@ -224,9 +224,9 @@ def main() -> None:
     if given.fastapi:
         servers.append(Server("fastapi", lambda port: [given.fastapi, "-c", FASTAPI, given.model, str(port), threads]))
     if given.infinity:
-        command = ["-m", "infinity_emb.infinity_server", "v2", "--model-id", given.model, "--served-model-name", MODEL]
-        more = ["--engine", "torch", "--device", "cpu", "--url-prefix", "/v1", "--port"]
-        servers.append(Server("infinity", lambda port: [given.infinity, *command, *more, str(port)]))
+        command = [given.infinity, "v2", "--model-id", given.model, "--served-model-name", MODEL, "--url-prefix", "/v1"]
+        plain = ["--engine", "torch", "--device", "cpu", "--no-bettertransformer", "--log-level", "error", "--port"]
+        servers.append(Server("infinity", lambda port: [*command, *plain, str(port)]))
     found: dict[tuple[str, str], list[dict[str, float]]] = {}
     for number in range(given.rounds):
         for load in LOADS:
