@@ -4,8 +4,8 @@ Run: python benchmarks/serve.py MODEL [--rounds 3] [--seconds 5] [--fastapi PYTH
 
 Each server is a process of its own and answers `POST /v1/embeddings`: `mlxbert serve`; with --fastapi, an interpreter
 that has fastapi, uvicorn and sentence-transformers, the wrapper that people write by hand (below, in this file); with
---infinity, the program `infinity_emb` of infinity-emb. While one is measured, the others are stopped. In each round every server gets
-every load, the order of the servers is turned round in every other one. Loads are clients that each wait for their
+--infinity, the program `infinity_emb` of infinity-emb. While one is measured, the others are stopped. In each round
+every server gets every load, in the opposite order in every other one. Loads are clients that each wait for their
 answer before they send the next request, over connections that stay open: 1, 8, 64 and 256 clients with a short text
 each, 8 with lists of 32 short texts, and 64 of which every eighth sends 512 tokens. No text is sent twice. The client
 is asyncio on plain sockets, a process of its own, on the same cores.
