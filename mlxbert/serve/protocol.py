@@ -117,3 +117,8 @@ class Protocol:
     name: str
     routes: Sequence[Route]
     shape: Callable[[Problem], tuple[int, Any]]
+
+
+def plain_shape(problem: Problem) -> tuple[int, Any]:
+    """An error where the path belongs to no other protocol."""
+    return STATUS[problem.kind], {"error": problem.message, "hint": problem.hint, "kind": problem.kind}
