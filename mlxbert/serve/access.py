@@ -1,4 +1,4 @@
-"""The log of the server: a line of JSON for each request, without texts and keys; and what goes wrong."""
+"""What is known of requests: counts and times, and a log with a line of JSON for each, without texts and keys."""
 
 import asyncio
 import logging
@@ -6,6 +6,8 @@ import secrets
 import sys
 import time
 import traceback
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -18,8 +20,7 @@ from mlxbert.results.json import to_json, without_nan
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from mlxbert.serve.metrics import Metrics
-
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 LEFT = 499  # the status in the log where the client did not wait for the answer
 
 
@@ -41,6 +42,27 @@ class Seen:
 
 
 SEEN: ContextVar[Seen] = ContextVar("SEEN")  # of the request that is being answered
+
+
+@dataclass(eq=False)
+class Metrics:
+    """Requests, as the door of the server counts them.
+
+    Attributes:
+        requests: How many there were, by method, route and status.
+        latencies: How many took up to so many of `SECONDS`, by route; the last number is of those that took longer.
+        seconds: How long they took together, by route.
+    """
+
+    requests: Counter[tuple[str, str, int]] = field(default_factory=Counter)
+    latencies: dict[str, list[int]] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def add(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Counts a request."""
+        self.requests[method, route, status] += 1
+        self.latencies.setdefault(route, [0] * (len(SECONDS) + 1))[bisect_left(SECONDS, seconds)] += 1
+        self.seconds[route] = self.seconds.get(route, 0.0) + seconds
 
 
 class Log:
@@ -89,7 +111,7 @@ class Access:
         log: Where they are written.
     """
 
-    def __init__(self, app: "ASGIApp", metrics: "Metrics", log: Log) -> None:
+    def __init__(self, app: "ASGIApp", metrics: Metrics, log: Log) -> None:
         self._app, self._metrics, self._log = app, metrics, log
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:

@@ -34,6 +34,7 @@ from mlxbert.weights.source import BUILTIN, ModelRef
 
 _LOG = logging.getLogger("mlxbert")
 _T = TypeVar("_T")
+_USUAL = EngineOptions()
 _TASKS = 256  # with their options: those least recently used are made again
 _SMALLEST = 128  # tokens of a batch, however slow the model is
 _PIECE = 64  # items that are prepared before those of another request
@@ -137,7 +138,7 @@ class Engine:
     def __init__(
         self,
         models: Mapping[str, str | ModelRef] | Iterable[str] = (BUILTIN,),
-        options: EngineOptions = EngineOptions(),
+        options: EngineOptions = _USUAL,
     ) -> None:
         named = models if isinstance(models, Mapping) else {name: name for name in models}
         self.models = {name: ref if isinstance(ref, ModelRef) else ModelRef(ref) for name, ref in named.items()}

@@ -2,59 +2,32 @@
 
 import resource
 import sys
-from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from mlxbert.machine.device import mx
+from mlxbert.serve.access import SECONDS
 from mlxbert.serve.protocol import Problem, Protocol, Reply, Route, plain_shape
+from mlxbert.serve.service import Service
 
-if TYPE_CHECKING:
-    from mlxbert.serve.service import Service
-
-SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 SIZES = tuple(2**power for power in range(11))  # texts of a batch
 _TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-@dataclass(eq=False)
-class Metrics:
-    """Requests, as the door of the server counts them.
-
-    Attributes:
-        requests: How many there were, by method, route and status.
-        latencies: How many took up to so many of `SECONDS`, by route; the last number is of those that took longer.
-        seconds: How long they took together, by route.
-    """
-
-    requests: Counter[tuple[str, str, int]] = field(default_factory=Counter)
-    latencies: dict[str, list[int]] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    def add(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Counts a request."""
-        self.requests[method, route, status] += 1
-        self.latencies.setdefault(route, [0] * (len(SECONDS) + 1))[bisect_left(SECONDS, seconds)] += 1
-        self.seconds[route] = self.seconds.get(route, 0.0) + seconds
-
-
-async def health(service: "Service", path: Mapping[str, str]) -> Reply:
+async def health(service: Service, path: Mapping[str, str]) -> Reply:
     """Whether requests are answered."""
     if service.engine.closed:
         raise Problem("unavailable", "the engine has ended")
     return Reply({"status": "ready"})
 
 
-async def metrics(service: "Service", path: Mapping[str, str]) -> Reply:
+async def metrics(service: Service, path: Mapping[str, str]) -> Reply:
     """Everything that is counted."""
     return Reply("".join(f"{line}\n" for line in _lines(service)).encode(), media_type=_TYPE)
 
 
-def _lines(service: "Service") -> Iterator[str]:
+def _lines(service: Service) -> Iterator[str]:
     counts, seen = service.engine.counts, service.metrics
     requests = {
         _labels(method=method, route=route, status=status): number

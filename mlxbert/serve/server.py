@@ -117,15 +117,11 @@ async def _serve(service: Service, door: Door, listener: socket.socket, log: Log
     server, place = _Server(config), address(service.options, door.port)
     say(f"{place}: loading {', '.join(service.engine.models)}")
     preparing = asyncio.create_task(_prepare(service, functools.partial(_say_ready, say, place)))
-    preparing.add_done_callback(lambda done: server.end() if not done.cancelled() and done.exception() else None)
-    try:
-        await server.serve(sockets=[listener])
-    finally:
-        if not preparing.done():
-            preparing.cancel()
-            with suppress(asyncio.CancelledError):
-                await preparing
-    preparing.result()
+    preparing.add_done_callback(lambda done: server.end())
+    await server.serve(sockets=[listener])
+    preparing.cancel()
+    with suppress(asyncio.CancelledError):
+        await preparing
 
 
 def _say_ready(say: Callable[[str], None], place: str, service: Service, seconds: float) -> None:
@@ -134,7 +130,7 @@ def _say_ready(say: Callable[[str], None], place: str, service: Service, seconds
 
 
 async def _prepare(service: Service, done: Callable[[Service, float], None]) -> None:
-    """Loads the models, and computes a few texts with each, so that the first request does not wait."""
+    """Loads the models, and computes a few texts with each, so that no request waits for it; then waits itself."""
     begun = time.perf_counter()
     for name in service.engine.models:
         facts, mask = await asyncio.wrap_future(service.engine.call(name, functools.partial(_facts, name)))
@@ -145,6 +141,7 @@ async def _prepare(service: Service, done: Callable[[Service, float], None]) -> 
                     await service.engine.ask(name, task, [_item(task, words, mask)])
     service.ready = True
     done(service, time.perf_counter() - begun)
+    await asyncio.Event().wait()  # until the server ends, which it does when this does
 
 
 def _facts(name: str, model: Model) -> tuple[ModelFacts, str]:

@@ -9,9 +9,8 @@ from mlxbert.errors import MlxbertError, TooLongError
 from mlxbert.machine.device import dtype_name, nn
 from mlxbert.model import Model
 from mlxbert.results.result import Failure
-from mlxbert.serve.access import SEEN, Seen
+from mlxbert.serve.access import SEEN, Metrics, Seen
 from mlxbert.serve.engine import Engine
-from mlxbert.serve.metrics import Metrics
 from mlxbert.serve.options import ServeOptions
 from mlxbert.serve.protocol import Problem
 from mlxbert.serve.queue import Answered
