@@ -1,6 +1,8 @@
 """The server as an ASGI application: every route of every protocol, with one way to read bodies and answer errors."""
 
+import functools
 import logging
+from collections.abc import Mapping
 
 import msgspec
 from starlette.applications import Starlette
@@ -8,13 +10,26 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route as Address
 
+from mlxbert.serve.openapi import describe
 from mlxbert.serve.protocol import Problem, Protocol, Reply, Route, as_problem
-from mlxbert.serve.protocols import openai, own
+from mlxbert.serve.protocols import huggingface, openai, own
 from mlxbert.serve.service import Service
 
 _LOG = logging.getLogger("mlxbert.serve")
-PROTOCOLS: tuple[Protocol, ...] = (own.PROTOCOL, openai.PROTOCOL)
 _encode = msgspec.json.Encoder().encode
+
+
+@functools.cache
+def _description() -> bytes:
+    return _encode(describe(PROTOCOLS))
+
+
+async def _describe(service: Service, path: Mapping[str, str]) -> Reply:
+    return Reply(_description())
+
+
+_ABOUT = Protocol("about", (Route("GET", "/openapi.json", _describe, "This description", reply=dict),), own.shape)
+PROTOCOLS: tuple[Protocol, ...] = (own.PROTOCOL, huggingface.PROTOCOL, openai.PROTOCOL, _ABOUT)
 
 
 def make_app(service: Service) -> Starlette:
@@ -32,6 +47,9 @@ def _address(service: Service, protocol: Protocol, route: Route) -> Address:
             if not service.ready:
                 raise Problem("unavailable", "the server is not ready")
             given = request.path_params if decode is None else decode(await _body(service, request))
+            if decode is not None:  # what stands in the path is a field of the body
+                for name, value in request.path_params.items():
+                    setattr(given, name, value)
             reply = await route.answer(service, given)
         except ClientDisconnect:
             return Response(status_code=499)
