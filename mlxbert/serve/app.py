@@ -8,6 +8,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route as Address
 
+from mlxbert.serve.pages import page_routes
 from mlxbert.serve.protocol import Problem, Protocol, Reply, Route, as_problem
 from mlxbert.serve.protocols import openai
 from mlxbert.serve.service import Service
@@ -20,7 +21,7 @@ _encode = msgspec.json.Encoder().encode
 def make_app(service: Service) -> Starlette:
     """The application of a service."""
     routes = [_address(service, protocol, route) for protocol in PROTOCOLS for route in protocol.routes]
-    return Starlette(routes=routes)
+    return Starlette(routes=[*page_routes(), *routes])
 
 
 def _address(service: Service, protocol: Protocol, route: Route) -> Address:
