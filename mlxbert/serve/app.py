@@ -10,11 +10,11 @@ from starlette.routing import Route as Address
 
 from mlxbert.serve.pages import page_routes
 from mlxbert.serve.protocol import Problem, Protocol, Reply, Route, as_problem
-from mlxbert.serve.protocols import openai
+from mlxbert.serve.protocols import openai, own
 from mlxbert.serve.service import Service
 
 _LOG = logging.getLogger("mlxbert.serve")
-PROTOCOLS: tuple[Protocol, ...] = (openai.PROTOCOL,)
+PROTOCOLS: tuple[Protocol, ...] = (own.PROTOCOL, openai.PROTOCOL)
 _encode = msgspec.json.Encoder().encode
 
 
