@@ -84,7 +84,7 @@ async function copy(button, text, source) {
   }, 1500);
 }
 
-/* ---- Views: what is shown of a reply, and the sentence that a screen reader says ---- */
+/* ---- Views: what is shown of a reply, and the sentence for it, which only screen readers say if it is `quiet` ---- */
 
 const VIEWS = {
   "fill-mask"({ results: [{ text, masks }] }) {
@@ -105,7 +105,7 @@ const VIEWS = {
       make("h3", "", masks.length > 1 ? `Mask ${number + 1}` : "Words"),
       bars(fills.map(({ token, score }) => [token, score, percent(score)])),
     ]);
-    return { said: `Filled: ${sentence.textContent}`, nodes: [sentence, ...lists.flat()] };
+    return { said: `Filled: ${sentence.textContent}`, quiet: true, nodes: [sentence, ...lists.flat()] };
   },
 
   classify({ results: [{ labels, value, values }] }) {
@@ -128,7 +128,7 @@ const VIEWS = {
     const legend = labels.map((label) => {
       const found = entities.filter((one) => one.label === label);
       const mean = found.reduce((sum, one) => sum + one.score, 0) / found.length;
-      return make("li", "", make("mark", hue(label), label), ` ${count.format(found.length)} × , ${percent(mean)} on average`);
+      return make("li", "", make("mark", hue(label), label), ` ${plural(found.length, "time")}, ${percent(mean)} on average`);
     });
     const each = labels.map((label) => plural(entities.filter((one) => one.label === label).length, label, label));
     return {
@@ -328,12 +328,16 @@ function build(section, names) {
   form.prepend(node);
   const keys = make("span", "keys");
   keys.append("or ", make("kbd", "", "Ctrl"), " + ", make("kbd", "", "Enter"));
-  form.querySelector("button").after(keys);
+  const button = form.querySelector("button");
+  const row = make("div", "row");
+  button.replaceWith(row);
+  row.append(button, keys);
   const result = fromTemplate("result");
   section.append(result);
   const part = (name) => result.querySelector(`.${name}`);
   const radios = [...result.querySelectorAll("input[type=radio]")];
-  const request = { route: `/api/${section.id === "zero-shot" ? "classify" : section.id}`, sent: null };
+  const task = section.id === "zero-shot" ? "classify" : section.id;
+  const request = { route: `/api/${task}`, sent: null };
   const code = result.querySelector("pre");
   const write = () => {
     const language = radios.find((one) => one.checked).value;
@@ -352,6 +356,7 @@ function build(section, names) {
     const sent = bodyOf(form);
     part("error").hidden = true;
     part("said").textContent = "Working …";
+    part("said").classList.remove("quiet");
     result.setAttribute("aria-busy", "true");
     const began = performance.now();
     try {
@@ -373,8 +378,9 @@ function build(section, names) {
   }
 
   function show(reply, sent, milliseconds) {
-    const { said, nodes } = reply.results.length ? VIEWS[section.dataset.view ?? request.route.slice(5)](reply, sent) : { said: "Nothing found", nodes: [] };
+    const { said, quiet = false, nodes } = reply.results.length ? VIEWS[task](reply, sent) : { said: "Nothing found", nodes: [] };
     part("said").textContent = said;
+    part("said").classList.toggle("quiet", quiet);
     part("answer").replaceChildren(...nodes);
     const cut = reply.truncated?.length ? `${plural(reply.truncated.length, "text was", "texts were")} truncated` : "";
     const tokens = reply.tokens === undefined ? "" : plural(reply.tokens, "token");
