@@ -12,6 +12,7 @@ from starlette.routing import Route as Address, compile_path
 
 from mlxbert.serve import metrics
 from mlxbert.serve.openapi import describe
+from mlxbert.serve.pages import page_routes
 from mlxbert.serve.protocol import Problem, Protocol, Reply, Route, as_problem, plain_shape
 from mlxbert.serve.protocols import huggingface, openai, own
 from mlxbert.serve.service import Service
@@ -43,7 +44,7 @@ _PLACES = [(compile_path(route.path)[0], protocol) for protocol in PROTOCOLS for
 def make_app(service: Service) -> Starlette:
     """The application of a service."""
     routes = [_address(service, protocol, route) for protocol in PROTOCOLS for route in protocol.routes]
-    return Starlette(routes=routes, exception_handlers={404: _no_route, 405: _no_method})
+    return Starlette(routes=[*page_routes(), *routes], exception_handlers={404: _no_route, 405: _no_method})
 
 
 def respond(path: str, error: Exception) -> Response:
