@@ -3,33 +3,22 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from mlxbert.errors import MlxbertError
 from mlxbert.machine.device import dtype_name, nn
 from mlxbert.model import Model
-from mlxbert.options import Option, check_fields
 from mlxbert.results.result import Failure
+from mlxbert.serve.access import SEEN, Metrics, Seen
 from mlxbert.serve.engine import Engine
+from mlxbert.serve.options import ServeOptions
 from mlxbert.serve.protocol import Problem, as_problem
 from mlxbert.serve.queue import Answered
 from mlxbert.serve.tasks import ASKED, make_task
 from mlxbert.tasks.ranking import Ranked, rank
 
-
-@dataclass(frozen=True)
-class ServeOptions:
-    """What the server allows."""
-
-    host: Annotated[str, Option("Address. Another one than loopback needs a key.")] = "127.0.0.1"
-    port: Annotated[int, Option("Port; 0 takes a free one.")] = 8484
-    max_body: Annotated[float, Option("Largest body of a request.", "MB")] = 16.0
-    max_texts: Annotated[int, Option("Most texts in a request.")] = 4096
-    read_seconds: Annotated[float, Option("Longest time to receive a request.", "S")] = 30.0
-    log_texts: Annotated[bool, Option("Write texts into the log, too.")] = False
-
-    def __post_init__(self) -> None:
-        check_fields(self)
+if TYPE_CHECKING:
+    from mlxbert.search.index import Index
 
 
 @dataclass(frozen=True)
@@ -43,7 +32,6 @@ class ModelFacts:
         max_length: Most tokens of a text.
         size: Width of its vectors; 0 if it makes none.
         pooling: How they are made of those of tokens.
-        similarity: How they are compared.
         prompts: Its own prompts by their names.
         labels: Its classes.
         type: The family.
@@ -57,7 +45,6 @@ class ModelFacts:
     max_length: int
     size: int
     pooling: str
-    similarity: str
     prompts: Mapping[str, str]
     labels: tuple[str, ...]
     type: str
@@ -74,14 +61,18 @@ class Service:
         options: What the server allows.
         facts: What is known of each model, by its name; complete before the server is ready.
         indexes: Files of indexes that can be searched, by their names.
+        opened: Those that are open; for the thread of the models alone.
         ready: Whether requests are taken.
+        metrics: What is counted of requests.
     """
 
     engine: Engine
     options: ServeOptions = field(default_factory=ServeOptions)
     facts: dict[str, ModelFacts] = field(default_factory=dict)
     indexes: Mapping[str, Path] = field(default_factory=dict)
+    opened: "dict[str, Index]" = field(default_factory=dict)
     ready: bool = False
+    metrics: Metrics = field(default_factory=Metrics)
 
     def find(self, name: str | None, *tasks: str) -> str:
         """The model that a request is for: the one that it names, or the first that was made for a task, or can do it.
@@ -116,13 +107,16 @@ class Service:
         if texts > self.options.max_texts:
             raise Problem("too_large", f"{texts:,} texts, expected at most {self.options.max_texts:,} in a request")
 
-    async def run(self, model: str | None, task: str, items: Sequence[Any], **options: Any) -> Answered:
-        """The results of items, none of which failed.
+    async def run(
+        self, model: str | None, task: str, items: Sequence[Any], *, on_error: str = "raise", **options: Any
+    ) -> Answered:
+        """The results of items.
 
         Args:
             model: The name of the model; `None` for the first that can do it.
             task: See `Engine.submit`.
             items: The items.
+            on_error: `raise`, or `return` a Failure in place of an item that cannot be used.
             options: Those of the task.
 
         Raises:
@@ -131,7 +125,8 @@ class Service:
         """
         self.check_count(len(items))
         answered = await self.engine.ask(self.find(model, task), task, items, **options)
-        for failure in (one for one in answered.results if isinstance(one, Failure)):
+        SEEN.get(Seen()).add(items, answered.tokens, len(answered.truncated))
+        for failure in (one for one in answered.results if isinstance(one, Failure) and on_error == "raise"):
             place = f"text {failure.index}: " if len(items) > 1 else ""
             problem = as_problem(failure.error)
             raise Problem(problem.kind, place + problem.message, hint=problem.hint)
@@ -139,18 +134,14 @@ class Service:
 
     async def rerank(
         self, model: str | None, query: str, texts: Sequence[str], top_k: int | None = None, **options: Any
-    ) -> tuple[str, Sequence[Ranked], Answered]:
-        """The texts that answer a query best, as `mlxbert.rerank` ranks them.
-
-        Returns:
-            The name of the model, the best texts, and what `run` returns.
+    ) -> tuple[Sequence[Ranked], Sequence[Failure], Answered]:
+        """The texts that answer a query best, as `mlxbert.rerank` ranks them; those that failed; and what `run` gives.
 
         Raises:
             Problem: See `run`.
         """
-        name = self.find(model, "rerank")
-        answered = await self.run(name, "rerank", [(query, text) for text in texts], **options)
-        return name, rank(answered.results, top_k)[0], answered
+        answered = await self.run(model, "rerank", [(query, text) for text in texts], **options)
+        return *rank(answered.results, top_k), answered
 
 
 def read_facts(name: str, model: Model) -> ModelFacts:
@@ -168,7 +159,6 @@ def read_facts(name: str, model: Model) -> ModelFacts:
         max_length=(model.embed_tokenizer if main == "embed" else model.tokenizer).max_length,
         size=size,
         pooling="+".join(model.embedder.config.poolings) if size else "",
-        similarity=model.embedder.config.similarity if size else "",
         prompts=dict(model.embedder.config.prompts) if size else {},
         labels=tuple(model.labels.names) if model.labels is not None else (),
         type=model.architecture.family_name,

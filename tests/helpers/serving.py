@@ -1,43 +1,71 @@
-"""A service of tiny models, and a server of it within the process."""
+"""Tiny models of all tasks, and a server of them: in this process, or on a port."""
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-import uvicorn
+from mlxbert.labels.labels import Labels
+from mlxbert.serve.engine import Engine
+from mlxbert.serve.options import EngineOptions, ServeOptions
+from mlxbert.serve.service import Service, read_facts
+from tests.helpers.answering import save_answering
+from tests.helpers.classifiers import EMOTIONS, NLI, SENTIMENT, STARS, save_classifier
+from tests.helpers.st_folder import NORMALIZE, pooling, save_st
+from tests.helpers.taggers import NER, save_random_tagger
+from tests.helpers.tiny import save
 
-from mlxbert.serve.app import make_app
-from mlxbert.serve.engine import Engine, EngineOptions
-from mlxbert.serve.service import ServeOptions, Service, read_facts
-from mlxbert.weights.source import ModelRef
+PROMPTS = {"prompts": {"query": "man is : ", "passage": "in "}}
+
+
+def save_models(folder: Path) -> dict[str, Path]:
+    """Writes a model for each task; returns their folders by their names."""
+    return {
+        "embed": save_st(folder / "embed", pooling("mean", include_prompt=False), NORMALIZE, settings=PROMPTS),
+        "fill-mask": save(folder / "fill-mask"),
+        "sentiment": save_classifier(folder / "sentiment", SENTIMENT),
+        "emotions": save_classifier(folder / "emotions", EMOTIONS),
+        "nli": save_classifier(folder / "nli", NLI),
+        "stars": save_classifier(folder / "stars", STARS),
+        "rerank": save_classifier(folder / "rerank", Labels(("LABEL_0",), None)),
+        "tag": save_random_tagger(folder / "tag", NER),
+        "answer": save_answering(folder / "answer"),
+    }
 
 
 @contextmanager
-def service_of(
-    folders: dict[str, Path], options: ServeOptions | None = None, engine: EngineOptions | None = None
+def serving(
+    models: Mapping[str, Path | str],
+    indexes: Mapping[str, Path] | None = None,
+    options: ServeOptions | None = None,
+    max_queue: int = 1000,
 ) -> Iterator[Service]:
-    """A service that is ready, with models by their names."""
-    refs = {name: ModelRef(str(folder), dtype="float32") for name, folder in folders.items()}
-    with Engine(refs, engine or EngineOptions()) as running:
-        service = Service(running, options or ServeOptions())
-        for name in refs:
-            service.facts[name] = running.call(name, lambda model, name=name: read_facts(name, model)).result()
+    """A service of models that is ready."""
+    limits = EngineOptions(max_models=len(models), max_queue=max_queue)
+    with Engine({name: str(model) for name, model in models.items()}, limits) as engine:
+        service = Service(engine, options or ServeOptions(), indexes=indexes or {})
+        for name in models:
+            service.facts[name] = engine.call(name, lambda model, name=name: read_facts(name, model)).result()
         service.ready = True
         yield service
 
 
 @contextmanager
-def address_of(service: Service) -> Iterator[str]:
-    """The address of a server of a service; it ends with the block."""
+def listening(service: Service) -> Iterator[str]:
+    """A server of a service; gives its address."""
+    import uvicorn
+
+    from mlxbert.serve.app import make_app
+
     server = uvicorn.Server(uvicorn.Config(make_app(service), port=0, log_level="warning"))
-    thread = threading.Thread(target=server.run)
+    thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
     try:
-        while not server.started and thread.is_alive():
-            time.sleep(0.01)
-        yield "http://{}:{}".format(*server.servers[0].sockets[0].getsockname())
+        yield f"http://127.0.0.1:{port}"
     finally:
         server.should_exit = True
         thread.join()

@@ -14,7 +14,8 @@ import pytest
 import mlxbert
 from mlxbert.errors import ArgumentError, MissingHeadError, MlxbertError, OverloadedError
 from mlxbert.results.result import Failure
-from mlxbert.serve.engine import Engine, EngineOptions
+from mlxbert.serve.engine import Engine
+from mlxbert.serve.options import EngineOptions
 from mlxbert.serve.queue import Entry, Request, choose
 from mlxbert.tasks.task import Job
 

@@ -13,12 +13,12 @@ from starlette.testclient import TestClient
 import mlxbert
 from mlxbert.labels.labels import Labels
 from mlxbert.serve.app import make_app
-from mlxbert.serve.engine import EngineOptions
+from mlxbert.serve.options import ServeOptions
 from mlxbert.serve.protocol import Kind, Problem
 from mlxbert.serve.protocols import tei
-from mlxbert.serve.service import ServeOptions, Service
+from mlxbert.serve.service import Service
 from tests.helpers.classifiers import EMOTIONS, save_classifier
-from tests.helpers.serving import service_of
+from tests.helpers.serving import serving
 
 TEXTS = ["the cat sat on the mat", "paris is a city", "a dog"]
 LONG = "the cat " * 40
@@ -43,7 +43,7 @@ def models(folders: dict[str, Path]) -> dict[str, mlxbert.Model]:
 
 @pytest.fixture(scope="module")
 def service(folders: dict[str, Path]) -> Iterator[Service]:
-    with service_of(folders, ServeOptions(max_texts=50), EngineOptions(max_queue=60)) as service:
+    with serving(folders, options=ServeOptions(max_texts=50), max_queue=60) as service:
         yield service
 
 
@@ -128,7 +128,7 @@ def test_tei_reranks(client: TestClient, models: dict[str, mlxbert.Model]) -> No
 
 def test_tei_predicts(folders: dict[str, Path], models: dict[str, mlxbert.Model]) -> None:
     classify: Any = mlxbert.classify
-    with service_of({"emotions": folders["emotions"]}) as one, TestClient(make_app(one)) as client:
+    with serving({"emotions": folders["emotions"]}) as one, TestClient(make_app(one)) as client:
         expected = classify(models["emotions"], TEXTS[0])
         single = post(client, "/predict", {"inputs": TEXTS[0]})
         assert [one["label"] for one in single] == [one.label for one in expected.labels]

@@ -106,7 +106,7 @@ async def rerank(service: Service, body: RerankBody, version: int = 1) -> Reply:
         )  # fmt: skip
     texts = texts_of([_text(one, body.rank_fields or ["text"]) for one in body.documents], "documents")
     overflow = overflow_of(body.truncation is not False)
-    _, best, answered = await service.rerank(name, body.query, texts, body.top_n, overflow=overflow)
+    best, _, answered = await service.rerank(name, body.query, texts, body.top_n, overflow=overflow)
 
     def shown(number: int) -> dict[str, Any] | UnsetType:
         document = body.documents[number]

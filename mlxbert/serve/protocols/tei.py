@@ -8,11 +8,10 @@ from msgspec import UNSET, Struct, UnsetType
 
 from mlxbert.results.classify import Regression
 from mlxbert.serve.protocol import STATUS, Problem, Protocol, Reply, Route
-from mlxbert.serve.protocols.vectors import Texts, embed, overflow_of, texts_of
+from mlxbert.serve.protocols.vectors import Texts, compare, embed, overflow_of, texts_of
 from mlxbert.serve.queue import Answered
 from mlxbert.serve.service import ModelFacts, Service
-from mlxbert.tasks.embed import own_prompt
-from mlxbert.tasks.ranking import scores_of_pairs
+from mlxbert.tasks.ranking import Scored
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.version import __version__
 
@@ -174,24 +173,18 @@ async def sparse(service: Service, body: Any) -> Reply:
 async def similarity(service: Service, body: SimilarityBody) -> Reply:
     """How similar texts are to one, in their order; the scores of `mlxbert.similarity`."""
     given = body.parameters or SimilarityOptions()
-    name, texts = service.find(None, "embed"), texts_of(body.inputs.sentences, "sentences")
-    facts = service.facts[name]
-
-    async def side(some: Sequence[str], kind: str) -> Answered:
-        prompt = own_prompt(facts.prompts, kind) if given.prompt_name is None else given.prompt_name
-        unit = True if facts.similarity == "cosine" else None
-        return await embed(service, name, some, overflow=given.overflow, normalize=unit, prompt_name=prompt)
-
-    asked, found = await asyncio.gather(side([body.inputs.source_sentence], "query"), side(texts, "document"))
-    first = asked.results[0].embedding
-    scores = [float(scores_of_pairs(facts.similarity, first, one.embedding)) for one in found.results]
-    return _reply(scores, asked, found)
+    how = {"overflow": given.overflow} | ({} if given.prompt_name is None else {"prompt_name": given.prompt_name})
+    texts = texts_of(body.inputs.sentences, "sentences")
+    asked, answered, scores = await compare(
+        service, service.find(None, "embed"), body.inputs.source_sentence, texts, how
+    )
+    return _reply([one.score for one in scores if isinstance(one, Scored)], asked, answered)
 
 
 async def rerank(service: Service, body: RerankBody) -> Reply:
     """Texts by how well they answer a query, the best first."""
     texts, raw = texts_of(body.texts, "texts"), {"raw": True} if body.raw_scores else {}
-    _, best, answered = await service.rerank(None, body.query, texts, overflow=body.overflow, **raw)
+    best, _, answered = await service.rerank(None, body.query, texts, overflow=body.overflow, **raw)
     return _reply([Rank(one.number, one.score, one.text if body.return_text else UNSET) for one in best], answered)
 
 
@@ -202,7 +195,8 @@ async def predict(service: Service, body: PredictBody) -> Reply:
     if given == []:
         raise Problem("empty", "inputs is empty, expected at least one text", param="inputs")
     pairs = [_item(one) for one in (given if batch else [[given] if isinstance(given, str) else given])]
-    name, raw = service.find(None, "classify"), {"raw": True} if body.raw_scores else {}
+    name = service.find(None, "classify")
+    raw: dict[str, Any] = {"raw": True} if body.raw_scores else {}
     answered = await service.run(name, "classify", pairs, overflow=body.overflow, **raw)
     found = [_predictions(one, service.facts[name].labels) for one in answered.results]
     return _reply(found if batch else found[0], answered)
@@ -309,7 +303,7 @@ PROTOCOL = Protocol(
         Route("POST", "/embed_sparse", sparse, "Sparse vectors, which no model gives", Any),
         Route("POST", "/similarity", similarity, "How similar texts are to one", SimilarityBody, list[float]),
         Route("POST", "/rerank", rerank, "Texts ranked for a query", RerankBody, list[Rank]),
-        Route("POST", "/predict", predict, "Labels of texts", PredictBody, list[Prediction] | list[list[Prediction]]),
+        Route("POST", "/predict", predict, "Labels of texts", PredictBody, list[Prediction | list[Prediction]]),
         Route("POST", "/tokenize", tokenize, "Tokens of texts", TokenizeBody, list[list[Token]]),
         Route("POST", "/decode", decode, "Texts of ids", DecodeBody, list[str]),
         Route("GET", "/info", info, "The first model, and the limits of the server", reply=Info),

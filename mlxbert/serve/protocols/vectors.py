@@ -1,13 +1,17 @@
 """What the protocols share that give vectors: texts, prompts, truncation, and the forms of a vector."""
 
+import asyncio
 import base64
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, cast
 
+from mlxbert.results.result import Failure
 from mlxbert.serve.protocol import Problem
 from mlxbert.serve.queue import Answered
 from mlxbert.serve.service import Service
 from mlxbert.tasks.embed import own_prompt
+from mlxbert.tasks.ranking import Scored, scores_of_pairs
+from mlxbert.tasks.similarity import SimilarityOptions, embed_tasks
 from mlxbert.tasks.vector_dtype import as_dtype, check_output_dtype
 
 if TYPE_CHECKING:
@@ -73,6 +77,39 @@ def prompt_of(service: Service, model: str, given: str | None, param: str) -> st
 async def embed(service: Service, model: str, texts: Sequence[str], task: str = "embed", **options: Any) -> Answered:
     """The vectors of texts; an option that is `None` is left out, so that batches are shared with whoever omits it."""
     return await service.run(model, task, texts, **{key: one for key, one in options.items() if one is not None})
+
+
+async def compare(
+    service: Service, model: str, query: str, texts: Sequence[str], options: Mapping[str, Any], on_error: str = "raise"
+) -> tuple[Answered, Answered, list[Scored | Failure]]:
+    """The vectors of a query and of texts, and how similar each text is to the query, as in `mlxbert.similarity`.
+
+    Args:
+        service: The service.
+        model: The name of the model.
+        query: The query.
+        texts: The texts.
+        options: See `SimilarityOptions`.
+        on_error: See `Service.run`.
+    """
+    made = service.engine.call(model, lambda one: embed_tasks(one, cast(SimilarityOptions, options), None))
+    asking, task = await asyncio.wrap_future(made)
+    how = {name: value for name, value in options.items() if "prompt" not in name}
+    if task.similarity == "cosine":
+        how["normalize"] = True
+    asked, answered = await asyncio.gather(
+        service.run(model, "embed", [query], prompt=asking.prompt, **how),
+        service.run(model, "embed", texts, on_error=on_error, prompt=task.prompt, **how),
+    )
+    first = asked.results[0].embedding
+
+    def scored(found: Any) -> Scored | Failure:
+        if isinstance(found, Failure):
+            return found
+        score = float(scores_of_pairs(task.similarity, first, found.embedding))
+        return Scored(score, found.text, found.truncated, found.unknown_tokens)
+
+    return asked, answered, [scored(one) for one in answered.results]
 
 
 def in_form(vector: "Vector", form: Form) -> list[float] | str:
