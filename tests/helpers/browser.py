@@ -110,7 +110,7 @@ class Browser:
 
     def answered(self) -> None:
         """Waits for a reply."""
-        self.wait(lambda: not self.all("[aria-busy]") and ((self.texts(".said") or self.texts("section .error"))))
+        self.wait(lambda: not self.all("[aria-busy]") and (self.texts(".said") or self.texts("section .error")))
 
     def bars(self) -> list[tuple[str, str]]:
         """The names and numbers of all bars."""

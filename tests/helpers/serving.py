@@ -1,5 +1,6 @@
 """Tiny models of all tasks, and a server of them: in this process, or on a port."""
 
+import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -52,20 +53,23 @@ def serving(
 
 
 @contextmanager
-def listening(service: Service) -> Iterator[str]:
-    """A server of a service; gives its address."""
+def listening(service: Service, key: str | None = None) -> Iterator[str]:
+    """A server of a service, which may need a key; gives its address."""
     import uvicorn
 
     from mlxbert.serve.app import make_app
+    from mlxbert.serve.safety import Door, Guard
 
-    server = uvicorn.Server(uvicorn.Config(make_app(service), port=0, log_level="warning"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.should_exit = True
-        thread.join()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        app = Guard(make_app(service), Door(service.options, port, key))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+        thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+        thread.start()
+        while not server.started:
+            time.sleep(0.01)
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            server.should_exit = True
+            thread.join()
