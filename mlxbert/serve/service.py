@@ -117,14 +117,15 @@ class Service:
             task: See `Engine.submit`.
             items: The items.
             on_error: `raise`, or `return` a Failure in place of an item that cannot be used.
-            options: Those of the task.
+            options: Those of the task; `None` is the default of each.
 
         Raises:
             Problem: There is no such model, there are too many items, or an item cannot be used.
             MlxbertError: An option has an invalid value, or too much waits.
         """
         self.check_count(len(items))
-        answered = await self.engine.ask(self.find(model, task), task, items, **options)
+        given = {name: value for name, value in options.items() if value is not None}  # so that batches are shared
+        answered = await self.engine.ask(self.find(model, task), task, items, **given)
         SEEN.get(Seen()).add(items, answered.tokens, len(answered.truncated))
         for failure in (one for one in answered.results if isinstance(one, Failure) and on_error == "raise"):
             place = f"text {failure.index}: " if len(items) > 1 else ""

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from mlxbert.serve.protocol import STATUS, Problem, Protocol, Reply, Route
-from mlxbert.serve.protocols.vectors import Form, Truncate, embed, in_form, overflow_of, prompt_of, texts_of
+from mlxbert.serve.protocols.vectors import Form, Truncate, in_form, overflow_of, prompt_of, texts_of
 from mlxbert.serve.queue import Answered
 from mlxbert.serve.service import Service
 
@@ -39,11 +39,6 @@ class EmbedBody(Struct, kw_only=True):
     input_type: str | None = None
     embedding_types: list[Form] | None = None
     truncate: Truncate | None = "END"
-
-
-class Embed2Body(EmbedBody, kw_only=True):
-    """The same, with a size."""
-
     output_dimension: int | None = None
 
 
@@ -139,14 +134,15 @@ def _text(document: Document, fields: list[str]) -> str:
     return "\n".join(str(document[field]) for field in fields)
 
 
-async def _embed(service: Service, body: EmbedBody, size: int | None) -> tuple[Answered, dict[str, list[Any]]]:
+async def _embed(service: Service, body: EmbedBody) -> tuple[Answered, dict[str, list[Any]]]:
     """The vectors of texts by their types."""
     if body.images or body.inputs or body.input_type == "image":
         raise Problem("invalid", "there are images or mixed inputs, expected texts", param="texts")
     name, texts = service.find(body.model, "embed"), texts_of(body.texts, "texts")
     prompt = prompt_of(service, name, body.input_type, "input_type")
-    answered = await embed(
-        service, name, texts, overflow=overflow_of(body.truncate), prompt_name=prompt, dimensions=size,
+    size = body.output_dimension
+    answered = await service.run(
+        name, "embed", texts, overflow=overflow_of(body.truncate or "END"), prompt_name=prompt, dimensions=size,
         normalize=None if size is None else True,
     )  # fmt: skip
     forms: list[Form] = body.embedding_types or ["float"]
@@ -155,15 +151,15 @@ async def _embed(service: Service, body: EmbedBody, size: int | None) -> tuple[A
 
 async def embed1(service: Service, body: EmbedBody) -> Reply:
     """The vectors of texts: floats, or by types where these are named."""
-    answered, found = await _embed(service, body, None)
+    answered, found = await _embed(service, body)
     plain = body.embedding_types is None
     kind: Any = "embeddings_floats" if plain else "embeddings_by_type"
     return _embeddings(body, answered, found["float"] if plain else found, kind, 1)
 
 
-async def embed2(service: Service, body: Embed2Body) -> Reply:
+async def embed2(service: Service, body: EmbedBody) -> Reply:
     """The vectors of texts by types."""
-    return _embeddings(body, *await _embed(service, body, body.output_dimension), "embeddings_by_type", 2)
+    return _embeddings(body, *await _embed(service, body), "embeddings_by_type", 2)
 
 
 def _embeddings(body: EmbedBody, answered: Answered, found: Any, kind: Any, version: int) -> Reply:
@@ -183,7 +179,7 @@ PROTOCOL = Protocol(
         Route("POST", "/v1/rerank", rerank, "Documents ranked for a query", RerankBody, Ranking),
         Route("POST", "/v2/rerank", rerank2, "Documents ranked for a query", RerankBody, Ranking),
         Route("POST", "/v1/embed", embed1, "Vectors of texts", EmbedBody, Embeddings),
-        Route("POST", "/v2/embed", embed2, "Vectors of texts", Embed2Body, Embeddings),
+        Route("POST", "/v2/embed", embed2, "Vectors of texts", EmbedBody, Embeddings),
     ),
     shape,
 )

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from msgspec import UNSET, Struct, UnsetType
 
 from mlxbert.serve.protocol import STATUS, Problem, Protocol, Reply, Route
-from mlxbert.serve.protocols.vectors import Form, Texts, Truncate, embed, in_form, overflow_of, prompt_of, texts_of
+from mlxbert.serve.protocols.vectors import Form, Texts, Truncate, in_form, overflow_of, prompt_of, texts_of
 from mlxbert.serve.service import Service
 
 _KINDS = {
@@ -83,8 +83,8 @@ async def embeddings(service: Service, body: EmbeddingsBody) -> Reply:
     if body.late_chunking:
         raise Problem("invalid", "late_chunking is true, expected false", param="late_chunking")
     texts, name = texts_of(body.input, "input"), service.find(body.model, "embed")
-    answered = await embed(
-        service, name, texts, dimensions=body.dimensions, overflow=_overflow(service, name, body),
+    answered = await service.run(
+        name, "embed", texts, dimensions=body.dimensions, overflow=_overflow(service, name, body),
         prompt_name=_prompt(service, name, body),
         normalize=True if body.normalized is None and body.dimensions is not None else body.normalized,
     )  # fmt: skip

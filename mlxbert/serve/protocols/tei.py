@@ -8,10 +8,11 @@ from msgspec import UNSET, Struct, UnsetType
 
 from mlxbert.results.classify import Regression
 from mlxbert.serve.protocol import STATUS, Problem, Protocol, Reply, Route
-from mlxbert.serve.protocols.vectors import Texts, compare, embed, overflow_of, texts_of
+from mlxbert.serve.protocols.vectors import Texts, compare, overflow_of, texts_of
 from mlxbert.serve.queue import Answered
 from mlxbert.serve.service import ModelFacts, Service
 from mlxbert.tasks.ranking import Scored
+from mlxbert.text.batch import default_batch_tokens
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.version import __version__
 
@@ -129,39 +130,24 @@ class DecodeBody(Struct):
     skip_special_tokens: bool = True
 
 
-class Info(Struct):
-    """What is known of the first model and of the server."""
-
-    model_id: str
-    model_type: dict[str, Any]
-    model_dtype: str
-    max_concurrent_requests: int
-    max_input_length: int
-    max_batch_tokens: int | None
-    max_client_batch_size: int
-    served_models: list[str]
-    version: str = __version__
-    model_sha: str | None = None
-    auto_truncate: bool = False
-
-
 def _reply(value: Any, *answers: Answered) -> Reply:
     return Reply(value, sum(one.tokens for one in answers), sum(len(one.truncated) for one in answers))
 
 
 async def vectors(service: Service, body: EmbedBody) -> Reply:
     """The vectors of texts."""
-    answered = await embed(
-        service, service.find(None, "embed"), texts_of(body.inputs, "inputs"), overflow=body.overflow,
-        normalize=body.normalize, dimensions=body.dimensions, prompt_name=body.prompt_name,
+    answered = await service.run(
+        None, "embed", texts_of(body.inputs, "inputs"), overflow=body.overflow, normalize=body.normalize,
+        dimensions=body.dimensions, prompt_name=body.prompt_name,
     )  # fmt: skip
     return _reply([one.embedding.tolist() for one in answered.results], answered)
 
 
 async def vectors_of_tokens(service: Service, body: EmbedAllBody) -> Reply:
     """The vectors of the tokens of texts."""
-    texts, name = texts_of(body.inputs, "inputs"), service.find(None, "embed-tokens")
-    answered = await embed(service, name, texts, "embed-tokens", overflow=body.overflow, prompt_name=body.prompt_name)
+    answered = await service.run(
+        None, "embed-tokens", texts_of(body.inputs, "inputs"), overflow=body.overflow, prompt_name=body.prompt_name
+    )
     return _reply([one.embedding.tolist() for one in answered.results], answered)
 
 
@@ -173,7 +159,7 @@ async def sparse(service: Service, body: Any) -> Reply:
 async def similarity(service: Service, body: SimilarityBody) -> Reply:
     """How similar texts are to one, in their order; the scores of `mlxbert.similarity`."""
     given = body.parameters or SimilarityOptions()
-    how = {"overflow": given.overflow} | ({} if given.prompt_name is None else {"prompt_name": given.prompt_name})
+    how = {"overflow": given.overflow, "prompt_name": given.prompt_name}
     texts = texts_of(body.inputs.sentences, "sentences")
     asked, answered, scores = await compare(
         service, service.find(None, "embed"), body.inputs.source_sentence, texts, how
@@ -183,8 +169,10 @@ async def similarity(service: Service, body: SimilarityBody) -> Reply:
 
 async def rerank(service: Service, body: RerankBody) -> Reply:
     """Texts by how well they answer a query, the best first."""
-    texts, raw = texts_of(body.texts, "texts"), {"raw": True} if body.raw_scores else {}
-    best, _, answered = await service.rerank(None, body.query, texts, overflow=body.overflow, **raw)
+    texts = texts_of(body.texts, "texts")
+    best, _, answered = await service.rerank(
+        None, body.query, texts, overflow=body.overflow, raw=body.raw_scores or None
+    )
     return _reply([Rank(one.number, one.score, one.text if body.return_text else UNSET) for one in best], answered)
 
 
@@ -196,8 +184,7 @@ async def predict(service: Service, body: PredictBody) -> Reply:
         raise Problem("empty", "inputs is empty, expected at least one text", param="inputs")
     pairs = [_item(one) for one in (given if batch else [[given] if isinstance(given, str) else given])]
     name = service.find(None, "classify")
-    raw: dict[str, Any] = {"raw": True} if body.raw_scores else {}
-    answered = await service.run(name, "classify", pairs, overflow=body.overflow, **raw)
+    answered = await service.run(name, "classify", pairs, overflow=body.overflow, raw=body.raw_scores or None)
     found = [_predictions(one, service.facts[name].labels) for one in answered.results]
     return _reply(found if batch else found[0], answered)
 
@@ -273,18 +260,14 @@ async def info(service: Service, path: dict[str, str]) -> Reply:
     facts, limits = _first(service), service.engine.options
     labels = {"id2label": dict(enumerate(facts.labels)), "label2id": {name: id for id, name in enumerate(facts.labels)}}
     kinds = {"rerank": {"reranker": labels}, "classify": {"classifier": labels}}
-    return Reply(
-        Info(
-            facts.name,
-            kinds.get(facts.main, {"embedding": {"pooling": facts.pooling}}),
-            facts.dtype,
-            limits.max_queue,
-            facts.max_length,
-            limits.max_batch_tokens,
-            service.options.max_texts,
-            [*service.facts],
-        )
-    )
+    found = {
+        "model_id": facts.name, "model_sha": None, "model_dtype": facts.dtype,
+        "model_type": kinds.get(facts.main, {"embedding": {"pooling": facts.pooling}}),
+        "max_concurrent_requests": limits.max_queue, "max_input_length": facts.max_length,
+        "max_batch_tokens": limits.max_batch_tokens or default_batch_tokens(),
+        "max_client_batch_size": service.options.max_texts, "auto_truncate": False, "version": __version__,
+    }  # fmt: skip
+    return Reply(found)
 
 
 def shape(problem: Problem) -> tuple[int, Any]:
@@ -306,7 +289,7 @@ PROTOCOL = Protocol(
         Route("POST", "/predict", predict, "Labels of texts", PredictBody, list[Prediction | list[Prediction]]),
         Route("POST", "/tokenize", tokenize, "Tokens of texts", TokenizeBody, list[list[Token]]),
         Route("POST", "/decode", decode, "Texts of ids", DecodeBody, list[str]),
-        Route("GET", "/info", info, "The first model, and the limits of the server", reply=Info),
+        Route("GET", "/info", info, "The first model, and the limits of the server", reply=dict[str, Any]),
     ),
     shape,
 )

@@ -74,11 +74,6 @@ def prompt_of(service: Service, model: str, given: str | None, param: str) -> st
     return None if kind is None else own_prompt(prompts, kind)
 
 
-async def embed(service: Service, model: str, texts: Sequence[str], task: str = "embed", **options: Any) -> Answered:
-    """The vectors of texts; an option that is `None` is left out, so that batches are shared with whoever omits it."""
-    return await service.run(model, task, texts, **{key: one for key, one in options.items() if one is not None})
-
-
 async def compare(
     service: Service, model: str, query: str, texts: Sequence[str], options: Mapping[str, Any], on_error: str = "raise"
 ) -> tuple[Answered, Answered, list[Scored | Failure]]:
