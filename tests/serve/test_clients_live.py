@@ -287,7 +287,7 @@ class TestHaystack:
             "token": key,
             "normalize": True,
         }
-        found = embedders.HuggingFaceAPITextEmbedder(**settings, normalize=True).run(TEXTS[0])
+        found = embedders.HuggingFaceAPITextEmbedder(**settings).run(TEXTS[0])
         same(found["embedding"], expected["plain"][0])
 
     def test_ranker(self, library: Any, key: Any, url: str, expected: dict[str, Any]) -> None:
