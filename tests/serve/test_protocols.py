@@ -351,3 +351,9 @@ def test_openai_truncates_only_when_asked(
 def test_openai_refuses(client: TestClient, body: Any, status: int, param: str | None, code: str) -> None:
     refused = post(client, "/v1/embeddings", body, status)["error"]
     assert (refused["param"], refused["code"]) == (param, code)
+
+
+def test_openai_knows_models_by_names_with_slashes(unit_folder: Path) -> None:
+    with serving({"org/unit": unit_folder}) as service, TestClient(make_app(service)) as client:
+        assert client.get("/v1/models/org%2Funit").json()["id"] == "org/unit"
+        assert post(client, "/v1/embeddings", {"input": "a", "model": "org/unit"})["model"] == "org/unit"
