@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import functools
+import itertools
 import logging
 import os
 import resource
@@ -135,8 +136,8 @@ async def _prepare(service: Service, done: Callable[[Service, float], None]) -> 
     for name in service.engine.models:
         facts, mask = await asyncio.wrap_future(service.engine.call(name, functools.partial(_facts, name)))
         service.facts[name] = facts
-        for task in facts.tasks:
-            for words in _WARM:
+        for task, words in itertools.product(facts.tasks, _WARM):
+            if task != "embed-words":  # the encoder of which is that of the others
                 with suppress(MlxbertError):  # one that needs more than a text
                     await service.engine.ask(name, task, [_item(task, words, mask)])
     service.ready = True
