@@ -1,5 +1,6 @@
 """The server as an ASGI application: every route of every protocol, with one way to read bodies and answer errors."""
 
+import functools
 import logging
 from collections.abc import Mapping
 
@@ -10,13 +11,13 @@ from starlette.responses import Response
 from starlette.routing import Route as Address, compile_path
 
 from mlxbert.serve import metrics
+from mlxbert.serve.openapi import describe
+from mlxbert.serve.pages import page_routes
 from mlxbert.serve.protocol import Problem, Protocol, Reply, Route, as_problem, plain_shape
-from mlxbert.serve.protocols import openai
+from mlxbert.serve.protocols import huggingface, openai, own
 from mlxbert.serve.service import Service
 
 _LOG = logging.getLogger("mlxbert.serve")
-PROTOCOLS: tuple[Protocol, ...] = (openai.PROTOCOL, metrics.PROTOCOL)
-_PLACES = [(compile_path(route.path)[0], protocol) for protocol in PROTOCOLS for route in protocol.routes]
 _OWN = Protocol("server", (), plain_shape)
 _HEADERS: Mapping[str, Mapping[str, str]] = {
     "overloaded": {"Retry-After": "1"},
@@ -26,10 +27,24 @@ _HEADERS: Mapping[str, Mapping[str, str]] = {
 _encode = msgspec.json.Encoder().encode
 
 
+@functools.cache
+def _description() -> bytes:
+    return _encode(describe(PROTOCOLS))
+
+
+async def _describe(service: Service, path: Mapping[str, str]) -> Reply:
+    return Reply(_description())
+
+
+_ABOUT = Protocol("about", (Route("GET", "/openapi.json", _describe, "This description", reply=dict),), own.shape)
+PROTOCOLS: tuple[Protocol, ...] = (own.PROTOCOL, huggingface.PROTOCOL, openai.PROTOCOL, metrics.PROTOCOL, _ABOUT)
+_PLACES = [(compile_path(route.path)[0], protocol) for protocol in PROTOCOLS for route in protocol.routes]
+
+
 def make_app(service: Service) -> Starlette:
     """The application of a service."""
     routes = [_address(service, protocol, route) for protocol in PROTOCOLS for route in protocol.routes]
-    return Starlette(routes=routes, exception_handlers={404: _no_route, 405: _no_method})
+    return Starlette(routes=[*page_routes(), *routes], exception_handlers={404: _no_route, 405: _no_method})
 
 
 def respond(path: str, error: Exception) -> Response:
@@ -56,6 +71,9 @@ def _address(service: Service, protocol: Protocol, route: Route) -> Address:
             if not service.ready:
                 raise Problem("unavailable", "the server is not ready")
             given = request.path_params if decode is None else decode(await _body(request))
+            if decode is not None:  # what stands in the path is a field of the body
+                for name, value in request.path_params.items():
+                    setattr(given, name, value)
             reply = await route.answer(service, given)
         except ClientDisconnect:
             return Response(status_code=499)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlxbert.errors import MlxbertError, TooLongError
 from mlxbert.machine.device import dtype_name, nn
@@ -15,6 +15,9 @@ from mlxbert.serve.options import ServeOptions
 from mlxbert.serve.protocol import Problem
 from mlxbert.serve.queue import Answered
 from mlxbert.serve.tasks import ASKED, make_task
+
+if TYPE_CHECKING:
+    from mlxbert.search.index import Index
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,7 @@ class Service:
         options: What the server allows.
         facts: What is known of each model, by its name; complete before the server is ready.
         indexes: Files of indexes that can be searched, by their names.
+        opened: Those that are open; for the thread of the models alone.
         ready: Whether requests are taken.
         metrics: What is counted of requests.
     """
@@ -63,6 +67,7 @@ class Service:
     options: ServeOptions = field(default_factory=ServeOptions)
     facts: dict[str, ModelFacts] = field(default_factory=dict)
     indexes: Mapping[str, Path] = field(default_factory=dict)
+    opened: "dict[str, Index]" = field(default_factory=dict)
     ready: bool = False
     metrics: Metrics = field(default_factory=Metrics)
 
@@ -83,13 +88,16 @@ class Service:
         can = "; ".join(f"{one.name}: {', '.join(one.tasks)}" for one in self.facts.values())
         raise Problem("invalid", f"no model can do {' or '.join(tasks)}", hint=f"there are {can}", param="model")
 
-    async def run(self, model: str | None, task: str, items: Sequence[Any], **options: Any) -> Answered:
-        """The results of items, none of which failed.
+    async def run(
+        self, model: str | None, task: str, items: Sequence[Any], *, on_error: str = "raise", **options: Any
+    ) -> Answered:
+        """The results of items.
 
         Args:
             model: The name of the model; `None` for the first that can do it.
             task: See `Engine.submit`.
             items: The items.
+            on_error: `raise`, or `return` a Failure in place of an item that cannot be used.
             options: Those of the task.
 
         Raises:
@@ -102,7 +110,7 @@ class Service:
             )
         answered = await self.engine.ask(self.find(model, task), task, items, **options)
         SEEN.get(Seen()).add(items, answered.tokens, len(answered.truncated))
-        for failure in (one for one in answered.results if isinstance(one, Failure)):
+        for failure in (one for one in answered.results if isinstance(one, Failure) and on_error == "raise"):
             place = f"text {failure.index}: " if len(items) > 1 else ""
             long = isinstance(failure.error, TooLongError)
             raise Problem("too_long" if long else "invalid", place + failure.error.message, hint=failure.error.hint)

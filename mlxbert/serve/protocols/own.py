@@ -1,0 +1,318 @@
+"""Our own routes: for every task the JSON of the command line, search, and what is known of models and the server."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal, cast
+
+import msgspec
+from msgspec import Meta, Struct
+
+from mlxbert.results.json import without_nan
+from mlxbert.results.related import Reranked, Similarity
+from mlxbert.results.result import Failure
+from mlxbert.search.index import open_index
+from mlxbert.serve.protocol import STATUS, Problem, Protocol, Reply, Route
+from mlxbert.serve.queue import Answered
+from mlxbert.serve.service import ModelFacts, Service
+from mlxbert.tasks.answer import MAX_WORDS
+from mlxbert.tasks.ranking import Scored, rank, scores_of_pairs
+from mlxbert.tasks.similarity import SimilarityOptions, embed_tasks
+from mlxbert.version import __version__
+
+Pair = Annotated[list[str], Meta(min_length=2, max_length=2)]
+Overflow = Literal["truncate", "window", "error"]
+# What is not an option of a task.
+_APART = ("model", "on_error", "texts", "pairs", "questions", "context", "query")
+
+
+class Body(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What all requests have: the model, by default the first one that was made for the task."""
+
+    model: str | None = None
+    on_error: Literal["raise", "return"] = "raise"
+
+
+class Vectors(Body, kw_only=True):
+    """How texts become vectors, see `mlxbert.embed`."""
+
+    pooling: str | None = None
+    normalize: bool | None = None
+    dimensions: int | None = None
+    prompt: str | None = None
+    prompt_name: str | None = None
+    overflow: Overflow = "truncate"
+
+
+class Embed(Vectors, kw_only=True):
+    """See `mlxbert.embed`."""
+
+    texts: list[str]
+    kind: Literal["query", "document"] | None = None
+    output_dtype: Literal["float32", "int8", "binary"] = "float32"
+
+
+class EmbedWords(Body, kw_only=True):
+    """See `mlxbert.embed_words`."""
+
+    texts: list[str]
+    layer: int = -1
+    overflow: Overflow = "window"
+
+
+class FillMask(Body, kw_only=True):
+    """See `mlxbert.fill_mask`."""
+
+    texts: list[str]
+    top_k: int | None = None
+    targets: list[str] | None = None
+    text: bool = True
+    overflow: Overflow = "window"
+
+
+class Classify(Body, kw_only=True):
+    """See `mlxbert.classify`."""
+
+    texts: list[str | Pair]
+    labels: list[str] | None = None
+    hypothesis: str | None = None
+    multi: bool = False
+    top_k: int | None = None
+    overflow: Overflow = "truncate"
+
+
+class Tag(Body, kw_only=True):
+    """See `mlxbert.tag`."""
+
+    texts: list[str]
+    aggregation: Literal["none", "simple", "first", "average", "max"] | None = None
+    overflow: Overflow = "window"
+
+
+class Answer(Body, kw_only=True):
+    """See `mlxbert.answer`: questions about one context, or each with its own."""
+
+    questions: list[str] | None = None
+    context: str | None = None
+    pairs: list[Pair] | None = None
+    top_k: int = 1
+    max_words: int = MAX_WORDS
+    max_length: int | None = None
+    stride: int | None = None
+    no_answer_threshold: float | None = None
+    overflow: Overflow = "window"
+
+    def items(self) -> Sequence[Sequence[str]]:
+        """The questions, each with its context."""
+        if self.pairs is not None and self.questions is None and self.context is None:
+            return self.pairs
+        if self.pairs is not None or self.questions is None or self.context is None:
+            raise Problem("invalid", "expected either pairs, or questions and a context", param="pairs")
+        return [(question, self.context) for question in self.questions]
+
+
+class Rerank(Body, kw_only=True):
+    """See `mlxbert.rerank`."""
+
+    query: str
+    texts: list[str]
+    top_k: Annotated[int, Meta(ge=1)] | None = None
+    overflow: Overflow = "truncate"
+
+
+class Compare(Vectors, kw_only=True):
+    """See `mlxbert.similarity`."""
+
+    query: str
+    texts: list[str]
+    top_k: Annotated[int, Meta(ge=1)] | None = None
+    query_prompt: str | None = None
+    query_prompt_name: str | None = None
+
+
+class NextSentence(Body, kw_only=True):
+    """See `mlxbert.next_sentence`."""
+
+    pairs: list[Pair]
+    overflow: Literal["truncate", "error"] = "truncate"
+
+
+class Replaced(Body, kw_only=True):
+    """See `mlxbert.replaced`."""
+
+    texts: list[str]
+    overflow: Overflow = "window"
+
+
+class Search(Struct, kw_only=True, forbid_unknown_fields=True):
+    """See `mlxbert.Index.search`; without a name, the first index is searched."""
+
+    query: str
+    index: str | None = None
+    top_k: int = 10
+    mode: Literal["hybrid", "vectors", "words"] = "hybrid"
+    where: list[str] = []
+
+
+class Results(Struct):
+    """The results in the order of the texts, or of their ranks.
+
+    Attributes:
+        model: The name of the model.
+        results: What the command line prints; `{"index", "error"}` in the place of a text that cannot be used.
+        tokens: How many were computed.
+        truncated: The numbers of the texts that were truncated.
+        only_unknown: The numbers of those in which the vocabulary knows nothing, where the task counts them.
+    """
+
+    model: str
+    results: list[dict[str, Any]]
+    tokens: int
+    truncated: Sequence[int]
+    only_unknown: Sequence[int]
+
+
+class Found(Struct):
+    """What a search finds."""
+
+    index: str
+    results: list[dict[str, Any]]
+
+
+class Known(Struct):
+    """The models and indexes that are served."""
+
+    models: list[ModelFacts]
+    indexes: list[str]
+
+
+class Error(Struct):
+    """Why there is no result."""
+
+    error: str
+    hint: str | None
+    kind: str
+
+
+def _options(body: Body, *apart: str) -> dict[str, Any]:
+    """The options that are not defaults: requests that spell these out share batches with those that do not."""
+    given: dict[str, Any] = msgspec.to_builtins(body)
+    return {name: value for name, value in given.items() if name not in _APART and name not in apart}
+
+
+def _reply(model: str, answered: Answered, results: Sequence[Any], truncated: int | None = None) -> Reply:
+    shown = [_to_dict(result) for result in results]
+    unknown = [number for number, one in enumerate(answered.results) if getattr(one, "only_unknown", False)]
+    value = Results(model, shown, answered.tokens, answered.truncated, unknown)
+    return Reply(value, answered.tokens, len(answered.truncated) if truncated is None else truncated)
+
+
+def _to_dict(result: Any) -> dict[str, Any]:
+    found: dict[str, Any] = result.to_dict()
+    if isinstance(result, Failure) and result.error.hint is not None:
+        found["hint"] = result.error.hint
+    return found
+
+
+def _task(task: str, body: type[Body], summary: str, items: Callable[[Any], Sequence[Any]]) -> Route:
+    """The route of a task that gives each item a result."""
+
+    async def answer(service: Service, body: Body) -> Reply:
+        model = service.find(body.model, task)
+        answered = await service.run(model, task, items(body), on_error=body.on_error, **_options(body))
+        return _reply(model, answered, answered.results)
+
+    return Route("POST", f"/api/{task}", answer, summary, body, Results)
+
+
+async def rerank(service: Service, body: Rerank) -> Reply:
+    """Texts in the order of a cross-encoder."""
+    model = service.find(body.model, "rerank")
+    pairs = [(body.query, text) for text in body.texts]
+    answered = await service.run(model, "rerank", pairs, on_error=body.on_error, **_options(body, "top_k"))
+    best, failures = rank(answered.results, body.top_k)
+    return _reply(model, answered, [*(Reranked(body.query, *one[:5]) for one in best), *failures])
+
+
+async def similarity(service: Service, body: Compare) -> Reply:
+    """Texts in the order of their similarity to a query."""
+    model, given = service.find(body.model, "embed"), _options(body, "top_k")
+    made = service.engine.call(model, lambda one: embed_tasks(one, cast(SimilarityOptions, given), None))
+    asking, task = await asyncio.wrap_future(made)
+    how = {name: value for name, value in given.items() if "prompt" not in name}
+    if task.similarity == "cosine":
+        how["normalize"] = True
+    asked, answered = await asyncio.gather(
+        service.run(model, "embed", [body.query], prompt=asking.prompt, **how),
+        service.run(model, "embed", body.texts, on_error=body.on_error, prompt=task.prompt, **how),
+    )
+    query = asked.results[0].embedding
+
+    def scored(found: Any) -> Scored | Failure:
+        if isinstance(found, Failure):
+            return found
+        score = float(scores_of_pairs(task.similarity, query, found.embedding))
+        return Scored(score, found.text, found.truncated, found.unknown_tokens)
+
+    best, failures = rank(map(scored, answered.results), body.top_k)
+    results = [*(Similarity(body.query, *one[:6]) for one in best), *failures]
+    return _reply(model, answered, results, len(answered.truncated) + len(asked.truncated))
+
+
+async def search(service: Service, body: Search) -> Reply:
+    """Passages of files. An index belongs to the thread that opens it, and has a model of its own in memory."""
+    name = next(iter(service.indexes), None) if body.index is None else body.index
+    if name is None or name not in service.indexes:
+        known = ", ".join(service.indexes) or "none: the server was started without indexes"
+        raise Problem("not_found", f"index is {body.index!r:.100}, expected one of {known}", param="index")
+    file = service.indexes[name]
+
+    def find() -> list[Any]:
+        if name not in service.opened:
+            service.opened[name] = open_index(file)
+        return service.opened[name].search(body.query, top_k=body.top_k, mode=body.mode, where=body.where)
+
+    hits = await asyncio.wrap_future(service.engine.call(None, find))
+    return Reply(Found(name, [without_nan(hit.to_dict()) for hit in hits]))
+
+
+async def models(service: Service, path: Mapping[str, str]) -> Reply:
+    """The models and the indexes."""
+    return Reply(Known([*service.facts.values()], [*service.indexes]))
+
+
+async def status(service: Service, path: Mapping[str, str]) -> Reply:
+    """What the server is doing."""
+    engine = service.engine
+    facts = {"version": __version__, "ready": service.ready, "waiting": engine.waiting, "loaded": [*engine.loaded]}
+    return Reply(facts | vars(engine.counts))
+
+
+def shape(problem: Problem) -> tuple[int, Any]:
+    """An error with its hint."""
+    return STATUS[problem.kind], Error(problem.message, problem.hint, problem.kind)
+
+
+def _texts(body: Any) -> Sequence[Any]:
+    texts: Sequence[Any] = body.texts
+    return texts
+
+
+PROTOCOL = Protocol(
+    "own",
+    (
+        _task("embed", Embed, "Vectors of texts", _texts),
+        _task("embed-words", EmbedWords, "Vectors of the words of texts", _texts),
+        _task("fill-mask", FillMask, "Words for masks", _texts),
+        _task("classify", Classify, "Classes of texts or pairs of texts", _texts),
+        _task("tag", Tag, "Entities of texts, or tags of words", _texts),
+        _task("answer", Answer, "Answers to questions", Answer.items),
+        _task("next-sentence", NextSentence, "Whether a text follows another", lambda body: body.pairs),
+        _task("replaced", Replaced, "Which tokens look replaced", _texts),
+        Route("POST", "/api/rerank", rerank, "Texts in the order of a cross-encoder", Rerank, Results),
+        Route("POST", "/api/similarity", similarity, "Texts in the order of similarity", Compare, Results),
+        Route("POST", "/api/search", search, "Passages of files", Search, Found),
+        Route("GET", "/api/models", models, "The models and indexes that are served", reply=Known),
+        Route("GET", "/api/status", status, "What the server is doing", reply=dict[str, Any]),
+    ),
+    shape,
+)

@@ -1,0 +1,65 @@
+"""Tiny models of all tasks, and a server of them: in this process, or on a port."""
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from mlxbert.labels.labels import Labels
+from mlxbert.serve.engine import Engine
+from mlxbert.serve.options import EngineOptions
+from mlxbert.serve.service import Service, read_facts
+from tests.helpers.answering import save_answering
+from tests.helpers.classifiers import EMOTIONS, NLI, SENTIMENT, STARS, save_classifier
+from tests.helpers.st_folder import NORMALIZE, pooling, save_st
+from tests.helpers.taggers import NER, save_random_tagger
+from tests.helpers.tiny import save
+
+PROMPTS = {"prompts": {"query": "man is : ", "passage": "in "}}
+
+
+def save_models(folder: Path) -> dict[str, Path]:
+    """Writes a model for each task; returns their folders by their names."""
+    return {
+        "embed": save_st(folder / "embed", pooling("mean", include_prompt=False), NORMALIZE, settings=PROMPTS),
+        "fill-mask": save(folder / "fill-mask"),
+        "sentiment": save_classifier(folder / "sentiment", SENTIMENT),
+        "emotions": save_classifier(folder / "emotions", EMOTIONS),
+        "nli": save_classifier(folder / "nli", NLI),
+        "stars": save_classifier(folder / "stars", STARS),
+        "rerank": save_classifier(folder / "rerank", Labels(("LABEL_0",), None)),
+        "tag": save_random_tagger(folder / "tag", NER),
+        "answer": save_answering(folder / "answer"),
+    }
+
+
+@contextmanager
+def serving(models: Mapping[str, Path | str], indexes: Mapping[str, Path] | None = None) -> Iterator[Service]:
+    """A service of models that is ready."""
+    with Engine({name: str(model) for name, model in models.items()}, EngineOptions(max_models=len(models))) as engine:
+        service = Service(engine, indexes=indexes or {})
+        for name in models:
+            service.facts[name] = engine.call(name, lambda model, name=name: read_facts(name, model)).result()
+        service.ready = True
+        yield service
+
+
+@contextmanager
+def listening(service: Service) -> Iterator[str]:
+    """A server of a service; gives its address."""
+    import uvicorn
+
+    from mlxbert.serve.app import make_app
+
+    server = uvicorn.Server(uvicorn.Config(make_app(service), port=0, log_level="warning"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join()

@@ -1,0 +1,188 @@
+"""Our own routes: the results of the library as the command line prints them, whatever the task."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+import mlxbert
+from mlxbert.serve.app import make_app
+from tests.helpers.indexes import build, write_files
+from tests.helpers.serving import save_models, serving
+
+TEXTS = ["the cat sat on the mat", "paris is a city", "a dog , he went to the store"]
+LONG = "the cat sat on the mat " * 20
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return save_models(tmp_path_factory.mktemp("served"))
+
+
+@pytest.fixture(scope="module")
+def index(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("indexed")
+    build(folder / "notes.db", write_files(folder / "notes", 8), folders["embed"]).close()
+    return folder / "notes.db"
+
+
+@pytest.fixture(scope="module")
+def client(folders: dict[str, Path], index: Path) -> Iterator[TestClient]:
+    with serving(folders, {"notes": index}) as service:
+        yield TestClient(make_app(service))
+
+
+def loaded(folders: dict[str, Path], name: str) -> mlxbert.Model:
+    return mlxbert.load(folders[name])
+
+
+def post(client: TestClient, task: str, status: int = 200, **body: Any) -> Any:
+    reply = client.post(f"/api/{task}", json=body)
+    assert reply.status_code == status, reply.text
+    return reply.json()
+
+
+def assert_same(found: Any, expected: Any) -> None:
+    """Equal but for rounding."""
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys()
+        for name in expected:
+            assert_same(found[name], expected[name])
+    elif isinstance(expected, list | tuple):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            assert_same(one, other)
+    else:
+        assert found == (pytest.approx(expected, abs=1e-6) if isinstance(expected, float) else expected)
+
+
+@pytest.mark.parametrize("given", [{}, {"kind": "query"}, {"dimensions": 8, "normalize": True}, {"pooling": "cls"}])
+def test_embed(client: TestClient, folders: dict[str, Path], given: dict[str, Any]) -> None:
+    found = post(client, "embed", texts=TEXTS, **given)
+    expected = mlxbert.embed_stream(loaded(folders, "embed"), TEXTS, **given)
+    assert_same(found["results"], [one.to_dict() for one in expected])
+    assert found["model"] == "embed" and found["tokens"] == sum(one["tokens"] for one in found["results"])
+
+
+MASKED = ["the cat sat on the [MASK] in [MASK] .", "[MASK] is a city"]
+PAIRS = [["the cat", "sat on the mat"], ["paris", "is a city"]]
+QUESTIONS = ["the cat ?", "a city ?"]
+CONTEXT = "the cat sat on the mat in paris , a city . a dog went to the store ."
+
+
+@pytest.mark.parametrize(
+    ("task", "model", "items", "given"),
+    [
+        ("fill-mask", "fill-mask", {"texts": MASKED}, {"top_k": 3}),
+        ("fill-mask", "fill-mask", {"texts": MASKED}, {"targets": ["cat", "city"], "text": False}),
+        ("embed-words", "embed", {"texts": TEXTS}, {"layer": 1}),
+        ("classify", "sentiment", {"texts": TEXTS}, {"top_k": 2}),
+        ("classify", "emotions", {"texts": [*TEXTS, PAIRS[0]]}, {}),
+        ("classify", "stars", {"texts": TEXTS}, {"overflow": "window"}),
+        ("classify", "nli", {"texts": TEXTS}, {"labels": ["cat", "city"], "multi": True, "hypothesis": "a {} ."}),
+        ("tag", "tag", {"texts": TEXTS}, {}),
+        ("tag", "tag", {"texts": TEXTS}, {"aggregation": "simple"}),
+        ("answer", "answer", {"pairs": [[one, CONTEXT] for one in QUESTIONS]}, {"top_k": 3, "max_words": 4}),
+        ("next-sentence", "fill-mask", {"pairs": PAIRS}, {}),
+    ],
+)
+def test_tasks(
+    client: TestClient, folders: dict[str, Path], task: str, model: str, items: dict[str, Any], given: dict[str, Any]
+) -> None:
+    found = post(client, task, model=model, **items, **given)
+    ask = getattr(mlxbert, task.replace("-", "_"))
+    many = [tuple(one) if isinstance(one, list) else one for one in next(iter(items.values()))]
+    assert_same(found["results"], [one.to_dict() for one in ask(loaded(folders, model), many, **given)])
+    assert found["model"] == model
+
+
+def test_questions_share_a_context(client: TestClient) -> None:
+    pairs = post(client, "answer", pairs=[[one, CONTEXT] for one in QUESTIONS])
+    assert post(client, "answer", questions=QUESTIONS, context=CONTEXT) == pairs
+    assert pairs["model"] == "answer"
+    for wrong in ({}, {"questions": QUESTIONS}, {"pairs": [QUESTIONS], "context": CONTEXT}):
+        assert post(client, "answer", 400, **wrong)["kind"] == "invalid"
+
+
+@pytest.mark.parametrize("given", [{}, {"top_k": 2}])
+def test_ranked(client: TestClient, folders: dict[str, Path], given: dict[str, Any]) -> None:
+    for task, model in (("rerank", "rerank"), ("similarity", "embed")):
+        found = post(client, task, query="a dog", texts=[*TEXTS, TEXTS[0]], **given)
+        expected = getattr(mlxbert, task)(loaded(folders, model), "a dog", [*TEXTS, TEXTS[0]], **given)
+        assert_same(found["results"], [one.to_dict() for one in expected])
+
+
+@pytest.mark.parametrize("given", [{"prompt": "the "}, {"query_prompt": "a ", "prompt": ""}, {"dimensions": 6}])
+def test_similarity_has_the_prompts_of_the_library(
+    client: TestClient, folders: dict[str, Path], given: dict[str, Any]
+) -> None:
+    found = post(client, "similarity", query="a dog", texts=TEXTS, **given)
+    expected = mlxbert.similarity(loaded(folders, "embed"), "a dog", TEXTS, **given)
+    assert_same(found["results"], [one.to_dict() for one in expected])
+
+
+def test_search(client: TestClient, index: Path) -> None:
+    with mlxbert.open_index(index) as opened:
+        for given in ({}, {"mode": "words", "top_k": 3}, {"where": ["path=*.md"]}):
+            expected = [hit.to_dict() for hit in opened.search("the cat sat", **given)]
+            assert_same(post(client, "search", query="the cat sat", **given)["results"], expected)
+            assert expected
+    assert post(client, "search", 404, query="cat", index="other")["kind"] == "not_found"
+    assert post(client, "search", 400, query=" ")["kind"] == "invalid"
+
+
+def test_a_bad_text_is_an_error_or_stands_in_its_place(client: TestClient) -> None:
+    texts = ["no mask", MASKED[1], "none here"]
+    error = post(client, "fill-mask", 400, texts=texts)
+    assert "text 0" in error["error"] and error["hint"]
+    found = post(client, "fill-mask", texts=texts, on_error="return")["results"]
+    assert [one.get("index") for one in found] == [0, None, 2]
+    assert "masks" in found[1] and "error" in found[0] and found[0]["hint"]
+    found = post(client, "rerank", query="cat", texts=["a dog", LONG], overflow="error", on_error="return")["results"]
+    assert [one["index"] for one in found] == [0, 1] and "error" in found[1]
+
+
+def test_truncated_texts_are_named(client: TestClient) -> None:
+    reply = client.post("/api/embed", json={"texts": ["cat", LONG, "\u4e00\u4e01"]})
+    assert reply.headers["X-Truncated-Texts"] == "1"
+    assert (reply.json()["truncated"], reply.json()["only_unknown"]) == ([1], [2])
+    error = post(client, "embed", 400, texts=["cat", LONG], overflow="error")
+    assert error["kind"] == "too_long" and "text 1" in error["error"]
+    reply = client.post("/api/similarity", json={"query": LONG, "texts": ["cat", LONG]})
+    assert reply.headers["X-Truncated-Texts"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("task", "body", "status"),
+    [
+        ("embed", {}, 400),
+        ("embed", {"texts": "cat"}, 400),
+        ("embed", {"texts": ["cat"], "colour": 1}, 400),
+        ("embed", {"texts": ["cat"], "pooling": "sum"}, 400),
+        ("embed", {"texts": ["cat"], "prompt": "a", "kind": "query"}, 400),
+        ("embed", {"texts": ["cat"], "model": "none"}, 404),
+        ("tag", {"texts": ["cat"], "model": "embed"}, 400),
+        ("rerank", {"query": "cat", "texts": ["dog"], "top_k": 0}, 400),
+        ("classify", {"texts": [["a", "b", "c"]]}, 400),
+        ("fill-mask", {"texts": ["[MASK]"], "top_k": 0}, 400),
+    ],
+)
+def test_wrong_bodies_are_refused(client: TestClient, task: str, body: dict[str, Any], status: int) -> None:
+    error = post(client, task, status, **body)
+    assert set(error) == {"error", "hint", "kind"}
+
+
+def test_no_texts_give_no_results(client: TestClient) -> None:
+    assert post(client, "embed", texts=[])["results"] == []
+    for task in ("similarity", "rerank"):
+        assert post(client, task, query="cat", texts=[])["results"] == []
+
+
+def test_what_is_served_is_told(client: TestClient, folders: dict[str, Path]) -> None:
+    known = client.get("/api/models").json()
+    assert [one["name"] for one in known["models"]] == [*folders] and known["indexes"] == ["notes"]
+    assert next(one for one in known["models"] if one["name"] == "sentiment")["labels"]
+    status = client.get("/api/status").json()
+    assert status["ready"] and status["waiting"] == 0 and status["texts"] > 0 and set(status["loaded"]) == {*folders}
