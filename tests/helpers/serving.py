@@ -1,5 +1,6 @@
 """Tiny models of all tasks, and a server of them: in this process, or on a port."""
 
+import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -8,7 +9,7 @@ from pathlib import Path
 
 from mlxbert.labels.labels import Labels
 from mlxbert.serve.engine import Engine
-from mlxbert.serve.options import EngineOptions
+from mlxbert.serve.options import EngineOptions, ServeOptions
 from mlxbert.serve.service import Service, read_facts
 from tests.helpers.answering import save_answering
 from tests.helpers.classifiers import EMOTIONS, NLI, SENTIMENT, STARS, save_classifier
@@ -35,10 +36,16 @@ def save_models(folder: Path) -> dict[str, Path]:
 
 
 @contextmanager
-def serving(models: Mapping[str, Path | str], indexes: Mapping[str, Path] | None = None) -> Iterator[Service]:
+def serving(
+    models: Mapping[str, Path | str],
+    indexes: Mapping[str, Path] | None = None,
+    options: ServeOptions | None = None,
+    max_queue: int = 1000,
+) -> Iterator[Service]:
     """A service of models that is ready."""
-    with Engine({name: str(model) for name, model in models.items()}, EngineOptions(max_models=len(models))) as engine:
-        service = Service(engine, indexes=indexes or {})
+    limits = EngineOptions(max_models=len(models), max_queue=max_queue)
+    with Engine({name: str(model) for name, model in models.items()}, limits) as engine:
+        service = Service(engine, options or ServeOptions(), indexes=indexes or {})
         for name in models:
             service.facts[name] = engine.call(name, lambda model, name=name: read_facts(name, model)).result()
         service.ready = True
@@ -46,20 +53,23 @@ def serving(models: Mapping[str, Path | str], indexes: Mapping[str, Path] | None
 
 
 @contextmanager
-def listening(service: Service) -> Iterator[str]:
-    """A server of a service; gives its address."""
+def listening(service: Service, key: str | None = None) -> Iterator[str]:
+    """A server of a service, which may need a key; gives its address."""
     import uvicorn
 
     from mlxbert.serve.app import make_app
+    from mlxbert.serve.safety import Door, Guard
 
-    server = uvicorn.Server(uvicorn.Config(make_app(service), port=0, log_level="warning"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.should_exit = True
-        thread.join()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        app = Guard(make_app(service), Door(service.options, port, key))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+        thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+        thread.start()
+        while not server.started:
+            time.sleep(0.01)
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            server.should_exit = True
+            thread.join()
