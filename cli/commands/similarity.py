@@ -141,7 +141,7 @@ def _with_bars(draw: Callable[..., Any], model: "Model") -> Callable[..., Any]:
 
 def _note_vectors(model: "Model", given: dict[str, Any]) -> None:
     """Prints notes on what neither an option nor the model's files say, and on prompts that no option names."""
-    from mlxbert.tasks.embed import own_prompt
+    from mlxbert.tasks.prompts import own_prompt
 
     note_assumed_pooling(model, given["pooling"])
     if (similarity := model.embedder.config.similarity) != "cosine":

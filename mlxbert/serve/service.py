@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from mlxbert.errors import MlxbertError, TooLongError
+from mlxbert.folders.fingerprint import hash_model
 from mlxbert.machine.device import dtype_name, nn
 from mlxbert.model import Model
 from mlxbert.options import Option, check_fields
@@ -14,6 +15,7 @@ from mlxbert.serve.engine import Engine
 from mlxbert.serve.protocol import Problem
 from mlxbert.serve.queue import Answered
 from mlxbert.serve.tasks import ASKED, make_task
+from mlxbert.weights.cross_encoder import gives_probabilities
 
 if TYPE_CHECKING:
     from mlxbert.search.index import Index
@@ -35,6 +37,21 @@ class ServeOptions:
 
 
 @dataclass(frozen=True)
+class VectorFacts:
+    """What the files of a model say of its vectors.
+
+    Attributes:
+        stated: Whether they say how tokens become one; the mean is assumed otherwise.
+        unit: Whether its length is 1.
+        similarity: How vectors are compared.
+    """
+
+    stated: bool
+    unit: bool
+    similarity: str
+
+
+@dataclass(frozen=True)
 class ModelFacts:
     """What is known of a model that is served.
 
@@ -49,6 +66,10 @@ class ModelFacts:
         type: The family.
         dtype: What it computes in.
         parameters: How many numbers its weights have.
+        fingerprint: See `mlxbert.folders.fingerprint.hash_model`.
+        vectors: What its files say of its vectors.
+        thresholds: Of its classes where several may be right, if it has its own.
+        probabilities: Whether the scores of `rerank` are.
     """
 
     name: str
@@ -61,6 +82,10 @@ class ModelFacts:
     type: str
     dtype: str
     parameters: int
+    fingerprint: str
+    vectors: VectorFacts | None
+    thresholds: tuple[float, ...]
+    probabilities: bool
 
 
 @dataclass(eq=False)
@@ -135,6 +160,10 @@ def read_facts(name: str, model: Model) -> ModelFacts:
     own = [task for task in ("rerank", "classify", "tag", "answer") if task in tasks]
     embeds = "embed" in tasks and (model.folder / "modules.json").is_file()
     main = own[0] if own else "embed" if embeds or "fill-mask" not in tasks else "fill-mask"
+    vectors = None
+    if size:
+        config = model.embedder.config
+        vectors = VectorFacts(config.stated, model.embedder.unit, config.similarity)
     weights = [*dict(nn.utils.tree_flatten(model.network.parameters())).values()]
     return ModelFacts(
         name=name,
@@ -147,6 +176,10 @@ def read_facts(name: str, model: Model) -> ModelFacts:
         type=model.architecture.family_name,
         dtype=dtype_name(weights[0].dtype),
         parameters=sum(one.size for one in weights),
+        fingerprint=hash_model(model.files),
+        vectors=vectors,
+        thresholds=(model.labels.thresholds or ()) if model.labels is not None else (),
+        probabilities="rerank" in tasks and gives_probabilities(model.files),
     )
 
 

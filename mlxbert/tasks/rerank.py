@@ -17,7 +17,7 @@ from mlxbert.tasks.ranking import Scored, check_query, rank
 from mlxbert.tasks.runner import check_on_error
 from mlxbert.tasks.scored import HEAD
 from mlxbert.tasks.task import Job, Task, check_finite, check_top_k
-from mlxbert.text.batch import Usage
+from mlxbert.text.usage import Usage
 from mlxbert.weights.cross_encoder import gives_probabilities
 
 Pair = tuple[str, str]
