@@ -61,6 +61,7 @@ class ModelFacts:
         tasks: What it can do, by the names of the command line.
         max_length: Most tokens of a text.
         size: Width of its vectors; 0 if it makes none.
+        hidden: Width of those of words.
         prompts: Its own prompts by their names.
         labels: Its classes.
         type: The family.
@@ -77,6 +78,7 @@ class ModelFacts:
     tasks: tuple[str, ...]
     max_length: int
     size: int
+    hidden: int
     prompts: Mapping[str, str]
     labels: tuple[str, ...]
     type: str
@@ -171,6 +173,7 @@ def read_facts(name: str, model: Model) -> ModelFacts:
         tasks=tuple(tasks),
         max_length=(model.embed_tokenizer if main == "embed" else model.tokenizer).max_length,
         size=size,
+        hidden=model.config.hidden_size,
         prompts=dict(model.embedder.config.prompts) if size else {},
         labels=tuple(model.labels.names) if model.labels is not None else (),
         type=model.architecture.family_name,
