@@ -111,6 +111,14 @@ def unit(unit_folder: Path) -> mlxbert.Model:
     return mlxbert.load(unit_folder, dtype="float32")
 
 
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The folders of tiny models of all tasks, by what a server calls them."""
+    from tests.helpers.serving import save_models
+
+    return save_models(tmp_path_factory.mktemp("served"))
+
+
 # For a test of what conversions measure, and for one that does not get as far.
 MEASURED, UNMEASURED = (
     pytest.mark.parametrize("measurement", [how], indirect=True) for how in ("measured", "unmeasured")

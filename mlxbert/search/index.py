@@ -27,7 +27,8 @@ from mlxbert.search.ranking import Ranked, fuse
 from mlxbert.search.signs import unit
 from mlxbert.search.sqlite import SqliteStore
 from mlxbert.search.store import About, FoundChunk, Scores, Stats, Store, StoredFile, now
-from mlxbert.tasks.embed import KINDS, EmbedTask, own_prompt
+from mlxbert.tasks.embed import EmbedTask
+from mlxbert.tasks.prompts import KINDS, own_prompt
 from mlxbert.tasks.rerank import rerank as rerank_texts
 from mlxbert.tasks.task import check_top_k
 from mlxbert.weights.source import BUILTIN, ModelRef, local_folder
