@@ -97,7 +97,10 @@ class Browser:
         """Types into a field in the place of what is in it."""
         field = self.field(label)
         field.clear()
-        field.send_keys(text)
+        if max(text) < "\U00010000":
+            field.send_keys(text)
+        else:  # which the driver has no keys for
+            self.run("arguments[0].value = arguments[1]", field, text)
 
     def pick(self, label: str, name: str) -> None:
         """Picks an entry of a list."""
@@ -110,7 +113,11 @@ class Browser:
 
     def answered(self) -> None:
         """Waits for a reply."""
-        self.wait(lambda: not self.all("[aria-busy]") and ((self.texts(".said") or self.texts("section .error"))))
+        self.wait(lambda: not self.all("[aria-busy]") and (self.said() or self.texts("section .error")))
+
+    def said(self) -> str:
+        """What a screen reader says of the result."""
+        return str(self.run("return document.querySelector('section:not([hidden]) .said').textContent"))
 
     def bars(self) -> list[tuple[str, str]]:
         """The names and numbers of all bars."""
@@ -122,6 +129,19 @@ class Browser:
         seen, found = self.run(_CONTRAST)
         assert seen > 10
         return list(found)
+
+    def stop(self) -> Any:
+        """Where the keyboard is; there must be a mark around it."""
+        assert self.run("return getComputedStyle(document.activeElement).outline").endswith("solid 3px")
+        return self.driver.switch_to.active_element
+
+    def tab_to(self, reached: Callable[[Any], bool]) -> Any:
+        """Presses the tab key until the keyboard is where it should be."""
+        for _ in range(40):
+            self.driver.switch_to.active_element.send_keys("\ue004")
+            if reached(found := self.stop()):
+                return found
+        pytest.fail("the keyboard does not get there")
 
     def complaints(self) -> list[str]:
         """What the browser has to complain of since it was last asked: errors, and breaches of the policy."""

@@ -2,9 +2,10 @@
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from mlxbert.labels.labels import Labels
 from mlxbert.serve.engine import Engine, EngineOptions
@@ -45,13 +46,13 @@ def serving(models: Mapping[str, Path | str], indexes: Mapping[str, Path] | None
 
 
 @contextmanager
-def listening(service: Service) -> Iterator[str]:
-    """A server of a service; gives its address."""
+def listening(service: Service, around: Callable[[Any], Any] = lambda app: app) -> Iterator[str]:
+    """A server of a service, with a layer around its application; gives its address."""
     import uvicorn
 
     from mlxbert.serve.app import make_app
 
-    server = uvicorn.Server(uvicorn.Config(make_app(service), port=0, log_level="warning"))
+    server = uvicorn.Server(uvicorn.Config(around(make_app(service)), port=0, log_level="warning"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:
