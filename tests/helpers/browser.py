@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 _SECTION = "//section[not(@hidden)]"
+_TEXTS = """return [...document.querySelectorAll(arguments[0])]
+  .filter((one) => one.checkVisibility()).map((one) => one.innerText)"""
 # Texts whose contrast to what is behind them is less than 4.5: [text, ratio].
 _CONTRAST = """
 const channels = (color) => { const [r, g, b, a = 1] = color.match(/[\\d.]+/g).map(Number); return [r, g, b, a]; };
@@ -67,11 +69,12 @@ class Browser:
 
     def all(self, css: str) -> list[Any]:
         """What a selector finds and can be seen."""
-        return [one for one in self.driver.find_elements("css selector", css) if one.is_displayed()]
+        found = "return [...document.querySelectorAll(arguments[0])].filter((one) => one.checkVisibility())"
+        return list(self.run(found, css))
 
     def texts(self, css: str) -> list[str]:
         """The texts of what a selector finds and can be seen."""
-        return [one.text for one in self.all(css)]
+        return [one.strip() for one in self.run(_TEXTS, css)]
 
     def wait(self, ready: Callable[[], Any], seconds: float = 30) -> Any:
         """The first result of a function that is true."""

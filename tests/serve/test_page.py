@@ -215,7 +215,7 @@ def test_answers(page: Browser, loaded: Loaded) -> None:
     page.type("Text", CONTEXT)
     page.type("Answers to show", "4")
     page.press("Answer")
-    found = mlxbert.answer(loaded("answer"), "the cat ?", CONTEXT, top_k=4)
+    found = mlxbert.answer(loaded("answer"), ("the cat ?", CONTEXT), top_k=4)
     assert page.texts("mark") == [found.answer]
     assert page.said().startswith(f"{found.answer} (")
     assert_bars(page.bars(), [(one.answer, 100 * one.score) for one in found.spans])
@@ -245,7 +245,7 @@ def test_next_sentence(page: Browser, loaded: Loaded) -> None:
     page.type("First", "He went to the store.")
     page.type("Second", "The moon is a planet.")
     page.press("Judge")
-    found = mlxbert.next_sentence(loaded("builtin"), "He went to the store.", "The moon is a planet.")
+    found = mlxbert.next_sentence(loaded("builtin"), ("He went to the store.", "The moon is a planet."))
     assert_bars(page.bars(), [("it follows", 100 * found.score), ("it does not", 100 - 100 * found.score)])
     assert ("not" in page.said()) is not found.is_next
 
@@ -262,7 +262,6 @@ def test_replaced_words(page: Browser, loaded: Loaded) -> None:
 
 @pytest.mark.slow
 def test_vectors(page: Browser, loaded: Loaded) -> None:
-    page.driver.execute_cdp_cmd("Browser.grantPermissions", {"permissions": ["clipboardReadWrite"]})
     page.go("Vectors")
     page.pick("Model", "embed")
     page.pick("Embedded as", "a query")
@@ -292,8 +291,14 @@ def test_search(page: Browser, index: Path, name: str, mode: str) -> None:
         assert str(hit.start_line) in where and str(hit.end_line) in where
 
 
+def allow(page: Browser, *permissions: str) -> None:
+    """Grants the page these permissions, and no others."""
+    page.driver.execute_cdp_cmd("Browser.grantPermissions", {"permissions": permissions})
+
+
 def copied(page: Browser, button: str) -> str:
     """What a button puts into the clipboard."""
+    allow(page, "clipboardReadWrite", "clipboardSanitizedWrite")
     buttons = [one for one in page.all("button.copy") if one.text == button]
     buttons[-1].click()
     page.wait(lambda: "Copied" in page.texts("button.copy"))
@@ -303,7 +308,6 @@ def copied(page: Browser, button: str) -> str:
 
 @pytest.mark.slow
 def test_what_is_shown_of_a_request_can_be_run(page: Browser) -> None:
-    page.driver.execute_cdp_cmd("Browser.grantPermissions", {"permissions": ["clipboardReadWrite"]})
     text = 'it\'s "the" cat \\ $HOME `sat` \U0001f642 [MASK]'
     page.go("Masked words")
     page.type("Text", text)
@@ -329,6 +333,17 @@ def test_what_is_shown_of_a_request_can_be_run(page: Browser) -> None:
     assert tokens(json.loads(run.stdout)) == expected
     script = f"const console = {{ log: arguments[0] }}; (async () => {{ {shown('javascript')} }})()"
     assert tokens(page.driver.execute_async_script(script)) == expected
+
+
+@pytest.mark.slow
+def test_where_there_is_no_clipboard_the_request_is_selected(page: Browser) -> None:
+    page.go("Vectors")
+    page.press("Embed")
+    page.all("summary")[0].click()
+    allow(page, "geolocation")
+    page.all("button.copy")[-1].click()
+    page.wait(lambda: page.texts("button.copy")[-1] == "Selected: press Ctrl+C")
+    assert page.run("return getSelection().toString()").split() == page.texts("pre")[0].split()
 
 
 @pytest.mark.slow
