@@ -2,12 +2,9 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from mlxbert.errors import ArgumentError, InputError, MissingHeadError, MlxbertError, OverloadedError
-
-if TYPE_CHECKING:
-    from mlxbert.serve.service import Service
 
 # What can be wrong, and its status where the protocol has none of its own.
 Kind = Literal[
@@ -98,7 +95,7 @@ class Route:
 
     method: Literal["GET", "POST"]
     path: str
-    answer: Callable[["Service", Any], Awaitable[Reply]]
+    answer: Callable[[Any, Any], Awaitable[Reply]]
     summary: str
     body: Any = None
     reply: Any = None
@@ -117,3 +114,8 @@ class Protocol:
     name: str
     routes: Sequence[Route]
     shape: Callable[[Problem], tuple[int, Any]]
+
+
+def plain_shape(problem: Problem) -> tuple[int, Any]:
+    """An error where the path belongs to no other protocol."""
+    return STATUS[problem.kind], {"error": problem.message, "hint": problem.hint, "kind": problem.kind}

@@ -3,35 +3,21 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from mlxbert.errors import MlxbertError, TooLongError
 from mlxbert.machine.device import dtype_name, nn
 from mlxbert.model import Model
-from mlxbert.options import Option, check_fields
 from mlxbert.results.result import Failure
+from mlxbert.serve.access import SEEN, Metrics, Seen
 from mlxbert.serve.engine import Engine
+from mlxbert.serve.options import ServeOptions
 from mlxbert.serve.protocol import Problem
 from mlxbert.serve.queue import Answered
 from mlxbert.serve.tasks import ASKED, make_task
 
 if TYPE_CHECKING:
     from mlxbert.search.index import Index
-
-
-@dataclass(frozen=True)
-class ServeOptions:
-    """What the server allows."""
-
-    host: Annotated[str, Option("Address. Another one than loopback needs a key.")] = "127.0.0.1"
-    port: Annotated[int, Option("Port; 0 takes a free one.")] = 8484
-    max_body: Annotated[float, Option("Largest body of a request.", "MB")] = 16.0
-    max_texts: Annotated[int, Option("Most texts in a request.")] = 4096
-    read_seconds: Annotated[float, Option("Longest time to receive a request.", "S")] = 30.0
-    log_texts: Annotated[bool, Option("Write texts into the log, too.")] = False
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
 
 @dataclass(frozen=True)
@@ -74,6 +60,7 @@ class Service:
         indexes: Files of indexes that can be searched, by their names.
         opened: Those that are open; for the thread of the models alone.
         ready: Whether requests are taken.
+        metrics: What is counted of requests.
     """
 
     engine: Engine
@@ -82,6 +69,7 @@ class Service:
     indexes: Mapping[str, Path] = field(default_factory=dict)
     opened: "dict[str, Index]" = field(default_factory=dict)
     ready: bool = False
+    metrics: Metrics = field(default_factory=Metrics)
 
     def find(self, name: str | None, *tasks: str) -> str:
         """The model that a request is for: the one that it names, or the first that was made for a task, or can do it.
@@ -121,6 +109,7 @@ class Service:
                 "too_large", f"{len(items):,} texts, expected at most {self.options.max_texts:,} in a request"
             )
         answered = await self.engine.ask(self.find(model, task), task, items, **options)
+        SEEN.get(Seen()).add(items, answered.tokens, len(answered.truncated))
         for failure in (one for one in answered.results if isinstance(one, Failure) and on_error == "raise"):
             place = f"text {failure.index}: " if len(items) > 1 else ""
             long = isinstance(failure.error, TooLongError)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from mlxbert.errors import ArgumentError
+from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.model import Model
 from mlxbert.tasks.answer import MAX_WORDS, AnswerTask
 from mlxbert.tasks.classify import ClassifyTask
@@ -46,7 +46,13 @@ def _classify(
     overflow: str = "truncate",
 ) -> AnyTask:
     if labels is not None:
-        return ZeroShotTask(model, labels, hypothesis, multi, top_k, overflow, None)
+        try:
+            return ZeroShotTask(model, labels, hypothesis, multi, top_k, overflow, None)
+        except CheckpointError as problem:  # nothing is wrong with its files: it is another model than labels need
+            message = problem.message.removeprefix(f"{model.source}: ")
+            raise ArgumentError(
+                f"labels are given to a model that is not for them: {message}", hint=problem.hint
+            ) from None
     return ClassifyTask(model, top_k, overflow, None)
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.labels.labels import Labels
-from mlxbert.serve.engine import Engine, EngineOptions
+from mlxbert.serve.engine import Engine
+from mlxbert.serve.options import EngineOptions
 from mlxbert.serve.service import Service, read_facts
 from tests.helpers.answering import save_answering
 from tests.helpers.classifiers import EMOTIONS, NLI, SENTIMENT, STARS, save_classifier

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import msgspec
 from msgspec import Meta, Struct
@@ -16,7 +16,7 @@ from mlxbert.serve.queue import Answered
 from mlxbert.serve.service import ModelFacts, Service
 from mlxbert.tasks.answer import MAX_WORDS
 from mlxbert.tasks.ranking import Scored, rank, scores_of_pairs
-from mlxbert.tasks.similarity import embed_tasks
+from mlxbert.tasks.similarity import SimilarityOptions, embed_tasks
 from mlxbert.version import __version__
 
 Pair = Annotated[list[str], Meta(min_length=2, max_length=2)]
@@ -236,7 +236,8 @@ async def rerank(service: Service, body: Rerank) -> Reply:
 async def similarity(service: Service, body: Compare) -> Reply:
     """Texts in the order of their similarity to a query."""
     model, given = service.find(body.model, "embed"), _options(body, "top_k")
-    asking, task = await asyncio.wrap_future(service.engine.call(model, lambda one: embed_tasks(one, given, None)))
+    made = service.engine.call(model, lambda one: embed_tasks(one, cast(SimilarityOptions, given), None))
+    asking, task = await asyncio.wrap_future(made)
     how = {name: value for name, value in given.items() if "prompt" not in name}
     if task.similarity == "cosine":
         how["normalize"] = True

@@ -1,0 +1,302 @@
+"""The pipelines of Hugging Face, as its `InferenceClient` asks for them: one address, and the model decides.
+
+What a client sends says which pipeline it wants where it can: a question, sentences to compare, labels to choose from.
+Else it is that of the model's main task. A parameter that would change numbers and that we do not have is refused.
+"""
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct, structs
+
+from mlxbert.results.classify import Regression
+from mlxbert.serve.protocol import STATUS, Problem, Protocol, Reply, Route
+from mlxbert.serve.service import ModelFacts, Service
+from mlxbert.tasks.fill_mask import DEFAULT_TOP_K
+
+
+class Features(Struct, kw_only=True, forbid_unknown_fields=True):
+    """How texts become vectors; only these parameters stand next to the inputs."""
+
+    normalize: bool | None = None
+    prompt_name: str | None = None
+    truncate: bool | None = None
+    truncation_direction: Literal["right"] | None = None
+    dimensions: int | None = None
+    encoding_format: Literal["float", "base64"] | None = None
+
+
+class Classes(Struct, kw_only=True, forbid_unknown_fields=True):
+    """How texts are classified."""
+
+    top_k: int | None = None
+    function_to_apply: Literal["sigmoid", "softmax", "none"] | None = None
+
+
+class ZeroShot(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Which labels texts are given."""
+
+    candidate_labels: list[str]
+    hypothesis_template: str | None = None
+    multi_label: bool | None = None
+
+
+class Tags(Struct, kw_only=True, forbid_unknown_fields=True):
+    """How tokens are tagged; long texts are covered by windows whose overlap is our own, whatever `stride` says."""
+
+    aggregation_strategy: Literal["none", "simple", "first", "average", "max"] | None = None
+    ignore_labels: list[str] | None = None
+    stride: int | None = None
+
+
+class Masks(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Which words masks are filled with."""
+
+    targets: list[str] | None = None
+    top_k: int | None = None
+
+
+class Answers(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Which parts of a text may be the answer: whole tokens, and as many words as `max_answer_len` says."""
+
+    top_k: int | None = None
+    max_answer_len: int | None = None
+    max_seq_len: int | None = None
+    doc_stride: int | None = None
+    handle_impossible_answer: bool | None = None
+    align_to_words: Literal[False] | None = None
+
+
+class Nothing(Struct, forbid_unknown_fields=True):
+    """No parameters."""
+
+
+class TextPair(Struct, forbid_unknown_fields=True):
+    """Two texts that are classified together."""
+
+    text: str
+    text_pair: str
+
+
+class Question(Struct, forbid_unknown_fields=True):
+    """A question, and the text that answers it."""
+
+    question: str
+    context: str
+
+
+class Sentences(Struct, forbid_unknown_fields=True):
+    """A sentence, and others that it is compared with."""
+
+    source_sentence: str
+    sentences: list[str]
+
+
+class Inputs(Features, kw_only=True, forbid_unknown_fields=False):
+    """What is asked for."""
+
+    inputs: str | list[Any] | dict[str, Any]
+    parameters: dict[str, Any] | None = None
+    model: str | None = None
+
+
+@dataclass(frozen=True)
+class _Pipeline:
+    """What a pipeline takes, computes, and gives.
+
+    Attributes:
+        task: The task that computes it.
+        inputs: The type of its inputs.
+        parameters: The type of its parameters.
+        options: Those of the task.
+        show: The values of results.
+        always: Whether a single input gets a list of one value.
+    """
+
+    task: str
+    inputs: Any
+    parameters: type[Struct]
+    options: Callable[[Any], dict[str, Any]]
+    show: Callable[[Sequence[Any], Any, ModelFacts], list[Any]]
+    always: bool = False
+
+
+def _show_vectors(results: Sequence[Any], given: Features, facts: ModelFacts) -> list[Any]:
+    if given.encoding_format == "base64":
+        return [base64.b64encode(one.embedding.tobytes()).decode() for one in results]
+    return [one.embedding.tolist() for one in results]
+
+
+def _show_cosines(results: Sequence[Any], given: Nothing, facts: ModelFacts) -> list[Any]:
+    """How near the first vector, of length 1, is to each of the others."""
+    source, *others = (one.embedding for one in results)
+    return [max(-1.0, min(float(source @ other), 1.0)) for other in others]
+
+
+def _show_classes(results: Sequence[Any], given: Classes | ZeroShot, facts: ModelFacts) -> list[Any]:
+    """All labels of each text, or the number in the place of their scores.
+
+    Raises:
+        Problem: Scores of another function are asked for than the model has.
+    """
+
+    def own(result: Any) -> str:
+        if isinstance(result, Regression):
+            return "none"
+        return "sigmoid" if len(facts.labels) == 1 or result.labels[0].chosen is not None else "softmax"
+
+    wanted = getattr(given, "function_to_apply", None)
+    for result in results:
+        if wanted not in (None, own(result)):
+            raise Problem(
+                "invalid", f"function_to_apply is {wanted!r}, the model has {own(result)!r}",
+                hint="leave it out", param="function_to_apply",
+            )  # fmt: skip
+    return [[{"label": label, "score": score} for label, score in _scores(one, facts)] for one in results]
+
+
+def _scores(result: Any, facts: ModelFacts) -> Sequence[tuple[str, float]]:
+    if isinstance(result, Regression):
+        return result.values or [(facts.labels[0], result.value)]
+    return [(label.label, label.score) for label in result.labels]
+
+
+def _show_tags(results: Sequence[Any], given: Tags, facts: ModelFacts) -> list[Any]:
+    """Entities, or tokens, without those labels that are to be ignored."""
+    name, ignored = "entity" if given.aggregation_strategy == "none" else "entity_group", given.ignore_labels or ()
+    return [
+        [
+            {name: one.label, "score": one.score, "word": one.text, "start": one.start, "end": one.end}
+            for one in result.entities
+            if one.label not in ignored
+        ]
+        for result in results
+    ]
+
+
+def _show_fills(results: Sequence[Any], given: Masks, facts: ModelFacts) -> list[Any]:
+    """The words of the mask of each text; of several masks a list for each."""
+
+    def words(mask: Any) -> list[dict[str, Any]]:
+        return [
+            {"score": one.score, "token": one.token_id, "token_str": one.token, "sequence": one.text or ""}
+            for one in mask.fills
+        ]
+
+    masks = [[words(mask) for mask in result.masks] for result in results]
+    return [found[0] if len(found) == 1 else found for found in masks]
+
+
+def _show_answers(results: Sequence[Any], given: Answers, facts: ModelFacts) -> list[Any]:
+    """The best answer of each question, or a list of several; an empty one is as good as there is no answer."""
+
+    def best(result: Any) -> Any:
+        spans = [{"score": one.score, "start": one.start, "end": one.end, "answer": one.answer} for one in result.spans]
+        if given.handle_impossible_answer:
+            spans.append({"score": result.no_answer_score, "start": 0, "end": 0, "answer": ""})
+        spans.sort(key=lambda span: -span["score"])
+        several = (given.top_k or 1) > 1
+        return spans[: given.top_k] if several else spans[0]
+
+    return [best(result) for result in results]
+
+
+def _tag_options(given: Tags) -> dict[str, Any]:
+    if given.ignore_labels is not None and "O" not in given.ignore_labels:
+        raise Problem("invalid", "ignore_labels has no 'O', expected it: tokens outside are left out")
+    return {"aggregation": given.aggregation_strategy or "simple"}
+
+
+def _answer_options(given: Answers) -> dict[str, Any]:
+    options = {
+        "top_k": given.top_k, "max_words": given.max_answer_len, "max_length": given.max_seq_len,
+        "stride": given.doc_stride,
+    }  # fmt: skip
+    return {name: value for name, value in options.items() if value is not None}
+
+
+_SIMILARITY = _Pipeline(
+    "embed", Sentences, Nothing, lambda given: {"normalize": True, "overflow": "error"}, _show_cosines, always=True
+)
+_ZERO_SHOT = _Pipeline(
+    "classify",
+    str | list[str],
+    ZeroShot,
+    lambda given: {
+        "labels": given.candidate_labels, "hypothesis": given.hypothesis_template, "multi": bool(given.multi_label),
+    },
+    _show_classes,
+)  # fmt: skip
+_CLASSES = _Pipeline(
+    "classify", str | TextPair | list[str | TextPair], Classes,
+    lambda given: {"top_k": given.top_k, "overflow": "error"}, _show_classes, always=True,
+)  # fmt: skip
+# By the main task of a model.
+_PIPELINES: Mapping[str, _Pipeline] = MappingProxyType({
+    "embed": _Pipeline(
+        "embed", str | list[str], Features,
+        lambda given: {
+            "normalize": given.normalize, "prompt_name": given.prompt_name, "dimensions": given.dimensions,
+            "overflow": "truncate" if given.truncate else "error",
+        },
+        _show_vectors, always=True,
+    ),
+    "classify": _CLASSES,
+    "rerank": _CLASSES,
+    "tag": _Pipeline("tag", str | list[str], Tags, _tag_options, _show_tags),
+    "fill-mask": _Pipeline(
+        "fill-mask", str | list[str], Masks,
+        lambda given: {"targets": given.targets, "top_k": given.top_k or DEFAULT_TOP_K}, _show_fills,
+    ),
+    "answer": _Pipeline("answer", Question | list[Question], Answers, _answer_options, _show_answers),
+})  # fmt: skip
+
+
+def _choose(service: Service, body: Inputs) -> tuple[str, _Pipeline]:
+    """The model and the pipeline of a request."""
+    first = body.inputs[0] if isinstance(body.inputs, list) and body.inputs else body.inputs
+    keys = {*first, *(body.parameters or ())} if isinstance(first, dict) else {*(body.parameters or ())}
+    told = {"source_sentence": _SIMILARITY, "question": _PIPELINES["answer"], "candidate_labels": _ZERO_SHOT}
+    for key, pipeline in told.items():
+        if key in keys:
+            return service.find(body.model, pipeline.task), pipeline
+    model = service.find(body.model)
+    return model, _PIPELINES[service.facts[model].main]
+
+
+async def infer(service: Service, body: Inputs) -> Reply:
+    """What a pipeline gives."""
+    model, pipeline = _choose(service, body)
+    given = body.parameters or {}
+    if pipeline.parameters is Features:
+        given = {name: getattr(body, name) for name in Features.__struct_fields__} | given
+    parameters = msgspec.convert(given, pipeline.parameters)
+    inputs = msgspec.convert(body.inputs, pipeline.inputs)
+    if isinstance(inputs, Sentences):
+        items: list[Any] = [inputs.source_sentence, *inputs.sentences]
+    else:
+        many = inputs if isinstance(inputs, list) else [inputs]
+        items = [one if isinstance(one, str) else structs.astuple(one) for one in many]
+    answered = await service.run(model, pipeline.task, items, **pipeline.options(parameters))
+    shown = pipeline.show(answered.results, parameters, service.facts[model])
+    value = shown if pipeline.always or isinstance(inputs, list) else shown[0]
+    return Reply(value, answered.tokens, len(answered.truncated))
+
+
+def shape(problem: Problem) -> tuple[int, Any]:
+    """An error, as the client reads it."""
+    return STATUS[problem.kind], {"error": problem.text}
+
+
+PROTOCOL = Protocol(
+    "huggingface",
+    (
+        Route("POST", "/", infer, "What the pipeline of the model gives", Inputs, Any),
+        Route("POST", "/models/{model:path}", infer, "What the pipeline of one of several models gives", Inputs, Any),
+    ),
+    shape,
+)
