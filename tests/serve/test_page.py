@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from starlette.applications import Starlette
-from starlette.responses import JSONResponse
 from starlette.testclient import TestClient
 
 import mlxbert
@@ -440,22 +439,9 @@ def test_the_state_of_the_server_is_watched_while_somebody_looks(page: Browser, 
 KEY = "a key that is long enough"
 
 
-def locked(app: Any) -> Any:
-    """The application, whose own routes want a key."""
-
-    async def asking(scope: Any, receive: Any, send: Any) -> None:
-        given = dict(scope.get("headers", ())).get(b"authorization")
-        if scope["type"] == "http" and scope["path"] not in FILES and given != f"Bearer {KEY}".encode():
-            await JSONResponse({"error": "no key", "hint": None, "kind": "unauthorized"}, 401)(scope, receive, send)
-        else:
-            await app(scope, receive, send)
-
-    return asking
-
-
 @pytest.mark.slow
 def test_a_key_is_asked_for_where_the_server_wants_one(browser: Browser, service: Service) -> None:
-    with listening(service, locked) as address:
+    with listening(service, KEY) as address:
         browser.open(f"{address}/")
         browser.wait(lambda: browser.all("#key"))
         assert not browser.all("#body")
@@ -471,5 +457,7 @@ def test_a_key_is_asked_for_where_the_server_wants_one(browser: Browser, service
         assert browser.bars()
         browser.all("summary")[0].click()
         assert "Bearer YOUR_KEY" in browser.texts("pre")[0] and KEY not in browser.driver.page_source
+        browser.open(f"{address}/")
+        browser.wait(lambda: browser.all("#key"))
         assert browser.run("return [localStorage.length, sessionStorage.length, document.cookie]") == [0, 0, ""]
     assert all(REFUSED in one or "api/" in one for one in browser.complaints())
