@@ -21,7 +21,7 @@ from mlxbert.search.chunks import Chunk
 from mlxbert.search.events import Event
 from mlxbert.search.index import MODES, Index, Mode, open_index
 from tests.helpers.classifiers import NLI, STARS, save_classifier
-from tests.helpers.indexes import found, passage
+from tests.helpers.indexes import check_same, contents, passage
 
 LONG_AGO = 1_600_000_000
 
@@ -397,10 +397,10 @@ def test_a_newer_schema_is_refused(index: Index, model: mlxbert.Model) -> None:
 
 
 def test_an_index_that_cannot_be_written(index: Index, model: mlxbert.Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = found(index)
+    expected = contents(index)
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with open_index(index.path, model=model) as other:
-        assert found(other) == expected
+        check_same(contents(other), expected)
         for change in (lambda: run(other), lambda: other.add([{"id": "1", "text": "x"}]), lambda: other.remove(["1"])):
             with pytest.raises(StoreError, match="cannot be written"):
                 change()
