@@ -312,6 +312,27 @@ def test_records_of_files_have_fields(index: Index, folder: Path) -> None:
         index.search("city", where=["year"])
 
 
+def test_of_an_update_that_ends_early_the_vectors_are_kept(
+    index: Index, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "_TOGETHER", 3)
+    monkeypatch.setattr(writer, "_SMALL", 100)  # bytes: what is read waits on disk
+    monkeypatch.setattr("mlxbert.tasks.task.Task.window", 4)
+    write(folder / "rows.jsonl", "".join(f'{{"text": "milk {passage(row, 5)}"}}\n' for row in range(20)))
+    update = index.update()
+    for event in update:
+        if isinstance(event, events.Embedded) and event.chunks == 8:
+            break
+    update.close()  # type: ignore[attr-defined]
+    assert index.stats().vectors == 3 + 6 and texts(index, "milk", top_k=99) == texts(index, "dog", top_k=99)
+    index.check()
+    assert index.search("milk", mode="words", top_k=99, all_chunks=True)[0].path == str(folder / "b.txt")
+    end = last(run(index))
+    assert (end.embedded, end.reused, end.chunks) == (14, 6, 23) and index.stats().documents == 23
+    assert len(index.search("milk", all_chunks=True, top_k=99)) == 23
+    index.check()
+
+
 def test_records_that_are_added(index: Index) -> None:
     assert index.add({"id": number, "text": f"milk {number}", "n": number, "title": "Top"} for number in range(3)) == 3
     (hit,) = index.search("milk 2", where=["n=2"])
