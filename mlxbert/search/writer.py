@@ -91,6 +91,7 @@ class Pending:
         held: What it holds.
         documents: How many documents these are.
         chunks: How many chunks they have.
+        guessed: Which part of records was taken for their text.
         missing: The hashes of texts, in order, whose vectors are not there yet.
         vectors: Those that are there, and not yet in the store.
     """
@@ -99,6 +100,7 @@ class Pending:
     held: Iterable[tuple[StoredDocument, Sequence[str]]] = ()
     documents: int = 0
     chunks: int = 0
+    guessed: str | None = None
     missing: deque[bytes] = field(default_factory=deque)
     vectors: dict[bytes, "Vector"] = field(default_factory=dict)
 
@@ -144,7 +146,18 @@ class Writer:
         yield events.Finished(*counts, dict(self._left_out), time.perf_counter() - started)
 
     def embed(self, source: Iterable[Pending]) -> Iterator[Event]:
-        """Embeds what waits for that, and writes each file when the last of its vectors is there."""
+        """Embeds what waits for that, and writes each file when the last of its vectors is there.
+
+        An interrupt loses none of the vectors that are there.
+        """
+        try:
+            yield from self._embed(source)
+        except KeyboardInterrupt:
+            for pending in self._pending:
+                self._keep(pending)
+            raise
+
+    def _embed(self, source: Iterable[Pending]) -> Iterator[Event]:
         task, _ = self._made
         for result in task.run(self._texts(source), "return"):
             pending = next(one for one in self._pending if one.missing)
@@ -156,14 +169,18 @@ class Writer:
                 pending.vectors[hash] = unit(result.embedding, self._store.about.similarity)
                 self._embedded += 1
             if len(pending.vectors) == _TOGETHER:
-                with self._store.writing():
-                    self._store.put_vectors(pending.vectors)
-                pending.vectors = {}
+                self._keep(pending)
             self._write_ready()
             self._events.append(events.Embedded(self._embedded))
             yield from self._happened()
         self._write_ready()
         yield from self._happened()
+
+    def _keep(self, pending: Pending) -> None:
+        """Writes the vectors of a file that is not yet complete."""
+        with self._store.writing():
+            self._store.put_vectors(pending.vectors)
+        pending.vectors = {}
 
     def pending(self, file: StoredFile, documents: Iterable[Document]) -> Pending:
         """A file whose documents are split, with the texts that are still to be embedded."""
@@ -185,6 +202,7 @@ class Writer:
                     texts.append(text)
             held.add(StoredDocument(document.place, document.title, document.fields, chunks), texts)
             found.documents, found.chunks = found.documents + 1, found.chunks + len(chunks)
+            found.guessed = document.guessed
         return found
 
     def _scan(
@@ -205,14 +223,19 @@ class Writer:
             known = gone.pop(one.path, None)
             if known is None or (known.size, known.mtime) != (one.size, one.mtime):
                 changed.append(one)
-            elif known.left_out:
-                yield self._leave_out(one.path, str(known.problem))
-            elif known.problem:
-                yield events.FileFailed(one.path, known.problem)
+            else:
+                yield from self._wrong(known)
         size = sum(one.size for one in changed)
         yield events.Scanned(count, len(changed), size, len(gone), dict(self._left_out))
         missing = [path for path in paths if not os.path.exists(path)]  # since the walk has begun
         return changed, [path for path in gone if not is_under(path, [*closed, *missing])]
+
+    def _wrong(self, file: StoredFile) -> Iterator[Event]:
+        """What is wrong with a file, if anything is."""
+        if file.left_out:
+            yield self._leave_out(file.path, str(file.problem))
+        elif file.problem:
+            yield events.FileFailed(file.path, file.problem)
 
     def _leave_out(self, path: str, reason: str) -> Event:
         self._left_out[reason] += 1
@@ -234,7 +257,7 @@ class Writer:
         for found in changed:
             pending = self._read(found, before.get(found.path))
             if pending is not None:
-                self._events.append(events.FileRead(found.path, found.size, pending.chunks))
+                self._events.append(events.FileRead(found.path, found.size, len(pending.missing), pending.guessed))
                 yield pending
 
     def _read(self, found: Found, known: StoredFile | None) -> Pending | None:
@@ -248,6 +271,7 @@ class Writer:
             if hash and known is not None and hash == known.hash:
                 with self._store.writing():
                     self._store.touch(file)
+                self._events.extend(self._wrong(known))
                 return None
             file = replace(file, hash=hash)
             if kind is None or data is None:
@@ -285,11 +309,8 @@ class Writer:
             self._store.put_documents(documents, pending.vectors)
             return
         self._store.put(file, documents, pending.vectors)
-        if file.left_out:
-            self._events.append(self._leave_out(file.path, str(file.problem)))
-        elif file.problem:
-            self._events.append(events.FileFailed(file.path, file.problem))
-        else:
+        self._events.extend(self._wrong(file))
+        if not file.problem:
             self._events.append(events.FileIndexed(file.path, pending.documents, pending.chunks))
 
 

@@ -138,6 +138,8 @@ def test_files_that_fail_and_are_mended(index: Index, folder: Path) -> None:
     assert counts(happened) == {"FileIndexed": 1, "FileFailed": 2} and last(happened).failed == 2
     assert [Path(path).name for path, _ in index.stats().failed] == ["note.ipynb", "rows.jsonl"]
     assert counts(run(index)) == {"FileFailed": 2} and last(run(index)).failed == 2  # said again, not read
+    write(folder / "rows.jsonl", '{"text": ', LONG_AGO + 5)
+    assert counts(run(index)) == {"FileFailed": 2}  # touched
     write(folder / "rows.jsonl", '{"text": "milk", "year": 2020}\n', LONG_AGO + 1)
     assert counts(run(index)) == {"FileIndexed": 1, "FileFailed": 1}
     assert [Path(path).name for path, _ in index.stats().failed] == ["note.ipynb"]
