@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mlxbert.errors import InputError
+from mlxbert.errors import InputError, StoreError
 from mlxbert.files import sha256
 from mlxbert.readers.documents.document import Document, UnreadableError
 from mlxbert.results.result import Failure
@@ -153,8 +153,9 @@ class Writer:
         try:
             yield from self._embed(source)
         except KeyboardInterrupt:
-            for pending in self._pending:
-                self._keep(pending)
+            with suppress(StoreError):
+                for pending in self._pending:
+                    self._keep(pending)
             raise
 
     def _embed(self, source: Iterable[Pending]) -> Iterator[Event]:
