@@ -32,9 +32,7 @@ def write_files(folder: Path, count: int, seed: object = 1) -> Path:
     for number in range(count):
         text = f"# {passage((seed, number), 3)}\n\n{passage((seed, number))}\n\n{passage((seed, number % 5), 20)}\n"
         (folder / f"{number:03}.md").write_text(text)
-    rows = "".join(
-        f'{{"text": "{passage((seed, "row", row), 12)}", "year": {1990 + row}}}\n' for row in range(count // 4)
-    )
+    rows = "".join(f'{{"text": "{passage((seed, "row", row), 12)}", "year": {1990 + row}}}\n' for row in range(count))
     (folder / "rows.jsonl").write_text(rows or '{"text": "milk", "year": 1}\n')
     return folder
 

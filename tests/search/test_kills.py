@@ -25,10 +25,13 @@ from tests.helpers.tiny import save
 pytestmark = pytest.mark.slow
 KILLS = 50
 FILES = 24
-# Announces every event; after the one whose number it is given it waits for its end.
+# Announces every event; after the one whose number it is given it waits for its end. Few chunks are in memory, and few
+# vectors wait for their file.
 CHILD = """
 import sys
+from mlxbert.search import writer
 from mlxbert.search.index import open_index
+writer._TOGETHER, writer._SMALL = 5, 200
 path, folder, model, last = *sys.argv[1:4], int(sys.argv[4])
 index = open_index(path, model=model, paths=[folder])
 print("open", flush=True)
