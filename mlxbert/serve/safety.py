@@ -22,21 +22,18 @@ from starlette.responses import Response
 from mlxbert.errors import ArgumentError
 from mlxbert.serve.app import respond
 from mlxbert.serve.options import ServeOptions
+from mlxbert.serve.pages import FILES
 from mlxbert.serve.protocol import Problem
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 VARIABLE = "MLXBERT_API_KEY"
-PUBLIC = frozenset({"/", "/health", "/style.css", "/page.js"})  # may be seen without the key: they hold nothing
-# What a page of ours may do: everything that it needs comes from here.
-PAGE_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-_POLICY = "default-src 'none'; frame-ancestors 'none'"
+PUBLIC = frozenset({*FILES, "/health"})  # may be seen without the key: they hold nothing
+_POLICY = "default-src 'none'; frame-ancestors 'none'"  # the page has its own
 _AT_ONCE = 16  # times the largest body: what all bodies that are being received take together
 _SHORTEST = 8  # characters of a key
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s]+")
 _ASKED = re.compile(r"[\w, -]{0,2000}", re.ASCII)  # names of headers
 
 
@@ -48,11 +45,19 @@ class Door:
         options: What the server allows.
         port: The port that it listens on.
         key: What clients need; never shown.
+
+    Raises:
+        ArgumentError: An origin is not written as browsers write it.
     """
 
     options: ServeOptions
     port: int
     key: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        for origin in self.options.allow_origin or ():
+            if not _ORIGIN.fullmatch(origin):
+                raise ArgumentError(f"allow_origin is {origin!r:.100}, expected one such as http://localhost:3000")
 
     def check_host(self, host: str) -> None:
         """Refuses a request that is for another host.
@@ -277,8 +282,7 @@ def _preflight(headers: Headers) -> Response:
 
 def _secure(headers: MutableHeaders, origin: str | None) -> None:
     """Adds the headers that all answers have."""
-    page = headers.get("content-type", "").startswith("text/html")
-    headers.setdefault("Content-Security-Policy", PAGE_POLICY if page else _POLICY)
+    headers.setdefault("Content-Security-Policy", _POLICY)
     headers.setdefault("Cache-Control", "no-store")
     headers["X-Content-Type-Options"] = "nosniff"
     headers["Referrer-Policy"] = "no-referrer"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.errors import MlxbertError
+from mlxbert.folders.fingerprint import hash_model
 from mlxbert.machine.device import dtype_name, nn
 from mlxbert.model import Model
 from mlxbert.results.result import Failure
@@ -16,9 +17,25 @@ from mlxbert.serve.protocol import Problem, as_problem
 from mlxbert.serve.queue import Answered
 from mlxbert.serve.tasks import ASKED, make_task
 from mlxbert.tasks.ranking import Ranked, rank
+from mlxbert.weights.cross_encoder import gives_probabilities
 
 if TYPE_CHECKING:
     from mlxbert.search.index import Index
+
+
+@dataclass(frozen=True)
+class VectorFacts:
+    """What the files of a model say of its vectors.
+
+    Attributes:
+        stated: Whether they say how tokens become one; the mean is assumed otherwise.
+        unit: Whether its length is 1.
+        similarity: How vectors are compared.
+    """
+
+    stated: bool
+    unit: bool
+    similarity: str
 
 
 @dataclass(frozen=True)
@@ -32,11 +49,16 @@ class ModelFacts:
         max_length: Most tokens of a text.
         size: Width of its vectors; 0 if it makes none.
         pooling: How they are made of those of tokens.
+        hidden: Width of those of words.
         prompts: Its own prompts by their names.
         labels: Its classes.
         type: The family.
         dtype: What it computes in.
         parameters: How many numbers its weights have.
+        fingerprint: See `mlxbert.folders.fingerprint.hash_model`.
+        vectors: What its files say of its vectors.
+        thresholds: Of its classes where several may be right, if it has its own.
+        probabilities: Whether the scores of `rerank` are.
     """
 
     name: str
@@ -45,11 +67,16 @@ class ModelFacts:
     max_length: int
     size: int
     pooling: str
+    hidden: int
     prompts: Mapping[str, str]
     labels: tuple[str, ...]
     type: str
     dtype: str
     parameters: int
+    fingerprint: str
+    vectors: VectorFacts | None
+    thresholds: tuple[float, ...]
+    probabilities: bool
 
 
 @dataclass(eq=False)
@@ -152,6 +179,10 @@ def read_facts(name: str, model: Model) -> ModelFacts:
     own = [task for task in ("rerank", "classify", "tag", "answer") if task in tasks]
     embeds = "embed" in tasks and (model.folder / "modules.json").is_file()
     main = own[0] if own else "embed" if embeds or "fill-mask" not in tasks else "fill-mask"
+    vectors = None
+    if size:
+        config = model.embedder.config
+        vectors = VectorFacts(config.stated, model.embedder.unit, config.similarity)
     weights = [*dict(nn.utils.tree_flatten(model.network.parameters())).values()]
     return ModelFacts(
         name=name,
@@ -160,11 +191,16 @@ def read_facts(name: str, model: Model) -> ModelFacts:
         max_length=(model.embed_tokenizer if main == "embed" else model.tokenizer).max_length,
         size=size,
         pooling="+".join(model.embedder.config.poolings) if size else "",
+        hidden=model.config.hidden_size,
         prompts=dict(model.embedder.config.prompts) if size else {},
         labels=tuple(model.labels.names) if model.labels is not None else (),
         type=model.architecture.family_name,
         dtype=dtype_name(weights[0].dtype),
         parameters=sum(one.size for one in weights),
+        fingerprint=hash_model(model.files),
+        vectors=vectors,
+        thresholds=(model.labels.thresholds or ()) if model.labels is not None else (),
+        probabilities="rerank" in tasks and gives_probabilities(model.files),
     )
 
 

@@ -22,7 +22,7 @@ from mlxbert.results.result import Failure
 from mlxbert.tasks.scored import HEAD, THRESHOLD, Item, is_item, ranked
 from mlxbert.tasks.task import Job, Task, check_finite, check_top_k, one_or_many
 from mlxbert.tasks.zero_shot import ZeroShotTask
-from mlxbert.text.batch import Usage
+from mlxbert.text.usage import Usage
 
 _LOG = logging.getLogger("mlxbert")
 

@@ -1,10 +1,9 @@
 """Tiny models of all tasks, and a server of them: in this process, or on a port."""
 
-import socket
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from mlxbert.labels.labels import Labels
@@ -54,22 +53,22 @@ def serving(
 
 @contextmanager
 def listening(service: Service, key: str | None = None) -> Iterator[str]:
-    """A server of a service, which may need a key; gives its address."""
+    """The whole server of a service, on a free port; gives its address."""
     import uvicorn
 
-    from mlxbert.serve.app import make_app
-    from mlxbert.serve.safety import Door, Guard
+    from mlxbert.serve.access import Log
+    from mlxbert.serve.safety import Door
+    from mlxbert.serve.server import address, listen, make_guarded
 
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    options = replace(service.options, port=0)
+    with listen(options) as listener:
         port = listener.getsockname()[1]
-        app = Guard(make_app(service), Door(service.options, port, key))
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+        app = make_guarded(service, Door(options, port, key), Log(None))
+        server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_level="warning"))
         thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
         thread.start()
-        while not server.started:
-            time.sleep(0.01)
         try:
-            yield f"http://127.0.0.1:{port}"
+            yield address(options, port)
         finally:
             server.should_exit = True
             thread.join()

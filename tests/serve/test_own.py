@@ -10,15 +10,10 @@ from starlette.testclient import TestClient
 import mlxbert
 from mlxbert.serve.app import make_app
 from tests.helpers.indexes import build, write_files
-from tests.helpers.serving import save_models, serving
+from tests.helpers.serving import serving
 
 TEXTS = ["the cat sat on the mat", "paris is a city", "a dog , he went to the store"]
 LONG = "the cat sat on the mat " * 20
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return save_models(tmp_path_factory.mktemp("served"))
 
 
 @pytest.fixture(scope="module")
