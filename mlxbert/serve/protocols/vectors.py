@@ -9,7 +9,7 @@ from mlxbert.results.result import Failure
 from mlxbert.serve.protocol import Problem
 from mlxbert.serve.queue import Answered
 from mlxbert.serve.service import Service
-from mlxbert.tasks.embed import own_prompt
+from mlxbert.tasks.prompts import own_prompt
 from mlxbert.tasks.ranking import Scored, scores_of_pairs
 from mlxbert.tasks.similarity import SimilarityOptions, embed_tasks
 from mlxbert.tasks.vector_dtype import as_dtype, check_output_dtype
