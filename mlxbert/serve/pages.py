@@ -15,6 +15,7 @@ FILES: Mapping[str, tuple[str, str]] = MappingProxyType({
     "/style.css": ("style.css", "text/css"),
     "/page.js": ("page.js", "text/javascript"),
 })  # fmt: skip
+# What the page may do: everything that it needs comes from here.
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -22,9 +23,6 @@ _POLICY = (
 _HEADERS = {
     "Content-Security-Policy": _POLICY,
     "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-cache",  # kept, but asked for again: after an update, page and server fit each other
 }
 

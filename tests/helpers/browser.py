@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 _SECTION = "//section[not(@hidden)]"
+_TEXTS = """return [...document.querySelectorAll(arguments[0])]
+  .filter((one) => one.checkVisibility()).map((one) => one.innerText)"""
 # Texts whose contrast to what is behind them is less than 4.5: [text, ratio].
 _CONTRAST = """
 const channels = (color) => { const [r, g, b, a = 1] = color.match(/[\\d.]+/g).map(Number); return [r, g, b, a]; };
@@ -67,11 +69,12 @@ class Browser:
 
     def all(self, css: str) -> list[Any]:
         """What a selector finds and can be seen."""
-        return [one for one in self.driver.find_elements("css selector", css) if one.is_displayed()]
+        found = "return [...document.querySelectorAll(arguments[0])].filter((one) => one.checkVisibility())"
+        return list(self.run(found, css))
 
     def texts(self, css: str) -> list[str]:
         """The texts of what a selector finds and can be seen."""
-        return [one.text for one in self.all(css)]
+        return [one.strip() for one in self.run(_TEXTS, css)]
 
     def wait(self, ready: Callable[[], Any], seconds: float = 30) -> Any:
         """The first result of a function that is true."""
@@ -97,7 +100,10 @@ class Browser:
         """Types into a field in the place of what is in it."""
         field = self.field(label)
         field.clear()
-        field.send_keys(text)
+        if max(text) < "\U00010000":
+            field.send_keys(text)
+        else:  # which the driver has no keys for
+            self.run("arguments[0].value = arguments[1]", field, text)
 
     def pick(self, label: str, name: str) -> None:
         """Picks an entry of a list."""
@@ -110,7 +116,11 @@ class Browser:
 
     def answered(self) -> None:
         """Waits for a reply."""
-        self.wait(lambda: not self.all("[aria-busy]") and (self.texts(".said") or self.texts("section .error")))
+        self.wait(lambda: not self.all("[aria-busy]") and (self.said() or self.texts("section .error")))
+
+    def said(self) -> str:
+        """What a screen reader says of the result."""
+        return str(self.run("return document.querySelector('section:not([hidden]) .said').textContent"))
 
     def bars(self) -> list[tuple[str, str]]:
         """The names and numbers of all bars."""
@@ -122,6 +132,19 @@ class Browser:
         seen, found = self.run(_CONTRAST)
         assert seen > 10
         return list(found)
+
+    def stop(self) -> Any:
+        """Where the keyboard is; there must be a mark around it."""
+        assert self.run("return getComputedStyle(document.activeElement).outline").endswith("solid 3px")
+        return self.driver.switch_to.active_element
+
+    def tab_to(self, reached: Callable[[Any], bool]) -> Any:
+        """Presses the tab key until the keyboard is where it should be."""
+        for _ in range(40):
+            self.driver.switch_to.active_element.send_keys("\ue004")
+            if reached(found := self.stop()):
+                return found
+        pytest.fail("the keyboard does not get there")
 
     def complaints(self) -> list[str]:
         """What the browser has to complain of since it was last asked: errors, and breaches of the policy."""

@@ -235,8 +235,8 @@ function showError(node, problem) {
 function bodyOf(form) {
   const body = {};
   for (const { name, value, type, checked, dataset } of form.elements) {
-    if (!name || (!value.trim() && type !== "checkbox")) continue;
-    if (type === "checkbox") body[name] = checked;
+    if (!name || !value.trim() || (type === "checkbox" && !checked)) continue;
+    if (type === "checkbox") body[name] = true;
     else if (type === "number") body[name] = Number(value);
     else if (dataset.as === "lines") body[name] = value.split("\n").map((line) => line.trim()).filter(Boolean);
     else if (dataset.as === "item") body[name] = name in body ? [[...body[name], value]] : [value];
