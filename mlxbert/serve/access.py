@@ -69,12 +69,13 @@ class Log:
     """Lines of JSON on a stream.
 
     Args:
-        stream: Where they go; `None` for nowhere.
+        stream: Where they go; `None`, as a closed stderr is, for nowhere.
         texts: Whether texts are written, too.
+        requests: Whether requests are written, and not only what goes wrong.
     """
 
-    def __init__(self, stream: IO[str] | None, *, texts: bool = False) -> None:
-        self._stream, self.texts = stream, texts
+    def __init__(self, stream: IO[str] | None, *, texts: bool = False, requests: bool = True) -> None:
+        self._stream, self.texts, self.requests = stream, texts, requests
 
     def write(self, **values: Any) -> None:
         """Writes a line. A full disk, or a reader that is gone, does not end the server."""
@@ -137,12 +138,13 @@ class Access:
             seconds = time.perf_counter() - begun
             route = getattr(scope.get("route"), "path", "-")
             self._metrics.add(scope["method"], route, status, seconds)
-            texts = {"items": seen.items} if self._log.texts else {}
-            self._log.write(
-                id=name, method=scope["method"], route=route, status=status, seconds=round(seconds, 6),
-                tokens=seen.tokens, texts=seen.texts, truncated=seen.truncated,
-                client=(scope.get("client") or ("-",))[0], **texts,
-            )  # fmt: skip
+            if self._log.requests:
+                texts = {"items": seen.items} if self._log.texts else {}
+                self._log.write(
+                    id=name, method=scope["method"], route=route, status=status, seconds=round(seconds, 6),
+                    tokens=seen.tokens, texts=seen.texts, truncated=seen.truncated,
+                    client=(scope.get("client") or ("-",))[0], **texts,
+                )  # fmt: skip
 
 
 @contextmanager
@@ -163,9 +165,9 @@ def open_log(path: Any, *, quiet: bool, texts: bool) -> Log:
 
     Args:
         path: The file; what it has is kept. `None` for stderr.
-        quiet: Whether nothing goes to stderr.
+        quiet: Whether requests do not go to stderr.
         texts: Whether texts are written, too.
     """
     if path is None:
-        return Log(None if quiet else sys.stderr, texts=texts)
+        return Log(sys.stderr, texts=texts, requests=not quiet)
     return Log(open(path, "a", encoding="utf-8"), texts=texts)

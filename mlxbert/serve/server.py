@@ -117,7 +117,7 @@ async def _serve(service: Service, door: Door, listener: socket.socket, log: Log
         ws="none", lifespan="off", log_config=None, access_log=False, proxy_headers=False, server_header=False,
         backlog=_BACKLOG,
     )  # fmt: skip
-    server, place = _Server(config), address(service.options, door.port)
+    server, place = _Server(config, say), address(service.options, door.port)
     say(f"{place}: loading {', '.join(service.engine.models)}")
     preparing = asyncio.create_task(_prepare(service, functools.partial(_say_ready, say, place)))
     preparing.add_done_callback(lambda done: server.end())
@@ -160,7 +160,16 @@ def _item(task: str, words: int, mask: str) -> Any:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, which ends as ours is to end."""
+    """uvicorn's server, which ends as ours is to end.
+
+    Args:
+        config: Its configuration.
+        say: Gets a line when it ends.
+    """
+
+    def __init__(self, config: uvicorn.Config, say: Callable[[str], None]) -> None:
+        super().__init__(config)
+        self._say = say
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -192,6 +201,7 @@ class _Server(uvicorn.Server):
         """Takes no more connections, and ends those that there are when they have been answered."""
         for server in self.servers:
             server.close()
+        self._say("ends once everything that was taken is answered; a second Ctrl-C ends it at once")
         await asyncio.sleep(_LATE)
         await super().shutdown(sockets)
 

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from mlxbert.cli import remote
 from mlxbert.errors import MlxbertError
 from mlxbert.serve.app import make_app
-from mlxbert.serve.service import ServeOptions
+from mlxbert.serve.options import ServeOptions
 from tests.helpers.program import Outcome, call, terminal
 from tests.helpers.serving import serving
 from tests.serve.test_own import assert_same

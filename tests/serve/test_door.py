@@ -5,6 +5,7 @@ import json
 import logging
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -301,6 +302,16 @@ def test_texts_are_logged_if_that_is_wanted_with_control_characters_escaped(engi
     server.post({"input": "the\n\x1b[31mcat\u202e"})
     (line,) = server.stream.getvalue().splitlines()
     assert json.loads(line)["items"] == [["the\n\x1b[31mcat\u202e"]] and line.isascii() and "\x1b" not in line
+
+
+def test_a_log_that_cannot_be_written_or_is_not_wanted_costs_no_request(engine: Engine, facts: Any) -> None:
+    full, quiet = Server(engine, facts), Server(engine, facts)
+    full.app._log._stream = open("/dev/full", "w", encoding="utf-8")  # noqa: SIM115 - closed below
+    assert (full.post().status, full.post().status) == (200, 200)
+    with suppress(OSError):
+        full.app._log._stream.close()
+    quiet.app._log.requests = False
+    assert quiet.post().status == 200 and quiet.lines == []
 
 
 def test_metrics_count_what_was_asked_for(server: Server) -> None:
