@@ -245,6 +245,14 @@ def test_only_addresses_of_servers_are_taken(url: str) -> None:
     call("embed", "cat", "--server", url).fails(2, "--server")
 
 
+@pytest.mark.parametrize("query", ["\udc80", LONG])
+@pytest.mark.parametrize("command", ["rerank", "similarity"])
+def test_a_query_is_to_blame_once(same: Callable[..., Outcome], command: str, query: str) -> None:
+    model = "embed" if command == "similarity" else command
+    found = same(model, command, query, *TEXTS, "--overflow", "error")
+    assert found.status == 1 and not found.out
+
+
 def test_texts_that_cannot_be_sent_fail_alone(same: Callable[..., Outcome]) -> None:
     found = same("embed", "embed", TEXTS[0], "\udc80", TEXTS[1])
     assert found.status == 1 and len(parsed(found.out)) == 3
