@@ -31,6 +31,7 @@ _COMMANDS = {
     "Use a model": (
         *("embed", "similarity", "classify", "tag", "answer", "rerank", "fill-mask", "next-sentence", "replaced"),
     ),
+    "Serve other programs": ("serve",),
     "Search your files": ("search", "index", "indexes", "mcp"),
     "Train a model": ("finetune", "evaluate", "pretrain", "distill", "vocabulary", "mine"),
     "Look inside": ("inspect", "tokenize", "attention", "verify"),

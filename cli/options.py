@@ -44,6 +44,8 @@ RENAMED = {
 Revision = Annotated[str | None, Option("Branch, tag or commit on the hub.", panel="Model")]
 Offline = Annotated[bool, Option("Use only the cache; never contact the hub.", panel="Model")]
 Adapter = Annotated[str | None, Option("Adapter (LoRA, DoRA): folder, or name on the hub.", "DIR", panel="Model")]
+ComputingDType = Annotated[DType, Option("Dtype. Computations use it; auto depends on the device.", panel="Model")]
+ComputingDevice = Annotated[Device, Option("Device. With auto it is the GPU if there is one.", panel="Model")]
 NoHeader = Annotated[bool, Option("Tables have no header: columns are called 1, 2, …")]
 Encoding = Annotated[str, Option("Encoding of text, such as latin-1.")]
 
@@ -70,8 +72,8 @@ class ComputingOptions(ModelName):
     """Which model, and how to compute."""
 
     adapter: Adapter = None
-    dtype: Annotated[DType, Option("Dtype. Computations use it; auto depends on the device.")] = "auto"
-    device: Annotated[Device, Option("Device. With auto it is the GPU if there is one.")] = "auto"
+    dtype: ComputingDType = "auto"
+    device: ComputingDevice = "auto"
 
     @property
     def ref(self) -> ModelRef:

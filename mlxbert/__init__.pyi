@@ -53,7 +53,8 @@ from mlxbert.results.tokens import (
     Tokens as Tokens,
 )
 from mlxbert.search.index import Index as Index, Passage as Passage, open_index as open_index
-from mlxbert.serve.engine import Engine as Engine, EngineOptions as EngineOptions
+from mlxbert.serve.engine import Engine as Engine
+from mlxbert.serve.options import EngineOptions as EngineOptions
 from mlxbert.serve.queue import Answered as Answered
 from mlxbert.tasks.answer import answer as answer
 from mlxbert.tasks.attention import attention as attention

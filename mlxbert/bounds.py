@@ -54,6 +54,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "max_grad_norm": (0, 1_000_000_000),
     "max_body": (0.001, 10_000),
     "max_batch_tokens": _COUNT,
+    "max_connections": (1, 1_000_000),
     "max_length": (8, 1_000_000),
     "max_memory": (_TINY, 1_000_000),
     "max_models": (1, 1000),

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("mlxbert")
 Mode = Literal["hybrid", "vectors", "words"]
-MODES = ("hybrid", "vectors", "words")
+MODES: tuple[Mode, ...] = ("hybrid", "vectors", "words")
 _DEPTH = 100  # chunks of each order that are fused, at least
 _GAP = 1000  # empty lines between two chunks that are shown
 _RECORDS = 500  # that are added in one transaction

@@ -8,14 +8,22 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route as Address
+from starlette.routing import Route as Address, compile_path
 
+from mlxbert.serve import metrics
 from mlxbert.serve.openapi import describe
-from mlxbert.serve.protocol import Problem, Protocol, Reply, Route, as_problem
-from mlxbert.serve.protocols import huggingface, openai, own
+from mlxbert.serve.pages import page_routes
+from mlxbert.serve.protocol import Problem, Protocol, Reply, Route, as_problem, plain_shape
+from mlxbert.serve.protocols import cohere, huggingface, openai, own, tei
 from mlxbert.serve.service import Service
 
 _LOG = logging.getLogger("mlxbert.serve")
+_OWN = Protocol("server", (), plain_shape)
+_HEADERS: Mapping[str, Mapping[str, str]] = {
+    "overloaded": {"Retry-After": "1"},
+    "unavailable": {"Retry-After": "1"},
+    "unauthorized": {"WWW-Authenticate": "Bearer"},
+}
 _encode = msgspec.json.Encoder().encode
 
 
@@ -29,13 +37,31 @@ async def _describe(service: Service, path: Mapping[str, str]) -> Reply:
 
 
 _ABOUT = Protocol("about", (Route("GET", "/openapi.json", _describe, "This description", reply=dict),), own.shape)
-PROTOCOLS: tuple[Protocol, ...] = (own.PROTOCOL, huggingface.PROTOCOL, openai.PROTOCOL, _ABOUT)
+PROTOCOLS: tuple[Protocol, ...] = (
+    own.PROTOCOL, huggingface.PROTOCOL, openai.PROTOCOL, tei.PROTOCOL, cohere.PROTOCOL, metrics.PROTOCOL, _ABOUT,
+)  # fmt: skip
+_PLACES = [(compile_path(route.path)[0], protocol) for protocol in PROTOCOLS for route in protocol.routes]
 
 
 def make_app(service: Service) -> Starlette:
     """The application of a service."""
     routes = [_address(service, protocol, route) for protocol in PROTOCOLS for route in protocol.routes]
-    return Starlette(routes=routes)
+    return Starlette(routes=[*page_routes(), *routes], exception_handlers={404: _no_route, 405: _no_method})
+
+
+def respond(path: str, error: Exception) -> Response:
+    """An error in the shape of the protocol that a path belongs to."""
+    return _error(next((protocol for place, protocol in _PLACES if place.fullmatch(path)), _OWN), error)
+
+
+def _no_route(request: Request, _: Exception) -> Response:
+    return respond(request.url.path, Problem("not_found", "there is no such route"))
+
+
+def _no_method(request: Request, error: Exception) -> Response:
+    response = respond(request.url.path, Problem("method", f"the route does not take {request.method}"))
+    response.headers.update(getattr(error, "headers", None) or {})  # which methods it does take
+    return response
 
 
 def _address(service: Service, protocol: Protocol, route: Route) -> Address:
@@ -46,7 +72,7 @@ def _address(service: Service, protocol: Protocol, route: Route) -> Address:
         try:
             if not service.ready:
                 raise Problem("unavailable", "the server is not ready")
-            given = request.path_params if decode is None else decode(await _body(service, request))
+            given = request.path_params if decode is None else decode(await _body(request))
             if decode is not None:  # what stands in the path is a field of the body
                 for name, value in request.path_params.items():
                     setattr(given, name, value)
@@ -64,20 +90,15 @@ def _address(service: Service, protocol: Protocol, route: Route) -> Address:
     return Address(route.path, endpoint, methods=[route.method], name=f"{protocol.name} {route.method} {route.path}")
 
 
-async def _body(service: Service, request: Request) -> bytes:
-    """The body of a request, within the limits.
+async def _body(request: Request) -> bytes:
+    """The body of a request.
 
     Raises:
-        Problem: It is larger than allowed, or not said to be JSON.
+        Problem: It is not said to be JSON; or it is larger or slower than allowed, see `mlxbert.serve.safety`.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise Problem("media_type", "Content-Type is not application/json")
-    most, body = int(service.options.max_body * 1e6), bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > most:
-            raise Problem("too_large", f"the body has more than {most:,} bytes")
-    return bytes(body)
+    return await request.body()
 
 
 def _response(reply: Reply) -> Response:
@@ -92,5 +113,5 @@ def _error(protocol: Protocol, error: Exception) -> Response:
     if problem.kind in ("internal", "unavailable") and not isinstance(error, Problem):
         _LOG.error("%s: %s", protocol.name, error, exc_info=problem.kind == "internal")
     status, value = protocol.shape(problem)
-    headers = {"Retry-After": "1"} if problem.kind in ("overloaded", "unavailable") else {}
+    headers = _HEADERS.get(problem.kind, {})
     return Response(_encode(value), status, headers, "application/json")

@@ -12,20 +12,20 @@ import logging
 import threading
 import time
 import weakref
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 from mlxbert.errors import ArgumentError, InputError, MlxbertError, OutOfMemoryError, OverloadedError
 from mlxbert.folders.inspect import inspect
 from mlxbert.machine.device import choose_dtype, dtype_name, use
 from mlxbert.machine.faults import free_memory
 from mlxbert.model import Model, load
-from mlxbert.options import Option, check_fields
 from mlxbert.results.result import Failure
+from mlxbert.serve.options import EngineOptions
 from mlxbert.serve.queue import Answered, Entry, Key, Request, choose
 from mlxbert.serve.tasks import AnyTask, check_task, make_task
 from mlxbert.tasks.runner import remembering
@@ -34,28 +34,11 @@ from mlxbert.weights.source import BUILTIN, ModelRef
 
 _LOG = logging.getLogger("mlxbert")
 _T = TypeVar("_T")
+_USUAL = EngineOptions()
 _TASKS = 256  # with their options: those least recently used are made again
 _SMALLEST = 128  # tokens of a batch, however slow the model is
 _PIECE = 64  # items that are prepared before those of another request
 WORK, PATIENCE = 0.04, 0.25  # seconds of a batch; that a request is overtaken by shorter ones
-
-
-@dataclass(frozen=True)
-class EngineOptions:
-    """How much an engine does at a time, and keeps in memory.
-
-    Raises:
-        ArgumentError: A value is out of its bounds.
-    """
-
-    max_batch_tokens: Annotated[int | None, Option("Most tokens of a batch.", usual="by the device")] = None
-    max_queue: Annotated[int, Option("Most texts that wait; what comes on top is refused at once.")] = 16_384
-    max_models: Annotated[int, Option("Most models in memory; the one least recently used makes room.")] = 4
-    max_memory: Annotated[float | None, Option("Most memory of the models' weights.", "GB", usual="no limit")] = None
-    idle_minutes: Annotated[float | None, Option("Unload a model that nobody asks for so long.", usual="never")] = None
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
 
 @dataclass
@@ -72,6 +55,7 @@ class Counts:
         truncated: How many of them were truncated.
         batches: Forward passes, or several for a long text.
         busy: Seconds of computing.
+        sizes: How many batches had up to 1, 2, 4, 8 and more texts, by the power of two.
     """
 
     requests: int = 0
@@ -83,6 +67,7 @@ class Counts:
     truncated: int = 0
     batches: int = 0
     busy: float = 0.0
+    sizes: Counter[int] = field(default_factory=Counter)
 
 
 @dataclass
@@ -153,7 +138,7 @@ class Engine:
     def __init__(
         self,
         models: Mapping[str, str | ModelRef] | Iterable[str] = (BUILTIN,),
-        options: EngineOptions = EngineOptions(),
+        options: EngineOptions = _USUAL,
     ) -> None:
         named = models if isinstance(models, Mapping) else {name: name for name in models}
         self.models = {name: ref if isinstance(ref, ModelRef) else ModelRef(ref) for name, ref in named.items()}
@@ -188,6 +173,11 @@ class Engine:
             for future in dict.fromkeys([*(request.future for request in waiting), *calls]):
                 future.cancel()
         self._stop()
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing is taken any more."""
+        return self._state.closed
 
     @property
     def counts(self) -> Counts:
@@ -551,6 +541,7 @@ class _Owner:
             counts.batches, counts.texts = counts.batches + 1, counts.texts + len(entries)
             counts.tokens, counts.busy = counts.tokens + tokens, counts.busy + seconds
             counts.truncated += sum(entry.job.truncated for entry in entries)
+            counts.sizes[(len(entries) - 1).bit_length()] += 1
             for entry, result in zip(entries, results, strict=True):
                 _settle(self._state, entry.request, entry.number, result)
 
@@ -570,7 +561,7 @@ class _Owner:
         return self._loaded[name]
 
     def _fits(self, size: int) -> bool:
-        """Whether there is room for a model of so many bytes."""
+        """Whether there is room for a model of this size, in bytes."""
         most = self._options.max_memory
         total = size + sum(one.size for one in self._loaded.values())
         return len(self._loaded) < self._options.max_models and (most is None or total <= most * 1e9)

@@ -3,37 +3,24 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from mlxbert.errors import MlxbertError, TooLongError
+from mlxbert.errors import MlxbertError
 from mlxbert.folders.fingerprint import hash_model
 from mlxbert.machine.device import dtype_name, nn
 from mlxbert.model import Model
-from mlxbert.options import Option, check_fields
 from mlxbert.results.result import Failure
+from mlxbert.serve.access import SEEN, Metrics, Seen
 from mlxbert.serve.engine import Engine
-from mlxbert.serve.protocol import Problem
+from mlxbert.serve.options import ServeOptions
+from mlxbert.serve.protocol import Problem, as_problem
 from mlxbert.serve.queue import Answered
 from mlxbert.serve.tasks import ASKED, make_task
+from mlxbert.tasks.ranking import Ranked, rank
 from mlxbert.weights.cross_encoder import gives_probabilities
 
 if TYPE_CHECKING:
     from mlxbert.search.index import Index
-
-
-@dataclass(frozen=True)
-class ServeOptions:
-    """What the server allows."""
-
-    host: Annotated[str, Option("Address. Another one than loopback needs a key.")] = "127.0.0.1"
-    port: Annotated[int, Option("Port; 0 takes a free one.")] = 8484
-    max_body: Annotated[float, Option("Largest body of a request.", "MB")] = 16.0
-    max_texts: Annotated[int, Option("Most texts in a request.")] = 4096
-    read_seconds: Annotated[float, Option("Longest time to receive a request.", "S")] = 30.0
-    log_texts: Annotated[bool, Option("Write texts into the log, too.")] = False
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
 
 @dataclass(frozen=True)
@@ -61,6 +48,7 @@ class ModelFacts:
         tasks: What it can do, by the names of the command line.
         max_length: Most tokens of a text.
         size: Width of its vectors; 0 if it makes none.
+        pooling: How they are made of those of tokens.
         hidden: Width of those of words.
         prompts: Its own prompts by their names.
         labels: Its classes.
@@ -78,6 +66,7 @@ class ModelFacts:
     tasks: tuple[str, ...]
     max_length: int
     size: int
+    pooling: str
     hidden: int
     prompts: Mapping[str, str]
     labels: tuple[str, ...]
@@ -101,6 +90,7 @@ class Service:
         indexes: Files of indexes that can be searched, by their names.
         opened: Those that are open; for the thread of the models alone.
         ready: Whether requests are taken.
+        metrics: What is counted of requests.
     """
 
     engine: Engine
@@ -109,6 +99,7 @@ class Service:
     indexes: Mapping[str, Path] = field(default_factory=dict)
     opened: "dict[str, Index]" = field(default_factory=dict)
     ready: bool = False
+    metrics: Metrics = field(default_factory=Metrics)
 
     def find(self, name: str | None, *tasks: str) -> str:
         """The model that a request is for: the one that it names, or the first that was made for a task, or can do it.
@@ -124,8 +115,24 @@ class Service:
         for facts in sorted(among, key=lambda facts: facts.main not in tasks):
             if not tasks or set(tasks) & set(facts.tasks):
                 return facts.name
+        for facts in among:
+            if tasks == ("rerank",) and len(facts.labels) > 1:
+                raise Problem(
+                    "invalid",
+                    f"{facts.name} gives a pair of texts {len(facts.labels)} labels, expected a reranker: one score",
+                    param="model",
+                )
         can = "; ".join(f"{one.name}: {', '.join(one.tasks)}" for one in self.facts.values())
         raise Problem("invalid", f"no model can do {' or '.join(tasks)}", hint=f"there are {can}", param="model")
+
+    def check_count(self, texts: int) -> None:
+        """Refuses too many texts.
+
+        Raises:
+            Problem: There are more than a request may have.
+        """
+        if texts > self.options.max_texts:
+            raise Problem("too_large", f"{texts:,} texts, expected at most {self.options.max_texts:,} in a request")
 
     async def run(
         self, model: str | None, task: str, items: Sequence[Any], *, on_error: str = "raise", **options: Any
@@ -137,22 +144,32 @@ class Service:
             task: See `Engine.submit`.
             items: The items.
             on_error: `raise`, or `return` a Failure in place of an item that cannot be used.
-            options: Those of the task.
+            options: Those of the task; `None` is the default of each.
 
         Raises:
             Problem: There is no such model, there are too many items, or an item cannot be used.
             MlxbertError: An option has an invalid value, or too much waits.
         """
-        if len(items) > self.options.max_texts:
-            raise Problem(
-                "too_large", f"{len(items):,} texts, expected at most {self.options.max_texts:,} in a request"
-            )
-        answered = await self.engine.ask(self.find(model, task), task, items, **options)
+        self.check_count(len(items))
+        given = {name: value for name, value in options.items() if value is not None}  # so that batches are shared
+        answered = await self.engine.ask(self.find(model, task), task, items, **given)
+        SEEN.get(Seen()).add(items, answered.tokens, len(answered.truncated))
         for failure in (one for one in answered.results if isinstance(one, Failure) and on_error == "raise"):
             place = f"text {failure.index}: " if len(items) > 1 else ""
-            long = isinstance(failure.error, TooLongError)
-            raise Problem("too_long" if long else "invalid", place + failure.error.message, hint=failure.error.hint)
+            problem = as_problem(failure.error)
+            raise Problem(problem.kind, place + problem.message, hint=problem.hint)
         return answered
+
+    async def rerank(
+        self, model: str | None, query: str, texts: Sequence[str], top_k: int | None = None, **options: Any
+    ) -> tuple[Sequence[Ranked], Sequence[Failure], Answered]:
+        """The texts that answer a query best, as `mlxbert.rerank` ranks them; those that failed; and what `run` gives.
+
+        Raises:
+            Problem: See `run`.
+        """
+        answered = await self.run(model, "rerank", [(query, text) for text in texts], **options)
+        return *rank(answered.results, top_k), answered
 
 
 def read_facts(name: str, model: Model) -> ModelFacts:
@@ -173,6 +190,7 @@ def read_facts(name: str, model: Model) -> ModelFacts:
         tasks=tuple(tasks),
         max_length=(model.embed_tokenizer if main == "embed" else model.tokenizer).max_length,
         size=size,
+        pooling="+".join(model.embedder.config.poolings) if size else "",
         hidden=model.config.hidden_size,
         prompts=dict(model.embedder.config.prompts) if size else {},
         labels=tuple(model.labels.names) if model.labels is not None else (),

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, Unpack, cast, overload
 
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.machine.device import mx
@@ -55,7 +55,7 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
     """
 
     name = "embed"
-    overflows = ("truncate", "window", "error")
+    overflows: ClassVar[tuple[str, ...]] = ("truncate", "window", "error")
 
     def __init__(
         self,

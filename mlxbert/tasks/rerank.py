@@ -26,16 +26,18 @@ class RerankTask(Task[Pair, Job[Pair], float, Scored]):
     """The scores of texts for queries, given as pairs of a query and a text.
 
     Attributes:
-        probabilities: Whether scores are probabilities.
+        probabilities: Whether scores are probabilities; with `raw` they are the outputs of the model.
     """
 
     name = "classify"
     overflows = ("truncate", "window", "error")
 
-    def __init__(self, model: Model, overflow: str, batch_tokens: int | None, usage: Usage | None = None) -> None:
+    def __init__(
+        self, model: Model, overflow: str, batch_tokens: int | None, usage: Usage | None = None, *, raw: bool = False
+    ) -> None:
         super().__init__(model, overflow, batch_tokens, usage)
         check_one_score(model)
-        self.probabilities = gives_probabilities(model.files)
+        self.probabilities = gives_probabilities(model.files) and not raw
 
     def is_item(self, given: object) -> bool:
         """Whether `given` is one pair: a tuple, since a list may hold any number of pairs."""

@@ -1,13 +1,14 @@
 """Tiny models of all tasks, and a server of them: in this process, or on a port."""
 
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from mlxbert.labels.labels import Labels
-from mlxbert.serve.engine import Engine, EngineOptions
+from mlxbert.serve.engine import Engine
+from mlxbert.serve.options import EngineOptions, ServeOptions
 from mlxbert.serve.service import Service, read_facts
 from tests.helpers.answering import save_answering
 from tests.helpers.classifiers import EMOTIONS, NLI, SENTIMENT, STARS, save_classifier
@@ -34,10 +35,16 @@ def save_models(folder: Path) -> dict[str, Path]:
 
 
 @contextmanager
-def serving(models: Mapping[str, Path | str], indexes: Mapping[str, Path] | None = None) -> Iterator[Service]:
+def serving(
+    models: Mapping[str, Path | str],
+    indexes: Mapping[str, Path] | None = None,
+    options: ServeOptions | None = None,
+    max_queue: int = 1000,
+) -> Iterator[Service]:
     """A service of models that is ready."""
-    with Engine({name: str(model) for name, model in models.items()}, EngineOptions(max_models=len(models))) as engine:
-        service = Service(engine, indexes=indexes or {})
+    limits = EngineOptions(max_models=len(models), max_queue=max_queue)
+    with Engine({name: str(model) for name, model in models.items()}, limits) as engine:
+        service = Service(engine, options or ServeOptions(), indexes=indexes or {})
         for name in models:
             service.facts[name] = engine.call(name, lambda model, name=name: read_facts(name, model)).result()
         service.ready = True
@@ -45,20 +52,23 @@ def serving(models: Mapping[str, Path | str], indexes: Mapping[str, Path] | None
 
 
 @contextmanager
-def listening(service: Service) -> Iterator[str]:
-    """A server of a service; gives its address."""
+def listening(service: Service, key: str | None = None) -> Iterator[str]:
+    """The whole server of a service, on a free port; gives its address."""
     import uvicorn
 
-    from mlxbert.serve.app import make_app
+    from mlxbert.serve.access import Log
+    from mlxbert.serve.safety import Door
+    from mlxbert.serve.server import address, listen, make_guarded
 
-    server = uvicorn.Server(uvicorn.Config(make_app(service), port=0, log_level="warning"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.should_exit = True
-        thread.join()
+    options = replace(service.options, port=0)
+    with listen(options) as listener:
+        port = listener.getsockname()[1]
+        app = make_guarded(service, Door(options, port, key), Log(None))
+        server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_level="warning"))
+        thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+        thread.start()
+        try:
+            yield address(options, port)
+        finally:
+            server.should_exit = True
+            thread.join()

@@ -14,7 +14,8 @@ import pytest
 import mlxbert
 from mlxbert.errors import ArgumentError, MissingHeadError, MlxbertError, OverloadedError
 from mlxbert.results.result import Failure
-from mlxbert.serve.engine import Engine, EngineOptions
+from mlxbert.serve.engine import Engine
+from mlxbert.serve.options import EngineOptions
 from mlxbert.serve.queue import Entry, Request, choose
 from mlxbert.tasks.task import Job
 
@@ -102,7 +103,7 @@ def test_truncated_texts_are_named(engine: Engine) -> None:
 
 
 def test_windows_of_a_long_text_are_all_computed(engine: Engine, model: mlxbert.Model) -> None:
-    long = "word and " * 2000
+    long = "word and " * 1500
     expected = mlxbert.embed(model, long, overflow="window")
     found = vectors(engine.submit("one", "embed", [long], overflow="window").result())[0]
     np.testing.assert_allclose(found, expected, atol=1e-6)
@@ -173,7 +174,7 @@ def test_a_coroutine_that_is_cancelled_frees_the_queue() -> None:
         blocked.set()
 
 
-LONG = "word and " * 6_000
+LONG = "word and " * 3_000
 
 
 def test_a_long_text_lets_short_ones_through() -> None:
@@ -212,9 +213,9 @@ def test_an_error_in_a_batch_costs_only_the_request_that_causes_it(engine: Engin
 
 
 def test_models_make_room_for_each_other() -> None:
-    names = {str(number): "builtin" for number in range(4)}
+    names = {str(number): "builtin" for number in range(3)}
     with Engine(names, EngineOptions(max_models=2)) as engine:
-        asked = [engine.submit(str(number % 4), "embed", [f"text {number}"]) for number in range(16)]
+        asked = [engine.submit(str(number % 3), "embed", [f"text {number}"]) for number in range(6)]
         for one in asked:
             assert len(one.result().results) == 1
         assert len(engine.loaded) == 2

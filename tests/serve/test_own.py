@@ -125,7 +125,7 @@ def test_search(client: TestClient, index: Path) -> None:
             assert_same(post(client, "search", query="the cat sat", **given)["results"], expected)
             assert expected
     assert post(client, "search", 404, query="cat", index="other")["kind"] == "not_found"
-    assert post(client, "search", 400, query=" ")["kind"] == "invalid"
+    assert post(client, "search", 400, query=" ")["kind"] == "bad_text"
 
 
 def test_a_bad_text_is_an_error_or_stands_in_its_place(client: TestClient) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -17,12 +17,12 @@ from mlxbert.results.related import Reranked, Similarity
 from mlxbert.results.result import Failure
 from mlxbert.search.index import open_index
 from mlxbert.serve.protocol import STATUS, Problem, Protocol, Reply, Route
+from mlxbert.serve.protocols.vectors import compare
 from mlxbert.serve.queue import Answered
 from mlxbert.serve.service import ModelFacts, Service
 from mlxbert.tasks.answer import MAX_WORDS
-from mlxbert.tasks.ranking import Scored, rank, scores_of_pairs
+from mlxbert.tasks.ranking import rank
 from mlxbert.tasks.rerank import RerankTask
-from mlxbert.tasks.similarity import SimilarityOptions, embed_tasks
 from mlxbert.version import __version__
 
 Pair = Annotated[list[str], Meta(min_length=2, max_length=2)]
@@ -248,9 +248,9 @@ async def rerank(service: Service, body: Rerank) -> Reply:
     model = service.find(body.model, "rerank")
     if body.overflow != "truncate":
         await asyncio.wrap_future(service.engine.call(model, lambda one: _check_query(one, body)))
-    pairs = [(body.query, text) for text in body.texts]
-    answered = await service.run(model, "rerank", pairs, on_error=body.on_error, **_options(body, "top_k"))
-    best, failures = rank(answered.results, body.top_k)
+    best, failures, answered = await service.rerank(
+        model, body.query, body.texts, body.top_k, on_error=body.on_error, **_options(body, "top_k")
+    )
     return _reply(model, answered, [*(Reranked(body.query, *one[:5]) for one in best), *failures])
 
 
@@ -264,24 +264,8 @@ def _check_query(model: Model, body: Rerank) -> None:
 async def similarity(service: Service, body: Compare) -> Reply:
     """Texts in the order of their similarity to a query."""
     model, given = service.find(body.model, "embed"), _options(body, "top_k")
-    made = service.engine.call(model, lambda one: embed_tasks(one, cast(SimilarityOptions, given), None))
-    asking, task = await asyncio.wrap_future(made)
-    how = {name: value for name, value in given.items() if "prompt" not in name}
-    if task.similarity == "cosine":
-        how["normalize"] = True
-    asked, answered = await asyncio.gather(
-        service.run(model, "embed", [body.query], prompt=asking.prompt, **how),
-        service.run(model, "embed", body.texts, on_error=body.on_error, prompt=task.prompt, **how),
-    )
-    query = asked.results[0].embedding
-
-    def scored(found: Any) -> Scored | Failure:
-        if isinstance(found, Failure):
-            return found
-        score = float(scores_of_pairs(task.similarity, query, found.embedding))
-        return Scored(score, found.text, found.truncated, found.unknown_tokens)
-
-    best, failures = rank(map(scored, answered.results), body.top_k)
+    asked, answered, scores = await compare(service, model, body.query, body.texts, given, body.on_error)
+    best, failures = rank(scores, body.top_k)
     results = [*(Similarity(body.query, *one[:6]) for one in best), *failures]
     return _reply(model, answered, results, len(answered.truncated) + len(asked.truncated))
 

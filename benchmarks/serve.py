@@ -1,0 +1,251 @@
+"""The server under load: requests per second and latencies, next to other servers of embeddings.
+
+Run: python benchmarks/serve.py MODEL [--rounds 3] [--seconds 5] [--fastapi PYTHON] [--infinity PROGRAM] [--threads 2]
+
+Each server is a process of its own and answers `POST /v1/embeddings`: `mlxbert serve`; with --fastapi, an interpreter
+that has fastapi, uvicorn and sentence-transformers, the wrapper that people write by hand (below, in this file); with
+--infinity, the program `infinity_emb` of infinity-emb. While one is measured, the others are stopped. In each round
+every server gets every load, in the opposite order in every other one. Loads are clients that each wait for their
+answer before they send the next request, over connections that stay open: 1, 8, 64 and 256 clients with a short text
+each, 8 with lists of 32 short texts, and 64 of which every eighth sends 512 tokens. No text is sent twice. The client
+is asyncio on plain sockets, a process of its own, on the same cores.
+
+Then the forward pass alone, of one text at a time, and `mlxbert.embed` of the texts of 64 clients, each in a process of
+its own. Prints lines of JSON: medians over the rounds.
+"""
+
+import argparse
+import asyncio
+import itertools
+import json
+import os
+import random
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+SENTENCE = "how do i get my money back for an order that never came or was broken when it arrived at home today"
+SECONDS_TO_START = 120
+MODEL = "benchmark"
+
+
+@dataclass(frozen=True)
+class Load:
+    """Clients, and what each of them sends.
+
+    Attributes:
+        name: What it is called in the output.
+        clients: How many there are.
+        texts: Texts of a request.
+        long: Every how many-th client sends a text of 512 tokens; 0 for none.
+    """
+
+    name: str
+    clients: int
+    texts: int = 1
+    long: int = 0
+
+
+LOADS = (
+    *(Load(f"{clients} clients", clients) for clients in (1, 8, 64, 256)),
+    Load("8 clients, lists of 32", 8, texts=32),
+    Load("64 clients, every eighth with 512 tokens", 64, long=8),
+)
+FASTAPI = """
+import os, sys
+import torch
+from fastapi import FastAPI
+from pydantic import BaseModel
+from sentence_transformers import SentenceTransformer
+import uvicorn
+
+torch.set_num_threads(int(sys.argv[3]))
+model = SentenceTransformer(sys.argv[1], device="cpu")
+app = FastAPI()
+
+class Body(BaseModel):
+    input: list[str]
+    model: str
+
+@app.post("/v1/embeddings")
+def embeddings(body: Body):
+    vectors = model.encode(body.input, show_progress_bar=False)
+    data = [{"object": "embedding", "index": number, "embedding": row.tolist()} for number, row in enumerate(vectors)]
+    return {"object": "list", "data": data, "model": body.model}
+
+uvicorn.run(app, port=int(sys.argv[2]), log_level="warning")
+"""
+
+
+class Server:
+    """A server in a process of its own, stopped while it is not measured."""
+
+    def __init__(self, name: str, command: Callable[[int], list[str]]) -> None:
+        self.name = name
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.process = subprocess.Popen(command(self.port), stdout=subprocess.DEVNULL)
+        self._wait()
+        self.pause()
+
+    def _wait(self) -> None:
+        body = json.dumps({"model": MODEL, "input": ["ready?"]}).encode()
+        until = time.monotonic() + SECONDS_TO_START
+        while True:
+            request = urllib.request.Request(
+                f"http://127.0.0.1:{self.port}/v1/embeddings", body, {"Content-Type": "application/json"}
+            )
+            try:
+                with urllib.request.urlopen(request, timeout=60) as answer:
+                    answer.read()
+                return
+            except (urllib.error.URLError, ConnectionError):
+                if self.process.poll() is not None or time.monotonic() > until:
+                    raise SystemExit(f"{self.name} does not start") from None
+                time.sleep(0.2)
+
+    def pause(self) -> None:
+        """Stops the process."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Lets it go on."""
+        self.process.send_signal(signal.SIGCONT)
+
+    def memory(self) -> float:
+        """Its peak, in MB."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status.partition("VmHWM:")[2].split()[0]) / 1e3
+
+
+def texts(load: Load, seed: int) -> Iterator[list[str]]:
+    """What the clients send, one after the other."""
+    draws, words = random.Random(seed), SENTENCE.split()
+    for number in itertools.count():
+        length = 505 if load.long and number % load.long == 0 else draws.randrange(6, 18)
+        yield [" ".join([*draws.choices(words, k=length), str(draws.randrange(10**6))]) for _ in range(load.texts)]
+
+
+def measure(port: int, load: Load, seconds: float, seed: int) -> dict[str, float]:
+    """The load for some seconds, after a second that does not count."""
+    return asyncio.run(_measure(port, load, seconds, seed))
+
+
+async def _measure(port: int, load: Load, seconds: float, seed: int) -> dict[str, float]:
+    sent, took, failed = texts(load, seed), list[float](), 0
+    begun = time.perf_counter() + 1
+
+    async def client() -> None:
+        nonlocal failed
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**24)
+        while (start := time.perf_counter()) < begun + seconds:
+            body = json.dumps({"model": MODEL, "input": next(sent)}).encode()
+            head = f"POST /v1/embeddings HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
+            writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            answer = (await reader.readuntil(b"\r\n\r\n")).lower()
+            length = int(answer.partition(b"content-length:")[2].split(b"\r\n")[0])
+            await reader.readexactly(length)
+            if b" 200 " not in answer.split(b"\r\n")[0]:
+                failed += 1
+            elif start > begun:
+                took.append(time.perf_counter() - start)
+        writer.close()
+
+    await asyncio.gather(*(client() for _ in range(load.clients)))
+    took.sort()
+    quantile = {name: 1e3 * took[min(int(len(took) * share), len(took) - 1)] for name, share in QUANTILES}
+    return {"requests_per_s": len(took) / (time.perf_counter() - begun), "failed": failed, **quantile}
+
+
+QUANTILES = (("p50_ms", 0.5), ("p95_ms", 0.95), ("p99_ms", 0.99))
+
+
+def forward(model: str, seconds: float) -> dict[str, float]:
+    """The forward pass of one text at a time."""
+    import mlxbert
+    from mlxbert.tasks.embed import EmbedTask
+
+    task, took = EmbedTask(mlxbert.load(model, task="embed")), list[float]()
+    until = time.perf_counter() + seconds
+    for (text,) in texts(LOADS[0], 0):
+        job = task.prepare(text)
+        start = time.perf_counter()
+        task.compute([job])
+        took.append(time.perf_counter() - start)
+        if time.perf_counter() > until:
+            return {"p50_ms": 1e3 * statistics.median(took)}
+    raise AssertionError
+
+
+def embed(model: str, seconds: float) -> dict[str, float]:
+    """`mlxbert.embed` of short texts."""
+    import mlxbert
+
+    loaded, many = mlxbert.load(model, task="embed"), [one for (one,) in itertools.islice(texts(LOADS[2], 0), 2048)]
+    mlxbert.embed(loaded, many[:64])
+    begun, count = time.perf_counter(), 0
+    while time.perf_counter() < begun + seconds:
+        mlxbert.embed(loaded, many)
+        count += len(many)
+    return {"requests_per_s": count / (time.perf_counter() - begun)}
+
+
+def alone(function: Callable[..., dict[str, float]], *given: Any) -> dict[str, float]:
+    """A function in a new process."""
+    with ProcessPoolExecutor(1) as pool:
+        return pool.submit(function, *given).result()
+
+
+def main() -> None:
+    """Starts the servers, measures them in turn, and prints medians."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--fastapi", metavar="PYTHON")
+    parser.add_argument("--infinity", metavar="PROGRAM")
+    given = parser.parse_args()
+    threads = str(given.threads)
+    os.environ.update(OMP_NUM_THREADS=threads, OPENBLAS_NUM_THREADS=threads)
+    ours = [sys.executable, "-m", "mlxbert", "serve", f"{MODEL}={given.model}", "--port"]
+    servers = [Server("mlxbert", lambda port: [*ours, str(port)])]
+    if given.fastapi:
+        servers.append(Server("fastapi", lambda port: [given.fastapi, "-c", FASTAPI, given.model, str(port), threads]))
+    if given.infinity:
+        command = [given.infinity, "v2", "--model-id", given.model, "--served-model-name", MODEL, "--url-prefix", "/v1"]
+        plain = ["--engine", "torch", "--device", "cpu", "--no-bettertransformer", "--log-level", "error", "--port"]
+        servers.append(Server("infinity", lambda port: [*command, *plain, str(port)]))
+    found: dict[tuple[str, str], list[dict[str, float]]] = {}
+    for number in range(given.rounds):
+        for load in LOADS:
+            for server in servers[:: -1 if number % 2 else 1]:
+                server.resume()
+                result = alone(measure, server.port, load, given.seconds, number)
+                server.pause()
+                found.setdefault((server.name, load.name), []).append(result)
+        found.setdefault(("forward pass alone", "1 text"), []).append(alone(forward, given.model, given.seconds))
+        found.setdefault(("mlxbert.embed", "2,048 texts"), []).append(alone(embed, given.model, given.seconds))
+    for (who, what), results in found.items():
+        medians = {name: round(statistics.median(one[name] for one in results), 2) for name in results[0]}
+        print(json.dumps({"who": who, "load": what, **medians}), flush=True)
+    for server in servers:
+        print(json.dumps({"who": server.name, "peak_megabytes": round(server.memory(), 1)}), flush=True)
+        server.resume()
+        server.process.terminate()
+        server.process.wait()
+
+
+if __name__ == "__main__":
+    main()

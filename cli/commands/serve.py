@@ -1,0 +1,110 @@
+"""`mlxbert serve`: models for other programs, over HTTP."""
+
+import dataclasses
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mlxbert.cli.options import ComputingDevice, ComputingDType, Offline, TalkOptions
+from mlxbert.cli.views import console
+from mlxbert.errors import ArgumentError
+from mlxbert.options import Option
+from mlxbert.serve.options import EngineOptions, ServeOptions
+from mlxbert.weights.source import BUILTIN, ModelRef
+
+
+def serve(
+    talk: TalkOptions,
+    options: ServeOptions,
+    engine: EngineOptions,
+    models: Annotated[
+        list[str] | None, typer.Argument(metavar="MODEL…", help="Models: hub names, folders, or NAME=MODEL.")
+    ] = None,
+    index: Annotated[list[str] | None, Option("Index to search: FILE or NAME=FILE. May be repeated.", "FILE")] = None,
+    offline: Offline = False,
+    dtype: ComputingDType = "auto",
+    device: ComputingDevice = "auto",
+    print_launchd: Annotated[bool, Option("Print a service file for a Mac, and exit.")] = False,
+    print_systemd: Annotated[bool, Option("Print a service file for Linux, and exit.")] = False,
+) -> None:
+    """Answer programs over HTTP, in the protocols that they speak.
+
+    OpenAI's embeddings and others, see docs/serve.md. A client names a model by NAME, by default the name of its folder
+    or on the hub. Without a model it serves the one that MLXBERT_MODEL names, or the built-in one.
+
+    Example: mlxbert serve small=BAAI/bge-small-en-v1.5
+    """
+    from mlxbert.serve import units
+
+    given = models or [os.environ.get("MLXBERT_MODEL") or BUILTIN]
+    sources, indexes = _named(given, "MODEL"), {name: Path(file) for name, file in _named(index or (), "index").items()}
+    if missing := [file for file in indexes.values() if not file.is_file()]:
+        raise ArgumentError(f"index is {missing[0]}: there is no such file", hint="`mlxbert indexes list` shows them")
+    if print_launchd or print_systemd:
+        chosen = {"index": [f"{name}={file.absolute()}" for name, file in indexes.items()], "offline": offline}
+        chosen |= {"dtype": dtype, "device": device}
+        words = [*_words(sources, chosen), *_changed(options), *_changed(engine)]
+        if odd := [word for word in words if not word.isprintable()]:
+            raise ArgumentError(f"{odd[0]!r:.100} cannot stand in a service file, expected characters that are shown")
+        log = str(Path.home() / "Library/Logs/mlxbert-serve.log")
+        sys.stdout.write(units.launchd(words, log) if print_launchd else units.systemd(words))
+        return
+    from mlxbert.serve.server import serve as run
+
+    refs = {name: ModelRef(source, None, None, offline, dtype, device) for name, source in sources.items()}
+    run(
+        refs, options, engine_options=engine, indexes=indexes, quiet=talk.quiet,
+        say=lambda text: console.say("note", text),
+    )  # fmt: skip
+
+
+def _named(given: Sequence[str], what: str) -> dict[str, str]:
+    """What is given as NAME=VALUE, or as a value alone, whose name is that of the file or folder.
+
+    Raises:
+        ArgumentError: A name is empty or there twice.
+    """
+    found: dict[str, str] = {}
+    for word in given:
+        name, equals, value = word.partition("=")
+        if not equals or os.path.exists(word):
+            name, value = (Path(word).absolute().stem if what == "index" else Path(word).absolute().name), word
+            if what != "index" and not os.path.isdir(word):
+                name = word
+        if not name or not value or not name.isprintable():
+            raise ArgumentError(f"{what} is {word!r:.100}, expected a name, or NAME={what.upper()}")
+        if name in found:
+            raise ArgumentError(f"{what} {name!r:.100} is given twice", hint=f"OTHER={value} gives it another name")
+        found[name] = value
+    return found
+
+
+def _words(sources: Mapping[str, str], chosen: Mapping[str, Any]) -> Iterator[str]:
+    """The beginning of the command, for a service; folders are absolute."""
+    yield from (sys.executable, "-m", "mlxbert", "serve")
+    for name, source in sources.items():
+        source = os.path.abspath(source) if os.path.isdir(source) else source
+        yield source if name == source else f"{name}={source}"
+    usual = {"index": [], "offline": False, "dtype": "auto", "device": "auto"}
+    for name, value in chosen.items():
+        yield from _option(name, value, usual[name])
+
+
+def _changed(options: Any) -> Iterator[str]:
+    """The options of a dataclass that are not as usual."""
+    for field in dataclasses.fields(options):
+        yield from _option(field.name, getattr(options, field.name), field.default)
+
+
+def _option(name: str, value: Any, usual: Any) -> Iterator[str]:
+    if value == usual:
+        return
+    word = f"--{name.replace('_', '-')}"
+    for one in value if isinstance(value, list) else [value]:
+        yield word
+        if one is not True:
+            yield str(one.absolute() if isinstance(one, Path) else one)

@@ -1,0 +1,171 @@
+"""What is known of requests: counts and times, and a log with a line of JSON for each, without texts and keys."""
+
+import asyncio
+import logging
+import secrets
+import sys
+import time
+import traceback
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import IO, TYPE_CHECKING, Any
+
+from mlxbert.results.json import to_json, without_nan
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+LEFT = 499  # the status in the log where the client did not wait for the answer
+
+
+@dataclass(eq=False)
+class Seen:
+    """What a request has asked for so far; see `SEEN`."""
+
+    texts: int = 0
+    tokens: int = 0
+    truncated: int = 0
+    items: list[Any] = field(default_factory=list)
+
+    def add(self, items: Sequence[Any], tokens: int, truncated: int) -> None:
+        """Counts what was computed."""
+        self.texts, self.tokens, self.truncated = (
+            self.texts + len(items), self.tokens + tokens, self.truncated + truncated
+        )  # fmt: skip
+        self.items.append(items)
+
+
+SEEN: ContextVar[Seen] = ContextVar("SEEN")  # of the request that is being answered
+
+
+@dataclass(eq=False)
+class Metrics:
+    """Requests, as the door of the server counts them.
+
+    Attributes:
+        requests: How many there were, by method, route and status.
+        latencies: By route, how many took up to each of `SECONDS` and longer than the one before; then those above all.
+        seconds: How long they took together, by route.
+    """
+
+    requests: Counter[tuple[str, str, int]] = field(default_factory=Counter)
+    latencies: dict[str, list[int]] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def add(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Counts a request."""
+        self.requests[method, route, status] += 1
+        self.latencies.setdefault(route, [0] * (len(SECONDS) + 1))[bisect_left(SECONDS, seconds)] += 1
+        self.seconds[route] = self.seconds.get(route, 0.0) + seconds
+
+
+class Log:
+    """Lines of JSON on a stream.
+
+    Args:
+        stream: Where they go; `None` for nowhere.
+        texts: Whether texts are written, too.
+    """
+
+    def __init__(self, stream: IO[str] | None, *, texts: bool = False) -> None:
+        self._stream, self.texts = stream, texts
+
+    def write(self, **values: Any) -> None:
+        """Writes a line. A full disk, or a reader that is gone, does not end the server."""
+        if self._stream is None:
+            return
+        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        line = to_json({"time": now, **without_nan(values)})
+        with suppress(OSError, ValueError):
+            self._stream.write(f"{line}\n")
+            self._stream.flush()
+
+
+class LogHandler(logging.Handler):
+    """Writes what Python's loggers have to say as lines of JSON."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__()
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Writes a record."""
+        values: dict[str, Any] = {"level": record.levelname.lower(), "message": record.getMessage().strip()}
+        if record.exc_info:
+            values["trace"] = "".join(traceback.format_exception(*record.exc_info))
+        self._log.write(**values)
+
+
+class Access:
+    """Counts, times and logs the requests of an application.
+
+    Args:
+        app: The application.
+        metrics: Where requests are counted.
+        log: Where they are written.
+    """
+
+    def __init__(self, app: "ASGIApp", metrics: Metrics, log: Log) -> None:
+        self._app, self._metrics, self._log = app, metrics, log
+
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        """Answers a request."""
+        if scope["type"] != "http":
+            return
+        begun, status, seen, name = time.perf_counter(), LEFT, Seen(), secrets.token_hex(8)
+        SEEN.set(seen)
+
+        async def sending(message: "Message") -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", name.encode())]
+            await send(message)
+
+        try:
+            with _leaving(scope):
+                await self._app(scope, receive, sending)
+        except asyncio.CancelledError:  # the client is gone
+            status = LEFT
+        finally:
+            seconds = time.perf_counter() - begun
+            route = getattr(scope.get("route"), "path", "-")
+            self._metrics.add(scope["method"], route, status, seconds)
+            texts = {"items": seen.items} if self._log.texts else {}
+            self._log.write(
+                id=name, method=scope["method"], route=route, status=status, seconds=round(seconds, 6),
+                tokens=seen.tokens, texts=seen.texts, truncated=seen.truncated,
+                client=(scope.get("client") or ("-",))[0], **texts,
+            )  # fmt: skip
+
+
+@contextmanager
+def _leaving(scope: "Scope") -> Iterator[None]:
+    """Ends a request when its client leaves, where the connection can tell."""
+    gone: list[Callable[[], object]] = scope.get("gone", [])
+    task = asyncio.current_task()
+    assert task is not None
+    gone.append(task.cancel)
+    try:
+        yield
+    finally:
+        gone.remove(task.cancel)
+
+
+def open_log(path: Any, *, quiet: bool, texts: bool) -> Log:
+    """The log of a file, or of stderr.
+
+    Args:
+        path: The file; what it has is kept. `None` for stderr.
+        quiet: Whether nothing goes to stderr.
+        texts: Whether texts are written, too.
+    """
+    if path is None:
+        return Log(None if quiet else sys.stderr, texts=texts)
+    return Log(open(path, "a", encoding="utf-8"), texts=texts)

@@ -1,0 +1,151 @@
+"""A connection of the server: it waits for nobody for ever, and reads no more than it has to.
+
+uvicorn has no limit for slow or endless headers, for the rest of a body that is refused, and for a reader that does not
+read.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from mlxbert.serve.options import ServeOptions
+
+HEADERS = 65_536  # bytes of headers; and of what is sent around the parts of a body, if these are not as large
+_LINGER = 2.0  # seconds in which the rest of a request that is refused is read, so that its client sees the answer
+_LINES = {
+    400: "Bad Request", 408: "Request Timeout", 431: "Request Header Fields Too Large", 503: "Service Unavailable",
+}  # fmt: skip
+
+
+class Connection(HttpToolsProtocol):
+    """A connection.
+
+    Args:
+        options: What the server allows.
+        given: What uvicorn gives.
+    """
+
+    def __init__(self, options: ServeOptions, **given: Any) -> None:
+        super().__init__(**given)
+        self._options, self._spare, self._refused = options, HEADERS, False
+        self._reading: asyncio.TimerHandle | None = None  # until the headers of a request have come
+        self._writing: asyncio.TimerHandle | None = None  # until the client reads again
+        self._gone: list[Callable[[], object]] = []  # what ends the requests that are answered
+
+    def connection_made(self, transport: Any) -> None:
+        """Begins; or refuses one connection too many."""
+        super().connection_made(transport)
+        if len(self.connections) > self._options.max_connections:
+            self._refuse(503, "there are too many connections")
+        else:
+            self._await_headers()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Ends, with the requests that nobody waits for any more."""
+        super().connection_lost(exc)
+        for timer in (self._reading, self._writing):
+            if timer is not None:
+                timer.cancel()
+        for leave in [*self._gone]:
+            leave()
+
+    def data_received(self, data: bytes) -> None:
+        """Reads on."""
+        if self._refused:
+            return
+        if self._reading is None and (self.cycle is None or self.cycle.response_complete):
+            self._await_headers()
+        self._spare -= len(data)
+        super().data_received(data)
+        if self._spare < 0:
+            self._refuse(431, f"the headers have more than {HEADERS:,} bytes")
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        super().on_message_begin()
+        self._spare = HEADERS
+        self.scope["gone"] = self._gone  # type: ignore[typeddict-unknown-key]
+
+    def on_headers_complete(self) -> None:
+        """Its headers have come."""
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """A part of its body has come."""
+        self._spare += 2 * len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """All of it has come; reading on shows when the client leaves."""
+        super().on_message_complete()
+        if not self.pipeline:
+            self.flow.resume_reading()
+
+    def on_response_complete(self) -> None:
+        """It is answered; what is left of its body is of no use."""
+        if self.transport.is_closing():
+            self._flush()
+        elif self.cycle.response_complete and self.cycle.more_body:
+            self._linger()
+        else:
+            super().on_response_complete()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Nothing more has come for a while."""
+        super().timeout_keep_alive_handler()
+        self._flush()
+
+    def pause_writing(self) -> None:
+        """The client does not read as fast as we write."""
+        super().pause_writing()
+        self._writing = self.loop.call_later(self._options.read_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """The client reads."""
+        super().resume_writing()
+        if self._writing is not None:
+            self._writing.cancel()
+            self._writing = None
+
+    def send_400_response(self, msg: str) -> None:
+        """Answers what is not HTTP."""
+        self._refuse(400, "this is not a request of HTTP")
+
+    def _await_headers(self) -> None:
+        seconds = self._options.read_seconds
+        why = f"the headers have not come within {seconds:g} seconds"
+        self._reading = self.loop.call_later(seconds, self._refuse, 408, why)
+
+    def _refuse(self, status: int, why: str) -> None:
+        """Answers without a request that could be answered, and ends the connection."""
+        if self._refused or self.transport.is_closing():
+            return
+        if self.cycle is not None and not self.cycle.response_complete:  # an answer is on its way already
+            self.transport.abort()
+            return
+        body = json.dumps({"error": why}).encode()
+        head = (
+            f"HTTP/1.1 {status} {_LINES[status]}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
+            "connection: close\r\ncache-control: no-store\r\nx-content-type-options: nosniff\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self._linger()
+
+    def _linger(self) -> None:
+        """Drops what else comes: a connection that is closed before all is read would take the answer with it."""
+        self._refused = True
+        self.flow.resume_reading()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.loop.call_later(_LINGER, self.transport.abort)
+
+    def _flush(self) -> None:
+        """Gives the client time to read the rest of an answer, after which the connection is closed."""
+        if self.transport.get_write_buffer_size():
+            self.loop.call_later(self._options.read_seconds, self.transport.abort)

@@ -1,0 +1,497 @@
+// The page of `mlxbert serve`. What is asked for stands in the forms of index.html: a field's `name` is that of the
+// field in the body, `data-as` how its text becomes a value. What comes back is shown by VIEWS. Text from the server
+// becomes text nodes, never markup.
+
+const EVERY = 2000; // milliseconds between two looks at the server's state
+const PLACEHOLDER = "YOUR_KEY";
+const HUES = 6; // of marks, see style.css
+const byId = (id) => document.getElementById(id);
+const count = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const decimal = (value) => value.toFixed(3);
+const percent = (share) => `${(100 * share).toFixed(1)} %`;
+const plural = (number, one, several = `${one}s`) => `${count.format(number)} ${number === 1 ? one : several}`;
+
+let key = ""; // in memory only
+let asked = false; // whether the server wants a key
+let models = [];
+let again = null; // what is to be done once there is a key
+
+/* ---- Elements ---- */
+
+function make(tag, className = "", ...children) {
+  const node = document.createElement(tag);
+  if (className) node.className = className;
+  node.append(...children);
+  return node;
+}
+
+function fromTemplate(id) {
+  return byId(id).content.firstElementChild.cloneNode(true);
+}
+
+function bar(share) {
+  const filled = make("span");
+  filled.style.width = `${100 * Math.min(1, Math.max(0, share))}%`;
+  const node = make("span", "bar", filled);
+  node.setAttribute("aria-hidden", "true"); // the number stands next to it
+  return node;
+}
+
+// Rows of [name, share of the bar, number as text]; `long` for names that are sentences.
+function bars(rows, long = false) {
+  const items = rows.map(([name, share, shown]) => make("li", "", make("span", "name", name), bar(share), make("span", "number", shown)));
+  return make("ol", long ? "bars long" : "bars", ...items);
+}
+
+// A text with parts marked: [{start, end, className, label}], offsets in code points, as the server counts them.
+function marked(text, spans) {
+  const points = [...text];
+  const node = make("p", "text");
+  let at = 0;
+  for (const { start, end, className = "", label } of [...spans].sort((a, b) => a.start - b.start)) {
+    if (start < at) continue;
+    const mark = make("mark", className, points.slice(start, end).join(""));
+    if (label) mark.append(make("small", "", ` ${label}`));
+    node.append(points.slice(at, start).join(""), mark);
+    at = end;
+  }
+  node.append(points.slice(at).join(""));
+  return node;
+}
+
+function copyButton(name, text, source = null) {
+  const button = make("button", "copy", name);
+  button.type = "button";
+  button.addEventListener("click", () => copy(button, text(), source));
+  return button;
+}
+
+// Without https, browsers give no clipboard for other addresses than loopback: there, the text is selected instead.
+async function copy(button, text, source) {
+  const name = button.textContent;
+  try {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "Copied";
+  } catch {
+    if (source) getSelection().selectAllChildren(source);
+    button.textContent = source ? "Selected: press Ctrl+C" : "This browser does not let pages copy";
+  }
+  button.disabled = true; // until the name is back
+  setTimeout(() => {
+    const focused = document.activeElement === document.body;
+    Object.assign(button, { textContent: name, disabled: false });
+    if (focused) button.focus();
+  }, 1500);
+}
+
+/* ---- Views: what is shown of a reply, and the sentence for it, which only screen readers say if it is `quiet` ---- */
+
+const VIEWS = {
+  "fill-mask"({ results: [{ text, masks }] }) {
+    const points = [...text];
+    const parts = [];
+    let at = 0;
+    for (const { start, end, fills: [best] } of masks) {
+      // The word as the server has put it in; an ending such as "##ing" has taken the space before it away.
+      const left = points.slice(0, start).join("");
+      const kept = !best.text || best.text.startsWith(left) ? left : left.trimEnd();
+      const word = best.text ? best.text.slice(kept.length, best.text.length - points.slice(end).join("").length) : best.token.trim();
+      parts.push(kept.slice(points.slice(0, at).join("").length), make("mark", "", word));
+      at = end;
+    }
+    parts.push(points.slice(at).join(""));
+    const sentence = make("p", "text", ...parts);
+    const lists = masks.map(({ fills }, number) => [
+      make("h3", "", masks.length > 1 ? `Mask ${number + 1}` : "Words"),
+      bars(fills.map(({ token, score }) => [token, score, percent(score)])),
+    ]);
+    return { said: `Filled: ${sentence.textContent}`, quiet: true, nodes: [sentence, ...lists.flat()] };
+  },
+
+  classify({ results: [{ labels, value, values }] }) {
+    if (!labels) {
+      const rows = values ?? [{ label: "Value", value }];
+      const list = rows.map((row) => make("li", "", make("span", "name", row.label), make("span", "number", decimal(row.value))));
+      return { said: rows.map((row) => `${row.label}: ${decimal(row.value)}`).join(", "), nodes: [make("ol", "bars plain", ...list)] };
+    }
+    const rows = labels.map(({ label, score, chosen }) => [chosen ? `${label} ✓` : label, score, percent(score)]);
+    const chosen = labels.filter((one) => one.chosen);
+    const best = labels[0].chosen === undefined ? labels.slice(0, 1) : chosen;
+    const said = best.map(({ label, score }) => `${label}, ${percent(score)}`).join("; ") || "No label reaches its threshold";
+    return { said, nodes: [bars(rows)] };
+  },
+
+  tag({ results: [{ text, entities }] }) {
+    const labels = [...new Set(entities.map(({ label }) => label))];
+    const hue = (label) => `k${labels.indexOf(label) % HUES}`;
+    const spans = entities.map((one) => ({ ...one, className: hue(one.label) }));
+    const legend = labels.map((label) => {
+      const found = entities.filter((one) => one.label === label);
+      const mean = found.reduce((sum, one) => sum + one.score, 0) / found.length;
+      return make("li", "", make("mark", hue(label), label), ` ${plural(found.length, "time")}, ${percent(mean)} on average`);
+    });
+    const each = labels.map((label) => plural(entities.filter((one) => one.label === label).length, label, label));
+    return {
+      said: entities.length ? `${plural(entities.length, "part")} found: ${each.join(", ")}` : "Nothing found",
+      nodes: [marked(text, spans), make("ul", "legend", ...legend)],
+    };
+  },
+
+  answer({ results: [found] }, { context }) {
+    const { answer, start, end, score, no_answer_score: none, spans = [] } = found;
+    const rows = spans.map((span) => [span.answer, span.score, percent(span.score)]);
+    return {
+      said: answer === null ? "The text has no answer" : `${answer} (${percent(score)})`,
+      nodes: [
+        marked(context, answer === null ? [] : [{ start, end }]),
+        ...(rows.length ? [make("h3", "", "Best parts"), bars(rows, true)] : []),
+        make("p", "help", `That the text has no answer: ${percent(none)}`),
+      ],
+    };
+  },
+
+  similarity: ({ results }) => ranked(results, "Nearest"),
+  rerank: ({ results }) => ranked(results, "Best"),
+
+  "next-sentence"({ results: [{ is_next: follows, score }] }) {
+    const rows = [["it follows", score, percent(score)], ["it does not", 1 - score, percent(1 - score)]];
+    return { said: follows ? "The second sentence follows the first" : "The second sentence does not follow the first", nodes: [bars(rows)] };
+  },
+
+  replaced({ results: [{ text, tokens }] }) {
+    const found = tokens.filter((one) => one.replaced);
+    return {
+      said: found.length ? `${plural(found.length, "token")} may be replaced` : "No token looks replaced",
+      nodes: [marked(text, found.map((one) => ({ ...one, label: percent(one.score) })))],
+    };
+  },
+
+  embed({ results: [{ embedding }] }) {
+    const length = Math.hypot(...embedding);
+    const all = embedding.length > 8 ? " …" : "";
+    return {
+      said: `A vector of ${plural(embedding.length, "number")}, of length ${decimal(length)}`,
+      nodes: [
+        make("p", "vector", embedding.slice(0, 8).map((one) => one.toFixed(4)).join("  ") + all),
+        copyButton("Copy all numbers", () => JSON.stringify(embedding)),
+      ],
+    };
+  },
+
+  search({ results }) {
+    const hits = results.map(({ path, place, page, start_line: first, end_line: last, title, text, score }) => {
+      const lines = first === null ? "" : first === last ? `line ${first}` : `lines ${first}–${last}`;
+      const where = [place, page === null ? "" : `page ${page}`, lines].filter(Boolean).join(", ");
+      const nodes = [make("p", "where", make("b", "", path ?? "added"), where && `, ${where}`, make("span", "number", decimal(score)))];
+      if (title) nodes.push(make("h3", "", title));
+      return make("li", "", ...nodes, make("p", "text", text));
+    });
+    return { said: hits.length ? `${plural(hits.length, "passage")} found` : "Nothing found", nodes: [make("ol", "hits", ...hits)] };
+  },
+};
+
+// Texts in their order; scores are cosines or probabilities, or any numbers: then the best fills its bar.
+function ranked(results, name) {
+  const scores = results.map((one) => one.score);
+  const [low, high] = [Math.min(...scores), Math.max(...scores)];
+  const bounded = low >= -1.001 && high <= 1.001;
+  const share = (score) => (bounded ? score : (score - low + 0.05 * (high - low)) / (1.05 * (high - low) || 1));
+  const rows = results.map(({ text, score }) => [text, share(score), decimal(score)]);
+  return { said: `${name}: ${results[0].text} (${decimal(results[0].score)})`, nodes: [bars(rows, true)] };
+}
+
+/* ---- Requests ---- */
+
+class Refusal extends Error {
+  constructor(status, message, hint) {
+    super(message);
+    Object.assign(this, { status, hint });
+  }
+}
+
+async function ask(route, body, signal) {
+  const headers = { ...(body && { "Content-Type": "application/json" }), ...(key && { Authorization: `Bearer ${key}` }) };
+  let response, reply;
+  try {
+    response = await fetch(route, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body), signal });
+    reply = await response.json();
+  } catch (problem) {
+    if (problem.name === "AbortError") throw problem;
+    if (!response) throw new Refusal(0, "the server cannot be reached", "does mlxbert serve still run?");
+    reply = { error: `the server answers ${response.status}, not in JSON` };
+    if (response.ok) throw new Refusal(response.status, reply.error);
+  }
+  if (response.ok) return reply;
+  const said = typeof reply.error === "string" ? reply : { error: reply.error?.message ?? `the server answers ${response.status}` };
+  throw new Refusal(response.status, said.error, said.hint);
+}
+
+function showError(node, problem) {
+  node.replaceChildren(make("strong", "", problem.message), ...(problem.hint ? [make("span", "", problem.hint)] : []));
+  node.hidden = false;
+}
+
+// The body of a form: fields of the same name marked `item` are one text, or one pair of texts.
+function bodyOf(form) {
+  const body = {};
+  for (const { name, value, type, checked, dataset } of form.elements) {
+    if (!name || !value.trim() || (type === "checkbox" && !checked)) continue;
+    if (type === "checkbox") body[name] = true;
+    else if (type === "number") body[name] = Number(value);
+    else if (dataset.as === "lines") body[name] = value.split("\n").map((line) => line.trim()).filter(Boolean);
+    else if (dataset.as === "item") body[name] = name in body ? [[...body[name], value]] : [value];
+    else body[name] = value;
+  }
+  return body;
+}
+
+// JSON as Python writes it; JavaScript takes JSON as it is.
+function toPython(value, indent = "") {
+  const inner = `${indent}    `;
+  const block = (open, lines, close) => (lines.length ? `${open}\n${lines.map((line) => `${inner}${line},\n`).join("")}${indent}${close}` : open + close);
+  if (Array.isArray(value)) return block("[", value.map((one) => toPython(one, inner)), "]");
+  if (value === null) return "None";
+  if (typeof value === "object") return block("{", Object.entries(value).map(([name, one]) => `${JSON.stringify(name)}: ${toPython(one, inner)}`), "}");
+  if (typeof value === "boolean") return value ? "True" : "False";
+  return JSON.stringify(value);
+}
+
+const WRITTEN = {
+  curl(url, body) {
+    const quoted = `'${JSON.stringify(body).replaceAll("'", "'\\''")}'`;
+    const header = asked ? `  -H 'Authorization: Bearer ${PLACEHOLDER}' \\\n` : "";
+    return `curl '${url}' \\\n${header}  -H 'Content-Type: application/json' \\\n  -d ${quoted}`;
+  },
+  python(url, body) {
+    const header = asked ? `, "Authorization": "Bearer ${PLACEHOLDER}"` : "";
+    return [
+      "import json", "import urllib.request", "",
+      `body = ${toPython(body)}`,
+      "request = urllib.request.Request(",
+      `    ${JSON.stringify(url)},`,
+      "    data=json.dumps(body).encode(),",
+      `    headers={"Content-Type": "application/json"${header}},`,
+      ")",
+      "with urllib.request.urlopen(request) as response:",
+      '    print(json.load(response)["results"])',
+    ].join("\n");
+  },
+  javascript(url, body) {
+    const header = asked ? `, "Authorization": "Bearer ${PLACEHOLDER}"` : "";
+    return [
+      `const response = await fetch(${JSON.stringify(url)}, {`,
+      '  method: "POST",',
+      `  headers: { "Content-Type": "application/json"${header} },`,
+      `  body: JSON.stringify(${JSON.stringify(body, null, 2).replaceAll("\n", "\n  ")}),`,
+      "});",
+      "console.log((await response.json()).results);",
+    ].join("\n");
+  },
+};
+
+/* ---- Panels ---- */
+
+function chooser(section, label, names) {
+  const node = fromTemplate("chooser");
+  const [title, select, help] = node.children;
+  select.id = title.htmlFor = `${section.id}-${label.toLowerCase()}`;
+  select.name = label.toLowerCase();
+  title.textContent = label;
+  select.append(...names.map((name) => new Option(name, name)));
+  node.hidden = names.length === 1; // its value is sent all the same
+  help.hidden = true;
+  return { node, select, help };
+}
+
+function describe({ type, parameters, dtype, max_length: longest }) {
+  return `${type}, ${(parameters / 1e6).toFixed(1)} M parameters, ${dtype}, at most ${count.format(longest)} tokens`;
+}
+
+// The names that a panel can be used with: of models that do its task, those made for it first, or of indexes.
+function usable({ dataset: { task, entails } }, indexes) {
+  if (task === "search") return indexes;
+  const able = models.filter((one) => one.tasks.includes(task) && (entails === undefined || one.labels.some((name) => /^entail/i.test(name))));
+  return [...able.filter((one) => one.main === task), ...able.filter((one) => one.main !== task)].map((one) => one.name);
+}
+
+function build(section, names) {
+  const form = section.querySelector("form");
+  const { node, select, help } = chooser(section, section.id === "search" ? "Index" : "Model", names);
+  if (select.name === "model") {
+    const show = () => (help.textContent = describe(models.find((one) => one.name === select.value)));
+    select.addEventListener("change", show);
+    help.hidden = false;
+    help.id = `${select.id}-help`;
+    select.setAttribute("aria-describedby", help.id);
+    show();
+  }
+  form.prepend(node);
+  const keys = make("span", "keys");
+  keys.append("or ", make("kbd", "", "Ctrl"), " + ", make("kbd", "", "Enter"));
+  const button = form.querySelector("button");
+  const row = make("div", "row");
+  button.replaceWith(row);
+  row.append(button, keys);
+  const result = fromTemplate("result");
+  section.append(result);
+  const part = (name) => result.querySelector(`.${name}`);
+  const radios = [...result.querySelectorAll("input[type=radio]")];
+  const task = section.id === "zero-shot" ? "classify" : section.id;
+  const request = { route: `/api/${task}`, sent: null };
+  const code = result.querySelector("pre");
+  const write = () => {
+    const language = radios.find((one) => one.checked).value;
+    code.textContent = WRITTEN[language](location.origin + request.route, request.sent);
+  };
+  for (const radio of radios) {
+    radio.name = `${section.id}-language`;
+    radio.addEventListener("change", write);
+  }
+  part("copy").addEventListener("click", (event) => copy(event.target, code.textContent, code));
+  let running = null;
+
+  async function run() {
+    running?.abort(); // the server takes it out of its queue
+    const mine = (running = new AbortController());
+    const sent = bodyOf(form);
+    part("error").hidden = true;
+    part("said").textContent = "Working …";
+    part("said").classList.remove("quiet");
+    result.setAttribute("aria-busy", "true");
+    const began = performance.now();
+    try {
+      const reply = await ask(request.route, sent, mine.signal);
+      show(reply, sent, performance.now() - began);
+    } catch (problem) {
+      if (mine !== running) return;
+      part("said").textContent = "";
+      part("answer").hidden = part("facts").hidden = true;
+      if (problem.status === 401) askForKey(run);
+      else showError(part("error"), problem);
+    } finally {
+      if (mine === running) result.removeAttribute("aria-busy");
+    }
+    if (mine !== running) return;
+    request.sent = sent;
+    part("request").hidden = false;
+    write();
+  }
+
+  function show(reply, sent, milliseconds) {
+    const { said, quiet = false, nodes } = reply.results.length ? VIEWS[task](reply, sent) : { said: "Nothing found", nodes: [] };
+    part("said").textContent = said;
+    part("said").classList.toggle("quiet", quiet);
+    part("answer").replaceChildren(...nodes);
+    const cut = reply.truncated?.length ? `${plural(reply.truncated.length, "text was", "texts were")} truncated` : "";
+    const tokens = reply.tokens === undefined ? "" : plural(reply.tokens, "token");
+    part("facts").textContent = [reply.model, `${milliseconds.toFixed(0)} ms`, tokens, cut].filter(Boolean).join(" · ");
+    part("answer").hidden = !nodes.length;
+    part("facts").hidden = false;
+  }
+
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    run();
+  });
+  form.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
+    event.preventDefault();
+    form.requestSubmit();
+  });
+}
+
+function choose(focus) {
+  const sections = [...document.querySelectorAll("main > section")];
+  const first = sections.find((one) => one.dataset.task === models[0]?.main) ?? sections[0];
+  const chosen = sections.find((one) => `#${one.id}` === location.hash) ?? first;
+  for (const section of sections) section.hidden = section !== chosen;
+  for (const link of document.querySelectorAll("nav a")) {
+    if (link.hash === `#${chosen.id}`) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  const title = chosen.querySelector("h2");
+  document.title = `${title.textContent} · mlxbert`;
+  if (focus) title.focus({ preventScroll: true });
+}
+
+/* ---- The server ---- */
+
+function askForKey(then) {
+  const form = byId("key");
+  const error = form.querySelector(".error");
+  again = then;
+  if (asked && key) showError(error, new Refusal(401, "the server does not accept this key", "look at the key that it was started with"));
+  asked = true;
+  key = "";
+  form.hidden = false;
+  byId("key-text").value = "";
+  byId("key-text").focus();
+}
+
+byId("key").addEventListener("submit", (event) => {
+  event.preventDefault();
+  key = byId("key-text").value.trim();
+  byId("key-text").value = "";
+  event.target.querySelector(".error").hidden = true;
+  event.target.hidden = true;
+  again();
+});
+
+async function start() {
+  const trouble = byId("trouble");
+  try {
+    const found = await ask("/api/models");
+    models = found.models;
+    trouble.hidden = true;
+    const nav = document.querySelector("nav");
+    for (const section of document.querySelectorAll("main > section")) {
+      const names = usable(section, found.indexes ?? []);
+      if (!names.length) {
+        section.remove();
+        continue;
+      }
+      build(section, names);
+      const link = make("a", "", section.querySelector("h2").textContent);
+      link.href = `#${section.id}`;
+      nav.append(link);
+    }
+    byId("body").hidden = false;
+    addEventListener("hashchange", () => choose(true));
+    choose(false);
+    watch();
+  } catch (problem) {
+    if (problem.status === 401) return askForKey(start);
+    showError(trouble, problem);
+    if (problem.status === 0 || problem.status === 503) setTimeout(start, EVERY); // it is about to be ready
+  }
+}
+
+// Looks at the server's state again and again, as long as somebody can see it.
+function watch() {
+  let before = null;
+  let timer = 0;
+  async function look() {
+    clearTimeout(timer);
+    if (document.hidden) return void (before = null);
+    try {
+      const { version, ready, waiting, tokens, loaded } = await ask("/api/status");
+      const now = performance.now();
+      byId("server").textContent = `${version}, ${ready ? "ready" : "not ready"}`;
+      byId("queue").textContent = waiting ? plural(waiting, "text") : "empty";
+      const speed = before ? (1000 * (tokens - before.tokens)) / (now - before.now) : 0;
+      byId("speed").textContent = `${count.format(Math.max(0, speed))} tokens/s`;
+      byId("loaded").textContent = `${loaded.length} of ${plural(models.length, "model")}`;
+      byId("loaded").title = loaded.join(", ");
+      before = { tokens, now };
+    } catch (problem) {
+      before = null;
+      byId("server").textContent = problem.status ? problem.message : "cannot be reached";
+      for (const id of ["queue", "speed", "loaded"]) byId(id).textContent = "–";
+    }
+    timer = setTimeout(look, EVERY);
+  }
+  document.addEventListener("visibilitychange", look);
+  look();
+}
+
+start();

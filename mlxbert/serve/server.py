@@ -1,0 +1,221 @@
+"""The server as a process: it listens, loads its models, answers, and ends when it is told to."""
+
+import asyncio
+import dataclasses
+import errno
+import functools
+import itertools
+import logging
+import os
+import resource
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import uvicorn
+
+from mlxbert.errors import ArgumentError, MlxbertError
+from mlxbert.model import Model
+from mlxbert.serve.access import Access, Log, LogHandler, open_log
+from mlxbert.serve.app import make_app
+from mlxbert.serve.connection import Connection
+from mlxbert.serve.engine import Engine
+from mlxbert.serve.options import EngineOptions, ServeOptions
+from mlxbert.serve.safety import Door, Guard, read_key
+from mlxbert.serve.service import ModelFacts, Service, read_facts
+from mlxbert.weights.source import ModelRef
+
+_LOGGERS = ("mlxbert.serve", "uvicorn.error", "asyncio")
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_BACKLOG = 2048
+_LATE = 0.2  # seconds after the last connection in which a request that is under way still arrives
+_FILES = 200  # that are open besides connections
+_WARM = (4, 30, 120)  # words of texts
+
+
+def serve(
+    models: Mapping[str, ModelRef],
+    options: ServeOptions,
+    *,
+    engine_options: EngineOptions,
+    indexes: Mapping[str, Path],
+    quiet: bool = False,
+    say: Callable[[str], None] = lambda text: None,
+) -> None:
+    """Serves models until a signal comes: then what was taken is answered. A second signal ends the process at once.
+
+    Args:
+        models: The models by the names that clients give them.
+        options: What the server allows.
+        engine_options: How much is done at a time, and kept in memory.
+        indexes: Files of indexes that can be searched, by their names.
+        quiet: Whether requests are not logged on stderr.
+        say: Gets a line when the server listens, when it is ready, and when it ends.
+
+    Raises:
+        ArgumentError: The key, an origin or the log cannot be used, or the address needs a key.
+        MlxbertError: The port is in use, or a model cannot be loaded.
+    """
+    key = read_key(options)
+    try:
+        log = open_log(options.log_file, quiet=quiet, texts=options.log_texts)
+    except OSError as problem:
+        raise ArgumentError(f"log_file is {options.log_file}, which cannot be written: {problem.strerror}") from None
+    door = Door(options, options.port, key)
+    with listen(options) as listener, Engine(models, engine_options) as engine, _logging(log):
+        service = Service(engine, options, indexes=indexes)
+        door = dataclasses.replace(door, port=listener.getsockname()[1])
+        asyncio.run(_serve(service, door, listener, log, say))
+
+
+def make_guarded(service: Service, door: Door, log: Log) -> Access:
+    """The application with everything that stands before it."""
+    return Access(Guard(make_app(service), door), service.metrics, log)
+
+
+@contextmanager
+def listen(options: ServeOptions) -> Iterator[socket.socket]:
+    """Opens the address.
+
+    Raises:
+        ArgumentError: There is no such address.
+        MlxbertError: It is in use, or not allowed.
+    """
+    host, port = options.host, options.port
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        listener = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+    except (socket.gaierror, UnicodeError):
+        raise ArgumentError(f"host is {host!r:.100}, expected a name or an address of this machine") from None
+    except OSError as problem:
+        used = problem.errno == errno.EADDRINUSE
+        raise MlxbertError(
+            f"port {port} of {host} {'is in use' if used else f'cannot be opened: {problem.strerror}'}",
+            hint="port= names another one, and port=0 takes a free one" if used else None,
+        ) from None
+    with listener:
+        yield listener
+
+
+def address(options: ServeOptions, port: int) -> str:
+    """The address of the server for a browser on this machine."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(options.host, options.host)
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+async def _serve(service: Service, door: Door, listener: socket.socket, log: Log, say: Callable[[str], None]) -> None:
+    """Answers from the first moment on: that the server is not ready, until it is."""
+    _allow_files(service.options.max_connections + _FILES)
+    config = uvicorn.Config(
+        make_guarded(service, door, log), loop="asyncio", http=functools.partial(Connection, service.options),  # type: ignore[arg-type]
+        ws="none", lifespan="off", log_config=None, access_log=False, proxy_headers=False, server_header=False,
+        backlog=_BACKLOG,
+    )  # fmt: skip
+    server, place = _Server(config), address(service.options, door.port)
+    say(f"{place}: loading {', '.join(service.engine.models)}")
+    preparing = asyncio.create_task(_prepare(service, functools.partial(_say_ready, say, place)))
+    preparing.add_done_callback(lambda done: server.end())
+    await server.serve(sockets=[listener])
+    preparing.cancel()
+    with suppress(asyncio.CancelledError):
+        await preparing
+
+
+def _say_ready(say: Callable[[str], None], place: str, service: Service, seconds: float) -> None:
+    models = ", ".join(f"{one.name} ({', '.join(one.tasks)})" for one in service.facts.values())
+    say(f"ready after {seconds:.1f} s: {models}; page at {place}, Ctrl-C ends")
+
+
+async def _prepare(service: Service, done: Callable[[Service, float], None]) -> None:
+    """Loads the models, and computes a few texts with each, so that no request waits for it; then waits itself."""
+    begun = time.perf_counter()
+    for name in service.engine.models:
+        facts, mask = await asyncio.wrap_future(service.engine.call(name, functools.partial(_facts, name)))
+        service.facts[name] = facts
+        for task, words in itertools.product(facts.tasks, _WARM):
+            if task != "embed-words":  # the encoder of which is that of the others
+                with suppress(MlxbertError):  # one that needs more than a text
+                    await service.engine.ask(name, task, [_item(task, words, mask)])
+    service.ready = True
+    done(service, time.perf_counter() - begun)
+    await asyncio.Event().wait()  # until the server ends, which it does when this does
+
+
+def _facts(name: str, model: Model) -> tuple[ModelFacts, str]:
+    return read_facts(name, model), model.tokenizer.mask_token or ""
+
+
+def _item(task: str, words: int, mask: str) -> Any:
+    """What a task is asked for, of some words."""
+    text = " ".join(["the"] * words)
+    if task == "fill-mask":
+        return f"{text} {mask}"
+    return ("the", text) if task in ("rerank", "answer", "next-sentence") else text
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, which ends as ours is to end."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Catches the signals that end it; those that are ignored, as under `nohup`, stay ignored."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.getsignal(number) for number in _SIGNALS}
+        caught = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
+        for number in caught:
+            signal.signal(number, self.handle_exit)
+        try:
+            yield
+        finally:
+            for number in caught:
+                signal.signal(number, before[number])
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Ends it; at once, when a second signal comes."""
+        if self.should_exit:
+            os._exit(128 + sig)
+        self.end()
+
+    def end(self) -> None:
+        """Ends it, once everything is answered."""
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Takes no more connections, and ends those that there are when they have been answered."""
+        for server in self.servers:
+            server.close()
+        await asyncio.sleep(_LATE)
+        await super().shutdown(sockets)
+
+
+@contextmanager
+def _logging(log: Log) -> Iterator[None]:
+    """Writes what goes wrong into the log of requests."""
+    loggers, handler = [logging.getLogger(name) for name in _LOGGERS], LogHandler(log)
+    for one in loggers:
+        one.handlers, one.propagate = [handler], False
+        one.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for one in loggers:
+            one.handlers, one.propagate = [], True
+            one.setLevel(logging.NOTSET)
+
+
+def _allow_files(count: int) -> None:
+    """Raises the limit of open files as far as it goes: a Mac has 256."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY:
+        count = min(count, hard)
+    if soft < count:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))

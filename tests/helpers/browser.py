@@ -1,0 +1,177 @@
+"""A headless Chromium, used as a person would: through the labels, links and buttons that are on the page."""
+
+import base64
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_SECTION = "//section[not(@hidden)]"
+_TEXTS = """return [...document.querySelectorAll(arguments[0])]
+  .filter((one) => one.checkVisibility()).map((one) => one.innerText)"""
+# Texts whose contrast to what is behind them is less than 4.5: [text, ratio].
+_CONTRAST = """
+const channels = (color) => { const [r, g, b, a = 1] = color.match(/[\\d.]+/g).map(Number); return [r, g, b, a]; };
+const over = ([r, g, b, a], [R, G, B]) => [r * a + R * (1 - a), g * a + G * (1 - a), b * a + B * (1 - a), 1];
+const luminance = (color) => color.slice(0, 3).map((one) => one / 255)
+  .map((one) => (one <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4))
+  .reduce((sum, one, number) => sum + one * [0.2126, 0.7152, 0.0722][number], 0);
+const behind = (node) => {
+  const color = channels(getComputedStyle(node).backgroundColor);
+  return color[3] === 1 ? color : over(color, node.parentElement ? behind(node.parentElement) : [255, 255, 255, 1]);
+};
+const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+const found = []; let seen = 0;
+const judge = (node, text) => {
+  const back = behind(node), ink = over(channels(getComputedStyle(node).color), back);
+  const [high, low] = [luminance(ink), luminance(back)].sort((a, b) => b - a);
+  const ratio = (high + 0.05) / (low + 0.05);
+  seen += 1;
+  if (ratio < 4.5) found.push([text, ratio]);
+};
+for (let node = walker.nextNode(); node; node = walker.nextNode())
+  if (node.data.trim() && node.parentElement.checkVisibility()) judge(node.parentElement, node.data.trim());
+for (const node of document.querySelectorAll("input, textarea, select"))
+  if (node.checkVisibility()) judge(node, node.id);
+return [seen, found];
+"""
+
+
+class Browser:
+    """A window of Chromium.
+
+    Args:
+        driver: Selenium's.
+    """
+
+    def __init__(self, driver: Any) -> None:
+        self.driver = driver
+
+    def open(self, address: str) -> None:
+        """Opens a page, from nothing."""
+        self.driver.get("about:blank")
+        self.driver.get(address)
+
+    def look(self, width: int, height: int = 900, *, dark: bool = False) -> None:
+        """Changes the size of the window, and what the person prefers."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+
+    def run(self, script: str, *given: Any) -> Any:
+        """What a script returns."""
+        return self.driver.execute_script(script, *given)
+
+    def all(self, css: str) -> list[Any]:
+        """What a selector finds and can be seen."""
+        found = "return [...document.querySelectorAll(arguments[0])].filter((one) => one.checkVisibility())"
+        return list(self.run(found, css))
+
+    def texts(self, css: str) -> list[str]:
+        """The texts of what a selector finds and can be seen."""
+        return [one.strip() for one in self.run(_TEXTS, css)]
+
+    def wait(self, ready: Callable[[], Any], seconds: float = 30) -> Any:
+        """The first result of a function that is true."""
+        ends = time.monotonic() + seconds
+        while time.monotonic() < ends:
+            if found := ready():
+                return found
+            time.sleep(0.05)
+        pytest.fail(f"nothing after {seconds} seconds: {self.texts('body')}")
+
+    def go(self, name: str) -> None:
+        """Follows the link to a task."""
+        self.wait(lambda: [one for one in self.all("nav a") if one.text == name])[0].click()
+        self.wait(lambda: self.texts("section h2") == [name])
+
+    def field(self, label: str) -> Any:
+        """The field of a label that can be seen."""
+        path = f"{_SECTION}//label[starts-with(normalize-space(), '{label}')]"
+        name = self.driver.find_element("xpath", path).get_attribute("for")
+        return self.driver.find_element("id", name)
+
+    def type(self, label: str, text: str) -> None:
+        """Types into a field in the place of what is in it."""
+        field = self.field(label)
+        field.clear()
+        if max(text) < "\U00010000":
+            field.send_keys(text)
+        else:  # which the driver has no keys for
+            self.run("arguments[0].value = arguments[1]", field, text)
+
+    def pick(self, label: str, name: str) -> None:
+        """Picks an entry of a list."""
+        self.field(label).find_element("xpath", f"option[normalize-space()='{name}']").click()
+
+    def press(self, button: str) -> None:
+        """Presses a button, and waits for what it brings."""
+        self.driver.find_element("xpath", f"{_SECTION}//button[normalize-space()='{button}']").click()
+        self.answered()
+
+    def answered(self) -> None:
+        """Waits for a reply."""
+        self.wait(lambda: not self.all("[aria-busy]") and (self.said() or self.texts("section .error")))
+
+    def said(self) -> str:
+        """What a screen reader says of the result."""
+        return str(self.run("return document.querySelector('section:not([hidden]) .said').textContent"))
+
+    def bars(self) -> list[tuple[str, str]]:
+        """The names and numbers of all bars."""
+        names, numbers = self.texts(".bars .name"), self.texts(".bars .number")
+        return list(zip(names, numbers, strict=True))
+
+    def contrast(self) -> list[Any]:
+        """Texts that are hard to read, with the ratio of their contrast."""
+        seen, found = self.run(_CONTRAST)
+        assert seen > 10
+        return list(found)
+
+    def stop(self) -> Any:
+        """Where the keyboard is; there must be a mark around it."""
+        assert self.run("return getComputedStyle(document.activeElement).outline").endswith("solid 3px")
+        return self.driver.switch_to.active_element
+
+    def tab_to(self, reached: Callable[[Any], bool]) -> Any:
+        """Presses the tab key until the keyboard is where it should be."""
+        for _ in range(40):
+            self.driver.switch_to.active_element.send_keys("\ue004")
+            if reached(found := self.stop()):
+                return found
+        pytest.fail("the keyboard does not get there")
+
+    def complaints(self) -> list[str]:
+        """What the browser has to complain of since it was last asked: errors, and breaches of the policy."""
+        return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] != "INFO"]
+
+    def picture(self, path: Path) -> None:
+        """Writes a picture of the whole page."""
+        height, width = self.run("return [document.documentElement.scrollHeight, innerWidth];")
+        clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+        given = {"captureBeyondViewport": True, "clip": clip}
+        path.write_bytes(base64.b64decode(self.driver.execute_cdp_cmd("Page.captureScreenshot", given)["data"]))
+
+
+@contextmanager
+def browsing() -> Iterator[Browser]:
+    """A browser, if Chromium, its driver and selenium are installed; else the test is skipped."""
+    webdriver = pytest.importorskip("selenium.webdriver")
+    program, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if program is None or driver is None:
+        pytest.skip("Chromium and its driver are not installed")
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    for flag in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--no-first-run"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    window = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    try:
+        yield Browser(window)
+    finally:
+        window.quit()

@@ -1,0 +1,463 @@
+"""The page at `/`: its files, and every panel used in a browser as a person would, with the results of the library."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+
+import mlxbert
+from mlxbert.serve.pages import FILES, page_routes
+from mlxbert.serve.service import Service
+from tests.helpers.browser import Browser, browsing
+from tests.helpers.families import COMMON
+from tests.helpers.frozen import write_model
+from tests.helpers.indexes import build, write_files
+from tests.helpers.serving import listening, save_models, serving
+from tests.helpers.tiny import WORDS
+
+PAGE = Path(mlxbert.__file__).parent / "serve" / "page"
+
+
+@pytest.fixture(scope="module")
+def client() -> TestClient:
+    return TestClient(Starlette(routes=page_routes()))
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_files_come_with_their_type_a_strict_policy_and_a_tag(client: TestClient, path: str) -> None:
+    name, media_type = FILES[path]
+    reply = client.get(path)
+    assert reply.content == (PAGE / name).read_bytes()
+    assert reply.headers["content-type"] == f"{media_type}; charset=utf-8"
+    assert "default-src 'none'" in reply.headers["content-security-policy"]
+    assert "unsafe" not in reply.headers["content-security-policy"]
+    tag = reply.headers["etag"]
+    for known in (tag, f"W/{tag}", f'"other", {tag}', "*"):
+        again = client.get(path, headers={"If-None-Match": known})
+        assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
+    assert client.get(path, headers={"If-None-Match": '"other"'}).status_code == 200
+    assert client.head(path).headers["content-length"] == str(len(reply.content))
+    assert client.post(path).status_code == 405
+
+
+@pytest.mark.parametrize("path", ["/index.html", "/page/page.js", "/../pages.py", "/%2e%2e/pages.py", "/page.js%00"])
+def test_there_are_no_other_files(client: TestClient, path: str) -> None:
+    assert client.get(path).status_code == 404
+
+
+def test_files_have_nothing_that_the_policy_or_the_house_forbids() -> None:
+    texts = {name: (PAGE / name).read_text(encoding="utf-8") for name, _ in FILES.values()}
+    assert {*texts} == {path.name for path in PAGE.iterdir()}
+    assert sum(text.count("\n") for text in texts.values()) <= 1000
+    assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?! type=\"module\" src=)", texts["index.html"])
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)|@import|[\s:]url\(", "".join(texts.values()))
+    assert not re.search(r"(inner|outer|Adjacent)HTML|\beval\b|document\.write|Storage|cookie", texts["page.js"])
+
+
+# The rest is done in a browser.
+
+MASKED = "Tokyo is the largest [MASK] in [MASK]."
+CONTEXT = "the cat sat on the mat in paris , a city . a dog went to the store ."
+TEXTS = ["a dog", "the cat sat on the mat", "paris is a city"]
+REFUSED = "Failed to load resource"  # what a browser says of every status of an error
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path | str]:
+    folder = tmp_path_factory.mktemp("served")
+    electra = write_model("electra", "ForPreTraining", folder / "electra")
+    tokens = ["[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS.split()]
+    tokens += [f"[unused{number}]" for number in range(COMMON["vocab_size"] - len(tokens) - 1)]
+    (electra / "vocab.txt").write_text("\n".join([*tokens[:7], "[PAD]", *tokens[7:]]), encoding="utf-8")
+    return {"builtin": "builtin", **save_models(folder), "electra": electra}
+
+
+@pytest.fixture(scope="module")
+def index(folders: dict[str, Path | str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("indexed")
+    build(folder / "notes.db", write_files(folder / "notes", 8), folders["embed"]).close()
+    return folder / "notes.db"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with browsing() as browser:
+        browser.look(1280)
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def service(browser: Browser, folders: dict[str, Path | str], index: Path) -> Iterator[Service]:
+    with serving(folders, {"notes": index}) as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def address(service: Service) -> Iterator[str]:
+    with listening(service) as address:
+        yield address
+
+
+@pytest.fixture
+def page(browser: Browser, address: str) -> Iterator[Browser]:
+    """The page, just opened. Afterwards, the browser must have had nothing to complain of."""
+    browser.open(f"{address}/")
+    browser.wait(lambda: browser.texts("nav a"))
+    yield browser
+    assert browser.complaints() == []
+
+
+@pytest.fixture(scope="module")
+def loaded(folders: dict[str, Path | str]) -> Callable[[str], mlxbert.Model]:
+    return lambda name: mlxbert.load(folders[name])
+
+
+def assert_bars(found: list[tuple[str, str]], expected: list[tuple[str, float]], places: int = 1) -> None:
+    assert [name for name, _ in found] == [name for name, _ in expected]
+    numbers = [float(number.removesuffix(" %")) for _, number in found]
+    assert numbers == pytest.approx([number for _, number in expected], abs=0.51 * 10**-places)
+
+
+Loaded = Callable[[str], mlxbert.Model]
+
+
+@pytest.mark.slow
+def test_masked_words(page: Browser, loaded: Loaded) -> None:
+    page.go("Masked words")
+    page.pick("Model", "builtin")
+    page.type("Text", f"\U0001f642 {MASKED}")
+    page.type("Words for each mask", "3")
+    page.press("Fill")
+    found = mlxbert.fill_mask(loaded("builtin"), f"\U0001f642 {MASKED}", top_k=3)
+    assert_bars(page.bars(), [(fill.token, 100 * fill.score) for mask in found.masks for fill in mask.fills])
+    words = [mask.fills[0].token for mask in found.masks]
+    assert page.texts("mark") == words
+    assert page.said() == f"Filled: \U0001f642 Tokyo is the largest {words[0]} in {words[1]}."
+    assert "builtin" in page.texts(".facts")[0] and "tokens" in page.texts(".facts")[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", ["[MASK]", "He likes snow [MASK] in winter.", "\U0001f642\n[MASK] ."])
+def test_the_sentence_is_that_of_the_server(page: Browser, loaded: Loaded, text: str) -> None:
+    page.go("Masked words")
+    page.pick("Model", "builtin")
+    page.type("Text", text)
+    page.press("Fill")
+    sentence = "return document.querySelector('section:not([hidden]) .text').textContent"
+    assert page.run(sentence) == mlxbert.fill_mask(loaded("builtin"), text).masks[0].fills[0].text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["sentiment", "emotions"])
+def test_labels(page: Browser, loaded: Loaded, model: str) -> None:
+    page.go("Labels")
+    page.pick("Model", model)
+    page.type("Text", TEXTS[1])
+    page.type("Second text", TEXTS[2])
+    page.press("Classify")
+    labels = mlxbert.classify(loaded(model), (TEXTS[1], TEXTS[2])).labels  # type: ignore[union-attr]
+    shown = [(f"{one.label} ✓" if one.chosen else one.label, 100 * one.score) for one in labels]
+    assert_bars(page.bars(), shown)
+
+
+@pytest.mark.slow
+def test_numbers_in_the_place_of_labels(page: Browser, loaded: Loaded) -> None:
+    page.go("Labels")
+    page.pick("Model", "stars")
+    page.type("Text", TEXTS[1])
+    page.press("Classify")
+    assert_bars(page.bars(), [("Value", mlxbert.classify(loaded("stars"), TEXTS[1]).value)], 3)  # type: ignore[union-attr]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("multi", [False, True])
+def test_labels_that_are_typed_in(page: Browser, loaded: Loaded, multi: bool) -> None:
+    page.go("Your labels")
+    page.type("Text", TEXTS[1])
+    page.type("Labels", "cat\n\n city \ndog")
+    page.type("Hypothesis", "a {} .")
+    if multi:
+        page.field("Several may fit").click()
+    page.press("Classify")
+    found = mlxbert.classify(loaded("nli"), TEXTS[1], labels=["cat", "city", "dog"], hypothesis="a {} .", multi=multi)
+    assert_bars([(name.removesuffix(" ✓"), number) for name, number in page.bars()],
+                [(one.label, 100 * one.score) for one in found.labels])  # fmt: skip
+
+
+@pytest.mark.slow
+def test_names(page: Browser, loaded: Loaded) -> None:
+    text = f"\U0001f642 {CONTEXT}"
+    page.go("Names")
+    page.type("Text", text)
+    page.press("Find names")
+    entities = mlxbert.tag(loaded("tag"), text).entities
+    assert entities
+    assert page.texts(".text mark") == [f"{one.text} {one.label}" for one in entities]
+    assert page.texts(".legend mark") == list(dict.fromkeys(one.label for one in entities))
+    unmarked = "const all = document.querySelector('section:not([hidden]) .text').cloneNode(true);"
+    unmarked += "all.querySelectorAll('small').forEach((one) => one.remove()); return all.textContent"
+    assert page.run(unmarked) == text
+
+
+@pytest.mark.slow
+def test_answers(page: Browser, loaded: Loaded) -> None:
+    page.go("Answers")
+    page.type("Question", "the cat ?")
+    page.type("Text", CONTEXT)
+    page.type("Answers to show", "4")
+    page.press("Answer")
+    found = mlxbert.answer(loaded("answer"), ("the cat ?", CONTEXT), top_k=4)
+    assert page.texts("mark") == [found.answer]
+    assert page.said().startswith(f"{found.answer} (")
+    assert_bars(page.bars(), [(one.answer, 100 * one.score) for one in found.spans])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("panel", "task", "model", "button"),
+    [("Similarity", mlxbert.similarity, "embed", "Compare"), ("Reranking", mlxbert.rerank, "rerank", "Rerank")],
+)
+def test_ranked_texts(page: Browser, loaded: Loaded, panel: str, task: Any, model: str, button: str) -> None:
+    page.go(panel)
+    if len(page.field("Model").find_elements("css selector", "option")) > 1:
+        page.pick("Model", model)
+    page.type("Query", "a dog")
+    page.type("Texts", "\n".join(TEXTS))
+    page.press(button)
+    expected = task(loaded(model), "a dog", TEXTS)
+    assert_bars(page.bars(), [(one.text, one.score) for one in expected], 3)
+    assert expected[0].text in page.said()
+
+
+@pytest.mark.slow
+def test_next_sentence(page: Browser, loaded: Loaded) -> None:
+    page.go("Next sentence")
+    page.pick("Model", "builtin")
+    page.type("First", "He went to the store.")
+    page.type("Second", "The moon is a planet.")
+    page.press("Judge")
+    found = mlxbert.next_sentence(loaded("builtin"), ("He went to the store.", "The moon is a planet."))
+    assert_bars(page.bars(), [("it follows", 100 * found.score), ("it does not", 100 - 100 * found.score)])
+    assert ("not" in page.said()) is not found.is_next
+
+
+@pytest.mark.slow
+def test_replaced_words(page: Browser, loaded: Loaded) -> None:
+    page.go("Replaced words")
+    page.press("Find replaced words")
+    text = page.field("Text").get_property("value")
+    found = [one for one in mlxbert.replaced(loaded("electra"), text).tokens if one.replaced]
+    shown = [mark.split()[0] for mark in page.texts("mark")]
+    assert shown == [text[one.start : one.end] for one in found]
+
+
+@pytest.mark.slow
+def test_vectors(page: Browser, loaded: Loaded) -> None:
+    page.go("Vectors")
+    page.pick("Model", "embed")
+    page.pick("Embedded as", "a query")
+    page.type("Text", TEXTS[0])
+    page.press("Embed")
+    vector = mlxbert.embed(loaded("embed"), TEXTS[0], kind="query")
+    assert f"{vector.size} numbers" in page.said()
+    shown = [float(number) for number in page.texts(".vector")[0].split() if number != "…"]
+    assert shown == pytest.approx(vector[:8].tolist(), abs=1e-4)
+    assert json.loads(copied(page, "Copy all numbers")) == pytest.approx(vector.tolist(), abs=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "mode"), [("meaning and words", "hybrid"), ("words", "words")])
+def test_search(page: Browser, index: Path, name: str, mode: str) -> None:
+    page.go("Search")
+    page.type("Query", "the cat sat")
+    page.pick("By", name)
+    page.type("Passages", "3")
+    page.press("Search")
+    with mlxbert.open_index(index) as opened:
+        hits = opened.search("the cat sat", top_k=3, mode=mode)  # type: ignore[arg-type]
+    assert list(map(str.split, page.texts(".hits .text"))) == [hit.text.split() for hit in hits]
+    assert page.texts(".hits b") == [hit.path for hit in hits]
+    assert page.texts(".hits h3") == [hit.title for hit in hits if hit.title]
+    for hit, where in zip(hits, page.texts(".where"), strict=True):
+        assert str(hit.start_line) in where and str(hit.end_line) in where
+
+
+def allow(page: Browser, *permissions: str) -> None:
+    """Grants the page these permissions, and no others."""
+    page.driver.execute_cdp_cmd("Browser.grantPermissions", {"permissions": permissions})
+
+
+def copied(page: Browser, button: str) -> str:
+    """What a button puts into the clipboard."""
+    allow(page, "clipboardReadWrite", "clipboardSanitizedWrite")
+    buttons = [one for one in page.all("button.copy") if one.text == button]
+    buttons[-1].click()
+    page.wait(lambda: "Copied" in page.texts("button.copy"))
+    script = "const done = arguments[0]; navigator.clipboard.readText().then(done, (problem) => done(String(problem)))"
+    return str(page.driver.execute_async_script(script))
+
+
+@pytest.mark.slow
+def test_what_is_shown_of_a_request_can_be_run(page: Browser) -> None:
+    text = 'it\'s "the" cat \\ $HOME `sat` \U0001f642 [MASK]'
+    page.go("Masked words")
+    page.type("Text", text)
+    page.press("Fill")
+    page.all("summary")[0].click()
+    expected = [token for token, _ in page.bars()]
+
+    def shown(language: str) -> str:
+        page.driver.find_element("css selector", f"section:not([hidden]) input[value={language}]").click()
+        code = copied(page, "Copy")
+        assert code == page.run("return document.querySelector('section:not([hidden]) pre').textContent")
+        page.wait(lambda: "Copied" not in page.texts("button.copy"))
+        return code
+
+    def tokens(results: Any) -> list[str]:
+        assert results[0]["text"] == text
+        return [fill["token"] for fill in results[0]["masks"][0]["fills"]]
+
+    run = subprocess.run(["bash", "-c", shown("curl")], capture_output=True, text=True, check=True)
+    assert tokens(json.loads(run.stdout)["results"]) == expected
+    code = shown("python").replace("print(json", "print(json.dumps(json").replace('["results"])', '["results"]))')
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert tokens(json.loads(run.stdout)) == expected
+    script = f"const console = {{ log: arguments[0] }}; (async () => {{ {shown('javascript')} }})()"
+    assert tokens(page.driver.execute_async_script(script)) == expected
+
+
+@pytest.mark.slow
+def test_where_there_is_no_clipboard_the_request_is_selected(page: Browser) -> None:
+    page.go("Vectors")
+    page.press("Embed")
+    page.all("summary")[0].click()
+    allow(page, "geolocation")
+    page.all("button.copy")[-1].click()
+    page.wait(lambda: page.texts("button.copy")[-1] == "Selected: press Ctrl+C")
+    assert page.run("return getSelection().toString()").split() == page.texts("pre")[0].split()
+
+
+@pytest.mark.slow
+def test_an_error_stands_in_its_place_with_its_hint(page: Browser) -> None:
+    page.go("Masked words")
+    page.type("Text", "no mask at all")
+    page.press("Fill")
+    (error,) = page.texts("section .error")
+    assert "no mask at all" in error and "put [MASK] where" in error
+    assert page.all("section .error")[0].get_attribute("role") == "alert"
+    assert not page.all(".answer")
+    page.type("Text", MASKED)
+    page.press("Fill")
+    assert page.bars() and not page.texts("section .error")
+    assert all(REFUSED in one for one in page.complaints())
+
+
+@pytest.mark.slow
+def test_texts_are_never_markup(page: Browser) -> None:
+    text = "<img src=x onerror=alert(1)><script>alert(2)</script>"
+    for panel, label, button in (("Similarity", "Texts", "Compare"), ("Names", "Text", "Find names")):
+        page.go(panel)
+        page.type(label, text)
+        page.press(button)
+        assert not page.driver.find_elements("css selector", "main img, main script")
+        assert text in "".join(page.texts(".answer")).replace(" LOC", "").replace(" PER", "")
+
+
+@pytest.mark.slow
+def test_with_the_keyboard_alone(page: Browser, loaded: Loaded) -> None:
+    page.tab_to(lambda one: one.text == "Similarity").send_keys("\ue007")
+    page.wait(lambda: page.texts("section h2") == ["Similarity"])
+    assert page.driver.switch_to.active_element.tag_name == "h2"
+    page.tab_to(lambda one: one.get_attribute("name") == "model").send_keys("embed")
+    query = page.tab_to(lambda one: one.get_attribute("name") == "query")
+    query.send_keys("\ue009a\ue000a dog")
+    texts = page.tab_to(lambda one: one.get_attribute("name") == "texts")
+    texts.send_keys("\ue009a\ue000" + "\n".join(TEXTS))
+    texts.send_keys("\ue009\ue007")
+    page.answered()
+    expected = mlxbert.similarity(loaded("embed"), "a dog", TEXTS)
+    assert_bars(page.bars(), [(one.text, one.score) for one in expected], 3)
+    page.tab_to(lambda one: one.tag_name == "summary").send_keys("\ue007")
+    page.tab_to(lambda one: one.get_attribute("type") == "radio").send_keys("\ue014")
+    assert page.texts("pre")[0].startswith("import json")
+    page.tab_to(lambda one: one.text == "Copy")
+
+
+@pytest.mark.slow
+def test_links_lead_to_panels_and_back(page: Browser, address: str) -> None:
+    page.go("Names")
+    page.go("Vectors")
+    assert page.driver.title.startswith("Vectors")
+    page.driver.back()
+    page.wait(lambda: page.texts("section h2") == ["Names"])
+    assert [one.text for one in page.all("nav a[aria-current=page]")] == ["Names"]
+    page.open(f"{address}/#answer")
+    page.wait(lambda: page.texts("section h2") == ["Answers"])
+
+
+@pytest.mark.slow
+def test_every_panel_can_be_read_at_every_width_and_named_by_a_screen_reader(page: Browser) -> None:
+    nameless = """return [...document.querySelectorAll("input, select, textarea")]
+      .filter((one) => ![...one.labels].some((label) => label.textContent.trim())).map((one) => one.outerHTML)"""
+    wide = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    for name in page.texts("nav a"):
+        page.go(name)
+        page.press(page.texts("section form .row button")[0])
+        page.all("summary")[0].click()
+        for width, dark in product((360, 900, 1600), (False, True)):
+            page.look(width, dark=dark)
+            assert page.contrast() == [], (name, width, dark)
+            assert page.run(wide) <= 0, (name, width)
+    assert page.run(nameless) == []
+    page.look(1280)
+
+
+@pytest.mark.slow
+def test_the_state_of_the_server_is_watched_while_somebody_looks(page: Browser, service: Service) -> None:
+    asked = "return performance.getEntriesByType('resource').filter((one) => one.name.endsWith('/api/status')).length"
+    page.wait(lambda: page.run(asked) >= 2)
+    assert page.texts("#loaded") == [f"{len(service.engine.loaded)} of {len(service.facts)} models"]
+    assert (page.texts("#server"), page.texts("#queue")) == ([f"{mlxbert.__version__}, ready"], ["empty"])
+    hide = "Object.defineProperty(document, 'hidden', {{ value: {}, configurable: true }});"
+    change = "document.dispatchEvent(new Event('visibilitychange'))"
+    page.run(hide.format("true") + change)
+    before = page.run(asked)
+    with pytest.raises(pytest.fail.Exception):
+        page.wait(lambda: page.run(asked) > before + 1, 4.5)
+    page.run(hide.format("false") + change)
+    page.wait(lambda: page.run(asked) > before + 1)
+
+
+KEY = "a key that is long enough"
+
+
+@pytest.mark.slow
+def test_a_key_is_asked_for_where_the_server_wants_one(browser: Browser, service: Service) -> None:
+    with listening(service, KEY) as address:
+        browser.open(f"{address}/")
+        browser.wait(lambda: browser.all("#key"))
+        assert not browser.all("#body")
+        field = browser.driver.switch_to.active_element
+        assert field.get_attribute("type") == "password"
+        field.send_keys("wrong\ue007")
+        browser.wait(lambda: browser.texts("#key .error"))
+        browser.driver.switch_to.active_element.send_keys(f"{KEY}\ue007")
+        browser.wait(lambda: browser.texts("nav a"))
+        assert not browser.all("#key")
+        browser.go("Similarity")
+        browser.press("Compare")
+        assert browser.bars()
+        browser.all("summary")[0].click()
+        assert "Bearer YOUR_KEY" in browser.texts("pre")[0] and KEY not in browser.driver.page_source
+        browser.open(f"{address}/")
+        browser.wait(lambda: browser.all("#key"))
+        assert browser.run("return [localStorage.length, sessionStorage.length, document.cookie]") == [0, 0, ""]
+    assert all(REFUSED in one or "api/" in one for one in browser.complaints())
