@@ -21,7 +21,7 @@ from mlxbert.results.related import NextSentence
 from mlxbert.results.result import Failure
 from mlxbert.results.tag import Tagged
 from mlxbert.results.tokens import Replaced
-from mlxbert.tasks.ranking import Scored
+from mlxbert.tasks.ranking import Scored, with_query
 from mlxbert.version import __version__
 from mlxbert.weights.source import BUILTIN
 
@@ -122,8 +122,10 @@ class Server:
             return MlxbertError(f"{self.url}: the server refuses the key", hint=f"put its key into {KEY}")
         if not isinstance(message, str) or "kind" not in found:
             return _foreign(self.url, f"status {status}")
-        kinds = {400: ArgumentError, 404: ArgumentError, 413: _TooLargeError}
-        return kinds.get(status, MlxbertError)(message, hint=hint if isinstance(hint, str) else None)
+        kinds = {
+            "invalid": ArgumentError, "not_found": ArgumentError, "too_large": _TooLargeError, "too_long": InputError,
+        }  # fmt: skip
+        return kinds.get(str(found["kind"]), MlxbertError)(message, hint=hint if isinstance(hint, str) else None)
 
 
 class RemoteModel:
@@ -196,6 +198,19 @@ class RemoteModel:
                     raise found if alone else InputError(f"input {number}: {found.message}", hint=found.hint)
                 yield Failure(number, found) if isinstance(found, InputError) else found
             start += len(window)
+
+    def scores(
+        self, task: str, query: str, texts: Iterable[str | InputError], usage: "Usage", **options: Any
+    ) -> Iterator[Any]:
+        """How near texts are to a query, or how well they answer it; see `run`.
+
+        Raises:
+            InputError: The query cannot be used.
+        """
+        if isinstance(problem := _checked(query), InputError):
+            raise problem
+        usage.texts += task == "similarity"  # the query has a vector of its own
+        return self.run(task, with_query(query, texts), on_error="return", usage=usage, **options)
 
     def _window(self, task: str, window: Sequence[Any], options: Mapping[str, Any], usage: "Usage | None") -> list[Any]:
         """The result of each record, or its error."""

@@ -14,7 +14,6 @@ from mlxbert.cli.views import vectors as view
 from mlxbert.errors import MissingHeadError
 from mlxbert.options import Option
 from mlxbert.results.related import Reranked
-from mlxbert.tasks.ranking import with_query
 
 _EXAMPLE = "cross-encoder/ms-marco-MiniLM-L6-v2"
 
@@ -52,7 +51,8 @@ def rerank(
 
     def score(query: str, others: Iterator[Any], usage: "Usage") -> Iterator[Any]:
         if session.is_remote(loaded):
-            return loaded.run("rerank", with_query(query, others), on_error="return", usage=usage, overflow=overflow)
+            return loaded.scores("rerank", query, others, usage, overflow=overflow)
+        from mlxbert.tasks.ranking import with_query
         from mlxbert.tasks.rerank import RerankTask
 
         task = RerankTask(loaded, overflow, model.batch_tokens, usage)

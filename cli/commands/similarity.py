@@ -22,7 +22,6 @@ from mlxbert.files import sha256
 from mlxbert.options import Option
 from mlxbert.readers.vectors import StoredVectors, read_vectors
 from mlxbert.results.related import Similarity
-from mlxbert.tasks.ranking import with_query
 
 if TYPE_CHECKING:
     from mlxbert.cli.remote import RemoteModel
@@ -74,8 +73,7 @@ def similarity(
 
     def score(query: str, others: Iterator[Any], usage: "Usage") -> Iterator[Any]:
         if session.is_remote(loaded):
-            usage.texts += 1  # the query
-            return loaded.run("similarity", with_query(query, others), on_error="return", usage=usage, **given)
+            return loaded.scores("similarity", query, others, usage, **given)
         from mlxbert.tasks.similarity import score_texts, score_vectors
 
         how: Any = given | {"batch_tokens": model.batch_tokens}

@@ -11,8 +11,11 @@ from starlette.testclient import TestClient
 
 from mlxbert.cli import remote
 from mlxbert.errors import MlxbertError
+from mlxbert.serve.access import Log
 from mlxbert.serve.app import make_app
 from mlxbert.serve.options import ServeOptions
+from mlxbert.serve.safety import Door
+from mlxbert.serve.server import make_guarded
 from tests.helpers.program import Outcome, call, terminal
 from tests.helpers.serving import serving
 from tests.serve.test_own import assert_same
@@ -174,8 +177,10 @@ def test_a_run_resumes_with_the_same_model_only(folders: dict[str, Path], tmp_pa
 def test_more_than_a_server_takes_is_asked_for_in_parts(folders: dict[str, Path], monkeypatch: Any) -> None:
     with serving({"embed": folders["embed"]}) as service:
         service.options = ServeOptions(max_texts=2, max_body=0.001)
-        connect(monkeypatch, TestClient(make_app(service)))
-        found = call("embed", *TEXTS, *TEXTS, "cat " * 1000, "--server", URL)
+        guarded = make_guarded(service, Door(service.options, 8484, "secret"), Log(None))
+        connect(monkeypatch, TestClient(guarded, base_url="http://127.0.0.1:8484"))
+        call("embed", "cat", "--server", URL).fails(1, "refuses the key", "hint: ", "MLXBERT_API_KEY")
+        found = call("embed", *TEXTS, *TEXTS, "cat " * 1000, "--server", URL, MLXBERT_API_KEY="secret")
     lines = parsed(found.out)
     assert [line.get("text") for line in lines[:6]] == [*TEXTS, *TEXTS] and "bytes" in lines[6]["error"]
 
@@ -243,6 +248,14 @@ def test_options_of_a_model_here_are_refused(option: Sequence[str]) -> None:
 )
 def test_only_addresses_of_servers_are_taken(url: str) -> None:
     call("embed", "cat", "--server", url).fails(2, "--server")
+
+
+@pytest.mark.parametrize("query", ["\udc80", LONG])
+@pytest.mark.parametrize("command", ["rerank", "similarity"])
+def test_a_query_is_to_blame_once(same: Callable[..., Outcome], command: str, query: str) -> None:
+    model = "embed" if command == "similarity" else command
+    found = same(model, command, query, *TEXTS, "--overflow", "error")
+    assert found.status == 1 and not found.out
 
 
 def test_texts_that_cannot_be_sent_fail_alone(same: Callable[..., Outcome]) -> None:

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from mlxbert.errors import InputError
+from mlxbert.model import Model
 from mlxbert.results.embed import Embedding
 from mlxbert.results.json import without_nan
 from mlxbert.results.related import Reranked, Similarity
@@ -20,6 +22,7 @@ from mlxbert.serve.queue import Answered
 from mlxbert.serve.service import ModelFacts, Service
 from mlxbert.tasks.answer import MAX_WORDS
 from mlxbert.tasks.ranking import rank
+from mlxbert.tasks.rerank import RerankTask
 from mlxbert.version import __version__
 
 Pair = Annotated[list[str], Meta(min_length=2, max_length=2)]
@@ -243,10 +246,19 @@ def _task(task: str, body: type[Body], summary: str, items: Callable[[Any], Sequ
 async def rerank(service: Service, body: Rerank) -> Reply:
     """Texts in the order of a cross-encoder."""
     model = service.find(body.model, "rerank")
+    if body.overflow != "truncate":
+        await asyncio.wrap_future(service.engine.call(model, lambda one: _check_query(one, body)))
     best, failures, answered = await service.rerank(
         model, body.query, body.texts, body.top_k, on_error=body.on_error, **_options(body, "top_k")
     )
     return _reply(model, answered, [*(Reranked(body.query, *one[:5]) for one in best), *failures])
+
+
+def _check_query(model: Model, body: Rerank) -> None:
+    try:
+        RerankTask(model, body.overflow, None).check_query(body.query)
+    except InputError as problem:  # not each text, but the query is to blame
+        raise Problem("too_long", problem.message, hint=problem.hint, param="query") from None
 
 
 async def similarity(service: Service, body: Compare) -> Reply:
