@@ -14,6 +14,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 import mlxbert
+from mlxbert.results.classify import Classification, Regression
 from mlxbert.serve.pages import FILES, page_routes
 from mlxbert.serve.service import Service
 from tests.helpers.browser import Browser, browsing
@@ -163,7 +164,9 @@ def test_labels(page: Browser, loaded: Loaded, model: str) -> None:
     page.type("Text", TEXTS[1])
     page.type("Second text", TEXTS[2])
     page.press("Classify")
-    labels = mlxbert.classify(loaded(model), (TEXTS[1], TEXTS[2])).labels  # type: ignore[union-attr]
+    found = mlxbert.classify(loaded(model), (TEXTS[1], TEXTS[2]))
+    assert isinstance(found, Classification)
+    labels = found.labels
     shown = [(f"{one.label} ✓" if one.chosen else one.label, 100 * one.score) for one in labels]
     assert_bars(page.bars(), shown)
 
@@ -174,7 +177,9 @@ def test_numbers_in_the_place_of_labels(page: Browser, loaded: Loaded) -> None:
     page.pick("Model", "stars")
     page.type("Text", TEXTS[1])
     page.press("Classify")
-    assert_bars(page.bars(), [("Value", mlxbert.classify(loaded("stars"), TEXTS[1]).value)], 3)  # type: ignore[union-attr]
+    found = mlxbert.classify(loaded("stars"), TEXTS[1])
+    assert isinstance(found, Regression)
+    assert_bars(page.bars(), [("Value", found.value)], 3)
 
 
 @pytest.mark.slow
@@ -188,6 +193,7 @@ def test_labels_that_are_typed_in(page: Browser, loaded: Loaded, multi: bool) ->
         page.field("Several may fit").click()
     page.press("Classify")
     found = mlxbert.classify(loaded("nli"), TEXTS[1], labels=["cat", "city", "dog"], hypothesis="a {} .", multi=multi)
+    assert isinstance(found, Classification)
     assert_bars([(name.removesuffix(" ✓"), number) for name, number in page.bars()],
                 [(one.label, 100 * one.score) for one in found.labels])  # fmt: skip
 
@@ -436,6 +442,25 @@ def test_the_state_of_the_server_is_watched_while_somebody_looks(page: Browser, 
     page.wait(lambda: page.run(asked) > before + 1)
 
 
+@pytest.mark.slow
+def test_a_server_that_starts_or_ends_is_waited_for(browser: Browser, service: Service) -> None:
+    service.ready = False
+    with listening(service) as address:
+        try:
+            browser.open(f"{address}/")
+            browser.wait(lambda: "not ready" in "".join(browser.texts("#trouble")))
+            assert not browser.all("#body")
+        finally:
+            service.ready = True
+        browser.wait(lambda: browser.texts("nav a"))
+        assert not browser.all("#trouble")
+        browser.go("Similarity")
+    browser.press("Compare")
+    assert "cannot be reached" in browser.texts("section .error")[0]
+    browser.wait(lambda: browser.texts("#server") == ["cannot be reached"])
+    assert all(REFUSED in one for one in browser.complaints())
+
+
 KEY = "a key that is long enough"
 
 
@@ -458,6 +483,6 @@ def test_a_key_is_asked_for_where_the_server_wants_one(browser: Browser, service
         browser.all("summary")[0].click()
         assert "Bearer YOUR_KEY" in browser.texts("pre")[0] and KEY not in browser.driver.page_source
         browser.open(f"{address}/")
-        browser.wait(lambda: browser.all("#key"))
+        browser.wait(lambda: browser.all("#key"))  # once more: it is kept nowhere
         assert browser.run("return [localStorage.length, sessionStorage.length, document.cookie]") == [0, 0, ""]
     assert all(REFUSED in one or "api/" in one for one in browser.complaints())
