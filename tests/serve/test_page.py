@@ -206,7 +206,7 @@ def test_names(page: Browser, loaded: Loaded) -> None:
     page.press("Find names")
     entities = mlxbert.tag(loaded("tag"), text).entities
     assert entities
-    assert page.texts(".text mark") == [f"{one.text} {one.label}" for one in entities]
+    assert page.texts(".text mark") == [f"{one.text}\u00a0{one.label}" for one in entities]
     assert page.texts(".legend mark") == list(dict.fromkeys(one.label for one in entities))
     unmarked = "const all = document.querySelector('section:not([hidden]) .text').cloneNode(true);"
     unmarked += "all.querySelectorAll('small').forEach((one) => one.remove()); return all.textContent"
@@ -374,7 +374,7 @@ def test_texts_are_never_markup(page: Browser) -> None:
         page.type(label, text)
         page.press(button)
         assert not page.driver.find_elements("css selector", "main img, main script")
-        assert text in "".join(page.texts(".answer")).replace(" LOC", "").replace(" PER", "")
+        assert text in "".join(page.texts(".answer")).replace("\u00a0LOC", "").replace("\u00a0PER", "")
 
 
 @pytest.mark.slow

@@ -53,7 +53,7 @@ function marked(text, spans) {
   for (const { start, end, className = "", label } of [...spans].sort((a, b) => a.start - b.start)) {
     if (start < at) continue;
     const mark = make("mark", className, points.slice(start, end).join(""));
-    if (label) mark.append(make("small", "", ` ${label}`));
+    if (label) mark.append(make("small", "", `\u00a0${label}`)); // on the same line
     node.append(points.slice(at, start).join(""), mark);
     at = end;
   }
@@ -369,7 +369,8 @@ function runner(form, result, task, write) {
   }
 
   function show(reply, sent, milliseconds) {
-    const { said, quiet, nodes } = reply.results.length ? VIEWS[task](reply, sent) : { said: "Nothing found", nodes: [] };
+    const nothing = { said: "Nothing found", nodes: [] };
+    const { said, quiet, nodes } = reply.results.length ? VIEWS[task](reply, sent) : nothing;
     say(said, quiet);
     part("answer").replaceChildren(...nodes);
     const cut = reply.truncated?.length ? `${plural(reply.truncated.length, "text was", "texts were")} truncated` : "";
@@ -458,6 +459,7 @@ function askForKey(then) {
   if (asked && key) showError(error, new Refusal(401, "the server does not accept this key", hint));
   asked = true;
   key = "";
+  byId("server").textContent = "asks for a key";
   form.hidden = false;
   byId("key-text").value = "";
   byId("key-text").focus();
