@@ -38,7 +38,7 @@ _PAUSE = 0.05  # seconds before a query: torch's threads spin for a while after 
 def mlxbert(folder: str, dtype: str) -> Embed:
     """This project."""
     import mlxbert
-    from mlxbert.text.batch import Usage
+    from mlxbert.text.usage import Usage
 
     model = mlxbert.load(folder, task="embed", dtype=dtype)
 

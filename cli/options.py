@@ -96,6 +96,16 @@ class ModelOptions(ComputingOptions):
 
 
 @dataclass(frozen=True)
+class ServedOptions(ModelOptions):
+    """The same, or a server that has the model."""
+
+    server: Annotated[
+        str | None,
+        Option("Ask a server. It is one that `mlxbert serve` has started; --model is one of its names.", "URL"),
+    ] = None
+
+
+@dataclass(frozen=True)
 class VectorOptions:
     """How texts become vectors; the model's own files decide what is not given."""
 

@@ -13,7 +13,7 @@ from mlxbert.results.result import Failure
 
 if TYPE_CHECKING:
     from mlxbert.tasks.ranking import Ranked, Scored
-    from mlxbert.text.batch import Usage
+    from mlxbert.text.usage import Usage
 
 MOST = 20  # texts of a file that a terminal shows where nothing else is asked for
 _BLANK = InputError("empty")  # in place of an empty text, so that the others keep their numbers
@@ -72,7 +72,7 @@ def write_ranking(
         MlxbertError: Some texts failed.
     """
     from mlxbert.tasks.ranking import Ranking
-    from mlxbert.text.batch import Usage
+    from mlxbert.text.usage import Usage
 
     query, before = (texts[0], 0) if len(texts) == 1 else _query(opened)
     from_file = opened.name != ARGUMENTS

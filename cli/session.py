@@ -1,5 +1,6 @@
 """What every command does around its one call of the library: print notes, load the model, write results, report."""
 
+import dataclasses
 import itertools
 import json
 import logging
@@ -12,21 +13,24 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.cli.inputs import ARGUMENTS, InputStream
-from mlxbert.cli.options import ComputingOptions, FileOptions, ModelOptions, OutputOptions, TalkOptions
+from mlxbert.cli.options import ComputingOptions, FileOptions, ModelOptions, OutputOptions, ServedOptions, TalkOptions
 from mlxbert.cli.output.base import OutputFormat
 from mlxbert.cli.output.file import Dropped, FileOutput
 from mlxbert.cli.output.formats import choose
 from mlxbert.cli.views import console, json_lines, progress, rich
-from mlxbert.errors import MlxbertError
+from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.folders.fingerprint import hash_folder, hash_model
 from mlxbert.results.json import to_json
 from mlxbert.results.result import Failure
 from mlxbert.weights.source import BUILTIN, BUILTIN_QUALITY
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
+    from mlxbert.cli.remote import RemoteModel
     from mlxbert.machine.distributed import ProcessGroup
     from mlxbert.model import Model
-    from mlxbert.text.batch import Usage
+    from mlxbert.text.usage import Usage
 
 Draw = Callable[[Any], Iterable["rich.RenderableType"]]
 _KEPT: list[object] = []
@@ -49,6 +53,56 @@ def set_up_notes(options: TalkOptions) -> None:
     log.setLevel(logging.DEBUG if options.verbose else logging.WARNING)
     console.set_quiet(options.quiet)
     _HELD.clear()
+
+
+def load_or_ask(task: str, options: ServedOptions) -> "Model | RemoteModel":
+    """The model that the options name, for a task; on a server, if they name one.
+
+    Raises:
+        ArgumentError: The server's model cannot have an option.
+        MlxbertError: The model cannot be loaded, or the server cannot be asked.
+    """
+    if options.server is None:
+        return load("classify" if task == "rerank" else task, options)
+    for field in dataclasses.fields(options):
+        if field.name not in ("model", "server") and getattr(options, field.name) != field.default:
+            raise ArgumentError(f"--{field.name.replace('_', '-')} is up to the server: it does not work with --server")
+    from mlxbert.cli.remote import RemoteModel
+
+    return RemoteModel(options.server, options.model, task)
+
+
+def results(
+    task: str,
+    model: "Model | RemoteModel",
+    opened: InputStream[Any],
+    options: ServedOptions,
+    given: Mapping[str, Any],
+    **more: Any,
+) -> Iterator[Any]:
+    """The results of a task.
+
+    Args:
+        task: Its name on the command line, which is almost that of its function.
+        model: The model.
+        opened: Its records.
+        options: How to compute.
+        given: The options of the task.
+        more: Arguments that are not options.
+    """
+    how = {**given, **more, "on_error": opened.on_error}
+    if is_remote(model):
+        return model.run(task, opened.records, **how)
+    import mlxbert
+
+    compute = getattr(mlxbert, "embed_stream" if task == "embed" else task.replace("-", "_"))
+    found: Iterator[Any] = compute(model, opened.records, batch_tokens=options.batch_tokens, **how)
+    return found
+
+
+def is_remote(model: object) -> "TypeIs[RemoteModel]":
+    """Whether a model is on a server."""
+    return type(model).__name__ == "RemoteModel"  # without the imports that asking a server takes
 
 
 def load(task: str | None, options: ComputingOptions, heads: Sequence[str] | None = None) -> "Model":
@@ -85,7 +139,7 @@ class OutputManifest:
     """What an output file is made of: everything that its results depend on, besides the input, and its format."""
 
     name: str
-    model: "Model | Path"
+    model: "Model | RemoteModel | Path"
     computing: ModelOptions | None
     options: Mapping[str, object]
     format: OutputFormat | None = None
@@ -102,6 +156,11 @@ class OutputManifest:
         """What a run must have in common with an interrupted one to resume it."""
         if isinstance(self.model, Path):
             return {"task": self.name, "model": hash_folder(self.model), "options": dict(self.options)}
+        if is_remote(self.model):
+            chosen = {"dtype": self.model.facts["dtype"], "device": "server"}
+            return {
+                "task": self.name, "model": self.model.facts["fingerprint"], "options": {**self.options, **chosen},
+            }  # fmt: skip
         network = self.model.network
         chosen = {"dtype": str(network.encoder.embeddings.norm.weight.dtype)}
         if self.computing is not None:
@@ -243,8 +302,6 @@ def sink(
     Yields:
         It, and how many results of an earlier run it has.
     """
-    from mlxbert.tasks.runner import remembering
-
     with _file(source, options, task, group) if options.output is not None else nullcontext(screen) as out:
         done = 0
         if not isinstance(out, Screen):
@@ -253,6 +310,11 @@ def sink(
                 console.say("note", f"resumed: {done:,} results of an earlier run are there")
         # What cannot be resumed need not remember its batches; processes that share the work have different ones.
         alone = bool(source.files) and (group is None or group.size == 1)
+        if is_remote(task.model):  # whose batches are its own
+            yield out, done
+            return
+        from mlxbert.tasks.runner import remembering
+
         with remembering(out.remember if alone and isinstance(out, FileOutput) else None):
             yield out, done
 
@@ -278,10 +340,11 @@ def _file(
 def _summarize(usage: "Usage", count: int, skipped: int, seconds: float) -> None:
     earlier = f" after {skipped:,} of an earlier run" if skipped else ""
     texts, tokens = console.counted(count, "text"), console.counted(usage.tokens, "token")
+    padding = f", {usage.padding:.1%} padding" if usage.padded_tokens else ""
     console.say(
         "note",
         f"{texts}{earlier}, {tokens} in {seconds:.1f} s: {count / seconds:,.1f} texts/s, "
-        f"{usage.tokens / seconds:,.0f} tokens/s, {usage.padding:.1%} padding",
+        f"{usage.tokens / seconds:,.0f} tokens/s{padding}",
     )
 
 

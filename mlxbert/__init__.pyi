@@ -70,8 +70,8 @@ from mlxbert.tasks.rerank import rerank as rerank
 from mlxbert.tasks.similarity import similarity as similarity
 from mlxbert.tasks.tag import tag as tag
 from mlxbert.tasks.tokenize import tokenize as tokenize
-from mlxbert.text.batch import Usage as Usage
 from mlxbert.text.tokenizer import Tokenizer as Tokenizer
+from mlxbert.text.usage import Usage as Usage
 from mlxbert.training.evaluate import evaluate as evaluate
 from mlxbert.training.events import (
     Evaluated as Evaluated,

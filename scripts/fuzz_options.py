@@ -160,6 +160,7 @@ def usual(folder: Path) -> dict[str, dict[str, list[str]]]:
         "search": {"query": ["cat"], "paths": texts, "model": words},
         "index": {"paths": texts, "model": words},
         "mcp": {"paths": texts, "model": words},
+        "serve": {"models": words, "print_systemd": [""]},  # it would not end
         "doctor": {}, "models list": {}, "indexes list": {},
     }  # fmt: skip
     given |= {f"models {name}": {"name": ["org/name"]} for name in ("download", "verify", "path", "remove")}

@@ -1,7 +1,9 @@
 """The device that tests run on, what fast tests may not do, and models that many tests share."""
 
+import fcntl
 import functools
 import os
+import re
 import signal
 import sys
 from collections import Counter
@@ -22,6 +24,7 @@ from tests.helpers.tiny import save
 
 device.use()  # MLXBERT_DEVICE=cpu keeps a Mac's tests from its GPU
 _SLOW = ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "socket.bind")
+_ALL_SLOW = re.compile(r"^pytestmark = \[?\s*pytest\.mark\.slow\b", re.MULTILINE)
 _SAMPLED = 3
 _fast: list[str] = []  # the test that runs, unless it is marked slow
 
@@ -41,8 +44,10 @@ sys.addaudithook(_guard)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leaves torch, which is slow to import, to the slow tests."""
-    return True if collection_path.stem.endswith("_live") and config.option.markexpr == "not slow" else None
+    """Leaves files of slow tests, some of which import torch, to runs with slow tests."""
+    if config.option.markexpr != "not slow" or collection_path.suffix != ".py":
+        return None
+    return True if _ALL_SLOW.search(collection_path.read_text(encoding="utf-8")) else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -72,6 +77,15 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
     finally:
         _fast.clear()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def unflushed() -> Iterator[None]:
+    """Files stay in the memory of the system, which writes them later: no test cuts the power, and disks are slow."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        patch.setattr(fcntl, "F_FULLFSYNC", fcntl.F_GETFD, raising=False)
+        yield
 
 
 @pytest.fixture
@@ -109,6 +123,14 @@ def unit_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def unit(unit_folder: Path) -> mlxbert.Model:
     """The tiny model as sentence-transformers would save it, loaded afresh."""
     return mlxbert.load(unit_folder, dtype="float32")
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The folders of tiny models of all tasks, by what a server calls them."""
+    from tests.helpers.serving import save_models
+
+    return save_models(tmp_path_factory.mktemp("served"))
 
 
 # For a test of what conversions measure, and for one that does not get as far.

@@ -11,7 +11,8 @@ import pytest
 
 import mlxbert
 from mlxbert.machine.device import mx
-from mlxbert.text.batch import WINDOW, Usage, padded_length, plan
+from mlxbert.text.batch import WINDOW, padded_length, plan
+from mlxbert.text.usage import Usage
 from tests.helpers.answering import save_answering
 from tests.helpers.classifiers import EMOTIONS, NLI, SENTIMENT, STARS, save_classifier
 from tests.helpers.taggers import NER, save_random_tagger

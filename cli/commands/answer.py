@@ -6,14 +6,14 @@ import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.inputs import open_questions
-from mlxbert.cli.options import FileOptions, ModelOptions, PairInputOptions, Window
+from mlxbert.cli.options import FileOptions, PairInputOptions, ServedOptions, Window
 from mlxbert.cli.output.file import check_output
 from mlxbert.cli.views import answer as view
 from mlxbert.options import Option
 
 
 def answer(
-    model: ModelOptions,
+    model: ServedOptions,
     source: PairInputOptions,
     out: FileOptions,
     questions: Annotated[list[str] | None, typer.Argument(metavar="QUESTION…", help="Questions.")] = None,
@@ -43,11 +43,9 @@ def answer(
     """
     check_output(out.output, out.overwrite, sources=source.input)
     opened = open_questions(questions or (), source, context, context_file)
-    loaded = session.load("answer", model)
-    from mlxbert.tasks.answer import answer as task
-
+    loaded = session.load_or_ask("answer", model)
     given: dict[str, Any] = {"top_k": top_k, "max_words": max_words, "overflow": overflow}
     given |= {"max_length": max_length, "stride": stride, "no_answer_threshold": no_answer_threshold}
-    results = task(loaded, opened.records, **given, batch_tokens=model.batch_tokens, on_error=opened.on_error)
+    results = session.results("answer", loaded, opened, model, given)
     made_of = session.OutputManifest("answer", loaded, model, given)
     session.stream(opened, results, view.draw, out, task=made_of)

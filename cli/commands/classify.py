@@ -10,7 +10,7 @@ import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.inputs import open_texts
-from mlxbert.cli.options import FileOptions, ModelOptions, Overflow, PairInputOptions
+from mlxbert.cli.options import FileOptions, Overflow, PairInputOptions, ServedOptions
 from mlxbert.cli.output.file import check_output
 from mlxbert.cli.views import classify as view
 from mlxbert.errors import ArgumentError
@@ -31,11 +31,12 @@ class ZeroShotOptions:
     ] = None
     multi: Annotated[bool, Option("Several labels may be right.")] = False
 
-    def given(self, pairs: bool) -> Mapping[str, Any]:
+    def given(self, pairs: bool, *, served: bool) -> Mapping[str, Any]:
         """The options as arguments of the library; none if there are no labels.
 
         Args:
             pairs: Whether the inputs are pairs.
+            served: Whether a server checks them.
 
         Raises:
             ArgumentError: The options contradict each other, or have no such values.
@@ -52,16 +53,17 @@ class ZeroShotOptions:
         except csv.Error as problem:  # a line break outside of quotes, or more characters than a field may have
             raise ArgumentError(f"--labels cannot be read as A,B ({problem})") from None
         labels = [label.strip() for row in rows for label in row]
-        from mlxbert.tasks.zero_shot import check_hypothesis, check_labels
+        if not served:  # before a model of a gigabyte is downloaded
+            from mlxbert.tasks.zero_shot import check_hypothesis, check_labels
 
-        check_labels(labels)  # before a model of a gigabyte is downloaded
-        if self.hypothesis is not None:
-            check_hypothesis(self.hypothesis)
+            check_labels(labels)
+            if self.hypothesis is not None:
+                check_hypothesis(self.hypothesis)
         return {"labels": labels, "hypothesis": self.hypothesis, "multi": self.multi}
 
 
 def classify(
-    model: ModelOptions,
+    model: ServedOptions,
     source: PairInputOptions,
     zero_shot: ZeroShotOptions,
     out: FileOptions,
@@ -78,14 +80,11 @@ def classify(
     Example: mlxbert classify "I loved it." --model distilbert/distilbert-base-uncased-finetuned-sst-2-english
     """
     check_output(out.output, out.overwrite, sources=source.input)
-    labels = zero_shot.given(pairs=pair is not None or source.pair_column is not None)
+    labels = zero_shot.given(pairs=pair is not None or source.pair_column is not None, served=model.server is not None)
     opened = open_texts(texts or (), source, pair)
-    loaded = session.load("classify", model)
-    from mlxbert.tasks.classify import classify as task
-
+    loaded = session.load_or_ask("classify", model)
     given: dict[str, Any] = {"top_k": top_k, "overflow": overflow, **labels}
-    how = given | {"batch_tokens": model.batch_tokens, "on_error": opened.on_error}
-    results = task(loaded, opened.records, **how)
+    results = session.results("classify", loaded, opened, model, given)
     draw = functools.partial(view.draw, most=top_k or view.MOST, known=None if labels else loaded.labels)
     made_of = session.OutputManifest("classify", loaded, model, given | {"pair": pair})
     session.stream(opened, results, draw, out, task=made_of)

@@ -1,6 +1,7 @@
 """`mlxbert embed`."""
 
 import json
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -8,7 +9,7 @@ import typer
 
 from mlxbert.cli import processes, session
 from mlxbert.cli.inputs import ARGUMENTS, STDIN, InputStream, open_input
-from mlxbert.cli.options import FileOptions, ModelOptions, RecordOptions, VectorOptions
+from mlxbert.cli.options import FileOptions, RecordOptions, ServedOptions, VectorOptions
 from mlxbert.cli.output.base import OutputFormat
 from mlxbert.cli.output.file import check_output
 from mlxbert.cli.output.formats import VECTORS, WORDS, choose
@@ -19,6 +20,7 @@ from mlxbert.options import Option
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from mlxbert.cli.remote import RemoteModel
     from mlxbert.model import Model
 
 Kind = Literal["query", "document"]
@@ -26,7 +28,7 @@ OutputDType = Literal["float32", "int8", "binary"]
 
 
 def embed(
-    model: ModelOptions,
+    model: ServedOptions,
     source: RecordOptions,
     vector: VectorOptions,
     out: FileOptions,
@@ -62,21 +64,22 @@ def embed(
     processes.check_stdin([] if texts else source.input or [STDIN])  # before its first line is waited for
     opened = open_input(texts or (), source, "text")
     processes.check_stdin([] if opened.files or opened.name == ARGUMENTS else [STDIN])
-    loaded = session.load("embed", model)
+    loaded = session.load_or_ask("embed", model)
     if words:
         chosen = {"layer": -1 if layer is None else layer, "overflow": vector.overflow}
         _embed_words(loaded, opened, model, chosen, out, source.keep)
         return
-    from mlxbert.machine.distributed import join
-    from mlxbert.tasks.embed import embed_stream
-    from mlxbert.text.batch import Usage
+    from mlxbert.text.usage import Usage
 
-    group = join()
-    usage = Usage()
+    group, usage = None, Usage()
+    more: dict[str, Any] = {"usage": usage}
+    if not session.is_remote(loaded):
+        from mlxbert.machine.distributed import join
+
+        group = more["group"] = join()
     task = session.OutputManifest("embed", loaded, model, given, _format(loaded, out.output, given, source.keep))
-    how: dict[str, Any] = given | {"batch_tokens": model.batch_tokens, "usage": usage, "on_error": opened.on_error}
     view = vectors.Embeddings(compare=opened.name == ARGUMENTS and output_dtype != "binary")
-    results = embed_stream(loaded, opened.records, group=group, **how)
+    results = session.results("embed", loaded, opened, model, given, **more)
     session.stream(opened, results, view.draw, out, task=task, usage=usage, last=view.draw_cosines, group=group)
 
 
@@ -89,33 +92,32 @@ def _check_words(words: bool, layer: int | None, given: dict[str, Any]) -> None:
 
 
 def _embed_words(
-    loaded: "Model",
+    loaded: "Model | RemoteModel",
     opened: InputStream[str],
-    model: ModelOptions,
+    model: ServedOptions,
     given: dict[str, Any],
     out: FileOptions,
     keep: Sequence[str] | None,
 ) -> None:
-    from mlxbert.tasks.embed_words import embed_words
-    from mlxbert.text.batch import Usage
+    from mlxbert.text.usage import Usage
 
     usage = Usage()
     about = {"model": loaded.source, "options": json.dumps(given)}
-    format = choose(out.output, WORDS, width=loaded.config.hidden_size, metadata=about, keep=keep, words=True)
-    how: dict[str, Any] = given | {"batch_tokens": model.batch_tokens, "usage": usage, "on_error": opened.on_error}
-    results = embed_words(loaded, opened.records, **how)
+    width = loaded.facts["hidden"] if session.is_remote(loaded) else loaded.config.hidden_size
+    format = choose(out.output, WORDS, width=width, metadata=about, keep=keep, words=True)
+    results = session.results("embed-words", loaded, opened, model, given, usage=usage)
     view = vectors.WordVectors(compare=opened.name == ARGUMENTS)
     task = session.OutputManifest("embed words", loaded, model, given, format)
     session.stream(opened, results, view.draw, out, task=task, usage=usage, last=view.draw_cosines)
 
 
-def _format(model: "Model", path: "Path | None", given: dict[str, Any], keep: Sequence[str] | None) -> OutputFormat:
+def _format(
+    model: "Model | RemoteModel", path: "Path | None", given: dict[str, Any], keep: Sequence[str] | None
+) -> OutputFormat:
     """The format of the output, which knows the width of the vectors; prints notes on defaults that may surprise."""
-    from mlxbert.tasks.vector_dtype import check_output_dtype, stored_width
-
-    embedder = model.embedder.variant(**{name: given[name] for name in ("pooling", "normalize", "dimensions")})
     note_assumed_pooling(model, given["pooling"])
-    if given["normalize"] is None and model.embedder.unit and not embedder.unit:
+    size, unit = _width(model, given, path)
+    if given["normalize"] is None and model.embedder.unit and not unit:
         console.say("note", "shortened vectors no longer have length 1; --normalize scales them")
     about = {
         "format": "mlxbert embeddings",
@@ -123,13 +125,23 @@ def _format(model: "Model", path: "Path | None", given: dict[str, Any], keep: Se
         "model": model.source,
         "options": json.dumps(given, sort_keys=True),
     }
-    dtype = given["output_dtype"]
-    check_output_dtype(dtype, embedder.size)
-    size, whole = stored_width(dtype, embedder.size), dtype != "float32"
-    return choose(path, VECTORS, width=size, metadata=about, whole=whole, keep=keep)
+    return choose(path, VECTORS, width=size, metadata=about, whole=given["output_dtype"] != "float32", keep=keep)
 
 
-def note_assumed_pooling(model: "Model", pooling: str | None) -> None:
+def _width(model: "Model | RemoteModel", given: dict[str, Any], path: "Path | None") -> tuple[int, bool]:
+    """How many numbers a vector is stored in, and whether it has length 1; of a server's only for a file is asked."""
+    chosen = {name: given[name] for name in ("pooling", "normalize", "dimensions")}
+    if session.is_remote(model):
+        shorter = (given["dimensions"] or math.inf) < model.facts["size"]
+        return 0 if path is None else model.width(given), model.embedder.unit and not shorter
+    from mlxbert.tasks.vector_dtype import check_output_dtype, stored_width
+
+    embedder = model.embedder.variant(**chosen)
+    check_output_dtype(given["output_dtype"], embedder.size)
+    return stored_width(given["output_dtype"], embedder.size), embedder.unit
+
+
+def note_assumed_pooling(model: "Model | RemoteModel", pooling: str | None) -> None:
     """Prints a note if neither the model nor an option names the pooling."""
     if not model.embedder.config.stated and pooling is None:
         console.say("note", f"{model.source} has no modules.json: mean pooling is assumed")

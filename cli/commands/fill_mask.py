@@ -8,7 +8,7 @@ import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.inputs import open_input
-from mlxbert.cli.options import FileOptions, ModelOptions, RecordOptions, Window
+from mlxbert.cli.options import FileOptions, RecordOptions, ServedOptions, Window
 from mlxbert.cli.output.file import check_output
 from mlxbert.cli.views import fill_mask as view
 from mlxbert.errors import ArgumentError
@@ -16,7 +16,7 @@ from mlxbert.options import Option
 
 
 def fill_mask(
-    model: ModelOptions,
+    model: ServedOptions,
     source: RecordOptions,
     out: FileOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts that contain [MASK].")] = None,
@@ -36,13 +36,10 @@ def fill_mask(
     check_output(out.output, out.overwrite, sources=source.input)
     _check_quotes(texts or ())
     opened = open_input(texts or (), source, "text")
-    loaded = session.load("fill-mask", model)
-    from mlxbert.tasks.fill_mask import fill_mask as task
-
+    loaded = session.load_or_ask("fill-mask", model)
     words = None if targets is None else _split(targets)
     given: dict[str, Any] = {"top_k": top_k, "targets": words, "text": text, "overflow": overflow}
-    how = given | {"batch_tokens": model.batch_tokens, "on_error": opened.on_error}
-    results = task(loaded, opened.records, **how)
+    results = session.results("fill-mask", loaded, opened, model, given)
     session.stream(opened, results, view.draw, out, task=session.OutputManifest("fill-mask", loaded, model, given))
 
 

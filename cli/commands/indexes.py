@@ -1,7 +1,9 @@
 """`mlxbert indexes …`: the indexes of files on this machine."""
 
 import os
-from contextlib import suppress
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,15 +23,13 @@ def _covered() -> list[str]:
     return [str(folder) for one in _indexes() for folder in one.get("covers", ())]
 
 
-Name = Annotated[
-    str,
-    typer.Argument(
-        metavar="INDEX",
-        help="A folder that has an index, or a file of one.",
-        autocompletion=_covered,
-        show_default=False,
-    ),
-]
+_HELP: dict[str, Any] = {
+    "help": "A folder that has an index, or a file of one.",
+    "autocompletion": _covered,
+    "show_default": False,
+}
+Name = Annotated[str, typer.Argument(metavar="INDEX", **_HELP)]
+Names = Annotated[list[str], typer.Argument(metavar="INDEX…", **_HELP)]
 
 
 def indexes_list(out: OutputOptions) -> None:
@@ -56,23 +56,28 @@ def indexes_show(out: OutputOptions, index: Name = ".") -> None:
 
 
 def indexes_remove(
-    out: OutputOptions, index: Name, yes: Annotated[bool, Option("Remove without asking.", short="-y")] = False
+    out: OutputOptions, indexes: Names, yes: Annotated[bool, Option("Remove without asking.", short="-y")] = False
 ) -> None:
-    """Remove an index. The files that it covers stay.
+    """Remove indexes: all of those that you name, or none. The files that they cover stay.
 
     Example: mlxbert indexes remove docs/ --yes
     """
     from mlxbert.search import schema
 
-    facts = _known(Path(index)) if _is_ours(index) else _facts(_own(index))
-    if not yes and not _agreed(facts):
+    known = [_known(Path(name)) if _is_ours(name) else _facts(_own(name)) for name in indexes]
+    found = list({os.path.realpath(facts["index"]): facts for facts in known}.values())
+    if not yes and not _agreed(found):
         console.say("note", "nothing was removed")
         return
-    with schema.locked(facts["index"]):
-        for ending in schema.ENDINGS:
-            Path(f"{facts['index']}{ending}").unlink(missing_ok=True)
-    console.say("note", f"{console.size(facts['bytes'])} freed")
-    session.show_object(facts, lambda: view.draw_index(facts), out)
+    with ExitStack() as locks:
+        for facts in found:
+            locks.enter_context(schema.locked(facts["index"]))
+        for facts in found:
+            for ending in schema.ENDINGS:
+                Path(f"{facts['index']}{ending}").unlink(missing_ok=True)
+    console.say("note", f"{console.size(sum(facts['bytes'] for facts in found))} freed")
+    for facts in found:
+        session.show_object(facts, partial(view.draw_index, facts), out)
 
 
 def indexes_move(
@@ -175,17 +180,17 @@ def _known(file: Path) -> dict[str, Any]:
         return {"index": str(file), "bytes": file.stat().st_size, "problem": problem.message}
 
 
-def _agreed(facts: dict[str, Any]) -> bool:
+def _agreed(found: Sequence[dict[str, Any]]) -> bool:
     """Shows what would be removed, and asks at a terminal."""
     if not console.can_ask():
+        named = ", ".join(f"{facts['index']} ({console.size(facts['bytes'])})" for facts in found)
         raise ArgumentError(
-            f"would remove {facts['index']} ({console.size(facts['bytes'])}), but cannot ask without a terminal",
-            hint="--yes removes it without asking",
+            f"would remove {named}, but cannot ask without a terminal", hint="--yes removes without asking"
         )
     screen = console.stderr()
-    for part in view.draw_index(facts):
+    for part in (part for facts in found for part in view.draw_index(facts)):
         screen.print(part)
-    return console.ask("remove it?")
+    return console.ask(f"remove {'it' if len(found) == 1 else 'them'}?")
 
 
 COMMANDS = {"list": indexes_list, "show": indexes_show, "remove": indexes_remove, "move": indexes_move}

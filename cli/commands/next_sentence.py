@@ -6,7 +6,7 @@ import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.inputs import open_input
-from mlxbert.cli.options import FileOptions, ModelOptions, NoWindow, PairInputOptions
+from mlxbert.cli.options import FileOptions, NoWindow, PairInputOptions, ServedOptions
 from mlxbert.cli.output.file import check_output
 from mlxbert.cli.views import console, next_sentence as view
 from mlxbert.errors import ArgumentError
@@ -14,7 +14,7 @@ from mlxbert.options import Option
 
 
 def next_sentence(
-    model: ModelOptions,
+    model: ServedOptions,
     source: PairInputOptions,
     out: FileOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="A B", help="Two texts.")] = None,
@@ -33,10 +33,7 @@ def next_sentence(
         )
     check_output(out.output, out.overwrite, sources=source.input)
     opened = open_input(texts or (), source, ("a", "b"))
-    loaded = session.load("next-sentence", model)
-    from mlxbert.tasks.next_sentence import next_sentence as task
-
+    loaded = session.load_or_ask("next-sentence", model)
     given: dict[str, Any] = {"overflow": overflow}
-    how = given | {"batch_tokens": model.batch_tokens, "on_error": opened.on_error}
-    results = task(loaded, opened.records, **how)
+    results = session.results("next-sentence", loaded, opened, model, given)
     session.stream(opened, results, view.draw, out, task=session.OutputManifest("next-sentence", loaded, model, given))

@@ -6,14 +6,14 @@ import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.inputs import open_input
-from mlxbert.cli.options import FileOptions, ModelOptions, RecordOptions, Window
+from mlxbert.cli.options import FileOptions, RecordOptions, ServedOptions, Window
 from mlxbert.cli.output.file import check_output
 from mlxbert.cli.views import tokens as view
 from mlxbert.options import Option
 
 
 def replaced(
-    model: ModelOptions,
+    model: ServedOptions,
     source: RecordOptions,
     out: FileOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")] = None,
@@ -27,12 +27,9 @@ def replaced(
     """
     check_output(out.output, out.overwrite, sources=source.input)
     opened = open_input(texts or (), source, "text")
-    loaded = session.load("replaced", model)
-    from mlxbert.tasks.replaced import replaced as task
-
+    loaded = session.load_or_ask("replaced", model)
     given: dict[str, Any] = {"overflow": overflow}
-    how = given | {"batch_tokens": model.batch_tokens, "on_error": opened.on_error}
-    results = task(loaded, opened.records, **how)
+    results = session.results("replaced", loaded, opened, model, given)
     session.stream(
         opened, results, view.draw_replaced, out, task=session.OutputManifest("replaced", loaded, model, given)
     )

@@ -7,22 +7,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mlxbert.cli import session
-from mlxbert.cli.options import FileOptions, ModelOptions, Overflow, RecordOptions
+from mlxbert.cli.options import FileOptions, Overflow, RecordOptions, ServedOptions
 from mlxbert.cli.output.file import check_output
 from mlxbert.cli.ranking import open_ranking, write_ranking
 from mlxbert.cli.views import vectors as view
 from mlxbert.errors import MissingHeadError
 from mlxbert.options import Option
 from mlxbert.results.related import Reranked
+from mlxbert.tasks.ranking import with_query
 
 _EXAMPLE = "cross-encoder/ms-marco-MiniLM-L6-v2"
 
 if TYPE_CHECKING:
-    from mlxbert.text.batch import Usage
+    from mlxbert.cli.remote import RemoteModel
+    from mlxbert.model import Model
+    from mlxbert.text.usage import Usage
 
 
 def rerank(
-    model: ModelOptions,
+    model: ServedOptions,
     source: RecordOptions,
     out: FileOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="QUERY TEXT…", help="A query, and texts.")] = None,
@@ -42,19 +45,29 @@ def rerank(
     check_output(out.output, out.overwrite, sources=source.input)
     opened = open_ranking(texts or (), source)
     try:
-        loaded = session.load("classify", model)
+        loaded = session.load_or_ask("rerank", model)
     except MissingHeadError as problem:
         problem.hint = f"rerank needs a cross-encoder, for example {_EXAMPLE}"
         raise
-    from mlxbert.tasks.rerank import RerankTask, with_query
-    from mlxbert.weights.cross_encoder import gives_probabilities
 
     def score(query: str, others: Iterator[Any], usage: "Usage") -> Iterator[Any]:
+        if session.is_remote(loaded):
+            return loaded.run("rerank", with_query(query, others), on_error="return", usage=usage, overflow=overflow)
+        from mlxbert.tasks.rerank import RerankTask
+
         task = RerankTask(loaded, overflow, model.batch_tokens, usage)
         task.check_query(query)
         return task.run(with_query(query, others), "return")
 
-    draw = functools.partial(view.draw_ranked, bars=gives_probabilities(loaded.files))
+    draw = functools.partial(view.draw_ranked, bars=_gives_probabilities(loaded))
     given = {"texts": texts, "top_k": top_k, "overflow": overflow}
     made_of = session.OutputManifest("rerank", loaded, model, given)
     write_ranking(texts or (), opened, out, draw, top_k, made_of, score, lambda query, one: Reranked(query, *one[:5]))
+
+
+def _gives_probabilities(model: "Model | RemoteModel") -> bool:
+    if session.is_remote(model):
+        return bool(model.facts["probabilities"])
+    from mlxbert.weights.cross_encoder import gives_probabilities
+
+    return gives_probabilities(model.files)

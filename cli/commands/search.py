@@ -22,12 +22,13 @@ from mlxbert.weights.source import BUILTIN
 if TYPE_CHECKING:
     from mlxbert.model import Model
     from mlxbert.results.hit import Hit
-    from mlxbert.search.events import FileFailed, FileLeftOut, Finished
+    from mlxbert.search.events import Event, FileFailed, FileLeftOut, FileRead, Finished, Scanned
     from mlxbert.search.index import Index
     from mlxbert.search.store import About
     from mlxbert.weights.source import ModelRef
 
 _TICK = 500  # milliseconds between two looks at whether an update that another process held up can be done
+_SHOWN = 3  # tables whose column was guessed
 Paths = Annotated[list[str] | None, typer.Argument(metavar="PATH…", help="Files and folders.", show_default=False)]
 
 
@@ -60,12 +61,46 @@ class IndexOptions:
 
 @dataclass
 class Update:
-    """What an update did; whether the index is another one than before, is `changed`."""
+    """What an update has done so far; whether the index is another one than before, is `changed`."""
 
+    scanned: "Scanned | None" = None
     finished: "Finished | None" = None
     failed: "list[FileFailed]" = field(default_factory=list)
     left_out: "list[FileLeftOut]" = field(default_factory=list)
+    guessed: "list[FileRead]" = field(default_factory=list)
     changed: bool = False
+    files: int = 0
+    embedded: int = 0
+    read: int = 0
+    chunks: int = 0
+
+    def add(self, event: "Event") -> None:
+        """Takes what has happened into account."""
+        from mlxbert.search import events
+
+        match event:
+            case events.Scanned():
+                self.scanned = event
+            case events.FileLeftOut():
+                self.left_out.append(event)
+            case events.FileFailed():
+                self.failed.append(event)
+                self.changed |= self.scanned is not None  # those before failed earlier
+            case events.FileIndexed() | events.FileRemoved():
+                self.changed = True
+                self.files += isinstance(event, events.FileIndexed)
+            case events.FileRead():
+                self.read, self.chunks = self.read + event.size, self.chunks + event.chunks
+                self.guessed += [event] if event.guessed not in (None, "text") else []
+            case events.Embedded():
+                self.embedded = event.chunks
+            case events.Finished():
+                self.finished = event
+
+    @property
+    def size(self) -> int:
+        """Bytes of the files that are done, about."""
+        return int(self.read * (self.embedded / self.chunks if self.chunks else 1))
 
     def names(self, paths: Sequence[str]) -> bool:
         """Whether one of some paths was left out itself, or could not be read."""
@@ -234,46 +269,32 @@ def _bring_up_to_date(index: "Index", paths: Sequence[str], out: OutputOptions) 
 
 
 def _update(index: "Index", paths: Sequence[str] | None) -> Update:
-    """Updates an index, with a bar if anything has changed."""
-    from mlxbert.search.events import (
-        Embedded,
-        FileFailed,
-        FileIndexed,
-        FileLeftOut,
-        FileRead,
-        FileRemoved,
-        Finished,
-        Scanned,
-    )  # fmt: skip
-
-    done, scanned, read, chunks, embedded = Update(), False, 0, 0, 0
-    with ExitStack() as drawn:
-        show: progress.Update = lambda size, count: None  # noqa: E731
-        for event in index.update(paths):
-            match event:
-                case Scanned():
-                    scanned = True
-                    if event.changed:
-                        show = drawn.enter_context(progress.records(event.size, shown=True))
-                case FileLeftOut():
-                    done.left_out.append(event)
-                case FileFailed():
-                    done.failed.append(event)
-                    done.changed |= scanned  # those before failed earlier
-                case FileIndexed() | FileRemoved():
-                    done.changed = True
-                case FileRead():
-                    read, chunks = read + event.size, chunks + event.chunks
-                case Embedded():
-                    embedded = event.chunks
-                case Finished():
-                    done.finished = event
-            show(int(read * min(embedded / max(chunks, 1), 1)), embedded)
+    """Updates an index, with a bar if anything has changed. An interrupt says what is kept."""
+    done = Update()
+    show: progress.Update | None = None
+    try:
+        with ExitStack() as drawn:
+            for event in index.update(paths):
+                done.add(event)
+                if show is None and done.scanned is not None and done.scanned.changed:
+                    show = drawn.enter_context(progress.records(done.scanned.size, shown=True, what="chunks"))
+                if show is not None:
+                    show(done.size, done.embedded)
+    except KeyboardInterrupt:
+        if done.scanned is not None and done.scanned.changed:
+            kept = f"{done.files:,} of {console.counted(done.scanned.changed, 'file')} and {done.embedded:,} vectors"
+            console.say("note", f"interrupted: {kept} are kept, the same command continues")
+        raise
     return done
 
 
 def _report(done: Update, out: OutputOptions) -> None:
-    """Says how many files were left out, by reason, and which could not be read."""
+    """Says which columns were guessed, how many files were left out, by reason, and which could not be read."""
+    if done.guessed:
+        shown = done.guessed if out.verbose else done.guessed[:_SHOWN]
+        told = ", ".join(f"{view.near(one.path)}: {one.guessed}" for one in shown)
+        more = f" and {len(done.guessed) - len(shown):,} more" * (shown != done.guessed)
+        console.say("note", f"columns of texts were guessed ({told}{more}); for a new index --text-column names one")
     if done.left_out:
         reasons = Counter(one.reason for one in done.left_out)
         told = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common())
@@ -293,6 +314,8 @@ def _check_read(done: Update, paths: Sequence[str]) -> None:
         InputError: The index holds no file.
     """
     if done.finished is not None and not done.finished.files:
+        if len(done.failed) == 1 and not done.left_out:
+            raise InputError(f"{view.near(done.failed[0].path)}: {done.failed[0].reason}")
         raise InputError(
             f"{' and '.join(paths) or 'the index'}: no file could be read",
             hint="--verbose lists what was left out, and why",

@@ -48,6 +48,8 @@ def serve(
         chosen = {"index": [f"{name}={file.absolute()}" for name, file in indexes.items()], "offline": offline}
         chosen |= {"dtype": dtype, "device": device}
         words = [*_words(sources, chosen), *_changed(options), *_changed(engine)]
+        if odd := [word for word in words if not word.isprintable()]:
+            raise ArgumentError(f"{odd[0]!r:.100} cannot stand in a service file, expected characters that are shown")
         log = str(Path.home() / "Library/Logs/mlxbert-serve.log")
         sys.stdout.write(units.launchd(words, log) if print_launchd else units.systemd(words))
         return

@@ -13,7 +13,7 @@ import typer
 from mlxbert.cli import session
 from mlxbert.cli.commands.embed import note_assumed_pooling
 from mlxbert.cli.inputs import open_input
-from mlxbert.cli.options import FileOptions, ModelOptions, PairInputOptions, VectorOptions
+from mlxbert.cli.options import FileOptions, PairInputOptions, ServedOptions, VectorOptions
 from mlxbert.cli.output.file import check_output
 from mlxbert.cli.ranking import open_ranking, write_ranking
 from mlxbert.cli.views import console, vectors as view
@@ -22,14 +22,16 @@ from mlxbert.files import sha256
 from mlxbert.options import Option
 from mlxbert.readers.vectors import StoredVectors, read_vectors
 from mlxbert.results.related import Similarity
+from mlxbert.tasks.ranking import with_query
 
 if TYPE_CHECKING:
+    from mlxbert.cli.remote import RemoteModel
     from mlxbert.model import Model
-    from mlxbert.text.batch import Usage
+    from mlxbert.text.usage import Usage
 
 
 def similarity(
-    model: ModelOptions,
+    model: ServedOptions,
     source: PairInputOptions,
     vector: VectorOptions,
     out: FileOptions,
@@ -52,6 +54,9 @@ def similarity(
     """
     given = vars(vector) | {"query_prompt": query_prompt, "query_prompt_name": query_prompt_name}
     check_output(out.output, out.overwrite, sources=[*(source.input or []), *([str(vectors)] if vectors else [])])
+    if model.server is not None and (pairs or source.pair_column is not None or vectors is not None):
+        what = "--pairs" if vectors is None else "--vectors"
+        raise ArgumentError(f"{what} needs the model itself: it does not work with --server")
     if pairs or source.pair_column is not None:
         if vectors is not None:
             raise ArgumentError("there are both --vectors and pairs of texts", hint="omit one of them")
@@ -62,13 +67,17 @@ def similarity(
     if stored is not None and stored.has_texts and source.input is None:
         source = replace(source, input=[str(vectors)])
     opened = open_ranking(texts or (), source, vectors)
-    loaded = session.load("embed", model)
-    if stored is not None:
+    loaded = session.load_or_ask("embed", model)
+    if stored is not None and not session.is_remote(loaded):
         given |= _options_of(vectors, stored, loaded, given)
     _note_vectors(loaded, given)
-    from mlxbert.tasks.similarity import score_texts, score_vectors
 
     def score(query: str, others: Iterator[Any], usage: "Usage") -> Iterator[Any]:
+        if session.is_remote(loaded):
+            usage.texts += 1  # the query
+            return loaded.run("similarity", with_query(query, others), on_error="return", usage=usage, **given)
+        from mlxbert.tasks.similarity import score_texts, score_vectors
+
         how: Any = given | {"batch_tokens": model.batch_tokens}
         if stored is None:
             return score_texts(loaded, query, others, how, usage)
@@ -109,7 +118,7 @@ def _paired(texts: Iterator[Any], vectors: Iterator[Any], names: str) -> Iterato
 
 
 def _pairs(
-    model: ModelOptions,
+    model: ServedOptions,
     source: PairInputOptions,
     given: dict[str, Any],
     out: FileOptions,
@@ -134,14 +143,14 @@ def _pairs(
     session.stream(opened, results, _with_bars(view.draw_pair, loaded), out, task=task)
 
 
-def _with_bars(draw: Callable[..., Any], model: "Model") -> Callable[..., Any]:
+def _with_bars(draw: Callable[..., Any], model: "Model | RemoteModel") -> Callable[..., Any]:
     """Draws bars for cosines; other scores may be of any size."""
     return functools.partial(draw, bars=model.embedder.config.similarity == "cosine")
 
 
-def _note_vectors(model: "Model", given: dict[str, Any]) -> None:
+def _note_vectors(model: "Model | RemoteModel", given: dict[str, Any]) -> None:
     """Prints notes on what neither an option nor the model's files say, and on prompts that no option names."""
-    from mlxbert.tasks.embed import own_prompt
+    from mlxbert.tasks.prompts import own_prompt
 
     note_assumed_pooling(model, given["pooling"])
     if (similarity := model.embedder.config.similarity) != "cosine":

@@ -7,17 +7,17 @@ import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.inputs import open_input
-from mlxbert.cli.options import FileOptions, ModelOptions, RecordOptions, Window
+from mlxbert.cli.options import FileOptions, RecordOptions, ServedOptions, Window
 from mlxbert.cli.output.file import check_output
 from mlxbert.cli.views import tag as view
-from mlxbert.labels.schemes import types_of
+from mlxbert.labels.schemes import marks_entities, types_of
 from mlxbert.options import Option
 
 Aggregation = Literal["none", "simple", "first", "average", "max"]  # those of transformers
 
 
 def tag(
-    model: ModelOptions,
+    model: ServedOptions,
     source: RecordOptions,
     out: FileOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")] = None,
@@ -36,13 +36,9 @@ def tag(
     """
     check_output(out.output, out.overwrite, sources=source.input)
     opened = open_input(texts or (), source, "text")
-    loaded = session.load("tag", model)
-    from mlxbert.tasks import entities
-    from mlxbert.tasks.tag import tag as task
-
+    loaded = session.load_or_ask("tag", model)
     given: dict[str, Any] = {"aggregation": aggregation, "overflow": overflow}
-    how = given | {"batch_tokens": model.batch_tokens, "on_error": opened.on_error}
-    results = task(loaded, opened.records, **how)
+    results = session.results("tag", loaded, opened, model, given)
     names = loaded.labels.names if loaded.labels else ()
-    draw = functools.partial(view.draw, labels=types_of(names), words=not entities.marks_entities(names))
+    draw = functools.partial(view.draw, labels=types_of(names), words=not marks_entities(names))
     session.stream(opened, results, draw, out, task=session.OutputManifest("tag", loaded, model, given))

@@ -151,11 +151,14 @@ def _bar(what: str, total: int, columns: Callable[[], tuple["rich.ProgressColumn
 
 
 @contextmanager
-def records(total: int | None, *, shown: bool, before: tuple[int, int] = (0, 0)) -> Iterator[Update]:
+def records(
+    total: int | None, *, shown: bool, before: tuple[int, int] = (0, 0), what: str = "done"
+) -> Iterator[Update]:
     """A bar in a terminal: the share of the input whose results are there, how many these are, and their rate.
 
     The results of a window come late, and then at once: the time left is that of whole windows. `before` are bytes
-    and results of an earlier run: the bar begins there, the rate counts the rest. Yields a function of the same two.
+    and results of an earlier run: the bar begins there, the rate counts the rest. `what` follows the number of results.
+    Yields a function of the same two.
     """
     if not shown or not console.may_draw():
         yield lambda done, results: None
@@ -163,7 +166,7 @@ def records(total: int | None, *, shown: bool, before: tuple[int, int] = (0, 0))
     from mlxbert.text.batch import WINDOW
 
     of = "" if total is None else f"of {console.size(total)}, "
-    shown_rate = f"{of}{{task.fields[results]:,}} done, {{task.fields[rate]:,.0f}}/s"
+    shown_rate = f"{of}{{task.fields[results]:,}} {what}, {{task.fields[rate]:,.0f}}/s"
     with _drawing(rich.TextColumn(shown_rate, markup=False), percent=total is not None) as drawn:
         pace, measured = Pace(), before[1]
         pace.add(before[0])

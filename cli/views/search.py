@@ -19,6 +19,7 @@ _STEM = 4  # letters of the words that are also found with another ending
 _WORD = re.compile(r"\w+")
 # Lines of prose are joined, those of lists, tables and code are not.
 _JOINED = re.compile(r"(?<=\S)[ \t]*\n[ \t]*(?=[^\W\d_]|[\"'“„«(])")
+_STEEP = 4  # fused scores fall by a sixtieth with each rank: a power of them tells ranks apart
 _CODE = 8  # in code, one of so few lines begins with a space
 
 
@@ -78,7 +79,9 @@ def draw(passage: Passage, words: Words, *, explain: bool) -> Iterator["rich.Ren
     head = rich.Text.assemble((f"{hit.rank}  ", "dim"), _place(passage))
     head.append(f"  {console.line(hit.title)}" if hit.title else "", "dim")
     yield head
-    score = rich.Text.assemble((console.bar(passage.share).rstrip(), "green"), (f" {hit.score:.3f}", "dim"))
+    fused = hit.score not in (hit.vector_score, hit.word_score, hit.rerank_score)
+    bar = console.bar(passage.share**_STEEP if fused else passage.share).rstrip()
+    score = rich.Text.assemble((bar, "green"), (f" {hit.score:.3f}", "dim"))
     yield Indented(score, _INDENT)
     if explain:
         yield Indented(rich.Text(_reasons(hit), "dim"), _INDENT)

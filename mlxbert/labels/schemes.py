@@ -220,3 +220,9 @@ def _follows(before: tuple[str, str], tag: tuple[str, str], scheme: str) -> bool
     if scheme == "iob2":
         return tag[0] != "I" or same
     return (same and tag[0] in "IE") if before[0] in "BI" else tag[0] in "OBS"
+
+
+def marks_entities(names: Iterable[str]) -> bool:
+    """Whether tags mark entities, and not something that every word has, as parts of speech."""
+    names = {*names}
+    return OUTSIDE in names or scheme_of(names) != "plain"

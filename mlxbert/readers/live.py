@@ -4,15 +4,17 @@ import io
 import os
 import select
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, BinaryIO, Generic, TypeVar
 
 PAUSE = 0.05  # seconds without input after which nothing is waiting
 LONGEST = 2**25  # bytes of a record: what a file can make of the memory, however small it is when compressed
+_TOGETHER = 2**21  # characters of a window, so that its memory is bounded; 512 usual texts have far fewer
 _CHUNK = 1 << 16  # bytes read at a time
 
 T_co = TypeVar("T_co", covariant=True)
+Item = TypeVar("Item")
 
 
 class Live(Generic[T_co]):
@@ -31,6 +33,34 @@ class Live(Generic[T_co]):
 
     def __next__(self) -> T_co:
         return next(self._items)
+
+
+def windows(items: Iterable[Item], size: int) -> Iterator[tuple[list[Item], bool]]:
+    """Consecutive items, at most `size` at a time, and whether to read on before they are computed.
+
+    A window ends early where its texts are long together, where the source would have to be waited for, and before it
+    fails. After a long text the next window is shorter: so that windows also begin at every multiple of `size`, from
+    where an interrupted run resumes.
+    """
+    ready = items.ready if isinstance(items, Live) else None
+    window: list[Item] = []
+    length, seen = 0, set[int]()  # of its texts; many questions may have the same context
+    try:
+        for number, item in enumerate(items, 1):
+            window.append(item)
+            for text in item if isinstance(item, tuple) else (item,):
+                if isinstance(text, str) and id(text) not in seen:
+                    seen.add(id(text))
+                    length += len(text)
+            more = ready is None or ready()
+            if number % size == 0 or not more or length > _TOGETHER:
+                yield window, more
+                window, length, seen = [], 0, set()
+    except Exception:
+        yield window, False
+        raise
+    if window:
+        yield window, False
 
 
 class Pipe(io.RawIOBase):

@@ -44,12 +44,14 @@ class FileRead:
     Attributes:
         path: Its path.
         size: Its bytes.
-        chunks: How many chunks it has.
+        chunks: How many chunks it has that are to be embedded: equal ones have a vector already.
+        guessed: The field or column of its records that was taken for the text.
     """
 
     path: str
     size: int
     chunks: int
+    guessed: str | None = None
 
 
 @dataclass(frozen=True)

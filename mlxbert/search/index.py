@@ -27,7 +27,8 @@ from mlxbert.search.ranking import Ranked, fuse
 from mlxbert.search.signs import unit
 from mlxbert.search.sqlite import SqliteStore
 from mlxbert.search.store import About, FoundChunk, Scores, Stats, Store, StoredFile, now
-from mlxbert.tasks.embed import KINDS, EmbedTask, own_prompt
+from mlxbert.tasks.embed import EmbedTask
+from mlxbert.tasks.prompts import KINDS, own_prompt
 from mlxbert.tasks.rerank import rerank as rerank_texts
 from mlxbert.tasks.task import check_top_k
 from mlxbert.weights.source import BUILTIN, ModelRef, local_folder
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("mlxbert")
 Mode = Literal["hybrid", "vectors", "words"]
-MODES = ("hybrid", "vectors", "words")
+MODES: tuple[Mode, ...] = ("hybrid", "vectors", "words")
 _DEPTH = 100  # chunks of each order that are fused, at least
 _GAP = 1000  # empty lines between two chunks that are shown
 _RECORDS = 500  # that are added in one transaction

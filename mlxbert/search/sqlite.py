@@ -171,6 +171,12 @@ class SqliteStore:
         return {one for one in hashes if self._connection.execute(look, (one,)).fetchone()}
 
     @guarded
+    def put_vectors(self, vectors: Mapping[bytes, "Vector"]) -> None:
+        """See `Store`."""
+        for hash in vectors:
+            self._vector(hash, vectors)
+
+    @guarded
     def put(self, file: StoredFile, documents: Iterable[StoredDocument], vectors: Mapping[bytes, "Vector"]) -> None:
         """See `Store`."""
         number = self._file(file)
@@ -322,14 +328,13 @@ class SqliteStore:
         """See `Store`."""
         mask = self._mask(only) if only else None
         look = "SELECT id, vector FROM chunks WHERE vector IN (SELECT value FROM json_each(?))"
-        depth = count
         while True:
-            scores = self._memory.nearest(vector, depth, mask)
+            scores = self._memory.nearest(vector, count, mask)
             rows = self._connection.execute(look, (json.dumps([*scores]),)).fetchall()
             found = [(chunk, scores[vector]) for chunk, vector in rows if mask is None or mask.chunks[chunk]]
-            if len(found) >= count or len(scores) < depth:
+            if len(found) >= count or len(scores) < count or mask is not None:
                 return sorted(found, key=lambda one: (-one[1], one[0]))[:count]
-            depth *= 4  # vectors that no chunk has any more, before they are pruned
+            mask = self._mask(only)  # there are vectors that no chunk has: not yet, or until they are pruned
 
     def _mask(self, only: Filter) -> Mask:
         """What a filter lets through."""

@@ -183,6 +183,9 @@ class Store(Protocol):
     def known(self, hashes: Iterable[bytes]) -> set[bytes]:
         """The hashes of embedded texts that have a vector."""
 
+    def put_vectors(self, vectors: Mapping[bytes, "Vector"]) -> None:
+        """Puts vectors that no chunk has yet: those of a file that is put later."""
+
     def put(self, file: StoredFile, documents: Iterable[StoredDocument], vectors: Mapping[bytes, "Vector"]) -> None:
         """Puts a file in the place of what was there under its path; `vectors` are those that it does not have yet."""
 

@@ -1,20 +1,24 @@
 """An index brought up to date: what changed is read, split, embedded and put into its store, a transaction per file.
 
-Files are read while chunks of earlier ones are embedded: batches do not end where files do.
+Files are read while chunks of earlier ones are embedded: batches do not end where files do. Of a file of any size only
+hashes are in memory: its chunks wait on disk, and its vectors go into the store before it does, some at a time.
 """
 
 import hashlib
 import os
+import pickle
 import re
+import tempfile
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mlxbert.errors import InputError
+from mlxbert.errors import InputError, StoreError
 from mlxbert.files import sha256
 from mlxbert.readers.documents.document import Document, UnreadableError
 from mlxbert.results.result import Failure
@@ -38,7 +42,8 @@ if TYPE_CHECKING:
 MOST_BYTES = 2**26  # of a file, unless it holds records
 _START = 2**13  # bytes that tell what a file is
 _SETTLED = 2 * 10**9  # nanoseconds after which the time of a file differs from that of its next change
-_TOGETHER = 500  # files that are removed in one transaction
+_TOGETHER = 500  # files that are removed in one transaction, or vectors that are written before their file is
+_SMALL = 2**20  # bytes of the chunks of a file that stay in memory
 _CLOSED = ("no permission", "cannot be read")  # folders whose files may still be there
 _NOT_TEXT = re.compile("[\0\ud800-\udfff]")
 
@@ -53,21 +58,49 @@ class Splits(Protocol):
         """The text of a chunk that is embedded."""
 
 
+class _Spool:
+    """Documents, each with the texts of its chunks that have no vector yet: many of them in a file without a name.
+
+    Args:
+        folder: Where that is.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._file = tempfile.SpooledTemporaryFile(_SMALL, dir=folder)  # noqa: SIM115
+
+    def __del__(self) -> None:
+        self._file.close()
+
+    def add(self, document: StoredDocument, texts: Sequence[str]) -> None:
+        """Adds a document."""
+        pickle.dump((document, texts), self._file, pickle.HIGHEST_PROTOCOL)
+
+    def __iter__(self) -> Iterator[tuple[StoredDocument, Sequence[str]]]:
+        self._file.seek(0)
+        with suppress(EOFError):
+            while True:
+                yield pickle.load(self._file)
+
+
 @dataclass
 class Pending:
     """A file whose chunks are being embedded.
 
     Attributes:
         file: The file.
-        documents: What it holds.
-        texts: The texts of its chunks that have no vector yet.
-        missing: Their hashes in order, as long as their vectors are not there.
-        vectors: Those that are there.
+        held: What it holds.
+        documents: How many documents these are.
+        chunks: How many chunks they have.
+        guessed: Which part of records was taken for their text.
+        missing: The hashes of texts, in order, whose vectors are not there yet.
+        vectors: Those that are there, and not yet in the store.
     """
 
     file: StoredFile
-    documents: list[StoredDocument] = field(default_factory=list)
-    texts: list[str] = field(default_factory=list)
+    held: Iterable[tuple[StoredDocument, Sequence[str]]] = ()
+    documents: int = 0
+    chunks: int = 0
+    guessed: str | None = None
     missing: deque[bytes] = field(default_factory=deque)
     vectors: dict[bytes, "Vector"] = field(default_factory=dict)
 
@@ -113,7 +146,19 @@ class Writer:
         yield events.Finished(*counts, dict(self._left_out), time.perf_counter() - started)
 
     def embed(self, source: Iterable[Pending]) -> Iterator[Event]:
-        """Embeds what waits for that, and writes each file when the last of its vectors is there."""
+        """Embeds what waits for that, and writes each file when the last of its vectors is there.
+
+        An interrupt loses none of the vectors that are there.
+        """
+        try:
+            yield from self._embed(source)
+        except KeyboardInterrupt:
+            with suppress(StoreError):
+                for pending in self._pending:
+                    self._keep(pending)
+            raise
+
+    def _embed(self, source: Iterable[Pending]) -> Iterator[Event]:
         task, _ = self._made
         for result in task.run(self._texts(source), "return"):
             pending = next(one for one in self._pending if one.missing)
@@ -124,18 +169,27 @@ class Writer:
             else:
                 pending.vectors[hash] = unit(result.embedding, self._store.about.similarity)
                 self._embedded += 1
+            if len(pending.vectors) == _TOGETHER:
+                self._keep(pending)
             self._write_ready()
             self._events.append(events.Embedded(self._embedded))
             yield from self._happened()
         self._write_ready()
         yield from self._happened()
 
+    def _keep(self, pending: Pending) -> None:
+        """Writes the vectors of a file that is not yet complete."""
+        with self._store.writing():
+            self._store.put_vectors(pending.vectors)
+        pending.vectors = {}
+
     def pending(self, file: StoredFile, documents: Iterable[Document]) -> Pending:
         """A file whose documents are split, with the texts that are still to be embedded."""
-        found, new = Pending(file), dict[bytes, str]()
+        held, new = _Spool(os.path.dirname(os.path.abspath(self._store.path))), set[bytes]()
+        found = Pending(file, held)
         _, splitter = self._made
         for document in map(_cleaned, documents):
-            chunks = []
+            chunks, texts = list[StoredChunk](), list[str]()
             for chunk in splitter(document):
                 text = splitter.embedded(document, chunk)
                 hash = hashlib.sha256(text.encode("utf-8", "replace")).digest()[:16]
@@ -144,10 +198,12 @@ class Writer:
                 if hash in new or hash in self._expected or self._store.known([hash]):
                     self._reused += 1
                 else:
-                    new[hash] = text
-            found.documents.append(StoredDocument(document.place, document.title, document.fields, chunks))
-        found.missing.extend(new)
-        found.texts.extend(new.values())
+                    new.add(hash)
+                    found.missing.append(hash)
+                    texts.append(text)
+            held.add(StoredDocument(document.place, document.title, document.fields, chunks), texts)
+            found.documents, found.chunks = found.documents + 1, found.chunks + len(chunks)
+            found.guessed = document.guessed
         return found
 
     def _scan(
@@ -168,14 +224,19 @@ class Writer:
             known = gone.pop(one.path, None)
             if known is None or (known.size, known.mtime) != (one.size, one.mtime):
                 changed.append(one)
-            elif known.left_out:
-                yield self._leave_out(one.path, str(known.problem))
-            elif known.problem:
-                yield events.FileFailed(one.path, known.problem)
+            else:
+                yield from self._wrong(known)
         size = sum(one.size for one in changed)
         yield events.Scanned(count, len(changed), size, len(gone), dict(self._left_out))
         missing = [path for path in paths if not os.path.exists(path)]  # since the walk has begun
         return changed, [path for path in gone if not is_under(path, [*closed, *missing])]
+
+    def _wrong(self, file: StoredFile) -> Iterator[Event]:
+        """What is wrong with a file, if anything is."""
+        if file.left_out:
+            yield self._leave_out(file.path, str(file.problem))
+        elif file.problem:
+            yield events.FileFailed(file.path, file.problem)
 
     def _leave_out(self, path: str, reason: str) -> Event:
         self._left_out[reason] += 1
@@ -185,8 +246,8 @@ class Writer:
         for pending in source:
             self._pending.append(pending)
             self._expected.update(pending.missing)
-            texts, pending.texts = pending.texts, []
-            yield from texts
+            for _, texts in pending.held:
+                yield from texts
             self._write_ready()
 
     def _happened(self) -> Iterator[Event]:
@@ -197,8 +258,7 @@ class Writer:
         for found in changed:
             pending = self._read(found, before.get(found.path))
             if pending is not None:
-                chunks = sum(len(document.chunks) for document in pending.documents)
-                self._events.append(events.FileRead(found.path, found.size, chunks))
+                self._events.append(events.FileRead(found.path, found.size, len(pending.missing), pending.guessed))
                 yield pending
 
     def _read(self, found: Found, known: StoredFile | None) -> Pending | None:
@@ -212,6 +272,7 @@ class Writer:
             if hash and known is not None and hash == known.hash:
                 with self._store.writing():
                     self._store.touch(file)
+                self._events.extend(self._wrong(known))
                 return None
             file = replace(file, hash=hash)
             if kind is None or data is None:
@@ -238,23 +299,20 @@ class Writer:
                 self._write(pending)
 
     def _write(self, pending: Pending) -> None:
-        hashes = {chunk.hash for document in pending.documents for chunk in document.chunks} - pending.vectors.keys()
-        if hashes - self._store.known(hashes) and not pending.file.problem:
+        held = pending.held if pending.file.problem is None else ()
+        hashes = (chunk.hash for document, _ in held for chunk in document.chunks)
+        if not all(hash in pending.vectors or self._store.known([hash]) for hash in hashes):
             problem = "a text that another file has, too, could not be embedded"
-            pending.file = replace(pending.file, problem=problem, hash=b"", mtime=-1)
-        file, documents = pending.file, [] if pending.file.problem else pending.documents
+            pending.file, held = replace(pending.file, problem=problem, hash=b"", mtime=-1), ()
+        file, documents = pending.file, (document for document, _ in held)
         self._changed = True
         if not file.path:
             self._store.put_documents(documents, pending.vectors)
             return
         self._store.put(file, documents, pending.vectors)
-        if file.left_out:
-            self._events.append(self._leave_out(file.path, str(file.problem)))
-        elif file.problem:
-            self._events.append(events.FileFailed(file.path, file.problem))
-        else:
-            chunks = sum(len(document.chunks) for document in documents)
-            self._events.append(events.FileIndexed(file.path, len(documents), chunks))
+        self._events.extend(self._wrong(file))
+        if not file.problem:
+            self._events.append(events.FileIndexed(file.path, pending.documents, pending.chunks))
 
 
 def _content(found: Found) -> tuple[str | None, bytes | None, bytes]:

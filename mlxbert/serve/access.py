@@ -50,7 +50,7 @@ class Metrics:
 
     Attributes:
         requests: How many there were, by method, route and status.
-        latencies: How many took up to so many of `SECONDS`, by route; the last number is of those that took longer.
+        latencies: By route, how many took up to each of `SECONDS` and longer than the one before; then those above all.
         seconds: How long they took together, by route.
     """
 

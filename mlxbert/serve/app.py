@@ -14,7 +14,7 @@ from mlxbert.serve import metrics
 from mlxbert.serve.openapi import describe
 from mlxbert.serve.pages import page_routes
 from mlxbert.serve.protocol import Problem, Protocol, Reply, Route, as_problem, plain_shape
-from mlxbert.serve.protocols import huggingface, openai, own
+from mlxbert.serve.protocols import cohere, huggingface, openai, own, tei
 from mlxbert.serve.service import Service
 
 _LOG = logging.getLogger("mlxbert.serve")
@@ -37,7 +37,9 @@ async def _describe(service: Service, path: Mapping[str, str]) -> Reply:
 
 
 _ABOUT = Protocol("about", (Route("GET", "/openapi.json", _describe, "This description", reply=dict),), own.shape)
-PROTOCOLS: tuple[Protocol, ...] = (own.PROTOCOL, huggingface.PROTOCOL, openai.PROTOCOL, metrics.PROTOCOL, _ABOUT)
+PROTOCOLS: tuple[Protocol, ...] = (
+    own.PROTOCOL, huggingface.PROTOCOL, openai.PROTOCOL, tei.PROTOCOL, cohere.PROTOCOL, metrics.PROTOCOL, _ABOUT,
+)  # fmt: skip
 _PLACES = [(compile_path(route.path)[0], protocol) for protocol in PROTOCOLS for route in protocol.routes]
 
 

@@ -81,6 +81,12 @@ class Connection(HttpToolsProtocol):
         self._spare += 2 * len(body)
         super().on_body(body)
 
+    def on_message_complete(self) -> None:
+        """All of it has come; reading on shows when the client leaves."""
+        super().on_message_complete()
+        if not self.pipeline:
+            self.flow.resume_reading()
+
     def on_response_complete(self) -> None:
         """It is answered; what is left of its body is of no use."""
         if self.transport.is_closing():

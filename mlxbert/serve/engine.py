@@ -55,7 +55,7 @@ class Counts:
         truncated: How many of them were truncated.
         batches: Forward passes, or several for a long text.
         busy: Seconds of computing.
-        sizes: How many batches had so many texts: up to 1, 2, 4, 8 and so on, by the power of two.
+        sizes: How many batches had up to 1, 2, 4, 8 and more texts, by the power of two.
     """
 
     requests: int = 0
@@ -561,7 +561,7 @@ class _Owner:
         return self._loaded[name]
 
     def _fits(self, size: int) -> bool:
-        """Whether there is room for a model of so many bytes."""
+        """Whether there is room for a model of this size, in bytes."""
         most = self._options.max_memory
         total = size + sum(one.size for one in self._loaded.values())
         return len(self._loaded) < self._options.max_models and (most is None or total <= most * 1e9)

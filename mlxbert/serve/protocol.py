@@ -4,15 +4,17 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from mlxbert.errors import ArgumentError, InputError, MissingHeadError, MlxbertError, OverloadedError
+from mlxbert.errors import ArgumentError, InputError, MissingHeadError, MlxbertError, OverloadedError, TooLongError
 
 # What can be wrong, and its status where the protocol has none of its own.
 Kind = Literal[
-    "invalid", "too_long", "unauthorized", "forbidden", "not_found", "method", "timeout", "too_large", "media_type",
-    "misdirected", "overloaded", "internal", "unavailable",
+    "invalid", "empty", "bad_text", "too_long", "unauthorized", "forbidden", "not_found", "method", "timeout",
+    "too_large", "media_type", "misdirected", "overloaded", "internal", "unavailable",
 ]  # fmt: skip
 STATUS: Mapping[Kind, int] = {
-    "invalid": 400,  # a body, a value, a text
+    "invalid": 400,  # a body, a value
+    "empty": 400,  # nothing is asked for
+    "bad_text": 400,  # no text, or not valid Unicode
     "too_long": 400,  # a text, for the model
     "unauthorized": 401,
     "forbidden": 403,  # an origin that is not allowed
@@ -54,7 +56,11 @@ def as_problem(error: BaseException) -> Problem:
         return error
     if isinstance(error, OverloadedError):
         return Problem("overloaded", error.message, hint=error.hint)
-    if isinstance(error, ArgumentError | InputError | MissingHeadError):
+    if isinstance(error, TooLongError):
+        return Problem("too_long", error.message, hint=error.hint)
+    if isinstance(error, InputError):
+        return Problem("bad_text", error.message, hint=error.hint)
+    if isinstance(error, ArgumentError | MissingHeadError):
         return Problem("invalid", error.message, hint=error.hint)
     if isinstance(error, MlxbertError):
         return Problem("unavailable", "the model cannot be used; the server's log says why")

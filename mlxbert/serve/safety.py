@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 VARIABLE = "MLXBERT_API_KEY"
-PUBLIC = frozenset({"/health", *FILES})  # may be seen without the key: they hold nothing
-_POLICY = "default-src 'none'; frame-ancestors 'none'"
+PUBLIC = frozenset({*FILES, "/health"})  # may be seen without the key: they hold nothing
+_POLICY = "default-src 'none'; frame-ancestors 'none'"  # the page has its own
 _AT_ONCE = 16  # times the largest body: what all bodies that are being received take together
 _SHORTEST = 8  # characters of a key
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s]+")
 _ASKED = re.compile(r"[\w, -]{0,2000}", re.ASCII)  # names of headers
 
 
@@ -44,11 +45,19 @@ class Door:
         options: What the server allows.
         port: The port that it listens on.
         key: What clients need; never shown.
+
+    Raises:
+        ArgumentError: An origin is not written as browsers write it.
     """
 
     options: ServeOptions
     port: int
     key: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        for origin in self.options.allow_origin or ():
+            if not _ORIGIN.fullmatch(origin):
+                raise ArgumentError(f"allow_origin is {origin!r:.100}, expected one such as http://localhost:3000")
 
     def check_host(self, host: str) -> None:
         """Refuses a request that is for another host.

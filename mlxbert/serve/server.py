@@ -1,8 +1,10 @@
 """The server as a process: it listens, loads its models, answers, and ends when it is told to."""
 
 import asyncio
+import dataclasses
 import errno
 import functools
+import itertools
 import logging
 import os
 import resource
@@ -57,7 +59,7 @@ def serve(
         say: Gets a line when the server listens, when it is ready, and when it ends.
 
     Raises:
-        ArgumentError: The key or the log cannot be used, or the address needs a key.
+        ArgumentError: The key, an origin or the log cannot be used, or the address needs a key.
         MlxbertError: The port is in use, or a model cannot be loaded.
     """
     key = read_key(options)
@@ -65,9 +67,10 @@ def serve(
         log = open_log(options.log_file, quiet=quiet, texts=options.log_texts)
     except OSError as problem:
         raise ArgumentError(f"log_file is {options.log_file}, which cannot be written: {problem.strerror}") from None
+    door = Door(options, options.port, key)
     with listen(options) as listener, Engine(models, engine_options) as engine, _logging(log):
         service = Service(engine, options, indexes=indexes)
-        door = Door(options, listener.getsockname()[1], key)
+        door = dataclasses.replace(door, port=listener.getsockname()[1])
         asyncio.run(_serve(service, door, listener, log, say))
 
 
@@ -135,8 +138,8 @@ async def _prepare(service: Service, done: Callable[[Service, float], None]) -> 
     for name in service.engine.models:
         facts, mask = await asyncio.wrap_future(service.engine.call(name, functools.partial(_facts, name)))
         service.facts[name] = facts
-        for task in facts.tasks:
-            for words in _WARM:
+        for task, words in itertools.product(facts.tasks, _WARM):
+            if task != "embed-words":  # the encoder of which is that of the others
                 with suppress(MlxbertError):  # one that needs more than a text
                     await service.engine.ask(name, task, [_item(task, words, mask)])
     service.ready = True

@@ -5,19 +5,37 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mlxbert.errors import MlxbertError, TooLongError
+from mlxbert.errors import MlxbertError
+from mlxbert.folders.fingerprint import hash_model
 from mlxbert.machine.device import dtype_name, nn
 from mlxbert.model import Model
 from mlxbert.results.result import Failure
 from mlxbert.serve.access import SEEN, Metrics, Seen
 from mlxbert.serve.engine import Engine
 from mlxbert.serve.options import ServeOptions
-from mlxbert.serve.protocol import Problem
+from mlxbert.serve.protocol import Problem, as_problem
 from mlxbert.serve.queue import Answered
 from mlxbert.serve.tasks import ASKED, make_task
+from mlxbert.tasks.ranking import Ranked, rank
+from mlxbert.weights.cross_encoder import gives_probabilities
 
 if TYPE_CHECKING:
     from mlxbert.search.index import Index
+
+
+@dataclass(frozen=True)
+class VectorFacts:
+    """What the files of a model say of its vectors.
+
+    Attributes:
+        stated: Whether they say how tokens become one; the mean is assumed otherwise.
+        unit: Whether its length is 1.
+        similarity: How vectors are compared.
+    """
+
+    stated: bool
+    unit: bool
+    similarity: str
 
 
 @dataclass(frozen=True)
@@ -30,11 +48,17 @@ class ModelFacts:
         tasks: What it can do, by the names of the command line.
         max_length: Most tokens of a text.
         size: Width of its vectors; 0 if it makes none.
+        pooling: How they are made of those of tokens.
+        hidden: Width of those of words.
         prompts: Its own prompts by their names.
         labels: Its classes.
         type: The family.
         dtype: What it computes in.
         parameters: How many numbers its weights have.
+        fingerprint: See `mlxbert.folders.fingerprint.hash_model`.
+        vectors: What its files say of its vectors.
+        thresholds: Of its classes where several may be right, if it has its own.
+        probabilities: Whether the scores of `rerank` are.
     """
 
     name: str
@@ -42,11 +66,17 @@ class ModelFacts:
     tasks: tuple[str, ...]
     max_length: int
     size: int
+    pooling: str
+    hidden: int
     prompts: Mapping[str, str]
     labels: tuple[str, ...]
     type: str
     dtype: str
     parameters: int
+    fingerprint: str
+    vectors: VectorFacts | None
+    thresholds: tuple[float, ...]
+    probabilities: bool
 
 
 @dataclass(eq=False)
@@ -85,8 +115,24 @@ class Service:
         for facts in sorted(among, key=lambda facts: facts.main not in tasks):
             if not tasks or set(tasks) & set(facts.tasks):
                 return facts.name
+        for facts in among:
+            if tasks == ("rerank",) and len(facts.labels) > 1:
+                raise Problem(
+                    "invalid",
+                    f"{facts.name} gives a pair of texts {len(facts.labels)} labels, expected a reranker: one score",
+                    param="model",
+                )
         can = "; ".join(f"{one.name}: {', '.join(one.tasks)}" for one in self.facts.values())
         raise Problem("invalid", f"no model can do {' or '.join(tasks)}", hint=f"there are {can}", param="model")
+
+    def check_count(self, texts: int) -> None:
+        """Refuses too many texts.
+
+        Raises:
+            Problem: There are more than a request may have.
+        """
+        if texts > self.options.max_texts:
+            raise Problem("too_large", f"{texts:,} texts, expected at most {self.options.max_texts:,} in a request")
 
     async def run(
         self, model: str | None, task: str, items: Sequence[Any], *, on_error: str = "raise", **options: Any
@@ -98,23 +144,32 @@ class Service:
             task: See `Engine.submit`.
             items: The items.
             on_error: `raise`, or `return` a Failure in place of an item that cannot be used.
-            options: Those of the task.
+            options: Those of the task; `None` is the default of each.
 
         Raises:
             Problem: There is no such model, there are too many items, or an item cannot be used.
             MlxbertError: An option has an invalid value, or too much waits.
         """
-        if len(items) > self.options.max_texts:
-            raise Problem(
-                "too_large", f"{len(items):,} texts, expected at most {self.options.max_texts:,} in a request"
-            )
-        answered = await self.engine.ask(self.find(model, task), task, items, **options)
+        self.check_count(len(items))
+        given = {name: value for name, value in options.items() if value is not None}  # so that batches are shared
+        answered = await self.engine.ask(self.find(model, task), task, items, **given)
         SEEN.get(Seen()).add(items, answered.tokens, len(answered.truncated))
         for failure in (one for one in answered.results if isinstance(one, Failure) and on_error == "raise"):
             place = f"text {failure.index}: " if len(items) > 1 else ""
-            long = isinstance(failure.error, TooLongError)
-            raise Problem("too_long" if long else "invalid", place + failure.error.message, hint=failure.error.hint)
+            problem = as_problem(failure.error)
+            raise Problem(problem.kind, place + problem.message, hint=problem.hint)
         return answered
+
+    async def rerank(
+        self, model: str | None, query: str, texts: Sequence[str], top_k: int | None = None, **options: Any
+    ) -> tuple[Sequence[Ranked], Sequence[Failure], Answered]:
+        """The texts that answer a query best, as `mlxbert.rerank` ranks them; those that failed; and what `run` gives.
+
+        Raises:
+            Problem: See `run`.
+        """
+        answered = await self.run(model, "rerank", [(query, text) for text in texts], **options)
+        return *rank(answered.results, top_k), answered
 
 
 def read_facts(name: str, model: Model) -> ModelFacts:
@@ -124,6 +179,10 @@ def read_facts(name: str, model: Model) -> ModelFacts:
     own = [task for task in ("rerank", "classify", "tag", "answer") if task in tasks]
     embeds = "embed" in tasks and (model.folder / "modules.json").is_file()
     main = own[0] if own else "embed" if embeds or "fill-mask" not in tasks else "fill-mask"
+    vectors = None
+    if size:
+        config = model.embedder.config
+        vectors = VectorFacts(config.stated, model.embedder.unit, config.similarity)
     weights = [*dict(nn.utils.tree_flatten(model.network.parameters())).values()]
     return ModelFacts(
         name=name,
@@ -131,11 +190,17 @@ def read_facts(name: str, model: Model) -> ModelFacts:
         tasks=tuple(tasks),
         max_length=(model.embed_tokenizer if main == "embed" else model.tokenizer).max_length,
         size=size,
+        pooling="+".join(model.embedder.config.poolings) if size else "",
+        hidden=model.config.hidden_size,
         prompts=dict(model.embedder.config.prompts) if size else {},
         labels=tuple(model.labels.names) if model.labels is not None else (),
         type=model.architecture.family_name,
         dtype=dtype_name(weights[0].dtype),
         parameters=sum(one.size for one in weights),
+        fingerprint=hash_model(model.files),
+        vectors=vectors,
+        thresholds=(model.labels.thresholds or ()) if model.labels is not None else (),
+        probabilities="rerank" in tasks and gives_probabilities(model.files),
     )
 
 

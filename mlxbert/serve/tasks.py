@@ -13,6 +13,7 @@ from mlxbert.model import Model
 from mlxbert.tasks.answer import MAX_WORDS, AnswerTask
 from mlxbert.tasks.classify import ClassifyTask
 from mlxbert.tasks.embed import EmbedTask
+from mlxbert.tasks.embed_tokens import EmbedTokensTask
 from mlxbert.tasks.embed_words import EmbedWordsTask
 from mlxbert.tasks.fill_mask import FillMaskTask
 from mlxbert.tasks.next_sentence import NextSentenceTask
@@ -43,6 +44,7 @@ def _classify(
     hypothesis: str | None = None,
     multi: bool = False,
     top_k: int | None = None,
+    raw: bool = False,
     overflow: str = "truncate",
 ) -> AnyTask:
     if labels is not None:
@@ -53,7 +55,7 @@ def _classify(
             raise ArgumentError(
                 f"labels are given to a model that is not for them: {message}", hint=problem.hint
             ) from None
-    return ClassifyTask(model, top_k, overflow, None)
+    return ClassifyTask(model, top_k, overflow, None, raw=raw)
 
 
 def _tag(model: Model, *, aggregation: str | None = None, overflow: str = "window") -> AnyTask:
@@ -80,8 +82,12 @@ def _embed_words(model: Model, *, layer: int = -1, overflow: str = "window") -> 
     return EmbedWordsTask(model, layer, overflow, None)
 
 
-def _rerank(model: Model, *, overflow: str = "truncate") -> AnyTask:
-    return RerankTask(model, overflow, None)
+def _embed_tokens(model: Model, *, prompt_name: str | None = None, overflow: str = "truncate") -> AnyTask:
+    return EmbedTokensTask(model, prompt_name=prompt_name, overflow=overflow)
+
+
+def _rerank(model: Model, *, raw: bool = False, overflow: str = "truncate") -> AnyTask:
+    return RerankTask(model, overflow, None, raw=raw)
 
 
 def _next_sentence(model: Model, *, overflow: str = "truncate") -> AnyTask:
@@ -97,6 +103,7 @@ def _replaced(model: Model, *, overflow: str = "window") -> AnyTask:
 ASKED: Mapping[str, Callable[..., AnyTask]] = MappingProxyType({
     "embed": EmbedTask,
     "embed-words": _embed_words,
+    "embed-tokens": _embed_tokens,
     "fill-mask": _fill_mask,
     "classify": _classify,
     "tag": _tag,

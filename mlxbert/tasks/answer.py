@@ -15,11 +15,11 @@ from mlxbert.nn.encoder import Batch
 from mlxbert.results.answer import Answer, Span
 from mlxbert.results.result import Failure
 from mlxbert.tasks.task import CHARACTERS, Job, Task, one_or_many
-from mlxbert.text.batch import Usage
 from mlxbert.text.blocks import pair_blocks
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.spans import Spans, window_spans
 from mlxbert.text.tokenizer import Tokenizer
+from mlxbert.text.usage import Usage
 
 HEAD = "question_answering"
 MAX_LENGTH = 384  # of a window, in tokens: models are trained with it

@@ -22,7 +22,7 @@ from mlxbert.results.result import Failure
 from mlxbert.tasks.scored import HEAD, THRESHOLD, Item, is_item, ranked
 from mlxbert.tasks.task import Job, Task, check_finite, check_top_k, one_or_many
 from mlxbert.tasks.zero_shot import ZeroShotTask
-from mlxbert.text.batch import Usage
+from mlxbert.text.usage import Usage
 
 _LOG = logging.getLogger("mlxbert")
 
@@ -45,18 +45,26 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
     Attributes:
         labels: The classes of the model.
         top_k: The number of labels in a result; `None` for all.
+        raw: Whether scores are the outputs of the model as they are.
     """
 
     name = "classify"
     overflows = ("truncate", "window", "error")
 
     def __init__(
-        self, model: Model, top_k: int | None, overflow: str, batch_tokens: int | None, usage: Usage | None = None
+        self,
+        model: Model,
+        top_k: int | None,
+        overflow: str,
+        batch_tokens: int | None,
+        usage: Usage | None = None,
+        *,
+        raw: bool = False,
     ) -> None:
         super().__init__(model, overflow, batch_tokens, usage)
         check_top_k(top_k)
         assert model.labels is not None  # a model with the head has labels
-        self.labels, self.top_k = model.labels, top_k
+        self.labels, self.top_k, self.raw = model.labels, top_k, raw
         self._pairs = "pair" in trained_columns(model.folder)
 
     def is_item(self, given: object) -> bool:
@@ -77,7 +85,7 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
     def forward(self, batch: Batch, parts: Sequence[tuple[ClassifyJob, int]]) -> tuple[mx.array, mx.array]:
         """The scores (B, C), and the logits."""
         logits = self.model.network.logits(HEAD, batch)
-        return scores(logits, self.labels), logits
+        return logits.astype(mx.float32) if self.raw else scores(logits, self.labels), logits
 
     def read(self, found: tuple[mx.array, mx.array], parts: Sequence[tuple[ClassifyJob, int]]) -> list[list[float]]:
         """For each row its scores (C)."""

@@ -1,8 +1,8 @@
 """Texts to vectors."""
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast, overload
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, Unpack, cast, overload
 
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.machine.device import mx
@@ -14,11 +14,12 @@ from mlxbert.progress import Progress, progress
 from mlxbert.results.embed import Embedding
 from mlxbert.results.result import Failure
 from mlxbert.tasks.arguments import check_inputs, check_model
+from mlxbert.tasks.prompts import KINDS, own_prompt
 from mlxbert.tasks.runner import check_on_error
 from mlxbert.tasks.task import Job, Task, one_or_many
 from mlxbert.tasks.vector_dtype import as_dtype, check_output_dtype, stored_width
-from mlxbert.text.batch import Usage
 from mlxbert.text.encoding import Encoding
+from mlxbert.text.usage import Usage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,10 +42,6 @@ class EmbedOptions(TypedDict, total=False):
     batch_tokens: int | None
 
 
-# The names that models give their prompts, by what a text is; those of sentence-transformers.
-KINDS = {"query": ("query",), "document": ("document", "passage", "corpus")}
-
-
 class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
     """The vector of a text.
 
@@ -58,7 +55,7 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
     """
 
     name = "embed"
-    overflows = ("truncate", "window", "error")
+    overflows: ClassVar[tuple[str, ...]] = ("truncate", "window", "error")
 
     def __init__(
         self,
@@ -382,14 +379,3 @@ def choose_prompt(
             )
     name = default if name is None else name
     return "" if name is None else prompts[name]
-
-
-def own_prompt(prompts: Mapping[str, str], kind: str) -> str | None:
-    """The name of a model's own prompt for texts of a kind, `None` if it has none.
-
-    Raises:
-        ArgumentError: The kind is unknown.
-    """
-    if kind not in list(KINDS):
-        raise ArgumentError(f"kind is {kind!r:.60}, expected one of {', '.join(KINDS)}")
-    return next((name for name in KINDS[kind] if name in prompts), None)

@@ -12,7 +12,7 @@ from mlxbert.results.embed import Words, WordVector
 from mlxbert.results.result import Failure
 from mlxbert.tasks.task import one_or_many
 from mlxbert.tasks.token_task import Item, TokenJob, TokenTask
-from mlxbert.text.batch import Usage
+from mlxbert.text.usage import Usage
 
 if TYPE_CHECKING:
     from mlxbert.tasks.token_task import Scores

@@ -12,7 +12,7 @@ from itertools import groupby, tee
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from mlxbert.labels.schemes import OUTSIDE, decode, scheme_of, spelled
+from mlxbert.labels.schemes import OUTSIDE, decode, marks_entities, scheme_of, spelled
 from mlxbert.nn.crf import CRF
 from mlxbert.results.tag import Entity
 from mlxbert.text.tokenizer import Tokenizer
@@ -175,12 +175,6 @@ def _runs(tagged: Iterable[Piece]) -> Iterator[list[Piece]]:
 def each(text: str, tagged: Iterable[Piece]) -> list[Entity]:
     """Every token or word under its tag; without `O`."""
     return [*_entities(text, ((one.tag, [one]) for one in tagged))]
-
-
-def marks_entities(names: Iterable[str]) -> bool:
-    """Whether tags mark entities, and not something that every word has, as parts of speech."""
-    names = {*names}
-    return OUTSIDE in names or scheme_of(names) != "plain"
 
 
 def of_words(text: str, words: Iterable[Piece], names: Sequence[str]) -> list[Entity]:

@@ -14,8 +14,8 @@ from mlxbert.nn.heads import probabilities
 from mlxbert.results.fill_mask import Fill, FillMask, Mask
 from mlxbert.results.result import Failure
 from mlxbert.tasks.task import Job, Task, check_finite, check_top_k, one_or_many
-from mlxbert.text.batch import Usage
 from mlxbert.text.tokenizer import Tokenizer
+from mlxbert.text.usage import Usage
 
 COMMON_MASK = "[MASK]"  # understood by every model, whatever its own mask token
 DEFAULT_TOP_K = 5

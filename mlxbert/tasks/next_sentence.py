@@ -11,7 +11,7 @@ from mlxbert.nn.heads import probabilities
 from mlxbert.results.related import NextSentence
 from mlxbert.results.result import Failure
 from mlxbert.tasks.task import Job, Task, check_finite, one_or_many
-from mlxbert.text.batch import Usage
+from mlxbert.text.usage import Usage
 
 Pair = tuple[str, str]
 PairJob = Job[Pair]

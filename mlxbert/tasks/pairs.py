@@ -14,7 +14,7 @@ from mlxbert.tasks.ranking import scores_of_all, scores_of_pairs
 from mlxbert.tasks.runner import check_on_error, run
 from mlxbert.tasks.similarity import SimilarityOptions, embed_tasks
 from mlxbert.tasks.task import Job
-from mlxbert.text.batch import Usage
+from mlxbert.text.usage import Usage
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,10 +1,11 @@
 """What tasks share that rank texts for a query: the texts with the highest scores, in memory as many as asked for."""
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mlxbert.errors import InputError
+from mlxbert.readers.live import Live
 from mlxbert.results.result import Failure
 
 if TYPE_CHECKING:
@@ -90,6 +91,12 @@ def rank(results: Iterable[Scored | Failure], top_k: int | None) -> tuple[list[R
         else:
             best.add(index, found)
     return best.sorted(), failures
+
+
+def with_query(query: str, texts: Iterable[str | InputError]) -> Iterator[tuple[str, str] | InputError]:
+    """The pairs of a query and each text."""
+    pairs = (text if isinstance(text, InputError) else (query, text) for text in texts)
+    return Live(pairs, texts.ready) if isinstance(texts, Live) else pairs
 
 
 def check_query(query: object, texts: object) -> None:

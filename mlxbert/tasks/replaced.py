@@ -10,7 +10,7 @@ from mlxbert.nn.encoder import Batch
 from mlxbert.results.result import Failure
 from mlxbert.results.tokens import Replaced, ReplacedToken
 from mlxbert.tasks.task import Job, Task, check_finite, one_or_many
-from mlxbert.text.batch import Usage
+from mlxbert.text.usage import Usage
 from mlxbert.text.windows import best_windows
 
 

@@ -1,23 +1,22 @@
 """Reranking: a cross-encoder reads the query and each text together, and gives one score."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, cast, overload
 
 from mlxbert.errors import CheckpointError, InputError
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
-from mlxbert.readers.live import Live
 from mlxbert.results.html import Listed
 from mlxbert.results.related import Reranked
 from mlxbert.results.result import Failure
 from mlxbert.tasks.arguments import check_model
 from mlxbert.tasks.embed import check_texts
-from mlxbert.tasks.ranking import Scored, check_query, rank
+from mlxbert.tasks.ranking import Scored, check_query, rank, with_query
 from mlxbert.tasks.runner import check_on_error
 from mlxbert.tasks.scored import HEAD
 from mlxbert.tasks.task import Job, Task, check_finite, check_top_k
-from mlxbert.text.batch import Usage
+from mlxbert.text.usage import Usage
 from mlxbert.weights.cross_encoder import gives_probabilities
 
 Pair = tuple[str, str]
@@ -27,16 +26,18 @@ class RerankTask(Task[Pair, Job[Pair], float, Scored]):
     """The scores of texts for queries, given as pairs of a query and a text.
 
     Attributes:
-        probabilities: Whether scores are probabilities.
+        probabilities: Whether scores are probabilities; with `raw` they are the outputs of the model.
     """
 
     name = "classify"
     overflows = ("truncate", "window", "error")
 
-    def __init__(self, model: Model, overflow: str, batch_tokens: int | None, usage: Usage | None = None) -> None:
+    def __init__(
+        self, model: Model, overflow: str, batch_tokens: int | None, usage: Usage | None = None, *, raw: bool = False
+    ) -> None:
         super().__init__(model, overflow, batch_tokens, usage)
         check_one_score(model)
-        self.probabilities = gives_probabilities(model.files)
+        self.probabilities = gives_probabilities(model.files) and not raw
 
     def is_item(self, given: object) -> bool:
         """Whether `given` is one pair: a tuple, since a list may hold any number of pairs."""
@@ -81,12 +82,6 @@ class RerankTask(Task[Pair, Job[Pair], float, Scored]):
     def result(self, job: Job[Pair], outputs: Sequence[float]) -> Scored:
         """The score of the best window."""
         return Scored(max(outputs), job.item[1], job.truncated)
-
-
-def with_query(query: str, texts: Iterable[str | InputError]) -> Iterator[Pair | InputError]:
-    """The pairs of a query and each text."""
-    pairs = (text if isinstance(text, InputError) else (query, text) for text in texts)
-    return Live(pairs, texts.ready) if isinstance(texts, Live) else pairs
 
 
 def check_one_score(model: Model) -> None:

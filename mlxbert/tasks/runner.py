@@ -15,10 +15,11 @@ from mlxbert.errors import ArgumentError, DeviceError, InputError, OutOfMemoryEr
 from mlxbert.machine.device import dispatch, hint_once, mx, on_gpu
 from mlxbert.machine.faults import USUAL, device_errors, errors_seen, free_memory
 from mlxbert.nn.encoder import Batch
-from mlxbert.readers.live import Live
+from mlxbert.readers.live import windows
 from mlxbert.results.result import Failure
-from mlxbert.text.batch import WINDOW, Usage, default_batch_tokens, make_batch, padded_length, plan
+from mlxbert.text.batch import WINDOW, default_batch_tokens, make_batch, padded_length, plan
 from mlxbert.text.encoding import Encoding
+from mlxbert.text.usage import Usage
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
@@ -35,7 +36,6 @@ _Window = tuple[list[Job | InputError], Iterator[Result]]
 Remember = Callable[[str, Callable[[], Sequence[Any]]], Sequence[Any]]
 ON_ERROR = ("raise", "return")
 _SMALLER = "a smaller batch_tokens=, where that is an option, avoids this"
-_TOGETHER = 2**21  # characters of a window, so that its memory is bounded; 512 usual texts have far fewer
 
 
 @dataclass
@@ -157,34 +157,6 @@ def _ahead(
                 yield waiting.pop(0).result(), bool(waiting)
         while waiting:
             yield waiting.pop(0).result(), bool(waiting)
-
-
-def windows(items: Iterable[Item], size: int) -> Iterator[tuple[list[Item], bool]]:
-    """Consecutive items, at most `size` at a time, and whether to read on before they are computed.
-
-    A window ends early where its texts are long together, where the source would have to be waited for, and before it
-    fails. After a long text the next window is shorter: so that windows also begin at every multiple of `size`, from
-    where an interrupted run resumes.
-    """
-    ready = items.ready if isinstance(items, Live) else None
-    window: list[Item] = []
-    length, seen = 0, set[int]()  # of its texts; many questions may have the same context
-    try:
-        for number, item in enumerate(items, 1):
-            window.append(item)
-            for text in item if isinstance(item, tuple) else (item,):
-                if isinstance(text, str) and id(text) not in seen:
-                    seen.add(id(text))
-                    length += len(text)
-            more = ready is None or ready()
-            if number % size == 0 or not more or length > _TOGETHER:
-                yield window, more
-                window, length, seen = [], 0, set()
-    except Exception:
-        yield window, False
-        raise
-    if window:
-        yield window, False
 
 
 def _prepared(item: Item | InputError, prepare: Callable[[Item], Job]) -> Job | InputError:

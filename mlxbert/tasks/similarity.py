@@ -12,11 +12,12 @@ from mlxbert.results.html import Listed
 from mlxbert.results.related import Similarity
 from mlxbert.results.result import Failure
 from mlxbert.tasks.arguments import check_model
-from mlxbert.tasks.embed import EmbedOptions, EmbedTask, check_texts, choose_prompt, own_prompt
+from mlxbert.tasks.embed import EmbedOptions, EmbedTask, check_texts, choose_prompt
+from mlxbert.tasks.prompts import own_prompt
 from mlxbert.tasks.ranking import Scored, check_query, rank, scores_of_pairs
 from mlxbert.tasks.runner import check_on_error
 from mlxbert.tasks.task import check_top_k
-from mlxbert.text.batch import Usage
+from mlxbert.text.usage import Usage
 
 if TYPE_CHECKING:
     from mlxbert.tasks.embed import Vector

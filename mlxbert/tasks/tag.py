@@ -18,7 +18,7 @@ from mlxbert.tasks import entities
 from mlxbert.tasks.entities import Token
 from mlxbert.tasks.task import one_or_many
 from mlxbert.tasks.token_task import Item, TokenJob, TokenTask
-from mlxbert.text.batch import Usage
+from mlxbert.text.usage import Usage
 
 if TYPE_CHECKING:
     import numpy as np

@@ -16,8 +16,9 @@ from mlxbert.nn.encoder import Batch
 from mlxbert.results.result import Failure
 from mlxbert.tasks.arguments import check_inputs, check_model
 from mlxbert.tasks.runner import check_on_error, run, run_batches
-from mlxbert.text.batch import WINDOW, Usage
+from mlxbert.text.batch import WINDOW
 from mlxbert.text.encoding import Encoding
+from mlxbert.text.usage import Usage
 
 Item = TypeVar("Item")
 Output = TypeVar("Output")

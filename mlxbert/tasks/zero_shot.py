@@ -19,7 +19,8 @@ from mlxbert.nn.encoder import Batch
 from mlxbert.results.classify import Classification, Regression
 from mlxbert.tasks.scored import HEAD, THRESHOLD, Item, is_item, ranked
 from mlxbert.tasks.task import Job, Task, check_finite, check_top_k
-from mlxbert.text.batch import WINDOW, Usage
+from mlxbert.text.batch import WINDOW
+from mlxbert.text.usage import Usage
 
 HYPOTHESIS = "This example is {}."  # that of transformers
 SLOT = "{}"  # stands for the label

@@ -1,4 +1,7 @@
-"""`embed --output` takes as much memory for a large file as for a small one, and little for a long line."""
+"""`embed --output` takes as much memory for a large file as for a small one, and little for a long line.
+
+`index` takes little more for a large table: only hashes are in memory, and what SQLite has in its cache.
+"""
 
 import gzip
 import json
@@ -39,7 +42,7 @@ def run(*arguments: str) -> tuple[int, int]:
     """The most memory that a command holds at any time, and its exit status."""
     launcher = [sys.executable, "-c", LAUNCHER, *command(*arguments)]
     launched = subprocess.run(launcher, env=environment(), stdout=subprocess.PIPE, timeout=5 * TIMEOUT)
-    return int(launched.stdout), launched.returncode
+    return int(launched.stdout.split()[-1]), launched.returncode
 
 
 @pytest.mark.skipif(not hasattr(os, "wait4"), reason="no wait4")
@@ -70,3 +73,17 @@ def test_a_line_takes_little_memory_however_long_it_is(tmp_path: Path) -> None:
     small = embed("short.txt")
     assert (embed("long.txt") - small) * unit < 300 * 2**20  # a few copies of the text
     assert (embed("longer.txt.gz") - small) * unit < 200 * 2**20
+
+
+@pytest.mark.skipif(not hasattr(os, "wait4"), reason="no wait4")
+def test_an_index_of_a_large_table_takes_little_more_memory(tmp_path: Path) -> None:
+    model = tiny_model(tmp_path / "model")
+    peaks = []
+    for count in (2000, 20_000):
+        table = tmp_path / f"{count}.csv"
+        rows = (f"the {'cat sat on ' * 3}w{row % 42} {row},{row},de\n" for row in range(count))
+        table.write_text("text,number,lang\n" + "".join(rows))
+        memory, status = run("index", str(table), "--model", str(model), "--index", f"{table}.db", "--quiet")
+        assert status == 0
+        peaks.append(memory * (1 if sys.platform == "darwin" else 1024))
+    assert peaks[1] - peaks[0] < 20 * 2**20, peaks  # it was 31 MB when texts and vectors were in memory

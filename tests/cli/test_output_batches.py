@@ -26,7 +26,7 @@ TASKS = {
     "embed": ["--output-dtype", "float32"],
     "classify": [],
     "tag": [],
-    "answer": ["--context", f"{'the cat sat on the mat ' * 20}in paris"],
+    "answer": ["--context", f"{'the cat sat on the mat ' * 5}in paris"],
     "fill-mask": [],
 }
 

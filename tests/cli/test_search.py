@@ -8,13 +8,17 @@ import sqlite3
 import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mlxbert.cli.commands.search import _update
 from mlxbert.cli.views import search as view
+from mlxbert.search.index import open_index
 from mlxbert.search.schema import locked
+from mlxbert.search.writer import Writer
 from tests.cli.test_terminal import plain
 from tests.helpers.program import TERMINALS, Outcome, Terminal, call, command, environment, terminal
 
@@ -141,6 +145,30 @@ def test_indexes_are_listed_shown_moved_and_removed(run: Run, files: Path, varia
     run("indexes", "show", moved).fails(1, "no index", "indexes list")
 
 
+def test_several_indexes_are_removed_or_none(run: Run, files: Path) -> None:
+    made = [Path(run("index", files / name).lines[0]["index"]) for name in ("a.md", "b.txt")]
+    run("indexes", "remove", files / "a.md", files / "c", "--yes").fails(1, str(files / "c"))
+    with locked(str(made[1])):
+        run("indexes", "remove", *made, "--yes").fails(1, "another process")
+    assert all(file.exists() for file in made)
+    removed = run("indexes", "remove", files / "a.md", made[1], made[0], "--yes")
+    assert [line["index"] for line in removed.lines] == [*map(str, made)] and not any(file.exists() for file in made)
+
+
+def test_a_column_that_was_guessed_is_named_once(run: Run, files: Path) -> None:
+    (files / "c" / "f.csv").write_text("id,remark\n1,w7 w8\n")
+    assert run("search", "w7", files).err.count("remark") == 1
+    assert "remark" not in run("search", "w7", files).err
+    own = run("index", files / "c" / "f.csv", "--index", files / "x.db", "--text-column", "remark")
+    assert own.status == 0 and "remark" not in own.err and "text" not in own.err
+
+
+def test_what_is_wrong_with_the_only_file_is_said(run: Run, files: Path) -> None:
+    (files / "c" / "f.csv").write_text("id;text\n1;w7 w8\n")
+    for _ in range(2):
+        run("index", files / "c" / "f.csv").fails(1, "f.csv: ", "only one column", "semicolons")
+
+
 def test_a_damaged_index_is_listed_with_its_problem_and_can_be_removed(run: Run, files: Path) -> None:
     file = Path(run("index", files).lines[0]["index"])
     file.write_bytes(b"SQLite format 3\0" + bytes(5000))
@@ -240,6 +268,37 @@ def test_folders_with_an_index_are_completed(run: Run, files: Path, monkeypatch:
     monkeypatch.setenv("MLXBERT_DATA", str(files.parent / "data"))
     assert completed("indexes", "show", str(files)[:4]) == [str(files)]
     assert completed("search", "--mode", "w") == ["words"]
+
+
+def test_an_interrupt_keeps_what_is_done_and_says_so(
+    files: Path, small: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    usual = Writer._write_ready
+
+    def ready(writer: Writer) -> None:
+        usual(writer)
+        if writer._embedded == 3:
+            raise KeyboardInterrupt
+
+    (files / "c" / "d.csv").write_text("".join(f"w{number}\n" for number in range(9)))
+    with open_index(files.parent / "i.db", model=small, paths=[files / "c", files]) as index:
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(Writer, "_write_ready", ready)
+            _update(index, None)
+        assert index.stats().vectors == 3
+        said = capsys.readouterr().err
+        assert said.startswith("note: interrupted: 0 of 4 files ") and said.count("\n") == 1
+        assert (finished := _update(index, None).finished) and (finished.reused, finished.files) == (3, 3)
+
+
+def test_ranks_that_are_fused_are_told_apart() -> None:
+    from tests.cli.test_narrow import _shown
+
+    def length(share: float, **scores: float) -> int:
+        drawn = view.draw(replace(_passage(**scores), share=share), view.Words("x"), explain=False)
+        return str(_shown(drawn)).count("█")
+
+    assert length(61 / 70) < 0.6 * length(1) and length(61 / 70, vector_score=0.5) > 0.8 * length(1)
 
 
 def _passage(**given: Any) -> view.Passage:

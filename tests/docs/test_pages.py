@@ -34,7 +34,7 @@ def test_the_readme_has_the_two_commands_verbatim() -> None:
     assert MAIN in lines and TESTS in lines
 
 
-OF_MLX_LAUNCH = {"--backend", "--hostfile"}
+OF_OTHERS = {"--backend", "--hostfile", "--user", "--now"}  # of mlx.launch, and of systemctl
 
 
 def test_every_command_is_in_the_table_of_the_readme() -> None:
@@ -60,7 +60,7 @@ def test_every_option_that_is_named_exists(page: str) -> None:
     text = DOCS[page]
     for _, block in blocks(page):
         text = text.replace(block, "") if installs(block) else text
-    assert set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", text)) <= known | {"--help"} | OF_MLX_LAUNCH
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", text)) <= known | {"--help"} | OF_OTHERS
 
 
 def _shown(page: str) -> Iterator[list[str]]:

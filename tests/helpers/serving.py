@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from mlxbert.labels.labels import Labels
@@ -34,10 +35,16 @@ def save_models(folder: Path) -> dict[str, Path]:
 
 
 @contextmanager
-def serving(models: Mapping[str, Path | str], indexes: Mapping[str, Path] | None = None) -> Iterator[Service]:
+def serving(
+    models: Mapping[str, Path | str],
+    indexes: Mapping[str, Path] | None = None,
+    options: ServeOptions | None = None,
+    max_queue: int = 1000,
+) -> Iterator[Service]:
     """A service of models that is ready."""
-    with Engine({name: str(model) for name, model in models.items()}, EngineOptions(max_models=len(models))) as engine:
-        service = Service(engine, indexes=indexes or {})
+    limits = EngineOptions(max_models=len(models), max_queue=max_queue)
+    with Engine({name: str(model) for name, model in models.items()}, limits) as engine:
+        service = Service(engine, options or ServeOptions(), indexes=indexes or {})
         for name in models:
             service.facts[name] = engine.call(name, lambda model, name=name: read_facts(name, model)).result()
         service.ready = True
@@ -53,7 +60,7 @@ def listening(service: Service, key: str | None = None) -> Iterator[str]:
     from mlxbert.serve.safety import Door
     from mlxbert.serve.server import address, listen, make_guarded
 
-    options = ServeOptions(port=0)
+    options = replace(service.options, port=0)
     with listen(options) as listener:
         port = listener.getsockname()[1]
         app = make_guarded(service, Door(options, port, key), Log(None))

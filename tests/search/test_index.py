@@ -21,7 +21,7 @@ from mlxbert.search.chunks import Chunk
 from mlxbert.search.events import Event
 from mlxbert.search.index import MODES, Index, Mode, open_index
 from tests.helpers.classifiers import NLI, STARS, save_classifier
-from tests.helpers.indexes import found, passage
+from tests.helpers.indexes import check_same, contents, passage
 
 LONG_AGO = 1_600_000_000
 
@@ -138,6 +138,8 @@ def test_files_that_fail_and_are_mended(index: Index, folder: Path) -> None:
     assert counts(happened) == {"FileIndexed": 1, "FileFailed": 2} and last(happened).failed == 2
     assert [Path(path).name for path, _ in index.stats().failed] == ["note.ipynb", "rows.jsonl"]
     assert counts(run(index)) == {"FileFailed": 2} and last(run(index)).failed == 2  # said again, not read
+    write(folder / "rows.jsonl", '{"text": ', LONG_AGO + 5)
+    assert counts(run(index)) == {"FileFailed": 2}  # touched
     write(folder / "rows.jsonl", '{"text": "milk", "year": 2020}\n', LONG_AGO + 1)
     assert counts(run(index)) == {"FileIndexed": 1, "FileFailed": 1}
     assert [Path(path).name for path, _ in index.stats().failed] == ["note.ipynb"]
@@ -312,6 +314,27 @@ def test_records_of_files_have_fields(index: Index, folder: Path) -> None:
         index.search("city", where=["year"])
 
 
+def test_of_an_update_that_ends_early_the_vectors_are_kept(
+    index: Index, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "_TOGETHER", 3)
+    monkeypatch.setattr(writer, "_SMALL", 100)  # bytes: what is read waits on disk
+    monkeypatch.setattr("mlxbert.tasks.task.Task.window", 4)
+    write(folder / "rows.jsonl", "".join(f'{{"text": "milk {passage(row, 5)}"}}\n' for row in range(20)))
+    update = index.update()
+    for event in update:
+        if isinstance(event, events.Embedded) and event.chunks == 8:
+            break
+    update.close()  # type: ignore[attr-defined]
+    assert index.stats().vectors == 3 + 6 and texts(index, "milk", top_k=99) == texts(index, "dog", top_k=99)
+    index.check()
+    assert index.search("milk", mode="words", top_k=99, all_chunks=True)[0].path == str(folder / "b.txt")
+    end = last(run(index))
+    assert (end.embedded, end.reused, end.chunks) == (14, 6, 23) and index.stats().documents == 23
+    assert len(index.search("milk", all_chunks=True, top_k=99)) == 23
+    index.check()
+
+
 def test_records_that_are_added(index: Index) -> None:
     assert index.add({"id": number, "text": f"milk {number}", "n": number, "title": "Top"} for number in range(3)) == 3
     (hit,) = index.search("milk 2", where=["n=2"])
@@ -397,10 +420,10 @@ def test_a_newer_schema_is_refused(index: Index, model: mlxbert.Model) -> None:
 
 
 def test_an_index_that_cannot_be_written(index: Index, model: mlxbert.Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = found(index)
+    expected = contents(index)
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with open_index(index.path, model=model) as other:
-        assert found(other) == expected
+        check_same(contents(other), expected)
         for change in (lambda: run(other), lambda: other.add([{"id": "1", "text": "x"}]), lambda: other.remove(["1"])):
             with pytest.raises(StoreError, match="cannot be written"):
                 change()

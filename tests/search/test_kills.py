@@ -19,16 +19,19 @@ import pytest
 import mlxbert
 from mlxbert.errors import BusyError, StoreError
 from mlxbert.search.index import Index, open_index
-from tests.helpers.indexes import QUERIES, build, copy_files, found, passage, write_files
+from tests.helpers.indexes import QUERIES, Contents, build, check_same, contents, copy_files, passage, write_files
 from tests.helpers.tiny import save
 
 pytestmark = pytest.mark.slow
 KILLS = 50
 FILES = 24
-# Announces every event; after the one whose number it is given it waits for its end.
+# Announces every event; after the one whose number it is given it waits for its end. Few chunks are in memory, and few
+# vectors wait for their file.
 CHILD = """
 import sys
+from mlxbert.search import writer
 from mlxbert.search.index import open_index
+writer._TOGETHER, writer._SMALL = 5, 200
 path, folder, model, last = *sys.argv[1:4], int(sys.argv[4])
 index = open_index(path, model=model, paths=[folder])
 print("open", flush=True)
@@ -137,7 +140,7 @@ def killed(path: Path, folder: Path, model: Path, number: int, seconds: float) -
     return child.returncode, reader.searches
 
 
-def finish(path: Path, folder: Path, model: Path, expected: list[tuple[object, ...]], stats: tuple[int, ...]) -> None:
+def finish(path: Path, folder: Path, model: Path, expected: Contents, stats: tuple[int, ...]) -> None:
     """The same command once more gives what an undisturbed build gives."""
     with open_index(path, model=model, paths=[folder]) as index:
         index.check()
@@ -145,7 +148,7 @@ def finish(path: Path, folder: Path, model: Path, expected: list[tuple[object, .
         index.check()
         now = index.stats()
         assert (now.files, now.documents, now.chunks) == stats
-        assert found(index) == expected
+        check_same(contents(index), expected)
 
 
 @pytest.mark.parametrize("kind", ["build", "update"])
@@ -158,7 +161,7 @@ def test_kills(place: Path, model: Path, kind: str) -> None:
     for file in folder.iterdir():
         os.utime(file, (long_ago, long_ago))
     with build(place / f"{kind}-whole.db", folder, model) as whole:
-        expected, stats = found(whole), whole.stats()
+        expected, stats = contents(whole), whole.stats()
     copy_files(before, path) if kind == "update" else None
     times = timed(path, folder, model)
     statuses, searches = Counter[int](), 0
@@ -181,7 +184,7 @@ def test_kills(place: Path, model: Path, kind: str) -> None:
 def test_two_builders_at_once(place: Path, model: Path) -> None:
     folder, path = write_files(place / "two", FILES), place / "two.db"
     with build(place / "two-whole.db", folder, model) as whole:
-        expected, stats = found(whole), whole.stats()
+        expected, stats = contents(whole), whole.stats()
     children = [start(path, folder, model, -1) for _ in range(4)]
     statuses = []
     for child in children:
@@ -225,7 +228,7 @@ def small_files(size: int) -> Iterator[None]:
 def test_a_full_disk(place: Path, model: Path, way: str, tmp_path: Path) -> None:
     folder = write_files(place / f"full-{way}", 150)
     with build(place / f"full-{way}.db", folder, model) as whole:
-        expected, stats = found(whole), whole.stats()
+        expected, stats = contents(whole), whole.stats()
     if way == "disk":
         with small_disk(tmp_path / "disk", 400 * 1024):
             path = tmp_path / "disk" / "index.db"
@@ -255,10 +258,10 @@ def test_a_disk_that_cannot_be_written(place: Path, model: Path, tmp_path: Path)
     with small_disk(tmp_path / "disk", 2**22):
         path = tmp_path / "disk" / "index.db"
         with build(path, folder, model) as index:
-            expected = found(index)
+            expected = contents(index)
         subprocess.run(["mount", "-o", "remount,ro", tmp_path / "disk"], check=True)
         with open_index(path, model=model) as index:
-            assert found(index) == expected
+            check_same(contents(index), expected)
             index.check()
             with pytest.raises(StoreError, match="cannot be written"):
                 list(index.update())

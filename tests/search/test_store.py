@@ -89,6 +89,21 @@ def test_what_is_put_is_found(store: Store, opened: Open) -> None:
     again.close()
 
 
+def test_vectors_that_no_chunk_has_yet_are_not_found(store: Store) -> None:
+    put(store, "/docs/a", document("one dog"))
+    with store.writing():
+        store.put_vectors({bytes([seed]): vector(seed) for seed in range(1, 40)})
+    for only in (EVERYTHING, make_filter(["path=*a"])):
+        assert [text for text, _ in nearest(store, 30, only, count=2)] == ["one dog"]
+    store.check()
+    put(store, "/docs/b", StoredDocument("", "", {}, [StoredChunk("later", (), bytes([30]))]))
+    assert [text for text, _ in nearest(store, 30, count=1)] == ["later"] and store.stats().vectors == 40
+    with store.writing():
+        store.prune()
+    assert store.stats().vectors == 2
+    store.check()
+
+
 def test_a_file_takes_the_place_of_what_was_under_its_path(store: Store) -> None:
     put(store, "/docs/a", document("old words"))
     put(store, "/docs/b", document("other words"))

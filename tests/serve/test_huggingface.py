@@ -11,16 +11,11 @@ from starlette.testclient import TestClient
 
 import mlxbert
 from mlxbert.serve.app import make_app
-from tests.helpers.serving import save_models, serving
+from tests.helpers.serving import serving
 
 TEXTS = ["the cat sat on the mat", "paris is a city"]
 LABELS = {"candidate_labels": ["cat", "city"]}
 QUESTION = {"question": "the cat ?", "context": "the cat sat on the mat in paris , a city ."}
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return save_models(tmp_path_factory.mktemp("served"))
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import mlxbert
-from tests.helpers.serving import listening, save_models, serving
+from tests.helpers.serving import listening, serving
 
 pytestmark = pytest.mark.slow
 hub = pytest.importorskip("huggingface_hub")
@@ -17,11 +17,6 @@ TEXTS = ["the cat sat on the mat", "paris is a city", "a dog , he went to the st
 CONTEXT = "the cat sat on the mat in paris , a city . a dog went to the store ."
 MASKED = "the cat sat on the [MASK] in [MASK] ."
 near = pytest.approx
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return save_models(tmp_path_factory.mktemp("served"))
 
 
 @pytest.fixture(scope="module")

@@ -10,15 +10,10 @@ from starlette.testclient import TestClient
 import mlxbert
 from mlxbert.serve.app import make_app
 from tests.helpers.indexes import build, write_files
-from tests.helpers.serving import save_models, serving
+from tests.helpers.serving import serving
 
 TEXTS = ["the cat sat on the mat", "paris is a city", "a dog , he went to the store"]
 LONG = "the cat sat on the mat " * 20
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return save_models(tmp_path_factory.mktemp("served"))
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +125,7 @@ def test_search(client: TestClient, index: Path) -> None:
             assert_same(post(client, "search", query="the cat sat", **given)["results"], expected)
             assert expected
     assert post(client, "search", 404, query="cat", index="other")["kind"] == "not_found"
-    assert post(client, "search", 400, query=" ")["kind"] == "invalid"
+    assert post(client, "search", 400, query=" ")["kind"] == "bad_text"
 
 
 def test_a_bad_text_is_an_error_or_stands_in_its_place(client: TestClient) -> None:

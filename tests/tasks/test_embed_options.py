@@ -10,7 +10,8 @@ import pytest
 
 import mlxbert
 from mlxbert.results.embed import Embedding
-from mlxbert.text.batch import WINDOW, Usage
+from mlxbert.text.batch import WINDOW
+from mlxbert.text.usage import Usage
 from tests.helpers.st_folder import NORMALIZE, pooling, save_st
 from tests.helpers.tiny import random_network, save, tensors_of, tiny_config
 from tests.tasks.test_embed import LIMIT, LONG, PROMPT, TEXTS, D, hidden_states, near

@@ -17,7 +17,7 @@ from mlxbert.machine.distributed import ProcessGroup, Turns
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import TASKS
 from mlxbert.tasks.runner import run, run_batches
-from mlxbert.text.batch import Usage
+from mlxbert.text.usage import Usage
 from tests.helpers.faults import MEMORY, NO_FAULTS, OTHER, TOO_LONG, LateDevice, small_memory
 from tests.tasks.test_runner import of_lengths
 from tests.text.test_batch import CONFIG

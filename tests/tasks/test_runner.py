@@ -10,10 +10,11 @@ from hypothesis import given, strategies as st
 from mlxbert.errors import InputError
 from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
-from mlxbert.readers.live import Live
-from mlxbert.tasks.runner import remembering, run, run_batches, windows
-from mlxbert.text.batch import Usage, default_batch_tokens, plan
+from mlxbert.readers.live import Live, windows
+from mlxbert.tasks.runner import remembering, run, run_batches
+from mlxbert.text.batch import default_batch_tokens, plan
 from mlxbert.text.encoding import Encoding
+from mlxbert.text.usage import Usage
 from tests.text.test_batch import BUDGETS, CONFIG, LENGTHS, QUICK, encoding
 
 

@@ -14,7 +14,8 @@ from mlxbert.nn.encoder import Batch
 from mlxbert.tasks.fill_mask import FillMaskTask
 from mlxbert.tasks.next_sentence import Pair
 from mlxbert.tasks.task import Job, Task, evaluation_mode, one_or_many
-from mlxbert.text.batch import WINDOW, Usage
+from mlxbert.text.batch import WINDOW
+from mlxbert.text.usage import Usage
 from tests.helpers.tiny import CONFIG, random_network, save, tiny_config
 
 pytestmark = pytest.mark.usefixtures("exact_lengths")

@@ -8,8 +8,9 @@ from hypothesis import given, strategies as st
 from mlxbert.config import Absolute
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
-from mlxbert.text.batch import MOST_PADDING, Usage, bucket, make_batch, plan
+from mlxbert.text.batch import MOST_PADDING, bucket, make_batch, plan
 from mlxbert.text.encoding import Encoding
+from mlxbert.text.usage import Usage
 from tests.helpers.cells import quick
 from tests.helpers.tiny import tiny_config
 

@@ -41,6 +41,7 @@ class Document:
         headings: Its headings, in order.
         pages: Where each page begins; nothing if there are no pages.
         first_line: The line of the file on which the text begins, where its lines are lines of the file.
+        guessed: The field or column of a record that was taken for its text.
     """
 
     text: str
@@ -50,6 +51,7 @@ class Document:
     headings: tuple[Heading, ...] = ()
     pages: tuple[int, ...] = ()
     first_line: int | None = None
+    guessed: str | None = None
 
 
 class UnreadableError(InputError):

@@ -3,8 +3,7 @@
 import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -54,7 +53,8 @@ def read_record_documents(path: str | Path, columns: Columns) -> Iterator[Docume
                 continue
             read += 1
             kept = [*values] if columns.fields is None else fields
-            yield _document(place, values, text, [one for one in kept if one != text])
+            found = _document(place, values, text, [one for one in kept if one != text])
+            yield found if columns.text is not None else replace(found, guessed=text)
     if problem and not read:
         raise problem
     if skipped:
@@ -79,14 +79,16 @@ def _look(path: str | Path, name: str, format: Format, columns: Columns) -> tupl
     sample: list[Mapping[str, Any]] = []
     with open_source(path, name) as file:
         items = read_items(name, file, format, Wanted())[0]
-        with suppress(InputError):  # of a damaged record, which is skipped later
+        try:
             sample += (values for _, values in islice(items, _SAMPLE) if not isinstance(values, InputError))
+        except InputError as problem:  # of a damaged record, which is skipped later; or of a header
+            if not sample and columns.text is None:
+                said = f"{problem.message}; {problem.hint}" if problem.hint else problem.message
+                raise UnreadableError(said.removeprefix(f"{name}, ").removeprefix(f"{name}: ")) from None
     names = [*dict.fromkeys(one for values in sample for one in values)]
     if columns.text is not None:
         return names, columns.text
     fitting = text_columns(names, sample)
     if not fitting:
         raise UnreadableError(f"no column has texts; it has: {', '.join(names) or 'nothing'}", hint="name it")
-    text = max(fitting, key=lambda one: mean_length(one, sample) or 0)
-    _LOG.info("%s: the text is %r", path, text)
-    return names, text
+    return names, max(fitting, key=lambda one: mean_length(one, sample) or 0)

@@ -1,11 +1,12 @@
 """OpenAI's embeddings and list of models."""
 
-import base64
+from collections.abc import Sequence
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from mlxbert.serve.protocol import STATUS, Problem, Protocol, Reply, Route
+from mlxbert.serve.protocols.vectors import Form, Texts, Truncate, in_form, overflow_of, prompt_of, texts_of
 from mlxbert.serve.service import Service
 
 _KINDS = {
@@ -16,12 +17,24 @@ _KINDS = {
 
 
 class EmbeddingsBody(Struct):
-    """What is asked for; other fields are ignored, as clients send many."""
+    """What is asked for, with what vLLM, Jina and TEI have added; other fields are ignored, as clients send many.
 
-    input: str | list[str | int | list[int]]
+    What the texts are is said by `input_type`, by Jina's `task`, or by the `prompt_name` of one of the model's prompts.
+    Texts that are too long are refused, unless `truncate` or `truncate_prompt_tokens` is given.
+    """
+
+    input: Texts
     model: str | None = None
-    encoding_format: Literal["float", "base64"] = "float"
+    encoding_format: Literal["float", "base64"] | None = "float"
     dimensions: int | None = None
+    input_type: str | None = None
+    task: str | None = None
+    prompt_name: str | None = None
+    truncate: bool | Truncate | None = None
+    truncate_prompt_tokens: int | None = None
+    normalized: bool | None = None
+    embedding_type: Literal["float", "base64", "binary"] | None = None
+    late_chunking: bool | None = None
 
 
 class Embedding(Struct):
@@ -40,11 +53,12 @@ class Usage(Struct):
 
 
 class Embeddings(Struct):
-    """The vectors of all texts."""
+    """The vectors of all texts, and the numbers of those that were truncated."""
 
     data: list[Embedding]
     model: str
     usage: Usage
+    truncated: Sequence[int] | UnsetType = UNSET
     object: str = "list"
 
 
@@ -65,23 +79,49 @@ class Models(Struct):
 
 
 async def embeddings(service: Service, body: EmbeddingsBody) -> Reply:
-    """The vectors of texts."""
-    texts = [body.input] if isinstance(body.input, str) else body.input
-    if not texts:
-        raise Problem("invalid", "input is empty, expected at least one text", param="input")
-    if not all(isinstance(text, str) for text in texts):
+    """The vectors of texts; of length 1 where they are shortened, as OpenAI's are."""
+    if body.late_chunking:
+        raise Problem("invalid", "late_chunking is true, expected false", param="late_chunking")
+    texts, name = texts_of(body.input, "input"), service.find(body.model, "embed")
+    answered = await service.run(
+        name, "embed", texts, dimensions=body.dimensions, overflow=_overflow(service, name, body),
+        prompt_name=_prompt(service, name, body),
+        normalize=True if body.normalized is None and body.dimensions is not None else body.normalized,
+    )  # fmt: skip
+    form: Form = body.embedding_type or body.encoding_format or "float"
+    data = [Embedding(in_form(one.embedding, form), number) for number, one in enumerate(answered.results)]
+    value = Embeddings(data, name, Usage(answered.tokens, answered.tokens), answered.truncated or UNSET)
+    return Reply(value, answered.tokens, len(answered.truncated))
+
+
+def _overflow(service: Service, name: str, body: EmbeddingsBody) -> str:
+    """What is done with a text that is too long.
+
+    Raises:
+        Problem: Texts are to be cut where the model still takes them.
+    """
+    cut, most = body.truncate_prompt_tokens, service.facts[name].max_length
+    if cut is not None and cut != -1 and cut < most:
         raise Problem(
-            "invalid", "input has token ids, expected texts: the ids of another tokenizer would give wrong vectors",
-            hint="LangChain's OpenAIEmbeddings takes check_embedding_ctx_length=False", param="input",
+            "invalid", f"truncate_prompt_tokens is {cut}, expected -1, or at least the {most} tokens that the model "
+            "takes", param="truncate_prompt_tokens",
         )  # fmt: skip
-    name = service.find(body.model, "embed")
-    answered = await service.run(name, "embed", texts, dimensions=body.dimensions, overflow="error")
-    as_text = body.encoding_format == "base64"
-    data = [
-        Embedding(base64.b64encode(one.embedding.tobytes()).decode() if as_text else one.embedding.tolist(), number)
-        for number, one in enumerate(answered.results)
-    ]
-    return Reply(Embeddings(data, name, Usage(answered.tokens, answered.tokens)), tokens=answered.tokens)
+    return overflow_of(body.truncate if cut is None else True)
+
+
+def _prompt(service: Service, name: str, body: EmbeddingsBody) -> str | None:
+    """The name of the prompt.
+
+    Raises:
+        Problem: Two fields name one, or it is unknown.
+    """
+    given = {"input_type": body.input_type, "task": body.task, "prompt_name": body.prompt_name}
+    named = [(param, value) for param, value in given.items() if value is not None]
+    if len(named) > 1:
+        raise Problem("invalid", f"there are both {named[0][0]} and {named[1][0]}, expected one", param=named[1][0])
+    if not named or body.prompt_name is not None:
+        return body.prompt_name
+    return prompt_of(service, name, named[0][1], named[0][0])
 
 
 async def models(service: Service, path: dict[str, str]) -> Reply:

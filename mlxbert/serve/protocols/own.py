@@ -1,28 +1,32 @@
 """Our own routes: for every task the JSON of the command line, search, and what is known of models and the server."""
 
 import asyncio
+import base64
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal, cast
+from dataclasses import replace
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
+from mlxbert.results.embed import Embedding
 from mlxbert.results.json import without_nan
 from mlxbert.results.related import Reranked, Similarity
 from mlxbert.results.result import Failure
 from mlxbert.search.index import open_index
 from mlxbert.serve.protocol import STATUS, Problem, Protocol, Reply, Route
+from mlxbert.serve.protocols.vectors import compare
 from mlxbert.serve.queue import Answered
 from mlxbert.serve.service import ModelFacts, Service
 from mlxbert.tasks.answer import MAX_WORDS
-from mlxbert.tasks.ranking import Scored, rank, scores_of_pairs
-from mlxbert.tasks.similarity import SimilarityOptions, embed_tasks
+from mlxbert.tasks.ranking import rank
 from mlxbert.version import __version__
 
 Pair = Annotated[list[str], Meta(min_length=2, max_length=2)]
 Overflow = Literal["truncate", "window", "error"]
 # What is not an option of a task.
-_APART = ("model", "on_error", "texts", "pairs", "questions", "context", "query")
+_APART = ("model", "on_error", "texts", "pairs", "questions", "context", "query", "encoding_format")
+_FEW = 16  # results whose JSON takes no time
 
 
 class Body(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -49,6 +53,7 @@ class Embed(Vectors, kw_only=True):
     texts: list[str]
     kind: Literal["query", "document"] | None = None
     output_dtype: Literal["float32", "int8", "binary"] = "float32"
+    encoding_format: Literal["float", "base64"] = "float"
 
 
 class EmbedWords(Body, kw_only=True):
@@ -199,11 +204,19 @@ def _options(body: Body, *apart: str) -> dict[str, Any]:
     return {name: value for name, value in given.items() if name not in _APART and name not in apart}
 
 
-def _reply(model: str, answered: Answered, results: Sequence[Any], truncated: int | None = None) -> Reply:
-    shown = [_to_dict(result) for result in results]
+def _reply(
+    model: str, answered: Answered, results: Sequence[Any], truncated: int | None = None, *, coded: bool = False
+) -> Reply:
+    shown = [_coded(one) if coded and isinstance(one, Embedding) else _to_dict(one) for one in results]
     unknown = [number for number, one in enumerate(answered.results) if getattr(one, "only_unknown", False)]
     value = Results(model, shown, answered.tokens, answered.truncated, unknown)
     return Reply(value, answered.tokens, len(answered.truncated) if truncated is None else truncated)
+
+
+def _coded(result: Embedding) -> dict[str, Any]:
+    """A result whose vector is the base64 of its bytes: the shortest decimal numbers take long to find."""
+    found = replace(result, embedding=result.embedding[:0]).to_dict()
+    return found | {"embedding": base64.b64encode(result.embedding.tobytes()).decode()}
 
 
 def _to_dict(result: Any) -> dict[str, Any]:
@@ -219,7 +232,10 @@ def _task(task: str, body: type[Body], summary: str, items: Callable[[Any], Sequ
     async def answer(service: Service, body: Body) -> Reply:
         model = service.find(body.model, task)
         answered = await service.run(model, task, items(body), on_error=body.on_error, **_options(body))
-        return _reply(model, answered, answered.results)
+        coded = getattr(body, "encoding_format", None) == "base64"
+        if len(answered.results) <= _FEW:
+            return _reply(model, answered, answered.results, coded=coded)
+        return await asyncio.to_thread(_reply, model, answered, answered.results, coded=coded)
 
     return Route("POST", f"/api/{task}", answer, summary, body, Results)
 
@@ -227,33 +243,17 @@ def _task(task: str, body: type[Body], summary: str, items: Callable[[Any], Sequ
 async def rerank(service: Service, body: Rerank) -> Reply:
     """Texts in the order of a cross-encoder."""
     model = service.find(body.model, "rerank")
-    pairs = [(body.query, text) for text in body.texts]
-    answered = await service.run(model, "rerank", pairs, on_error=body.on_error, **_options(body, "top_k"))
-    best, failures = rank(answered.results, body.top_k)
+    best, failures, answered = await service.rerank(
+        model, body.query, body.texts, body.top_k, on_error=body.on_error, **_options(body, "top_k")
+    )
     return _reply(model, answered, [*(Reranked(body.query, *one[:5]) for one in best), *failures])
 
 
 async def similarity(service: Service, body: Compare) -> Reply:
     """Texts in the order of their similarity to a query."""
     model, given = service.find(body.model, "embed"), _options(body, "top_k")
-    made = service.engine.call(model, lambda one: embed_tasks(one, cast(SimilarityOptions, given), None))
-    asking, task = await asyncio.wrap_future(made)
-    how = {name: value for name, value in given.items() if "prompt" not in name}
-    if task.similarity == "cosine":
-        how["normalize"] = True
-    asked, answered = await asyncio.gather(
-        service.run(model, "embed", [body.query], prompt=asking.prompt, **how),
-        service.run(model, "embed", body.texts, on_error=body.on_error, prompt=task.prompt, **how),
-    )
-    query = asked.results[0].embedding
-
-    def scored(found: Any) -> Scored | Failure:
-        if isinstance(found, Failure):
-            return found
-        score = float(scores_of_pairs(task.similarity, query, found.embedding))
-        return Scored(score, found.text, found.truncated, found.unknown_tokens)
-
-    best, failures = rank(map(scored, answered.results), body.top_k)
+    asked, answered, scores = await compare(service, model, body.query, body.texts, given, body.on_error)
+    best, failures = rank(scores, body.top_k)
     results = [*(Similarity(body.query, *one[:6]) for one in best), *failures]
     return _reply(model, answered, results, len(answered.truncated) + len(asked.truncated))
 

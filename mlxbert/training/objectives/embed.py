@@ -20,7 +20,7 @@ from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.readers.rows import Rows
-from mlxbert.tasks.embed import KINDS, own_prompt
+from mlxbert.tasks.prompts import KINDS, own_prompt
 from mlxbert.text.encoding import Encoding
 from mlxbert.training.objectives.distillation_losses import VectorDistillation
 from mlxbert.training.objectives.objective import Comparison, Predictions, Split

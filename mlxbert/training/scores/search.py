@@ -14,7 +14,7 @@ from mlxbert.tasks.embed import stacked
 from mlxbert.tasks.ranking import nearest
 from mlxbert.tasks.rerank import check_one_score, rerank
 from mlxbert.tasks.similarity import embed_tasks
-from mlxbert.text.batch import Usage
+from mlxbert.text.usage import Usage
 from mlxbert.training.scores.retrieval import RETRIEVAL, RetrievalScores, retrieval_scores
 from mlxbert.training.scores.summary import Evaluation
 

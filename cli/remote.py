@@ -1,0 +1,312 @@
+"""Models on a server that `mlxbert serve` has started, which commands ask in place of loading a model."""
+
+import base64
+import http.client
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from mlxbert.errors import ArgumentError, InputError, MissingHeadError, MlxbertError
+from mlxbert.labels.labels import Labels
+from mlxbert.readers.live import windows
+from mlxbert.results.answer import Answer
+from mlxbert.results.classify import Classification, Regression
+from mlxbert.results.embed import Embedding, Words, WordVector
+from mlxbert.results.fill_mask import FillMask
+from mlxbert.results.related import NextSentence
+from mlxbert.results.result import Failure
+from mlxbert.results.tag import Tagged
+from mlxbert.results.tokens import Replaced
+from mlxbert.tasks.ranking import Scored
+from mlxbert.version import __version__
+from mlxbert.weights.source import BUILTIN
+
+if TYPE_CHECKING:
+    from mlxbert.text.usage import Usage
+
+KEY = "MLXBERT_API_KEY"
+_WINDOW = 512  # items of a request, at most
+_TRIES, _LONGEST = 5, 30.0  # requests to a server that is busy; seconds between two of them
+_SECONDS = 600.0  # that a server may take to answer
+_ADDRESS = "is it the address that `mlxbert serve` says?"
+_ADDRESS = "is it the address that `mlxbert serve` says?"
+_SURROGATE = "contains half of a surrogate pair, which is not a character"
+_PLAIN: Mapping[str, Any] = {  # results that consist of what their JSON does
+    "fill-mask": FillMask, "tag": Tagged, "replaced": Replaced, "next-sentence": NextSentence, "answer": Answer,
+}  # fmt: skip
+
+
+class _TooLargeError(InputError):
+    """More than a server takes at once."""
+
+
+class Server:
+    """A server, over one connection.
+
+    Args:
+        url: Its address; there may be a path before those of its routes.
+
+    Raises:
+        ArgumentError: It is not the address of a server.
+    """
+
+    def __init__(self, url: str) -> None:
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            parts, host, port = urlsplit(""), None, None
+        if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment:
+            raise ArgumentError(f"server is {url!r:.100}, expected an address", hint="such as http://127.0.0.1:8484")
+        if parts.username is not None:
+            raise ArgumentError(f"server holds a name or a password, expected none: the key is read from {KEY}")
+        self.url, self._path = url.rstrip("/"), parts.path.rstrip("/")
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        self._connection = kind(host, port, timeout=_SECONDS)
+        self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if key := os.environ.get(KEY, "").strip():
+            if not key.isascii() or not key.isprintable():
+                raise ArgumentError(f"{KEY} has characters that a key cannot have")
+            self._headers["Authorization"] = f"Bearer {key}"
+
+    def ask(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """The answer to a request; a server that is busy is asked again.
+
+        Args:
+            path: That of the route.
+            body: What is sent; `None` for what is only read.
+
+        Raises:
+            MlxbertError: The server cannot be reached, or refuses.
+        """
+        try:
+            sent = None if body is None else json.dumps(body, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise ArgumentError(f"an option {_SURROGATE}") from None
+        for tried in range(1, _TRIES + 1):
+            status, wait, read = self._exchange(path, sent)
+            if status not in (429, 503) or tried == _TRIES:
+                break
+            time.sleep(min(float(wait) if wait.isdecimal() else tried, _LONGEST))
+        try:
+            found = json.loads(read)
+        except ValueError:
+            found = None
+        if status == 200 and isinstance(found, dict):
+            return found
+        raise self._error(status, found if isinstance(found, dict) else {})
+
+    def _exchange(self, path: str, sent: bytes | None) -> tuple[int, str, bytes]:
+        """The status, the time after which to ask again, and the body of an answer."""
+        method = "GET" if sent is None else "POST"
+        for kept in (self._connection.sock is not None, False):
+            try:
+                self._connection.request(method, self._path + path, sent, self._headers)
+                answer = self._connection.getresponse()
+                return answer.status, answer.headers.get("Retry-After", ""), answer.read()
+            except (OSError, http.client.HTTPException) as problem:
+                self._connection.close()
+                if kept and isinstance(problem, ConnectionError):  # closed while it was idle
+                    continue
+                why = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
+                raise MlxbertError(f"{self.url}: the server cannot be reached: {why}", hint=_ADDRESS) from None
+        raise AssertionError
+
+    def _error(self, status: int, found: Mapping[str, Any]) -> MlxbertError:
+        message, hint = found.get("error"), found.get("hint")
+        if status in (401, 403):
+            return MlxbertError(f"{self.url}: the server refuses the key", hint=f"put its key into {KEY}")
+        if not isinstance(message, str) or "kind" not in found:
+            return _foreign(self.url, f"status {status}")
+        kinds = {400: ArgumentError, 404: ArgumentError, 413: _TooLargeError}
+        return kinds.get(status, MlxbertError)(message, hint=hint if isinstance(hint, str) else None)
+
+
+class RemoteModel:
+    """A model on a server.
+
+    Args:
+        url: The address of the server.
+        name: What the server calls it. If it has no built-in one, that name stands for the first model that was made
+            for the task.
+        task: What it is asked for.
+
+    Attributes:
+        facts: What the server knows of it, see `mlxbert.serve.service.ModelFacts`.
+        source: Its name.
+        labels: Its classes.
+        embedder: What its files say of its vectors, as of a model in this process.
+
+    Raises:
+        ArgumentError: The server has no such model.
+        MissingHeadError: The model cannot do it.
+        MlxbertError: The server cannot be reached.
+    """
+
+    def __init__(self, url: str, name: str, task: str) -> None:
+        self._server = Server(url)
+        try:
+            self._choose(name, task)
+        except (KeyError, TypeError, AttributeError):
+            raise _foreign(url, "other facts") from None
+
+    def _choose(self, name: str, task: str) -> None:
+        models = {one["name"]: one for one in self._server.ask("/api/models")["models"]}
+        if name not in models and name != BUILTIN:
+            raise ArgumentError(f"--model is {name!r:.100}, the server has {', '.join(models)}")
+        among = [models[name]] if name in models else sorted(models.values(), key=lambda one: one["main"] != task)
+        able = [one for one in among if task in one["tasks"]]
+        if not able:
+            can = "; ".join(f"{one['name']}: {', '.join(one['tasks'])}" for one in models.values())
+            raise MissingHeadError(f"{self._server.url}: no such model can do {task}", hint=f"there are {can}")
+        self.facts: Mapping[str, Any] = able[0]
+        self.source: str = self.facts["name"]
+        names, thresholds = tuple(self.facts["labels"]), tuple(self.facts["thresholds"])
+        self.labels = Labels(names, None, thresholds or None) if names else None
+        vectors = self.facts["vectors"] or {}
+        config = SimpleNamespace(**vectors, prompts=self.facts["prompts"])
+        self.embedder: Any = SimpleNamespace(unit=vectors.get("unit"), config=config)
+
+    def width(self, options: Mapping[str, Any]) -> int:
+        """The size of the vectors that options give."""
+        (found,) = self._results("embed", ["a"], options, None)
+        return len(found.embedding)
+
+    def run(
+        self, task: str, records: Iterable[Any], *, on_error: str, usage: "Usage | None" = None, **options: Any
+    ) -> Iterator[Any]:
+        """The results of records in their order, of a few hundred at a time.
+
+        Args:
+            task: What is asked for, by the name of the command line.
+            records: Items, or errors in their place.
+            on_error: `raise`, or `return` a Failure in place of a record that cannot be used.
+            usage: Counts texts and tokens.
+            options: Those of the task.
+        """
+        start = 0
+        for window, _ in windows(records, _WINDOW):
+            for number, found in enumerate(self._window(task, window, options, usage), start):
+                if isinstance(found, InputError) and on_error == "raise":
+                    alone = start == 0 and len(window) == 1
+                    raise found if alone else InputError(f"input {number}: {found.message}", hint=found.hint)
+                yield Failure(number, found) if isinstance(found, InputError) else found
+            start += len(window)
+
+    def _window(self, task: str, window: Sequence[Any], options: Mapping[str, Any], usage: "Usage | None") -> list[Any]:
+        """The result of each record, or its error."""
+        checked = [_checked(record) for record in window]
+        good = [record for record in checked if not isinstance(record, InputError)]
+        results = iter(self._results(task, good, options, usage) if good else ())
+        return [record if isinstance(record, InputError) else next(results) for record in checked]
+
+    def _results(self, task: str, items: Sequence[Any], options: Mapping[str, Any], usage: "Usage | None") -> list[Any]:
+        """The results of items; of fewer at a time, if they are too many for the server."""
+        given = {name: value for name, value in options.items() if value is not None}
+        body = {**_body(task, items), **given, "model": self.source, "on_error": "return"}
+        try:
+            reply = self._server.ask(f"/api/{task}", body)
+        except _TooLargeError as problem:
+            if len(items) == 1:
+                return [InputError(problem.message, hint=problem.hint)]
+            half = len(items) // 2
+            return [one for part in (items[:half], items[half:]) for one in self._results(task, part, options, usage)]
+        try:
+            return self._read(task, items, reply, options, usage)
+        except (KeyError, TypeError, AttributeError, ValueError):  # also where there are more results than items
+            raise _foreign(self._server.url, "other results") from None
+
+    def _read(
+        self,
+        task: str,
+        items: Sequence[Any],
+        reply: Mapping[str, Any],
+        options: Mapping[str, Any],
+        usage: "Usage | None",
+    ) -> list[Any]:
+        """The results in an answer, which are counted."""
+        truncated, unknown, found = {*reply["truncated"]}, {*reply["only_unknown"]}, reply["results"]
+        if task in ("rerank", "similarity"):
+            found.sort(key=lambda one: one["index"])
+        if usage is not None:
+            usage.texts += sum("error" not in one for one in found)
+            usage.tokens += reply["tokens"]
+            usage.truncated += len(truncated)
+            usage.only_unknown += len(unknown)
+        for number, one in enumerate(found):
+            one |= {"truncated": number in truncated, "only_unknown": number in unknown}
+        return [_result(task, item, one, options) for item, one in zip(items, found, strict=True)]
+
+
+def _foreign(url: str, what: str) -> MlxbertError:
+    return MlxbertError(f"{url}: answers with {what}, not as a server of mlxbert {__version__} does", hint=_ADDRESS)
+
+
+def _checked(record: Any) -> Any:
+    """A record, or why it cannot be sent."""
+    try:
+        for text in record if isinstance(record, tuple) else (record,):
+            if not isinstance(text, InputError):
+                text.encode()
+    except UnicodeEncodeError:
+        return InputError(f"the text {_SURROGATE}")
+    return record
+
+
+def _body(task: str, items: Sequence[Any]) -> dict[str, Any]:
+    """Items as the route of a task takes them."""
+    if task == "embed":
+        return {"texts": items, "encoding_format": "base64"}
+    if task in ("rerank", "similarity"):
+        return {"query": items[0][0], "texts": [text for _, text in items]}
+    if task == "answer" and len({context for _, context in items}) == 1:
+        return {"questions": [question for question, _ in items], "context": items[0][1]}
+    return {"pairs" if task in ("answer", "next-sentence") else "texts": items}
+
+
+def _result(task: str, item: Any, value: dict[str, Any], options: Mapping[str, Any]) -> Any:
+    """The result that a JSON object was made of, or the error.
+
+    Args:
+        task: The task.
+        item: What was computed.
+        value: The object.
+        options: Those of the task.
+    """
+    import msgspec
+
+    if "error" in value:
+        return InputError(value["error"], hint=value.get("hint"))
+    match task:
+        case "embed":
+            value["embedding"] = _array(value["embedding"], options.get("output_dtype", "float32"))
+            return Embedding(**value)
+        case "embed-words":
+            words = tuple(WordVector(**one | {"embedding": _array(one["embedding"])}) for one in value["words"])
+            return Words(value["text"], words, value["truncated"])
+        case "rerank" | "similarity":
+            return Scored(value["score"], value["text"], value["truncated"], value.get("unknown_tokens", 0))
+        case "classify" if "labels" not in value:
+            several = tuple((one["label"], one["value"]) for one in value.get("values", ()))
+            first = several[0][1] if several else value["value"]
+            return Regression(value["text"], first, several, value.get("pair"), value["truncated"])
+        case "classify":
+            return msgspec.convert(value, Classification)
+        case "answer":
+            span = {name: value[name] for name in ("answer", "start", "end", "score")}
+            spans = value.get("spans", [span] if span["answer"] is not None else [])
+            return msgspec.convert(value | {"spans": spans, "context": item[1]}, Answer)
+    return msgspec.convert(value, _PLAIN[task])
+
+
+def _array(given: Any, dtype: str = "float32") -> Any:
+    """A vector that was sent as numbers, or as the base64 of its bytes."""
+    import numpy as np
+
+    if isinstance(given, list):
+        return np.array(given, np.float32)
+    return np.frombuffer(base64.b64decode(given), "<f4" if dtype == "float32" else "i1")

@@ -1,0 +1,185 @@
+"""Cohere's rerank and embed, versions 1 and 2; and Jina's rerank, which has the address of Cohere's first.
+
+What Jina's clients expect is part of the same answer: `model` and `usage`.
+"""
+
+import uuid
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from mlxbert.serve.protocol import STATUS, Problem, Protocol, Reply, Route
+from mlxbert.serve.protocols.vectors import Form, Truncate, in_form, overflow_of, prompt_of, texts_of
+from mlxbert.serve.queue import Answered
+from mlxbert.serve.service import Service
+
+Document = str | dict[str, Any]
+
+
+class RerankBody(Struct):
+    """What is ranked; Jina's `truncation` is false where a text too long is to be refused."""
+
+    query: str
+    documents: list[Document]
+    model: str | None = None
+    top_n: Annotated[int, Meta(ge=1)] | None = None
+    rank_fields: list[str] | None = None
+    return_documents: bool | None = None
+    max_tokens_per_doc: int | None = None
+    truncation: bool | None = None
+
+
+class EmbedBody(Struct, kw_only=True):
+    """Texts that get vectors."""
+
+    texts: list[str] = []
+    images: list[Any] | None = None
+    inputs: list[Any] | None = None
+    model: str | None = None
+    input_type: str | None = None
+    embedding_types: list[Form] | None = None
+    truncate: Truncate | None = "END"
+    output_dimension: int | None = None
+
+
+class Notes(Struct, omit_defaults=True):
+    """What was computed, and what is to be said about it."""
+
+    api_version: dict[str, str]
+    billed_units: dict[str, int]
+    warnings: list[str] = []
+
+
+class Ranked(Struct):
+    """A document in its place."""
+
+    index: int
+    relevance_score: float
+    document: dict[str, Any] | UnsetType = UNSET
+
+
+class Usage(Struct):
+    """Tokens, for Jina's clients."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class Ranking(Struct):
+    """The best documents."""
+
+    id: str
+    model: str
+    results: list[Ranked]
+    meta: Notes
+    usage: Usage
+
+
+class Embeddings(Struct):
+    """Vectors: a list, or lists by their types."""
+
+    id: str
+    embeddings: list[Any] | dict[str, list[Any]]
+    texts: list[str]
+    meta: Notes
+    response_type: Literal["embeddings_floats", "embeddings_by_type"]
+
+
+def _notes(version: int, answered: Answered, units: dict[str, int]) -> Notes:
+    cut = ", ".join(map(str, answered.truncated))
+    return Notes({"version": str(version)}, units, [f"truncated to fit the model: texts {cut}"] if cut else [])
+
+
+async def rerank(service: Service, body: RerankBody, version: int = 1) -> Reply:
+    """Documents by how well they answer a query, the best first."""
+    name = service.find(body.model, "rerank")
+    most = service.facts[name].max_length
+    if body.max_tokens_per_doc is not None and body.max_tokens_per_doc < most:
+        raise Problem(
+            "invalid", f"max_tokens_per_doc is {body.max_tokens_per_doc}, expected at least the {most} tokens that the "
+            "model takes: documents are truncated to fit it", param="max_tokens_per_doc",
+        )  # fmt: skip
+    texts = texts_of([_text(one, body.rank_fields or ["text"]) for one in body.documents], "documents")
+    overflow = overflow_of(body.truncation is not False)
+    best, _, answered = await service.rerank(name, body.query, texts, body.top_n, overflow=overflow)
+
+    def shown(number: int) -> dict[str, Any] | UnsetType:
+        document = body.documents[number]
+        if not body.return_documents:
+            return UNSET
+        return {"text": document} if isinstance(document, str) else document
+
+    results = [Ranked(one.number, one.score, shown(one.number)) for one in best]
+    tokens = answered.tokens
+    notes = _notes(version, answered, {"search_units": 1})
+    value = Ranking(uuid.uuid4().hex, name, results, notes, Usage(tokens, tokens))
+    return Reply(value, tokens, len(answered.truncated))
+
+
+async def rerank2(service: Service, body: RerankBody) -> Reply:
+    """The same in version 2."""
+    return await rerank(service, body, 2)
+
+
+def _text(document: Document, fields: list[str]) -> str:
+    """What of a document is ranked: the text, or the values of some of its fields.
+
+    Raises:
+        Problem: It does not have them.
+    """
+    if isinstance(document, str):
+        return document
+    if missing := [field for field in fields if field not in document]:
+        raise Problem("invalid", f"a document has no {missing[0]!r:.60}, which is to be ranked", param="documents")
+    return "\n".join(str(document[field]) for field in fields)
+
+
+async def _embed(service: Service, body: EmbedBody) -> tuple[Answered, dict[str, list[Any]]]:
+    """The vectors of texts by their types."""
+    if body.images or body.inputs or body.input_type == "image":
+        raise Problem("invalid", "there are images or mixed inputs, expected texts", param="texts")
+    name, texts = service.find(body.model, "embed"), texts_of(body.texts, "texts")
+    prompt = prompt_of(service, name, body.input_type, "input_type")
+    size = body.output_dimension
+    answered = await service.run(
+        name, "embed", texts, overflow=overflow_of(body.truncate or "END"), prompt_name=prompt, dimensions=size,
+        normalize=None if size is None else True,
+    )  # fmt: skip
+    forms: list[Form] = body.embedding_types or ["float"]
+    return answered, {form: [in_form(one.embedding, form) for one in answered.results] for form in forms}
+
+
+async def embed1(service: Service, body: EmbedBody) -> Reply:
+    """The vectors of texts: floats, or by types where these are named."""
+    answered, found = await _embed(service, body)
+    plain = body.embedding_types is None
+    kind: Any = "embeddings_floats" if plain else "embeddings_by_type"
+    return _embeddings(body, answered, found["float"] if plain else found, kind, 1)
+
+
+async def embed2(service: Service, body: EmbedBody) -> Reply:
+    """The vectors of texts by types."""
+    return _embeddings(body, *await _embed(service, body), "embeddings_by_type", 2)
+
+
+def _embeddings(body: EmbedBody, answered: Answered, found: Any, kind: Any, version: int) -> Reply:
+    notes = _notes(version, answered, {"input_tokens": answered.tokens})
+    value = Embeddings(uuid.uuid4().hex, found, body.texts, notes, kind)
+    return Reply(value, answered.tokens, len(answered.truncated))
+
+
+def shape(problem: Problem) -> tuple[int, Any]:
+    """An error, as Cohere answers it, and as Jina does."""
+    return STATUS[problem.kind], {"message": problem.text, "detail": problem.text}
+
+
+PROTOCOL = Protocol(
+    "cohere",
+    (
+        Route("POST", "/v1/rerank", rerank, "Documents ranked for a query", RerankBody, Ranking),
+        Route("POST", "/v2/rerank", rerank2, "Documents ranked for a query", RerankBody, Ranking),
+        Route("POST", "/v1/embed", embed1, "Vectors of texts", EmbedBody, Embeddings),
+        Route("POST", "/v2/embed", embed2, "Vectors of texts", EmbedBody, Embeddings),
+    ),
+    shape,
+)

@@ -1,0 +1,295 @@
+"""The routes of Hugging Face's Text Embeddings Inference (TEI)."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from msgspec import UNSET, Struct, UnsetType
+
+from mlxbert.results.classify import Regression
+from mlxbert.serve.protocol import STATUS, Problem, Protocol, Reply, Route
+from mlxbert.serve.protocols.vectors import Texts, compare, overflow_of, texts_of
+from mlxbert.serve.queue import Answered
+from mlxbert.serve.service import ModelFacts, Service
+from mlxbert.tasks.ranking import Scored
+from mlxbert.text.batch import default_batch_tokens
+from mlxbert.text.tokenizer import Tokenizer
+from mlxbert.version import __version__
+
+# Status and name of each error, where they are not 400 or those of HTTP, and `Validation`.
+_ERRORS = {
+    "invalid": (422, "Validation"),
+    "empty": (400, "Empty"),
+    "bad_text": (422, "Tokenizer"),
+    "too_long": (413, "Validation"),
+    "overloaded": (429, "Overloaded"),
+    "internal": (424, "Backend"),
+    "unavailable": (503, "Unhealthy"),
+}
+
+
+class Truncation(Struct, kw_only=True):
+    """What is done with texts that are too long: refused, unless they may be truncated."""
+
+    truncate: bool | None = False
+    truncation_direction: Literal["right", "Right", "left", "Left"] | None = "right"
+
+    @property
+    def overflow(self) -> str:
+        """The option of the tasks."""
+        left = bool(self.truncate) and (self.truncation_direction or "").lower() == "left"
+        return overflow_of("START" if left else self.truncate, "truncation_direction")
+
+
+class EmbedAllBody(Truncation, kw_only=True):
+    """Texts whose tokens get vectors."""
+
+    inputs: Texts
+    prompt_name: str | None = None
+
+
+class EmbedBody(EmbedAllBody, kw_only=True):
+    """Texts that get vectors: of length 1, unless `normalize` is false."""
+
+    normalize: bool | None = True
+    dimensions: int | None = None
+
+
+class Compared(Struct):
+    """A text, and those that it is compared with."""
+
+    source_sentence: str
+    sentences: list[str]
+
+
+class SimilarityOptions(Truncation, kw_only=True):
+    """How they become vectors; the model's own prompts for queries and documents are used if none is named."""
+
+    prompt_name: str | None = None
+
+
+class SimilarityBody(Struct):
+    """What is compared."""
+
+    inputs: Compared
+    parameters: SimilarityOptions | None = None
+
+
+class RerankBody(Truncation, kw_only=True):
+    """Texts to rank; `raw_scores` are the outputs of the model as they are."""
+
+    query: str
+    texts: list[str]
+    raw_scores: bool = False
+    return_text: bool = False
+
+
+class Rank(Struct):
+    """A text in its place."""
+
+    index: int
+    score: float
+    text: str | UnsetType = UNSET
+
+
+class PredictBody(Truncation, kw_only=True):
+    """A text, a pair of texts, or a batch of lists with one or two texts each."""
+
+    inputs: str | list[str | list[str]]
+    raw_scores: bool = False
+
+
+class Prediction(Struct):
+    """A label."""
+
+    label: str
+    score: float
+
+
+class TokenizeBody(Struct):
+    """Texts to split."""
+
+    inputs: str | list[str]
+    add_special_tokens: bool = True
+
+
+class Token(Struct):
+    """A token, and where it stands in the text."""
+
+    id: int
+    text: str
+    special: bool
+    start: int | None
+    stop: int | None
+
+
+class DecodeBody(Struct):
+    """The ids of a text, or of several texts."""
+
+    ids: list[int | list[int]]
+    skip_special_tokens: bool = True
+
+
+def _reply(value: Any, *answers: Answered) -> Reply:
+    return Reply(value, sum(one.tokens for one in answers), sum(len(one.truncated) for one in answers))
+
+
+async def vectors(service: Service, body: EmbedBody) -> Reply:
+    """The vectors of texts."""
+    answered = await service.run(
+        None, "embed", texts_of(body.inputs, "inputs"), overflow=body.overflow, normalize=body.normalize,
+        dimensions=body.dimensions, prompt_name=body.prompt_name,
+    )  # fmt: skip
+    return _reply([one.embedding.tolist() for one in answered.results], answered)
+
+
+async def vectors_of_tokens(service: Service, body: EmbedAllBody) -> Reply:
+    """The vectors of the tokens of texts."""
+    answered = await service.run(
+        None, "embed-tokens", texts_of(body.inputs, "inputs"), overflow=body.overflow, prompt_name=body.prompt_name
+    )
+    return _reply([one.embedding.tolist() for one in answered.results], answered)
+
+
+async def sparse(service: Service, body: Any) -> Reply:
+    """No model here gives sparse vectors."""
+    raise Problem("invalid", "no sparse model is served", hint="/embed gives dense vectors", param="model")
+
+
+async def similarity(service: Service, body: SimilarityBody) -> Reply:
+    """How similar texts are to one, in their order; the scores of `mlxbert.similarity`."""
+    given = body.parameters or SimilarityOptions()
+    how = {"overflow": given.overflow, "prompt_name": given.prompt_name}
+    texts = texts_of(body.inputs.sentences, "sentences")
+    asked, answered, scores = await compare(
+        service, service.find(None, "embed"), body.inputs.source_sentence, texts, how
+    )
+    return _reply([one.score for one in scores if isinstance(one, Scored)], asked, answered)
+
+
+async def rerank(service: Service, body: RerankBody) -> Reply:
+    """Texts by how well they answer a query, the best first."""
+    texts = texts_of(body.texts, "texts")
+    best, _, answered = await service.rerank(
+        None, body.query, texts, overflow=body.overflow, raw=body.raw_scores or None
+    )
+    return _reply([Rank(one.number, one.score, one.text if body.return_text else UNSET) for one in best], answered)
+
+
+async def predict(service: Service, body: PredictBody) -> Reply:
+    """The labels of texts or pairs, with their scores."""
+    given = body.inputs
+    batch = isinstance(given, list) and any(isinstance(one, list) for one in given)
+    if given == []:
+        raise Problem("empty", "inputs is empty, expected at least one text", param="inputs")
+    pairs = [_item(one) for one in (given if batch else [[given] if isinstance(given, str) else given])]
+    name = service.find(None, "classify")
+    answered = await service.run(name, "classify", pairs, overflow=body.overflow, raw=body.raw_scores or None)
+    found = [_predictions(one, service.facts[name].labels) for one in answered.results]
+    return _reply(found if batch else found[0], answered)
+
+
+def _item(given: Any) -> Any:
+    """A text or a pair, from a list of one or two texts.
+
+    Raises:
+        Problem: It is something else.
+    """
+    if isinstance(given, str) or not 1 <= len(given) <= 2 or not all(isinstance(one, str) for one in given):
+        raise Problem(
+            "invalid", "expected a text, a pair [text, text], or a batch of [text] and [text, text]", param="inputs"
+        )
+    return given[0] if len(given) == 1 else tuple(given)
+
+
+def _predictions(result: Any, labels: Sequence[str]) -> list[Prediction]:
+    if isinstance(result, Regression):
+        return [Prediction(name, value) for name, value in result.values or ((labels[0], result.value),)]
+    return [Prediction(one.label, one.score) for one in result.labels]
+
+
+async def tokenize(service: Service, body: TokenizeBody) -> Reply:
+    """The tokens of texts of any length."""
+    texts = texts_of(body.inputs, "inputs")
+
+    def split(tokenizer: Tokenizer) -> list[list[Token]]:
+        return [_tokens(tokenizer, text, special=body.add_special_tokens) for text in texts]
+
+    found = await _with_tokenizer(service, split, len(texts))
+    return Reply(found, tokens=sum(map(len, found)))
+
+
+def _tokens(tokenizer: Tokenizer, text: str, *, special: bool) -> list[Token]:
+    pieces = tokenizer.split(text)
+    if not special:
+        places = zip(pieces.ids, pieces.offsets, strict=True)
+        return [Token(id, text[start:end], False, start, end) for id, (start, end) in places]
+    whole = tokenizer.assemble([pieces], truncated=False)
+    return [
+        Token(id, text[slice(*span)], False, *span) if owner == 0 else Token(id, tokenizer.token(id), True, None, None)
+        for id, span, owner in zip(whole.ids, whole.offsets, whole.sequence_ids, strict=True)
+    ]
+
+
+async def decode(service: Service, body: DecodeBody) -> Reply:
+    """The texts of ids."""
+    several: list[Any] = [one for one in body.ids if isinstance(one, list)] or [body.ids]
+
+    def join(tokenizer: Tokenizer) -> list[str]:
+        return [tokenizer.decode(ids, skip_special_tokens=body.skip_special_tokens) for ids in several]
+
+    return Reply(await _with_tokenizer(service, join, len(several)))
+
+
+async def _with_tokenizer(service: Service, work: Callable[[Tokenizer], Any], count: int) -> Any:
+    """Runs a function of the first model's tokenizer on a thread of its own, so that nobody waits for it."""
+    service.check_count(count)
+    facts = _first(service)
+    model = service.engine.call(
+        facts.name, lambda model: model.embed_tokenizer if facts.main == "embed" else model.tokenizer
+    )
+    return await asyncio.to_thread(work, await asyncio.wrap_future(model))
+
+
+def _first(service: Service) -> ModelFacts:
+    return service.facts[service.find(None)]
+
+
+async def info(service: Service, path: dict[str, str]) -> Reply:
+    """What is known of the first model and of the server."""
+    facts, limits = _first(service), service.engine.options
+    labels = {"id2label": dict(enumerate(facts.labels)), "label2id": {name: id for id, name in enumerate(facts.labels)}}
+    kinds = {"rerank": {"reranker": labels}, "classify": {"classifier": labels}}
+    found = {
+        "model_id": facts.name, "model_sha": None, "model_dtype": facts.dtype,
+        "model_type": kinds.get(facts.main, {"embedding": {"pooling": facts.pooling}}),
+        "max_concurrent_requests": limits.max_queue, "max_input_length": facts.max_length,
+        "max_batch_tokens": limits.max_batch_tokens or default_batch_tokens(),
+        "max_client_batch_size": service.options.max_texts, "auto_truncate": False, "version": __version__,
+    }  # fmt: skip
+    return Reply(found)
+
+
+def shape(problem: Problem) -> tuple[int, Any]:
+    """An error, as TEI answers it; no model for a task is one of its backend."""
+    status, kind = _ERRORS.get(problem.kind, (STATUS[problem.kind], "Validation"))
+    if problem.param == "model":
+        status, kind = 424, "Backend"
+    return status, {"error": problem.text, "error_type": kind}
+
+
+PROTOCOL = Protocol(
+    "tei",
+    (
+        Route("POST", "/embed", vectors, "Vectors of texts", EmbedBody, list[list[float]]),
+        Route("POST", "/embed_all", vectors_of_tokens, "Vectors of tokens", EmbedAllBody, list[list[list[float]]]),
+        Route("POST", "/embed_sparse", sparse, "Sparse vectors, which no model gives", Any),
+        Route("POST", "/similarity", similarity, "How similar texts are to one", SimilarityBody, list[float]),
+        Route("POST", "/rerank", rerank, "Texts ranked for a query", RerankBody, list[Rank]),
+        Route("POST", "/predict", predict, "Labels of texts", PredictBody, list[Prediction | list[Prediction]]),
+        Route("POST", "/tokenize", tokenize, "Tokens of texts", TokenizeBody, list[list[Token]]),
+        Route("POST", "/decode", decode, "Texts of ids", DecodeBody, list[str]),
+        Route("GET", "/info", info, "The first model, and the limits of the server", reply=dict[str, Any]),
+    ),
+    shape,
+)

@@ -1,0 +1,28 @@
+"""The tokens of texts to vectors: the hidden states of the last layer, special tokens included."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from mlxbert.machine.device import mx
+from mlxbert.nn.encoder import Batch
+from mlxbert.tasks.embed import EmbedTask
+from mlxbert.tasks.task import Job
+
+if TYPE_CHECKING:
+    from mlxbert.tasks.embed import Vector
+
+
+class EmbedTokensTask(EmbedTask):
+    """The vectors (L, D) of the L tokens of a text, with its prompt."""
+
+    overflows = ("truncate", "error")
+
+    def forward(self, batch: Batch, parts: Sequence[tuple[Job[str], int]]) -> mx.array:
+        """The hidden states (B, L, D)."""
+        output = self.model.network.encoder(batch.input_ids, batch.attention_mask, batch.token_type_ids)
+        return output.last_hidden_state.astype(mx.float32)
+
+    def read(self, found: mx.array | None, parts: Sequence[tuple[Job[str], int]]) -> Sequence["Vector"]:
+        """For each row the vectors of its own tokens, without the padding."""
+        rows = super().read(found, parts)
+        return [row[: len(job.encodings[number])] for row, (job, number) in zip(rows, parts, strict=True)]

@@ -1,0 +1,19 @@
+"""The prompts that a model has of its own."""
+
+from collections.abc import Mapping
+
+from mlxbert.errors import ArgumentError
+
+# The names that models give their prompts, by what a text is; those of sentence-transformers.
+KINDS = {"query": ("query",), "document": ("document", "passage", "corpus")}
+
+
+def own_prompt(prompts: Mapping[str, str], kind: str) -> str | None:
+    """The name of a model's own prompt for texts of a kind, `None` if it has none.
+
+    Raises:
+        ArgumentError: The kind is unknown.
+    """
+    if kind not in list(KINDS):
+        raise ArgumentError(f"kind is {kind!r:.60}, expected one of {', '.join(KINDS)}")
+    return next((name for name in KINDS[kind] if name in prompts), None)

@@ -1,0 +1,39 @@
+"""What tasks count."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass
+class Usage:
+    """Counts of what tasks have computed.
+
+    Attributes:
+        inputs: Inputs of the model: texts, or windows of them.
+        tokens: Tokens of these inputs, special tokens included.
+        padded_tokens: Tokens of the batches, padding included.
+        batches: Forward passes.
+        texts: Texts with a result.
+        truncated: How many of these texts were truncated to fit the model.
+        only_unknown: How many of these texts have no token that is in the vocabulary: unknown ones only, or none.
+    """
+
+    inputs: int = 0
+    tokens: int = 0
+    padded_tokens: int = 0
+    batches: int = 0
+    texts: int = 0
+    truncated: int = 0
+    only_unknown: int = 0
+
+    @property
+    def padding(self) -> float:
+        """The share of padding among `padded_tokens`, 0 to 1."""
+        return 1 - self.tokens / self.padded_tokens if self.padded_tokens else 0.0
+
+    def add(self, lengths: Sequence[int], padded: int) -> None:
+        """Counts a batch of inputs of these lengths, padded to `padded` tokens each."""
+        self.inputs += len(lengths)
+        self.tokens += sum(lengths)
+        self.padded_tokens += padded * len(lengths)
+        self.batches += 1

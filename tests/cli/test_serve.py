@@ -1,0 +1,74 @@
+"""`mlxbert serve`: its arguments, and the service files that it prints; tests/serve has the server itself."""
+
+import configparser
+import plistlib
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.program import call
+
+
+def printed(*arguments: str, model: str = "") -> list[str]:
+    """The command of a service file of launchd."""
+    outcome = call("serve", *arguments, "--print-launchd", MLXBERT_MODEL=model)
+    assert outcome.status == 0, outcome
+    words = plistlib.loads(outcome.out.encode())["ProgramArguments"]
+    assert words[:4] == [sys.executable, "-m", "mlxbert", "serve"]
+    found: list[str] = words[4:]
+    return found
+
+
+def test_a_service_has_the_given_arguments_with_absolute_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models" / "mine").mkdir(parents=True)
+    (tmp_path / "notes.db").touch()
+    assert printed() == ["builtin"]
+    assert printed(model="org/name") == ["org/name"]
+    assert printed("models/mine", "small=org/name") == [f"mine={tmp_path}/models/mine", "small=org/name"]
+    given = ("--index", "notes.db", "--port", "1", "--api-key-file", "key", "--allow-host", "a", "--allow-host", "b")
+    assert printed("x=builtin", *given, "--log-texts", "--offline") == [
+        *("x=builtin", "--index", f"notes={tmp_path}/notes.db", "--offline", "--port", "1"),
+        *("--allow-host", "a", "--allow-host", "b", "--api-key-file", f"{tmp_path}/key", "--log-texts"),
+    ]
+
+
+def test_a_service_of_systemd_starts_the_same(tmp_path: Path) -> None:
+    arguments = ("--allow-host", 'a "b" 100% $HOME')
+    unit = configparser.RawConfigParser()
+    unit.optionxform = str  # type: ignore[assignment, method-assign]
+    outcome = call("serve", *arguments, "--print-systemd", MLXBERT_API_KEY="a-secret-of-mine")
+    unit.read_string(outcome.out)
+    words = shlex.split(unit["Service"]["ExecStart"].replace("%%", "%").replace("$$", "$"))
+    assert words[4:] == printed(*arguments) and "a-secret-of-mine" not in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("a=builtin", "a=builtin"), "'a' is given twice"),
+        (("=builtin",), "'=builtin'"),
+        (("a=",), "'a='"),
+        (("--index", "nothing.db"), "nothing.db"),
+        (("--port", "65536"), "--port"),
+        (("--host", "0.0.0.0"), "--host is '0.0.0.0'"),
+        (("--api-key-file", "nothing"), "--api-key-file is nothing"),
+        (("--allow-origin", "*"), "--allow-origin is '*'"),
+        (("--allow-origin", "http://a.example/"), "--allow-origin"),
+        (("--allow-host", "a\nb", "--print-systemd"), "service file"),
+        (("--log-file", "nowhere/log"), "--log-file is nowhere/log"),
+    ],
+)
+def test_wrong_usage(
+    arguments: tuple[str, ...], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("mlxbert.serve.server.listen", refused)
+    call("serve", *arguments).fails(2, expected)
+
+
+def refused(*_: object) -> None:
+    """Stands for opening an address, which fast tests may not."""
+    raise AssertionError("wrong usage was not noticed before")

@@ -1,0 +1,345 @@
+"""The clients that people use, against a server: the numbers of mlxbert, and errors that they understand."""
+
+import asyncio
+import base64
+import json
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mlxbert
+from mlxbert.serve.service import Service
+from tests.helpers.serving import listening, save_models, serving
+
+pytestmark = pytest.mark.slow
+
+TEXTS = ["the cat sat on the mat", "paris is a city", "a dog"]
+LONG = "the cat " * 40
+QUERY = "a dog"
+KEY = "a key of the tests"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quiet() -> Iterator[None]:
+    """No client asks anything but our server."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {
+            "HAYSTACK_TELEMETRY_ENABLED": "False", "LITELLM_LOCAL_MODEL_COST_MAP": "True", "NO_PROXY": "*",
+        }.items():  # fmt: skip
+            patch.setenv(name, value)
+        yield
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    made = save_models(tmp_path_factory.mktemp("served"))
+    return {name: made[name] for name in ("embed", "rerank", "emotions")}
+
+
+@pytest.fixture(scope="module")
+def service(folders: dict[str, Path]) -> Iterator[Service]:
+    with serving(folders, max_queue=200) as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def url(service: Service) -> Iterator[str]:
+    with listening(service, KEY) as address:
+        yield address
+
+
+@pytest.fixture
+def full(service: Service) -> Iterator[None]:
+    """A queue that takes nothing more."""
+    blocked = threading.Event()
+    waits = service.engine.call(None, blocked.wait)
+    waiting = service.engine.submit("embed", "embed", ["a"] * 200)
+    yield
+    blocked.set()
+    assert waits.result()
+    waiting.result()
+
+
+@pytest.fixture(scope="module")
+def expected(folders: dict[str, Path]) -> dict[str, Any]:
+    """What mlxbert gives: vectors by the kind of texts, and the ranking."""
+    model, reranker = mlxbert.load(folders["embed"]), mlxbert.load(folders["rerank"])
+    found: dict[str, Any] = {kind: mlxbert.embed(model, TEXTS, kind=kind) for kind in ("query", "document")}
+    found["plain"], found["long"] = mlxbert.embed(model, TEXTS), mlxbert.embed(model, [LONG])
+    found["short"] = mlxbert.embed(model, TEXTS, dimensions=8, normalize=True)
+    found["int8"] = mlxbert.embed(model, TEXTS, output_dtype="int8")
+    found["binary"] = mlxbert.embed(model, TEXTS, output_dtype="binary")
+    ranked = mlxbert.rerank(reranker, QUERY, TEXTS)
+    found["ranked"] = [(one.index, pytest.approx(one.score, abs=1e-6)) for one in ranked]
+    return found
+
+
+def same(found: Any, expected: Any) -> None:
+    np.testing.assert_allclose(np.array(found), expected, atol=1e-6)
+
+
+class TestOpenAI:
+    """`openai`."""
+
+    @pytest.fixture
+    def library(self) -> Any:
+        return pytest.importorskip("openai")
+
+    @pytest.fixture
+    def client(self, library: Any, url: str) -> Any:
+        return library.OpenAI(base_url=f"{url}/v1", api_key=KEY, max_retries=0)
+
+    @pytest.mark.parametrize("form", [{}, {"encoding_format": "float"}, {"encoding_format": "base64"}])
+    def test_vectors(self, client: Any, expected: dict[str, Any], form: dict[str, Any]) -> None:
+        found = client.embeddings.create(model="embed", input=TEXTS, **form)
+        vectors = [one.embedding for one in found.data]
+        if form.get("encoding_format") == "base64":  # who asks for text gets it
+            vectors = [np.frombuffer(base64.b64decode(one), "<f4") for one in vectors]
+        same(vectors, expected["plain"])
+        assert found.usage.total_tokens > 0
+        one = client.embeddings.create(model="embed", input=TEXTS[0], dimensions=8)
+        same(one.data[0].embedding, expected["short"][0])
+
+    def test_prompts_and_truncation_as_extras(self, client: Any, expected: dict[str, Any]) -> None:
+        found = client.embeddings.create(model="embed", input=TEXTS, extra_body={"input_type": "query"})
+        same([one.embedding for one in found.data], expected["query"])
+        raw = client.embeddings.with_raw_response.create(
+            model="embed", input=[LONG], extra_body={"truncate_prompt_tokens": -1}
+        )
+        assert raw.headers["X-Truncated-Texts"] == "1"
+        assert raw.parse().truncated == [0]
+        same(raw.parse().data[0].embedding, expected["long"][0])
+
+    def test_many_requests_at_once(self, library: Any, url: str, expected: dict[str, Any]) -> None:
+        async def ask() -> Any:
+            async with library.AsyncOpenAI(base_url=f"{url}/v1", api_key=KEY) as client:
+                asked = (client.embeddings.create(model="embed", input=[text]) for text in TEXTS * 5)
+                return await asyncio.gather(*asked)
+
+        same([one.data[0].embedding for one in asyncio.run(ask())], np.concatenate([expected["plain"]] * 5))
+
+    def test_models(self, client: Any) -> None:
+        assert [one.id for one in client.models.list()] == ["embed", "rerank", "emotions"]
+        assert client.models.retrieve("embed").object == "model"
+
+    def test_errors(self, library: Any, client: Any, url: str) -> None:
+        with pytest.raises(library.NotFoundError) as unknown:
+            client.embeddings.create(model="text-embedding-3-small", input="a")
+        assert (unknown.value.code, unknown.value.param) == ("model_not_found", "model")
+        with pytest.raises(library.NotFoundError):
+            client.models.retrieve("BAAI/bge-small")
+        with pytest.raises(library.BadRequestError) as long:
+            client.embeddings.create(model="embed", input=[TEXTS[0], LONG])
+        assert long.value.code == "too_long"
+        with pytest.raises(library.BadRequestError):
+            client.embeddings.create(model="embed", input=[[1, 2]])
+        with pytest.raises(library.BadRequestError):
+            client.embeddings.create(model="embed", input=[])
+        with pytest.raises(library.AuthenticationError):
+            library.OpenAI(base_url=f"{url}/v1", api_key="another key", max_retries=0).models.list()
+
+    @pytest.mark.usefixtures("full")
+    def test_a_full_queue(self, library: Any, client: Any) -> None:
+        with pytest.raises(library.RateLimitError):
+            client.embeddings.create(model="embed", input=TEXTS)
+
+
+class TestLangChain:
+    """`langchain-openai`; `langchain-huggingface` takes no address."""
+
+    @pytest.fixture
+    def settings(self, url: str) -> dict[str, Any]:
+        return {"model": "embed", "base_url": f"{url}/v1", "api_key": KEY, "max_retries": 0}
+
+    def test_texts(self, settings: dict[str, Any], expected: dict[str, Any]) -> None:
+        library = pytest.importorskip("langchain_openai")
+        embeddings = library.OpenAIEmbeddings(**settings, check_embedding_ctx_length=False)
+        same(embeddings.embed_documents(TEXTS), expected["plain"])
+        same(embeddings.embed_query(TEXTS[0]), expected["plain"][0])
+
+    def test_ids_of_another_tokenizer_are_refused(
+        self, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        library, tiktoken = pytest.importorskip("langchain_openai"), pytest.importorskip("tiktoken")
+        ranks = {bytes([number]): number for number in range(256)}
+        letters = tiktoken.Encoding("letters", pat_str=".", mergeable_ranks=ranks, special_tokens={})
+        monkeypatch.setattr(tiktoken, "get_encoding", lambda name: letters)  # its own would be downloaded
+        with pytest.raises(pytest.importorskip("openai").BadRequestError, match="check_embedding_ctx_length=False"):
+            library.OpenAIEmbeddings(**settings).embed_documents(TEXTS)
+
+
+class TestLlamaIndex:
+    """`llama-index`: embeddings and rerankers."""
+
+    @pytest.fixture
+    def nodes(self) -> Any:
+        schema = pytest.importorskip("llama_index.core.schema")
+        return [schema.NodeWithScore(node=schema.TextNode(text=text, id_=text)) for text in TEXTS]
+
+    def check(self, reranker: Any, nodes: Any, expected: Any) -> None:
+        found = reranker.postprocess_nodes(nodes, query_str=QUERY)
+        assert [(TEXTS.index(one.node.text), one.score) for one in found] == expected
+
+    def test_openai_like(self, url: str, expected: dict[str, Any]) -> None:
+        library = pytest.importorskip("llama_index.embeddings.openai_like")
+        model = library.OpenAILikeEmbedding(model_name="embed", api_base=f"{url}/v1", api_key=KEY)
+        same(model.get_text_embedding_batch(TEXTS), expected["plain"])
+        same(model.get_query_embedding(TEXTS[0]), expected["plain"][0])
+
+    def test_tei(self, url: str, expected: dict[str, Any]) -> None:
+        library = pytest.importorskip("llama_index.embeddings.text_embeddings_inference")
+        model = library.TextEmbeddingsInference(model_name="embed", base_url=url, auth_token=KEY)
+        same(model.get_text_embedding_batch(TEXTS), expected["plain"])
+        same(model.get_query_embedding(LONG), expected["long"][0])
+
+    def test_tei_rerank(self, url: str, nodes: Any, expected: dict[str, Any]) -> None:
+        library = pytest.importorskip("llama_index.postprocessor.tei_rerank")
+        reranker = library.TextEmbeddingInference(base_url=url, auth_token=f"Bearer {KEY}", top_n=3)
+        self.check(reranker, nodes, expected["ranked"])
+
+    def test_jina_rerank(self, url: str, nodes: Any, expected: dict[str, Any]) -> None:
+        library = pytest.importorskip("llama_index.postprocessor.jinaai_rerank")
+        settings = {"base_url": f"{url}/v1", "api_key": KEY, "top_n": 2}
+        self.check(library.JinaRerank(model="rerank", **settings), nodes, expected["ranked"][:2])
+        with pytest.raises(RuntimeError, match="4 labels"):
+            library.JinaRerank(model="emotions", **settings).postprocess_nodes(nodes, query_str=QUERY)
+
+    def test_cohere_rerank(self, url: str, nodes: Any, expected: dict[str, Any]) -> None:
+        library = pytest.importorskip("llama_index.postprocessor.cohere_rerank")
+        reranker = library.CohereRerank(model="rerank", base_url=url, api_key=KEY, top_n=2)
+        self.check(reranker, nodes, expected["ranked"][:2])
+
+
+class TestCohere:
+    """`cohere`, the clients of both versions."""
+
+    @pytest.fixture
+    def library(self) -> Any:
+        return pytest.importorskip("cohere")
+
+    @pytest.fixture(params=["Client", "ClientV2"])
+    def client(self, request: pytest.FixtureRequest, library: Any, url: str) -> Any:
+        return getattr(library, request.param)(api_key=KEY, base_url=url)
+
+    def test_rerank(self, client: Any, expected: dict[str, Any]) -> None:
+        found = client.rerank(model="rerank", query=QUERY, documents=TEXTS)
+        assert [(one.index, one.relevance_score) for one in found.results] == expected["ranked"]
+
+    def test_embed(self, library: Any, client: Any, expected: dict[str, Any]) -> None:
+        asked = {"texts": TEXTS, "model": "embed"}
+        types = client.embed(**asked, input_type="classification", embedding_types=["float", "int8", "binary"])
+        same(types.embeddings.float_ or types.embeddings.float, expected["plain"])
+        same(types.embeddings.int8, expected["int8"])
+        same(types.embeddings.binary, expected["binary"])
+        if isinstance(client, library.ClientV2):
+            found = client.embed(**asked, input_type="search_query", embedding_types=["float"], output_dimension=8)
+            assert np.shape(found.embeddings.float_) == (3, 8)
+            found = client.embed(**asked, input_type="search_document", embedding_types=["float"])
+            same(found.embeddings.float_, expected["document"])
+        else:
+            same(client.embed(**asked, input_type="search_query").embeddings, expected["query"])
+            many = client.embed(texts=TEXTS * 40, model="embed", input_type="search_document")
+            same(many.embeddings, np.concatenate([expected["document"]] * 40))
+
+    def test_errors(self, library: Any, client: Any, url: str) -> None:
+        with pytest.raises(library.NotFoundError):
+            client.rerank(model="rerank-v3.5", query=QUERY, documents=TEXTS)
+        with pytest.raises(library.BadRequestError, match="4 labels"):
+            client.rerank(model="emotions", query=QUERY, documents=TEXTS)
+        with pytest.raises(library.BadRequestError, match="tokens"):
+            client.embed(
+                texts=[LONG], model="embed", input_type="search_query", truncate="NONE", embedding_types=["float"]
+            )
+        with pytest.raises(library.UnauthorizedError):
+            type(client)(api_key="another key", base_url=url).rerank(model="rerank", query=QUERY, documents=TEXTS)
+
+
+class TestHaystack:
+    """`haystack-ai` and its integration for TEI."""
+
+    @pytest.fixture
+    def library(self) -> Any:
+        return pytest.importorskip("haystack")
+
+    @pytest.fixture
+    def key(self, library: Any) -> Any:
+        return library.utils.Secret.from_token(KEY)
+
+    def test_openai(self, library: Any, key: Any, url: str, expected: dict[str, Any]) -> None:
+        embedders = pytest.importorskip("haystack.components.embedders")
+        settings = {"api_base_url": f"{url}/v1", "api_key": key, "model": "embed"}
+        same(embedders.OpenAITextEmbedder(**settings).run(TEXTS[0])["embedding"], expected["plain"][0])
+        documents = [library.Document(content=text) for text in TEXTS]
+        found = embedders.OpenAIDocumentEmbedder(**settings).run(documents)["documents"]
+        same([one.embedding for one in found], expected["plain"])
+
+    def test_tei(self, library: Any, key: Any, url: str, expected: dict[str, Any]) -> None:
+        embedders = pytest.importorskip("haystack_integrations.components.embedders.huggingface_api")
+        settings = {
+            "api_type": "text_embeddings_inference",
+            "api_params": {"url": url},
+            "token": key,
+            "normalize": True,
+        }
+        found = embedders.HuggingFaceAPITextEmbedder(**settings, normalize=True).run(TEXTS[0])
+        same(found["embedding"], expected["plain"][0])
+
+    def test_ranker(self, library: Any, key: Any, url: str, expected: dict[str, Any]) -> None:
+        rankers = pytest.importorskip("haystack_integrations.components.rankers.huggingface_api")
+        documents = [library.Document(content=text) for text in TEXTS]
+        found = rankers.HuggingFaceTEIRanker(url=url, token=key).run(query=QUERY, documents=documents)["documents"]
+        assert [(TEXTS.index(one.content), one.score) for one in found] == expected["ranked"]
+
+
+class TestLiteLLM:
+    """`litellm`, as four providers."""
+
+    @pytest.fixture
+    def library(self, quiet: None) -> Any:
+        return pytest.importorskip("litellm")
+
+    def test_embeddings(self, library: Any, url: str, expected: dict[str, Any]) -> None:
+        for model in ("openai/embed", "hosted_vllm/embed"):
+            found = library.embedding(model=model, input=TEXTS, api_base=f"{url}/v1", api_key=KEY)
+            same([one["embedding"] for one in found.data], expected["plain"])
+
+    @pytest.mark.parametrize("provider", ["cohere", "jina_ai"])
+    def test_rerank(self, library: Any, url: str, expected: dict[str, Any], provider: str) -> None:
+        found = library.rerank(
+            model=f"{provider}/rerank", query=QUERY, documents=TEXTS, top_n=2, api_base=url, api_key=KEY
+        )
+        assert [(one["index"], one["relevance_score"]) for one in found.results] == expected["ranked"][:2]
+
+    def test_errors(self, library: Any, url: str) -> None:
+        with pytest.raises(library.NotFoundError):
+            library.embedding(model="openai/other", input=TEXTS, api_base=f"{url}/v1", api_key=KEY)
+        with pytest.raises(library.AuthenticationError):
+            library.embedding(model="openai/embed", input=TEXTS, api_base=f"{url}/v1", api_key="another key")
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/embed", {"inputs": TEXTS}, 200),
+        ("/v1/embeddings", {"input": TEXTS}, 200),
+        ("/v2/embed", {"texts": TEXTS}, 200),
+        ("/embed", {"inputs": LONG}, 413),
+    ],
+)
+def test_curl(url: str, expected: dict[str, Any], path: str, body: Any, status: int) -> None:
+    command = ["curl", "-s", "-w", "\n%{http_code}", "-H", f"Authorization: Bearer {KEY}", "--json", json.dumps(body)]
+    shown = subprocess.run([*command, url + path], capture_output=True, text=True, check=True).stdout
+    text, _, code = shown.rpartition("\n")
+    found = json.loads(text)
+    assert int(code) == status
+    if status == 200 and path == "/v1/embeddings":
+        same([one["embedding"] for one in found["data"]], expected["plain"])
+    elif status == 200:
+        same(found if path == "/embed" else found["embeddings"]["float"], expected["plain"])

@@ -1,0 +1,335 @@
+"""The door of the server: who may ask, how much, and what is known of it afterwards."""
+
+import io
+import json
+import logging
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from mlxbert.errors import ArgumentError
+from mlxbert.serve.access import Access, Log, LogHandler
+from mlxbert.serve.engine import Engine
+from mlxbert.serve.options import ServeOptions
+from mlxbert.serve.safety import Door, is_loopback, read_key
+from mlxbert.serve.server import make_guarded
+from mlxbert.serve.service import Service, read_facts
+from tests.helpers.asking import Answer, ask
+
+KEY = "a-key-of-some-length"
+JSON = ("content-type", "application/json")
+EMBED = "/v1/embeddings"
+ONE = {"input": "the cat sat"}
+
+
+@pytest.fixture(scope="module")
+def engine(tiny_folder: Path) -> Iterator[Engine]:
+    with Engine({"tiny": str(tiny_folder)}) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def facts(engine: Engine) -> Any:
+    return engine.call("tiny", lambda model: read_facts("tiny", model)).result()
+
+
+class Server:
+    """A server without a network."""
+
+    def __init__(self, engine: Engine, facts: Any, key: str | None = None, **options: Any) -> None:
+        self.options = ServeOptions(**options)
+        self.service = Service(engine, self.options, facts={"tiny": facts}, ready=True)
+        self.stream = io.StringIO()
+        door = Door(self.options, self.options.port, key)
+        log = Log(self.stream, texts=self.options.log_texts)
+        self.app: Access = make_guarded(self.service, door, log)
+
+    def get(self, path: str = "/v1/models", **headers: str) -> Answer:
+        pairs = {"host": "localhost", **{name.replace("_", "-"): value for name, value in headers.items()}}
+        return ask(self.app, "GET", path, headers=[*pairs.items()])
+
+    def post(self, body: Any = None, path: str = EMBED, **more: Any) -> Answer:
+        return ask(self.app, "POST", path, ONE if body is None else body, **more)
+
+    @property
+    def lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.stream.getvalue().splitlines()]
+
+
+@pytest.fixture
+def server(engine: Engine, facts: Any) -> Server:
+    return Server(engine, facts)
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["localhost", "localhost:8484", "LocalHost", "127.0.0.1:8484", "127.0.0.1", "127.9.9.9", "[::1]:8484", "[::1]"],
+)
+def test_hosts_of_this_machine_are_let_in(server: Server, host: str) -> None:
+    assert server.get(host=host).status == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("evil.example", "evil.example:8484", "localhost:80", "localhost.evil.example", "127.0.0.1.evil.example", ""),
+        *("10.0.0.1", "[::2]", "0.0.0.0", "localhost:8484:8484", "[::1", "::1", "2130706433", "0x7f.1", "localhost@x"),
+        *("localhost ", "\xe9", "127.0.0.1\x00"),
+    ],
+)
+def test_other_hosts_are_refused(server: Server, host: str) -> None:
+    found = server.get(host=host)
+    assert found.status == 421 and found.json["error"]["code"] == "misdirected"
+
+
+@given(st.text(st.characters(max_codepoint=255), max_size=30))
+def test_a_host_is_ours_only_if_it_is_written_like_ours(host: str) -> None:
+    door = Door(ServeOptions(), 8484)
+    try:
+        door.check_host(host)
+    except Exception as problem:
+        assert getattr(problem, "kind", None) == "misdirected"
+    else:
+        assert re.fullmatch(r"(localhost|127\.\d+\.\d+\.\d+|\[[:0]*:0*1\])\.?(:(8484)?)?", host.lower())
+
+
+def test_two_hosts_and_a_missing_one_are_refused(server: Server) -> None:
+    twice = ask(server.app, "GET", "/v1/models", headers=[("host", "localhost"), ("host", "evil.example")])
+    assert (twice.status, ask(server.app, "GET", "/v1/models", headers=[]).status) == (400, 421)
+
+
+def test_hosts_that_are_allowed_may_have_any_port(engine: Engine, facts: Any) -> None:
+    server = Server(engine, facts, allow_host=["proxy.lan", "other:99"])
+    assert [server.get(host=host).status for host in ("proxy.lan", "PROXY.lan:1", "other:99", "other:98")] == [
+        200, 200, 200, 421,
+    ]  # fmt: skip
+
+
+def test_an_address_for_all_takes_any_address_and_no_other_name(engine: Engine, facts: Any) -> None:
+    server = Server(engine, facts, host="0.0.0.0")
+    hosts = ("192.168.1.7:8484", "[fe80::1]:8484", "192.168.1.7:80", "evil.example:8484", "localhost")
+    assert [server.get(host=host).status for host in hosts] == [200, 200, 421, 421, 200]
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "null", "http://localhost:80", "http://localhost.evil.example", ""]
+)
+def test_pages_from_elsewhere_are_refused_and_no_header_lets_them_in(server: Server, origin: str) -> None:
+    found = server.get(origin=origin)
+    assert found.status == 403 and not [name for name in found.headers if name.startswith("access-control")]
+    asked = [("host", "localhost"), ("origin", origin), ("access-control-request-method", "POST")]
+    assert ask(server.app, "OPTIONS", EMBED, headers=asked).status == 403
+
+
+def test_our_own_page_may_ask(server: Server) -> None:
+    found = server.get(host="localhost:8484", origin="http://localhost:8484")
+    assert found.status == 200 and "access-control-allow-origin" not in found.headers
+
+
+def test_pages_of_an_allowed_origin_may_ask(engine: Engine, facts: Any) -> None:
+    server = Server(engine, facts, key=KEY, allow_origin=["http://localhost:3000"])
+    names = [("host", "localhost"), ("origin", "http://localhost:3000"), ("access-control-request-method", "POST")]
+    asked = ask(server.app, "OPTIONS", EMBED, headers=[*names, ("access-control-request-headers", "content-type, x-a")])
+    assert asked.status == 204 and asked.headers["access-control-allow-headers"] == "content-type, x-a"
+    odd = ask(server.app, "OPTIONS", EMBED, headers=[*names, ("access-control-request-headers", "a\r\nset-cookie: b")])
+    assert "set-cookie" not in odd.headers["access-control-allow-headers"]
+    found = server.get(origin="http://localhost:3000", authorization=f"Bearer {KEY}")
+    assert found.status == 200 and found.headers["access-control-allow-origin"] == "http://localhost:3000"
+    assert server.get(origin="http://localhost:3000").status == 401
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 401),
+        ({"authorization": f"Bearer {KEY}"}, 200),
+        ({"authorization": f"bearer  {KEY}"}, 200),
+        ({"x_api_key": KEY}, 200),
+        ({"api_key": KEY}, 200),
+        ({"authorization": KEY}, 401),
+        ({"authorization": f"Basic {KEY}"}, 401),
+        ({"authorization": f"Bearer {KEY}x"}, 401),
+        ({"authorization": "Bearer "}, 401),
+        ({"x_api_key": "\xe9"}, 401),
+    ],
+)
+def test_a_key_is_needed_where_there_is_one(engine: Engine, facts: Any, headers: dict[str, str], status: int) -> None:
+    server = Server(engine, facts, key=KEY)
+    found = server.get(**headers)
+    assert found.status == status
+    assert KEY not in server.stream.getvalue() + found.body.decode() + repr(Door(ServeOptions(), 1, KEY))
+    assert status == 200 or found.headers["www-authenticate"] == "Bearer"
+    assert server.get("/health", **headers).status == 200
+
+
+def test_the_key_comes_from_a_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLXBERT_API_KEY", raising=False)
+    assert read_key(ServeOptions()) is None
+    with pytest.raises(ArgumentError, match=r"host is '0\.0\.0\.0'"):
+        read_key(ServeOptions(host="0.0.0.0"))
+    file = tmp_path / "key"
+    file.write_text(f"{KEY}\n")
+    monkeypatch.setenv("MLXBERT_API_KEY", f"{KEY}2")
+    assert read_key(ServeOptions(host="0.0.0.0")) == f"{KEY}2"
+    assert read_key(ServeOptions(api_key_file=file)) == KEY
+    for bad in ("", "short", "with a space in it", "ключ-который"):
+        file.write_text(bad)
+        with pytest.raises(ArgumentError, match="cannot be used") as caught:
+            read_key(ServeOptions(api_key_file=file))
+        assert not bad or bad not in caught.value.message
+    with pytest.raises(ArgumentError, match="cannot be read"):
+        read_key(ServeOptions(api_key_file=tmp_path / "nothing"))
+
+
+def test_loopback_is_told_from_other_addresses() -> None:
+    assert all(map(is_loopback, ("127.0.0.1", "localhost", "::1", "127.1.2.3")))
+    assert not any(map(is_loopback, ("0.0.0.0", "::", "192.168.1.2", "example.org", "")))
+
+
+def test_large_bodies_are_refused_before_and_while_they_are_read(engine: Engine, facts: Any) -> None:
+    server = Server(engine, facts, max_body=0.01)
+    said = [("host", "localhost"), JSON, ("content-length", "10001")]
+    assert server.post(headers=said, parts=[], forever=True).status == 413  # nothing is read
+    assert server.post(parts=[b"x" * 4000] * 9, forever=True).json["error"]["code"] == "too_large"
+    assert server.post(headers=[("host", "localhost"), JSON, ("content-length", "9" * 50)]).status == 413
+    assert server.post({"input": "x" * 9000}).status != 413
+
+
+def test_all_bodies_together_are_limited_and_room_comes_back(engine: Engine, facts: Any) -> None:
+    server = Server(engine, facts, max_body=0.001)
+    guard: Any = server.app._app
+    guard.hold(15_990)
+    assert server.post(parts=[b"x" * 500], forever=True).status == 429
+    assert guard._held == 15_990
+    guard.hold(-15_990)
+    assert server.post().status == 200 and guard._held == 0
+
+
+def test_slow_bodies_are_refused(engine: Engine, facts: Any) -> None:
+    server = Server(engine, facts, read_seconds=0.05)
+    found = server.post(parts=[b'{"input": '], forever=True)
+    assert found.status == 408 and found.json["error"]["code"] == "timeout"
+
+
+HOSTILE = {
+    "deep": (b'{"input": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", 400),
+    "many": (b'{"input": [' + b'"",' * 999_999 + b'""]}', 413),
+    "surrogate": (b'{"input": "\\ud800"}', 400),
+    "raw surrogate": (b'{"input": "\xed\xa0\x80"}', 400),
+    "latin": (b'{"input": "\xe9"}', 400),
+    "nan": (b'{"input": "a", "dimensions": NaN}', 400),
+    "huge": (b'{"input": "a", "dimensions": 1' + b"0" * 500 + b"}", 400),
+    "infinite": (b'{"input": "a", "dimensions": 1e999}', 400),
+    "empty": (b"", 400),
+    "null": (b"null", 400),
+    "text": (b'"a"', 400),
+    "cut": (b'{"input": "a', 400),
+    "trailing": (b'{"input": "a"} {}', 400),
+    "utf-16": ('{"input": "a"}'.encode("utf-16"), 400),
+    "path as model": (b'{"input": "a", "model": "../../etc/passwd"}', 404),
+    "nul": (b'{"input": "a\\u0000b"}', 200),
+    "no texts": (b'{"input": []}', 400),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_bodies_are_answered(server: Server, name: str) -> None:
+    body, status = HOSTILE[name]
+    found = server.post(body)
+    assert found.status == status, found.body[:500]
+    assert found.json
+    assert b"Traceback" not in found.body and b".py" not in found.body and len(found.body) < 20_000
+    assert not [line for line in server.lines if "trace" in line]
+
+
+def test_what_a_form_of_a_page_can_send_is_refused(server: Server) -> None:
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
+        assert server.post(headers=[("host", "localhost"), ("content-type", kind)]).status == 415
+
+
+def test_errors_have_the_shape_of_the_protocol_of_their_path(server: Server) -> None:
+    assert server.get(EMBED).json["error"]["code"] == "method" and server.get(EMBED).headers["allow"] == "POST"
+    for path in ("/nothing", "/v1/models/../../etc/passwd", "/%2e%2e", "/" + "a" * 10_000, "/\x00", "//evil.example/"):
+        found = server.get(path)
+        assert found.status == 404 and "location" not in found.headers
+    assert server.get("/nothing").json == {"error": "there is no such route", "hint": None, "kind": "not_found"}
+
+
+def test_every_answer_has_headers_that_make_browsers_careful(server: Server) -> None:
+    for found in (server.get(), server.get("/nothing"), server.get(host="x"), server.post(), server.post(b"{")):
+        assert found.headers["x-content-type-options"] == "nosniff" and found.headers["cache-control"] == "no-store"
+        assert "default-src 'none'" in found.headers["content-security-policy"] and "server" not in found.headers
+
+
+def test_a_request_that_fails_costs_only_itself(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fails(*_: object, **__: object) -> None:
+        raise KeyError("/secret/path")
+
+    handler, log = LogHandler(Log(server.stream)), logging.getLogger("mlxbert.serve")
+    monkeypatch.setattr(log, "handlers", [handler])
+    with monkeypatch.context() as patch:
+        patch.setattr(server.service, "run", fails)
+        found = server.post()
+    assert found.status == 500 and b"secret" not in found.body
+    (trace,) = [line["trace"] for line in server.lines if "trace" in line]
+    assert "/secret/path" in trace
+    assert server.post().status == 200
+
+
+def test_the_log_has_a_line_for_each_request_and_no_texts(server: Server) -> None:
+    server.post({"input": ["the cat", "a dog"]})
+    server.get("/v1/models/tiny\u2028\x1b[31m")
+    server.get(host="evil.example")
+    first, second, third = server.lines
+    assert first.keys() == {
+        *("time", "id", "method", "route", "status", "seconds", "tokens", "texts", "truncated", "client")
+    }
+    assert (first["method"], first["route"], first["status"], first["texts"]) == ("POST", EMBED, 200, 2)
+    assert first["tokens"] == 8 and 0 < first["seconds"] < 60 and first["client"] == "127.0.0.1"
+    assert (second["route"], second["status"], third["route"], third["status"]) == (
+        "/v1/models/{name:path}", 404, "-", 421,
+    )  # fmt: skip
+    assert "the cat" not in server.stream.getvalue() and "\x1b" not in server.stream.getvalue()
+
+
+def test_texts_are_logged_if_that_is_wanted_with_control_characters_escaped(engine: Engine, facts: Any) -> None:
+    server = Server(engine, facts, log_texts=True)
+    server.post({"input": "the\n\x1b[31mcat\u202e"})
+    (line,) = server.stream.getvalue().splitlines()
+    assert json.loads(line)["items"] == [["the\n\x1b[31mcat\u202e"]] and line.isascii() and "\x1b" not in line
+
+
+def test_metrics_count_what_was_asked_for(server: Server) -> None:
+    server.post({"input": ["the cat", "a dog"]})
+    server.post(b"{")
+    server.get("/nothing")
+    found = server.get("/metrics")
+    assert found.headers["content-type"].startswith("text/plain; version=0.0.4")
+    lines = found.body.decode().splitlines()
+    values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    assert values[f'mlxbert_http_requests_total{{method="POST",route="{EMBED}",status="200"}}'] == "1"
+    assert values[f'mlxbert_http_requests_total{{method="POST",route="{EMBED}",status="400"}}'] == "1"
+    assert values['mlxbert_http_requests_total{method="GET",route="-",status="404"}'] == "1"
+    assert values[f'mlxbert_http_request_seconds_bucket{{route="{EMBED}",le="+Inf"}}'] == "2"
+    assert values[f'mlxbert_http_request_seconds_count{{route="{EMBED}"}}'] == "2"
+    assert float(values["mlxbert_batch_texts_sum"]) == float(values["mlxbert_texts_total"]) >= 2
+    assert float(values["mlxbert_process_resident_bytes"]) > 1e6 and values["mlxbert_models_loaded"] == "1"
+    kinds = {line.split()[2]: line.split()[3] for line in lines if line.startswith("# TYPE")}
+    assert all(re.sub(r"_(bucket|sum|count)$", "", name.partition("{")[0]) in kinds for name in values)
+    assert all(re.fullmatch(r"[-+0-9.e]+|inf", value) for value in values.values())
+
+
+def test_health_says_whether_requests_are_answered(server: Server, tiny_folder: Path) -> None:
+    assert server.get("/health").status == 200
+    server.service.ready = False
+    found = server.get("/health")
+    assert (found.status, found.headers["retry-after"]) == (503, "1")
+    server.service.ready = True
+    with Engine([str(tiny_folder)]) as ended:
+        pass
+    server.service.engine = ended
+    assert server.get("/health").status == 503

@@ -1,0 +1,367 @@
+"""The server as a process: attacks over the network, and how it ends."""
+
+import json
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers.program import command, environment, process
+
+pytestmark = pytest.mark.slow
+
+EMBED = "/v1/embeddings"
+PATIENCE = 240  # seconds for what takes a moment on a quiet machine
+READ = 2.0  # seconds that the server gives its clients
+
+
+@dataclass
+class Running:
+    """A server in a process of its own."""
+
+    process: "subprocess.Popen[str]"
+    lines: list[str] = field(default_factory=list)
+    port: int = 0
+
+    def follow(self) -> None:
+        """Collects what is written to stderr."""
+        assert self.process.stderr is not None
+        self.lines.extend(iter(self.process.stderr.readline, ""))
+
+    def wait_for(self, text: str) -> str:
+        """The first line that contains a text."""
+        return waited(lambda: next((line for line in self.lines if text in line), None), self.lines)
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
+
+    def ask(self, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
+        asked = HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        asked.request(method, path, None if body is None else json.dumps(body), {"Content-Type": "application/json"})
+        answer = asked.getresponse()
+        found = answer.status, answer.read()
+        asked.close()
+        return found
+
+    def metric(self, name: str) -> float:
+        (found,) = re.findall(rf"^mlxbert_{name} (.*)$", self.ask("GET", "/metrics")[1].decode(), re.MULTILINE)
+        return float(found)
+
+
+def waited(find: Callable[[], Any], what: Any = None) -> Any:
+    """What a function finds, as soon as it finds something."""
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        if (found := find()) is not None:
+            return found
+        time.sleep(0.02)
+    pytest.fail(f"nothing has come: {what}")
+
+
+@contextmanager
+def serving(*arguments: str, port: int = 0) -> Iterator[Running]:
+    """Starts a server."""
+    words = command("serve", *arguments, "--port", str(port))
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=environment()) as started:
+        server = Running(started)
+        reader = threading.Thread(target=server.follow)
+        reader.start()
+        try:
+            server.port = int(re.findall(r"http://[^/]*:(\d+)", server.wait_for("loading"))[0])
+            server.wait_for("ready")
+            yield server
+        finally:
+            started.kill()
+            reader.join()
+    assert not [line for line in server.lines if "Traceback" in line]
+
+
+@pytest.fixture(scope="module")
+def server(tiny_folder: Path) -> Iterator[Running]:
+    with serving(f"tiny={tiny_folder}", "--read-seconds", str(READ)) as server:
+        yield server
+
+
+def read_all(connection: socket.socket) -> bytes:
+    """Everything that comes until the connection is closed."""
+    parts = []
+    with suppress(ConnectionError):
+        while part := connection.recv(65536):
+            parts.append(part)
+    return b"".join(parts)
+
+
+def head(length: str, path: str = EMBED) -> bytes:
+    return f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{length}\r\n\r\n".encode()
+
+
+def check_served(server: Running, *, within: float = 1.0) -> None:
+    """Others are served meanwhile, about as fast as usual; a busy machine takes longer for one or the other."""
+    times = []
+    for _ in range(10):
+        begun = time.monotonic()
+        assert server.ask("POST", EMBED, {"input": "the cat"})[0] == 200
+        times.append(time.monotonic() - begun)
+    assert sorted(times)[5] < within
+
+
+@pytest.mark.parametrize("length", ["Content-Length: 100000000", "Transfer-Encoding: chunked"])
+def test_a_body_of_100_mb_is_answered_while_it_is_sent_and_not_kept(server: Running, length: str) -> None:
+    before = server.metric("process_resident_bytes")
+    piece = b"x" * 100_000
+    with server.connect() as connection:
+        connection.sendall(head(length))
+        with suppress(ConnectionError):
+            for _ in range(1000):
+                connection.sendall(piece if "Length" in length else b"186a0\r\n" + piece + b"\r\n")
+        assert b" 413 " in read_all(connection)[:20]
+    assert server.metric("process_resident_bytes") < before + 60e6
+
+
+def test_chunks_without_end_end(server: Running) -> None:
+    begun = time.monotonic()
+    with server.connect() as connection, pytest.raises(ConnectionError):
+        connection.sendall(head("Transfer-Encoding: chunked"))
+        while time.monotonic() < begun + PATIENCE:
+            connection.sendall(b"1\r\nx\r\n" * 1000)
+    check_served(server)
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 1_000_000, b"431"),
+        (b"GET /" + b"a" * 1_000_000, b"431"),
+        (b"GET /health HTTP/1.1\r\nHost: localhost\r\n" + b"X: a\r\n" * 200_000 + b"\r\n", b"431"),
+        (b"hello\r\n\r\n", b"400"),
+        (b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: a\0b\r\n\r\n", b"400"),
+        (b"GET /health HTTP/1.1\r\nHost: localhost\r\nX : a\r\n\r\n", b"400"),
+        (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n", b"400"),
+        (head("Content-Length: 5\r\nTransfer-Encoding: chunked") + b"0\r\n\r\n", b"400"),
+        (b"GET /../../etc/passwd HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", b"404"),
+        (b"GET /v1/models/%2e%2e%2f%00 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", b"404"),
+        (b"GET /health HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n", b"421"),
+        (b"GET http://evil.example/health HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n", b"421"),
+        (b"GET /health HTTP/1.1\r\nHost: localhost\r\nOrigin: http://evil\r\nConnection: close\r\n\r\n", b"403"),
+    ],
+)  # fmt: skip
+def test_what_is_not_a_request_is_refused(server: Running, sent: bytes, status: bytes) -> None:
+    with server.connect() as connection:
+        with suppress(ConnectionError):
+            connection.sendall(sent)
+        found = read_all(connection)
+    assert found.split(b" ", 2)[1] == status and b"Traceback" not in found
+
+
+def test_slow_clients_are_cut_and_others_are_served_meanwhile(server: Running) -> None:
+    begun = time.monotonic()
+    slow = [server.connect() for _ in range(200)]
+    for number, one in enumerate(slow):
+        one.sendall(b"POST /v1/embeddings HTT" if number % 2 else head("Content-Length: 100") + b'{"input": ')
+    ended = threading.Event()
+
+    def drip() -> None:
+        while not ended.wait(0.2):
+            for number, one in enumerate(slow):
+                with suppress(OSError):
+                    one.sendall(b"\r\n" if number % 4 == 1 else b" ")
+
+    dripping = threading.Thread(target=drip)
+    dripping.start()
+    check_served(server)
+    answers = [read_all(one) for one in slow]
+    ended.set()
+    dripping.join()
+    assert READ <= time.monotonic() - begun < 60
+    assert sum(b" 408 " in answer[:20] for answer in answers[::2]) == 100
+    assert all(answer.split(b" ", 2)[1] in (b"408", b"400") for answer in answers[1::2])
+
+
+def test_silent_connections_are_closed(server: Running) -> None:
+    with server.connect() as connection:
+        begun = time.monotonic()
+        read_all(connection)
+        assert READ * 0.9 < time.monotonic() - begun < 60
+        assert b" 200 " in talk(server, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n" + b"\r\n")
+
+
+def talk(server: Running, sent: bytes) -> bytes:
+    with server.connect() as connection:
+        connection.sendall(sent)
+        return read_all(connection)
+
+
+def test_clients_that_do_not_read_are_cut(server: Running) -> None:
+    body = json.dumps({"input": ["the cat"] * 4096, "encoding_format": "float"}).encode()
+    slow = []
+    for _ in range(3):  # as many texts as may wait, and some that check
+        connection = socket.socket()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", server.port))
+        connection.sendall(head(f"Content-Length: {len(body)}") + body)
+        slow.append(connection)
+    check_served(server, within=5)
+    cut = time.monotonic() + PATIENCE
+    for connection in slow:
+        connection.settimeout(PATIENCE)
+        while connection.recv(1, socket.MSG_PEEK) != b"" and not is_cut(server, connection):
+            assert time.monotonic() < cut
+            time.sleep(0.1)
+        connection.close()
+
+
+def is_cut(server: Running, connection: socket.socket) -> bool:
+    """Whether the server has no such connection any more."""
+    inner = f"{server.port:04X}"
+    outer = f"{connection.getsockname()[1]:04X}"
+    for line in Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]:
+        local, remote, state = line.split()[1:4]
+        if (local[-4:], remote[-4:], state) == (inner, outer, "01"):
+            return False
+    return True
+
+
+def test_clients_that_leave_are_taken_out_of_the_queue(server: Running) -> None:
+    body = json.dumps({"input": ["the cat sat on the mat " * 3] * 4000}).encode()
+    before = server.metric("left_total")
+    leaving = [server.connect() for _ in range(4)]
+    for connection in leaving:
+        connection.sendall(head(f"Content-Length: {len(body)}") + body)
+    waited(lambda: server.metric("queue_texts") or None)
+    for connection in leaving:
+        connection.close()
+    waited(lambda: server.metric("queue_texts") == 0 or None)
+    assert server.metric("left_total") > before
+    assert any('"status": 499' in line for line in server.lines)
+
+
+def test_mutated_requests_end_in_no_error_of_ours(server: Running) -> None:
+    rng = random.Random(7)
+    body = json.dumps({"input": ["the cat", "a\0b\ud800"], "model": "tiny", "dimensions": 3}).encode()
+    whole = head(f"Content-Length: {len(body)}\r\nConnection: close") + body
+    strange = (b"\0", b"\r\n", b"[", b"{", b'"', b"\xff", b"-1", b"1e999", b"NaN", b"\\ud800", b"%00", b"..", b":")
+
+    def mutated(_: int) -> bytes:
+        found = bytearray(whole)
+        for _ in range(rng.choice((1, 1, 2, 5))):
+            place = rng.randrange(len(found))
+            found[place : place + rng.choice((0, 1, 4, 40))] = rng.choice((*strange, rng.randbytes(3)))
+        return bytes(found)
+
+    def send(sent: bytes) -> bytes:
+        with server.connect() as connection:
+            with suppress(OSError):
+                connection.sendall(sent)
+                connection.shutdown(socket.SHUT_WR)
+            return read_all(connection)
+
+    with ThreadPoolExecutor(16) as pool:
+        statuses = {found.split(b" ", 2)[1] for found in pool.map(send, map(mutated, range(2000))) if found}
+    assert not {status for status in statuses if status.startswith(b"5")}, statuses
+    assert server.ask("GET", "/health")[0] == 200
+    assert not [line for line in server.lines if '"trace"' in line]
+
+
+def test_no_more_connections_than_allowed(tiny_folder: Path) -> None:
+    with serving(f"tiny={tiny_folder}", "--max-connections", "20") as server:
+        held = [server.connect() for _ in range(20)]
+        waited(lambda: b" 503 " in talk(server, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")[:20] or None)
+        for connection in held:
+            connection.close()
+        waited(lambda: healthy(server) or None)
+
+
+def healthy(server: Running) -> bool:
+    with suppress(OSError):
+        return server.ask("GET", "/health")[0] == 200
+    return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_under_load_lets_every_request_that_was_taken_be_answered(tiny_folder: Path, number: int) -> None:
+    body = json.dumps({"input": ["the cat sat on the mat " * 3] * 200, "encoding_format": "float"}).encode()
+    with serving(f"tiny={tiny_folder}") as server, ThreadPoolExecutor(64) as pool:
+        asking = [server.connect() for _ in range(64)]
+        for one in asking:
+            one.sendall(head(f"Content-Length: {len(body)}") + body)
+        server.process.send_signal(number)
+        answers = [*pool.map(read_all, asking)]
+        assert server.process.wait(PATIENCE) == 0
+        with pytest.raises(OSError):
+            server.connect()
+    assert all(answer.startswith(b"HTTP/1.1 200 ") for answer in answers)
+    assert all(len(json.loads(answer.partition(b"\r\n\r\n")[2])["data"]) == 200 for answer in answers)
+
+
+def test_a_second_signal_ends_it_at_once(tiny_folder: Path) -> None:
+    with serving(f"tiny={tiny_folder}", "--max-texts", "100000", "--max-queue", "100000") as server:
+        body = json.dumps({"input": ["the cat sat on the mat"] * 90_000}).encode()
+        with server.connect() as connection:
+            connection.sendall(head(f"Content-Length: {len(body)}") + body)
+            waited(lambda: server.metric("queue_texts") or None)
+            server.process.send_signal(signal.SIGTERM)
+            time.sleep(0.5)
+            assert server.process.poll() is None
+            server.process.send_signal(signal.SIGTERM)
+            assert server.process.wait(10) == 128 + signal.SIGTERM
+
+
+def test_after_a_kill_it_starts_again_at_the_same_port(tiny_folder: Path) -> None:
+    with serving(str(tiny_folder)) as server:
+        port = server.port
+        with server.connect() as connection:
+            connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            connection.recv(10)
+            server.process.kill()
+            server.process.wait()
+    with serving(str(tiny_folder), port=port) as server:
+        assert server.ask("GET", "/health")[0] == 200
+
+
+def test_a_port_in_use_is_told(tiny_folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        process("serve", str(tiny_folder), "--port", port).fails(1, f"port {port} of 127.0.0.1 is in use", "--port")
+
+
+def test_a_model_that_cannot_be_loaded_ends_it(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
+    done = subprocess.run(
+        command("serve", str(tmp_path), "--port", "0"), capture_output=True, text=True, env=environment()
+    )
+    assert done.returncode == 1 and "error: " in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_signal_while_it_loads_ends_it(tiny_folder: Path) -> None:
+    words = command("serve", str(tiny_folder), "--port", "0")
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=environment()) as started:
+        assert started.stderr is not None
+        assert "loading" in started.stderr.readline()
+        started.send_signal(signal.SIGTERM)
+        assert started.wait(PATIENCE) in (0, 143)
+        assert "Traceback" not in started.stderr.read()
+
+
+def test_the_key_is_in_no_process_list_and_no_log(tiny_folder: Path, tmp_path: Path) -> None:
+    key, file, log = "a-key-of-some-length", tmp_path / "key", tmp_path / "log"
+    file.write_text(key)
+    with serving(str(tiny_folder), "--api-key-file", str(file), "--log-file", str(log)) as server:
+        assert server.ask("POST", EMBED, {"input": "the cat"})[0] == 401
+        sent = head(f"Authorization: Bearer {key}\r\nContent-Length: 20\r\nConnection: close") + b'{"input": "the cat"}'
+        assert b" 200 " in talk(server, sent)[:20]
+        shown = Path(f"/proc/{server.process.pid}/cmdline").read_bytes().decode()
+        assert key not in shown + log.read_text() + "".join(server.lines)
+        assert len(log.read_text().splitlines()) == 2 and os.stat(log).st_size
