@@ -97,7 +97,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def service(browser: Browser, folders: dict[str, Path | str], index: Path) -> Iterator[Service]:
-    with serving(folders, {"notes": index}) as service:
+    with serving(folders, {"again": index, "notes": index}) as service:
         yield service
 
 
@@ -227,6 +227,18 @@ def test_answers(page: Browser, loaded: Loaded) -> None:
 
 
 @pytest.mark.slow
+def test_that_there_is_no_answer_and_that_a_text_was_truncated_is_said(page: Browser) -> None:
+    none = {"question": "?", "answer": None, "start": None, "end": None, "score": 0.25, "no_answer_score": 0.75}
+    reply = {"model": "answer", "results": [none], "tokens": 3, "truncated": [0]}
+    page.go("Answers")
+    page.run("window.fetch = async () => new Response(arguments[0])", json.dumps(reply))
+    page.press("Answer")
+    assert page.said() == "The text has no answer. 1 text was truncated"
+    assert not page.all("mark") and "75.0 %" in page.texts(".answer")[0]
+    assert "truncated" in page.texts(".facts")[0]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("panel", "task", "model", "button"),
     [("Similarity", mlxbert.similarity, "embed", "Compare"), ("Reranking", mlxbert.rerank, "rerank", "Rerank")],
@@ -283,6 +295,7 @@ def test_vectors(page: Browser, loaded: Loaded) -> None:
 @pytest.mark.parametrize(("name", "mode"), [("meaning and words", "hybrid"), ("words", "words")])
 def test_search(page: Browser, index: Path, name: str, mode: str) -> None:
     page.go("Search")
+    page.pick("Index", "notes")
     page.type("Query", "the cat sat")
     page.pick("By", name)
     page.type("Passages", "3")
@@ -293,7 +306,8 @@ def test_search(page: Browser, index: Path, name: str, mode: str) -> None:
     assert page.texts(".hits b") == [hit.path for hit in hits]
     assert page.texts(".hits h3") == [hit.title for hit in hits if hit.title]
     for hit, where in zip(hits, page.texts(".where"), strict=True):
-        assert str(hit.start_line) in where and str(hit.end_line) in where
+        lines = [hit.start_line, hit.end_line] if hit.start_line else [hit.place]  # records have a place
+        assert all(str(one) in where for one in lines)
 
 
 def allow(page: Browser, *permissions: str) -> None:

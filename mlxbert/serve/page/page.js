@@ -231,8 +231,9 @@ async function ask(route, body, signal) {
   return reply;
 }
 
-function showError(node, problem) {
-  node.replaceChildren(make("strong", "", problem.message), ...(problem.hint ? [make("span", "", problem.hint)] : []));
+function showError(node, { message, hint }) {
+  if (!node.hidden && node.firstChild?.textContent === message) return; // said once is enough
+  node.replaceChildren(make("strong", "", message), ...(hint ? [make("span", "", hint)] : []));
   node.hidden = false;
 }
 
@@ -371,9 +372,9 @@ function runner(form, result, task, write) {
   function show(reply, sent, milliseconds) {
     const nothing = { said: "Nothing found", nodes: [] };
     const { said, quiet, nodes } = reply.results.length ? VIEWS[task](reply, sent) : nothing;
-    say(said, quiet);
-    part("answer").replaceChildren(...nodes);
     const cut = reply.truncated?.length ? `${plural(reply.truncated.length, "text was", "texts were")} truncated` : "";
+    say(cut ? `${said}. ${cut}` : said, quiet);
+    part("answer").replaceChildren(...nodes);
     const tokens = reply.tokens === undefined ? "" : plural(reply.tokens, "token");
     const facts = [reply.model ?? reply.index, `${milliseconds.toFixed(0)} ms`, tokens, cut];
     part("facts").textContent = facts.filter(Boolean).join(" · ");
