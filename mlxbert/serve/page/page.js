@@ -39,7 +39,9 @@ function bar(share) {
 
 // Rows of [name, share of the bar, number as text]; `long` for names that are sentences.
 function bars(rows, long = false) {
-  const items = rows.map(([name, share, shown]) => make("li", "", make("span", "name", name), bar(share), make("span", "number", shown)));
+  const items = rows.map(([name, share, shown]) => {
+    return make("li", "", make("span", "name", name), bar(share), make("span", "number", shown));
+  });
   return make("ol", long ? "bars long" : "bars", ...items);
 }
 
@@ -51,7 +53,7 @@ function marked(text, spans) {
   for (const { start, end, className = "", label } of [...spans].sort((a, b) => a.start - b.start)) {
     if (start < at) continue;
     const mark = make("mark", className, points.slice(start, end).join(""));
-    if (label) mark.append(make("small", "", ` ${label}`));
+    if (label) mark.append(make("small", "", `\u00a0${label}`)); // on the same line
     node.append(points.slice(at, start).join(""), mark);
     at = end;
   }
@@ -91,11 +93,11 @@ const VIEWS = {
     const points = [...text];
     const parts = [];
     let at = 0;
-    for (const { start, end, fills: [best] } of masks) {
-      // The word as the server has put it in; an ending such as "##ing" has taken the space before it away.
-      const left = points.slice(0, start).join("");
-      const kept = !best.text || best.text.startsWith(left) ? left : left.trimEnd();
-      const word = best.text ? best.text.slice(kept.length, best.text.length - points.slice(end).join("").length) : best.token.trim();
+    for (const { start, end, fills } of masks) {
+      const [left, right] = [points.slice(0, start).join(""), points.slice(end).join("")];
+      const { token, text: filled = left + token.trim() + right } = fills[0]; // after many masks, without a text
+      const kept = filled.startsWith(left) ? left : left.trimEnd(); // "##ing" takes the space before it away
+      const word = filled.slice(kept.length, filled.length - right.length);
       parts.push(kept.slice(points.slice(0, at).join("").length), make("mark", "", word));
       at = end;
     }
@@ -111,14 +113,17 @@ const VIEWS = {
   classify({ results: [{ labels, value, values }] }) {
     if (!labels) {
       const rows = values ?? [{ label: "Value", value }];
-      const list = rows.map((row) => make("li", "", make("span", "name", row.label), make("span", "number", decimal(row.value))));
-      return { said: rows.map((row) => `${row.label}: ${decimal(row.value)}`).join(", "), nodes: [make("ol", "bars plain", ...list)] };
+      const list = rows.map((row) => {
+        return make("li", "", make("span", "name", row.label), make("span", "number", decimal(row.value)));
+      });
+      const said = rows.map((row) => `${row.label}: ${decimal(row.value)}`).join(", ");
+      return { said, nodes: [make("ol", "bars plain", ...list)] };
     }
     const rows = labels.map(({ label, score, chosen }) => [chosen ? `${label} ✓` : label, score, percent(score)]);
     const chosen = labels.filter((one) => one.chosen);
     const best = labels[0].chosen === undefined ? labels.slice(0, 1) : chosen;
-    const said = best.map(({ label, score }) => `${label}, ${percent(score)}`).join("; ") || "No label reaches its threshold";
-    return { said, nodes: [bars(rows)] };
+    const said = best.map(({ label, score }) => `${label}, ${percent(score)}`).join("; ");
+    return { said: said || "No label reaches its threshold", nodes: [bars(rows)] };
   },
 
   tag({ results: [{ text, entities }] }) {
@@ -128,7 +133,8 @@ const VIEWS = {
     const legend = labels.map((label) => {
       const found = entities.filter((one) => one.label === label);
       const mean = found.reduce((sum, one) => sum + one.score, 0) / found.length;
-      return make("li", "", make("mark", hue(label), label), ` ${plural(found.length, "time")}, ${percent(mean)} on average`);
+      const said = ` ${plural(found.length, "time")}, ${percent(mean)} on average`;
+      return make("li", "", make("mark", hue(label), label), said);
     });
     const each = labels.map((label) => plural(entities.filter((one) => one.label === label).length, label, label));
     return {
@@ -155,7 +161,7 @@ const VIEWS = {
 
   "next-sentence"({ results: [{ is_next: follows, score }] }) {
     const rows = [["it follows", score, percent(score)], ["it does not", 1 - score, percent(1 - score)]];
-    return { said: follows ? "The second sentence follows the first" : "The second sentence does not follow the first", nodes: [bars(rows)] };
+    return { said: `The second sentence ${follows ? "follows" : "does not follow"} the first`, nodes: [bars(rows)] };
   },
 
   replaced({ results: [{ text, tokens }] }) {
@@ -168,11 +174,11 @@ const VIEWS = {
 
   embed({ results: [{ embedding }] }) {
     const length = Math.hypot(...embedding);
-    const all = embedding.length > 8 ? " …" : "";
+    const first = embedding.slice(0, 8).map((one) => one.toFixed(4));
     return {
       said: `A vector of ${plural(embedding.length, "number")}, of length ${decimal(length)}`,
       nodes: [
-        make("p", "vector", embedding.slice(0, 8).map((one) => one.toFixed(4)).join("  ") + all),
+        make("p", "vector", first.join("  "), embedding.length > first.length ? " …" : ""),
         copyButton("Copy all numbers", () => JSON.stringify(embedding)),
       ],
     };
@@ -182,11 +188,11 @@ const VIEWS = {
     const hits = results.map(({ path, place, page, start_line: first, end_line: last, title, text, score }) => {
       const lines = first === null ? "" : first === last ? `line ${first}` : `lines ${first}–${last}`;
       const where = [place, page === null ? "" : `page ${page}`, lines].filter(Boolean).join(", ");
-      const nodes = [make("p", "where", make("b", "", path ?? "added"), where && `, ${where}`, make("span", "number", decimal(score)))];
-      if (title) nodes.push(make("h3", "", title));
-      return make("li", "", ...nodes, make("p", "text", text));
+      const from = [make("b", "", path ?? "added"), where && `, ${where}`, make("span", "number", decimal(score))];
+      const titles = title ? [make("h3", "", title)] : [];
+      return make("li", "", make("p", "where", ...from), ...titles, make("p", "text", text));
     });
-    return { said: hits.length ? `${plural(hits.length, "passage")} found` : "Nothing found", nodes: [make("ol", "hits", ...hits)] };
+    return { said: `${plural(hits.length, "passage")} found`, nodes: [make("ol", "hits", ...hits)] };
   },
 };
 
@@ -210,24 +216,24 @@ class Refusal extends Error {
 }
 
 async function ask(route, body, signal) {
-  const headers = { ...(body && { "Content-Type": "application/json" }), ...(key && { Authorization: `Bearer ${key}` }) };
-  let response, reply;
-  try {
-    response = await fetch(route, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body), signal });
-    reply = await response.json();
-  } catch (problem) {
+  const headers = key ? { Authorization: `Bearer ${key}` } : {};
+  if (body) headers["Content-Type"] = "application/json";
+  const request = { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body), signal };
+  const response = await fetch(route, request).catch((problem) => {
     if (problem.name === "AbortError") throw problem;
-    if (!response) throw new Refusal(0, "the server cannot be reached", "does mlxbert serve still run?");
-    reply = { error: `the server answers ${response.status}, not in JSON` };
-    if (response.ok) throw new Refusal(response.status, reply.error);
-  }
-  if (response.ok) return reply;
-  const said = typeof reply.error === "string" ? reply : { error: reply.error?.message ?? `the server answers ${response.status}` };
-  throw new Refusal(response.status, said.error, said.hint);
+    throw new Refusal(0, "the server cannot be reached", "does mlxbert serve still run?");
+  });
+  const reply = await response.json().catch((problem) => {
+    if (problem.name === "AbortError") throw problem;
+    throw new Refusal(response.status, `the server answers ${response.status}, without JSON`);
+  });
+  if (!response.ok) throw new Refusal(response.status, reply.error, reply.hint);
+  return reply;
 }
 
-function showError(node, problem) {
-  node.replaceChildren(make("strong", "", problem.message), ...(problem.hint ? [make("span", "", problem.hint)] : []));
+function showError(node, { message, hint }) {
+  if (!node.hidden && node.firstChild?.textContent === message) return; // said once is enough
+  node.replaceChildren(make("strong", "", message), ...(hint ? [make("span", "", hint)] : []));
   node.hidden = false;
 }
 
@@ -238,7 +244,7 @@ function bodyOf(form) {
     if (!name || !value.trim() || (type === "checkbox" && !checked)) continue;
     if (type === "checkbox") body[name] = true;
     else if (type === "number") body[name] = Number(value);
-    else if (dataset.as === "lines") body[name] = value.split("\n").map((line) => line.trim()).filter(Boolean);
+    else if (dataset.as === "lines") body[name] = value.split("\n").map((one) => one.trim()).filter(Boolean);
     else if (dataset.as === "item") body[name] = name in body ? [[...body[name], value]] : [value];
     else body[name] = value;
   }
@@ -248,10 +254,13 @@ function bodyOf(form) {
 // JSON as Python writes it; JavaScript takes JSON as it is.
 function toPython(value, indent = "") {
   const inner = `${indent}    `;
-  const block = (open, lines, close) => (lines.length ? `${open}\n${lines.map((line) => `${inner}${line},\n`).join("")}${indent}${close}` : open + close);
-  if (Array.isArray(value)) return block("[", value.map((one) => toPython(one, inner)), "]");
+  const block = (lines) => (lines.length ? `\n${lines.map((line) => `${inner}${line},\n`).join("")}${indent}` : "");
   if (value === null) return "None";
-  if (typeof value === "object") return block("{", Object.entries(value).map(([name, one]) => `${JSON.stringify(name)}: ${toPython(one, inner)}`), "}");
+  if (Array.isArray(value)) return `[${block(value.map((one) => toPython(one, inner)))}]`;
+  if (typeof value === "object") {
+    const entries = Object.entries(value).map(([name, one]) => `${JSON.stringify(name)}: ${toPython(one, inner)}`);
+    return `{${block(entries)}}`;
+  }
   if (typeof value === "boolean") return value ? "True" : "False";
   return JSON.stringify(value);
 }
@@ -265,7 +274,9 @@ const WRITTEN = {
   python(url, body) {
     const header = asked ? `, "Authorization": "Bearer ${PLACEHOLDER}"` : "";
     return [
-      "import json", "import urllib.request", "",
+      "import json",
+      "import urllib.request",
+      "",
       `body = ${toPython(body)}`,
       "request = urllib.request.Request(",
       `    ${JSON.stringify(url)},`,
@@ -310,85 +321,110 @@ function describe({ type, parameters, dtype, max_length: longest }) {
 // The names that a panel can be used with: of models that do its task, those made for it first, or of indexes.
 function usable({ dataset: { task, entails } }, indexes) {
   if (task === "search") return indexes;
-  const able = models.filter((one) => one.tasks.includes(task) && (entails === undefined || one.labels.some((name) => /^entail/i.test(name))));
-  return [...able.filter((one) => one.main === task), ...able.filter((one) => one.main !== task)].map((one) => one.name);
+  const fits = ({ tasks, labels }) => {
+    return tasks.includes(task) && (entails === undefined || labels.some((name) => /^entail/i.test(name)));
+  };
+  const able = models.filter(fits).sort((a, b) => (b.main === task) - (a.main === task));
+  return able.map((one) => one.name);
 }
 
-function build(section, names) {
-  const form = section.querySelector("form");
-  const { node, select, help } = chooser(section, section.id === "search" ? "Index" : "Model", names);
-  if (select.name === "model") {
-    const show = () => (help.textContent = describe(models.find((one) => one.name === select.value)));
-    select.addEventListener("change", show);
-    help.hidden = false;
-    help.id = `${select.id}-help`;
-    select.setAttribute("aria-describedby", help.id);
-    show();
-  }
-  form.prepend(node);
-  const keys = make("span", "keys");
-  keys.append("or ", make("kbd", "", "Ctrl"), " + ", make("kbd", "", "Enter"));
-  const button = form.querySelector("button");
-  const row = make("div", "row");
-  button.replaceWith(row);
-  row.append(button, keys);
-  const result = fromTemplate("result");
-  section.append(result);
-  const part = (name) => result.querySelector(`.${name}`);
-  const radios = [...result.querySelectorAll("input[type=radio]")];
-  const task = section.id === "zero-shot" ? "classify" : section.id;
-  const request = { route: `/api/${task}`, sent: null };
+// Below a list of models stands what is known of the chosen one.
+function tellModel(select, help) {
+  const show = () => (help.textContent = describe(models.find((one) => one.name === select.value)));
+  select.addEventListener("change", show);
+  help.id = `${select.id}-help`;
+  help.hidden = false;
+  select.setAttribute("aria-describedby", help.id);
+  show();
+}
+
+// The request as it was sent, in the language that is chosen; returns the function that shows another one.
+function writer(result, id, route) {
   const code = result.querySelector("pre");
+  const radios = [...result.querySelectorAll("input[type=radio]")];
+  let body = null;
   const write = () => {
     const language = radios.find((one) => one.checked).value;
-    code.textContent = WRITTEN[language](location.origin + request.route, request.sent);
+    code.textContent = WRITTEN[language](location.origin + route, body);
   };
   for (const radio of radios) {
-    radio.name = `${section.id}-language`;
+    radio.name = `${id}-language`;
     radio.addEventListener("change", write);
   }
-  part("copy").addEventListener("click", (event) => copy(event.target, code.textContent, code));
+  result.querySelector(".copy").addEventListener("click", (event) => copy(event.target, code.textContent, code));
+  return (sent) => {
+    body = sent;
+    result.querySelector(".request").hidden = false;
+    write();
+  };
+}
+
+// Sends what a form holds, and shows what comes; a second time, the first request is given up.
+function runner(form, result, task, write) {
+  const part = (name) => result.querySelector(`.${name}`);
   let running = null;
+
+  function say(text, quiet = false) {
+    part("said").textContent = text;
+    part("said").classList.toggle("quiet", quiet);
+  }
+
+  function show(reply, sent, milliseconds) {
+    const nothing = { said: "Nothing found", nodes: [] };
+    const { said, quiet, nodes } = reply.results.length ? VIEWS[task](reply, sent) : nothing;
+    const cut = reply.truncated?.length ? `${plural(reply.truncated.length, "text was", "texts were")} truncated` : "";
+    say(cut ? `${said}. ${cut}` : said, quiet);
+    part("answer").replaceChildren(...nodes);
+    const tokens = reply.tokens === undefined ? "" : plural(reply.tokens, "token");
+    const facts = [reply.model ?? reply.index, `${milliseconds.toFixed(0)} ms`, tokens, cut];
+    part("facts").textContent = facts.filter(Boolean).join(" · ");
+    part("answer").hidden = !nodes.length;
+    part("facts").hidden = false;
+  }
+
+  function fail(problem) {
+    say("");
+    part("answer").hidden = part("facts").hidden = true;
+    if (problem.status === 401) askForKey(run);
+    else showError(part("error"), problem);
+  }
 
   async function run() {
     running?.abort(); // the server takes it out of its queue
     const mine = (running = new AbortController());
     const sent = bodyOf(form);
-    part("error").hidden = true;
-    part("said").textContent = "Working …";
-    part("said").classList.remove("quiet");
-    result.setAttribute("aria-busy", "true");
     const began = performance.now();
+    part("error").hidden = true;
+    say("Working …");
+    result.setAttribute("aria-busy", "true");
     try {
-      const reply = await ask(request.route, sent, mine.signal);
-      show(reply, sent, performance.now() - began);
+      const reply = await ask(`/api/${task}`, sent, mine.signal);
+      if (mine === running) show(reply, sent, performance.now() - began);
     } catch (problem) {
-      if (mine !== running) return;
-      part("said").textContent = "";
-      part("answer").hidden = part("facts").hidden = true;
-      if (problem.status === 401) askForKey(run);
-      else showError(part("error"), problem);
-    } finally {
-      if (mine === running) result.removeAttribute("aria-busy");
+      if (mine === running) fail(problem);
     }
     if (mine !== running) return;
-    request.sent = sent;
-    part("request").hidden = false;
-    write();
+    result.removeAttribute("aria-busy");
+    write(sent);
   }
 
-  function show(reply, sent, milliseconds) {
-    const { said, quiet = false, nodes } = reply.results.length ? VIEWS[task](reply, sent) : { said: "Nothing found", nodes: [] };
-    part("said").textContent = said;
-    part("said").classList.toggle("quiet", quiet);
-    part("answer").replaceChildren(...nodes);
-    const cut = reply.truncated?.length ? `${plural(reply.truncated.length, "text was", "texts were")} truncated` : "";
-    const tokens = reply.tokens === undefined ? "" : plural(reply.tokens, "token");
-    part("facts").textContent = [reply.model, `${milliseconds.toFixed(0)} ms`, tokens, cut].filter(Boolean).join(" · ");
-    part("answer").hidden = !nodes.length;
-    part("facts").hidden = false;
-  }
+  return run;
+}
 
+function build(section, names) {
+  const task = section.id === "zero-shot" ? "classify" : section.id;
+  const form = section.querySelector("form");
+  const { node, select, help } = chooser(section, task === "search" ? "Index" : "Model", names);
+  if (task !== "search") tellModel(select, help);
+  const button = form.querySelector("button");
+  const keys = make("span", "keys", "or ", make("kbd", "", "Ctrl"), " + ", make("kbd", "", "Enter"));
+  const row = make("div", "row");
+  button.replaceWith(row);
+  row.append(button, keys);
+  form.prepend(node);
+  const result = fromTemplate("result");
+  section.append(result);
+  const run = runner(form, result, task, writer(result, section.id, `/api/${task}`));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     run();
@@ -420,9 +456,11 @@ function askForKey(then) {
   const form = byId("key");
   const error = form.querySelector(".error");
   again = then;
-  if (asked && key) showError(error, new Refusal(401, "the server does not accept this key", "look at the key that it was started with"));
+  const hint = "look at the key that it was started with";
+  if (asked && key) showError(error, new Refusal(401, "the server does not accept this key", hint));
   asked = true;
   key = "";
+  byId("server").textContent = "asks for a key";
   form.hidden = false;
   byId("key-text").value = "";
   byId("key-text").focus();
@@ -437,33 +475,37 @@ byId("key").addEventListener("submit", (event) => {
   again();
 });
 
-async function start() {
-  const trouble = byId("trouble");
-  try {
-    const found = await ask("/api/models");
-    models = found.models;
-    trouble.hidden = true;
-    const nav = document.querySelector("nav");
-    for (const section of document.querySelectorAll("main > section")) {
-      const names = usable(section, found.indexes ?? []);
-      if (!names.length) {
-        section.remove();
-        continue;
-      }
-      build(section, names);
-      const link = make("a", "", section.querySelector("h2").textContent);
-      link.href = `#${section.id}`;
-      nav.append(link);
+function buildAll(indexes) {
+  for (const section of document.querySelectorAll("main > section")) {
+    const names = usable(section, indexes);
+    if (!names.length) {
+      section.remove();
+      continue;
     }
-    byId("body").hidden = false;
-    addEventListener("hashchange", () => choose(true));
-    choose(false);
-    watch();
+    build(section, names);
+    const link = make("a", "", section.querySelector("h2").textContent);
+    link.href = `#${section.id}`;
+    document.querySelector("nav").append(link);
+  }
+  byId("body").hidden = false;
+  addEventListener("hashchange", () => choose(true));
+  choose(false);
+}
+
+async function start() {
+  let found;
+  try {
+    found = await ask("/api/models");
   } catch (problem) {
     if (problem.status === 401) return askForKey(start);
-    showError(trouble, problem);
-    if (problem.status === 0 || problem.status === 503) setTimeout(start, EVERY); // it is about to be ready
+    showError(byId("trouble"), problem);
+    if (problem.status === 0 || problem.status === 503) setTimeout(start, EVERY); // it may soon be ready
+    return;
   }
+  byId("trouble").hidden = true;
+  models = found.models;
+  buildAll(found.indexes);
+  watch();
 }
 
 // Looks at the server's state again and again, as long as somebody can see it.
