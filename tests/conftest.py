@@ -8,6 +8,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 import mlxbert
 from mlxbert.folders import verify
-from mlxbert.machine import device
+from mlxbert.machine import cores, device
 from tests.helpers.st_folder import NORMALIZE, pooling, save_st
 from tests.helpers.tiny import save
 
@@ -85,6 +86,16 @@ def unflushed() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         patch.setattr(fcntl, "F_FULLFSYNC", fcntl.F_GETFD, raising=False)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_blas_thread() -> Iterator[None]:
+    """Where there is a process for each core, threads of BLAS that wait for a core keep it from another process."""
+    with pytest.MonkeyPatch.context() as patch:
+        if "PYTEST_XDIST_WORKER" in os.environ and device.BLAS.set_threads is not None:
+            device.BLAS.set_threads(1)
+            patch.setattr(cores, "BLAS", replace(device.BLAS, set_threads=lambda count: None))
         yield
 
 

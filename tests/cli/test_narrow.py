@@ -364,10 +364,13 @@ def test_one_tensor_is_not_an_example(tiny_folder: Path) -> None:
 
 
 @pytest.mark.parametrize("columns", ["0", "00", "-5", "abc", "\u00b2", "", "99999", "9" * 5000])
-def test_a_width_that_cannot_be_is_not_believed(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_width_that_cannot_be_is_not_believed(
+    columns: str, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("COLUMNS", "LINES"):
         monkeypatch.setenv(name, columns)
     monkeypatch.setattr("os.get_terminal_size", lambda *_: (_ for _ in ()).throw(OSError))  # no terminal anywhere
     assert (console.stdout().width, console.stderr().width, console.stdout().height) == (80, 80, 25)
-    outcome, shown = terminal("next-sentence", "The man went.", "He bought milk.", COLUMNS=columns)
+    texts = ("The man went.", "He bought milk.")
+    outcome, shown = terminal("next-sentence", *texts, "--model", str(tiny_folder), COLUMNS=columns)
     assert outcome.status == 0 and "%" in shown and "He bought milk." in shown
