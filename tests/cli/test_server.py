@@ -11,8 +11,11 @@ from starlette.testclient import TestClient
 
 from mlxbert.cli import remote
 from mlxbert.errors import MlxbertError
+from mlxbert.serve.access import Log
 from mlxbert.serve.app import make_app
 from mlxbert.serve.options import ServeOptions
+from mlxbert.serve.safety import Door
+from mlxbert.serve.server import make_guarded
 from tests.helpers.program import Outcome, call, terminal
 from tests.helpers.serving import serving
 from tests.serve.test_own import assert_same
@@ -173,8 +176,9 @@ def test_a_run_resumes_with_the_same_model_only(folders: dict[str, Path], tmp_pa
 
 def test_more_than_a_server_takes_is_asked_for_in_parts(folders: dict[str, Path], monkeypatch: Any) -> None:
     with serving({"embed": folders["embed"]}) as service:
-        service.options = ServeOptions(max_texts=2, max_body=0.001)
-        connect(monkeypatch, TestClient(make_app(service)))
+        service.options = ServeOptions(max_texts=2, max_body=0.001, allow_host=["testserver"])
+        door = Door(service.options, service.options.port)
+        connect(monkeypatch, TestClient(make_guarded(service, door, Log(None))))
         found = call("embed", *TEXTS, *TEXTS, "cat " * 1000, "--server", URL)
     lines = parsed(found.out)
     assert [line.get("text") for line in lines[:6]] == [*TEXTS, *TEXTS] and "bytes" in lines[6]["error"]
