@@ -53,7 +53,7 @@ def serve(
         log = str(Path.home() / "Library/Logs/mlxbert-serve.log")
         sys.stdout.write(units.launchd(words, log) if print_launchd else units.systemd(words))
         return
-    from mlxbert.serve.server import serve as run
+    from mlxbert.serve.http.server import serve as run
 
     refs = {name: ModelRef(source, None, None, offline, dtype, device) for name, source in sources.items()}
     run(

@@ -65,7 +65,7 @@ def test_wrong_usage(
     arguments: tuple[str, ...], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("mlxbert.serve.server.listen", refused)
+    monkeypatch.setattr("mlxbert.serve.http.server.listen", refused)
     call("serve", *arguments).fails(2, expected)
 
 

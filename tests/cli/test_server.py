@@ -12,10 +12,10 @@ from starlette.testclient import TestClient
 from mlxbert.cli import remote
 from mlxbert.errors import MlxbertError
 from mlxbert.serve.access import Log
-from mlxbert.serve.app import make_app
+from mlxbert.serve.http.app import make_app
+from mlxbert.serve.http.safety import Door
+from mlxbert.serve.http.server import make_guarded
 from mlxbert.serve.options import ServeOptions
-from mlxbert.serve.safety import Door
-from mlxbert.serve.server import make_guarded
 from tests.helpers.program import Outcome, call, terminal
 from tests.helpers.serving import serving
 from tests.serve.test_own import assert_same

@@ -57,8 +57,8 @@ def listening(service: Service, key: str | None = None) -> Iterator[str]:
     import uvicorn
 
     from mlxbert.serve.access import Log
-    from mlxbert.serve.safety import Door
-    from mlxbert.serve.server import address, listen, make_guarded
+    from mlxbert.serve.http.safety import Door
+    from mlxbert.serve.http.server import address, listen, make_guarded
 
     options = replace(service.options, port=0)
     with listen(options) as listener:

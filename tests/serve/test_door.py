@@ -15,9 +15,9 @@ from hypothesis import given, strategies as st
 from mlxbert.errors import ArgumentError
 from mlxbert.serve.access import Access, Log, LogHandler
 from mlxbert.serve.engine import Engine
+from mlxbert.serve.http.safety import Door, is_loopback, read_key
+from mlxbert.serve.http.server import make_guarded
 from mlxbert.serve.options import ServeOptions
-from mlxbert.serve.safety import Door, is_loopback, read_key
-from mlxbert.serve.server import make_guarded
 from mlxbert.serve.service import Service, read_facts
 from tests.helpers.asking import Answer, ask
 

@@ -10,7 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import mlxbert
-from mlxbert.serve.app import make_app
+from mlxbert.serve.http.app import make_app
 from tests.helpers.serving import serving
 
 TEXTS = ["the cat sat on the mat", "paris is a city"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mlxbert.serve.app import PROTOCOLS, _description
+from mlxbert.serve.http.app import PROTOCOLS, _description
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import mlxbert
-from mlxbert.serve.app import make_app
+from mlxbert.serve.http.app import make_app
 from tests.helpers.indexes import build, write_files
 from tests.helpers.serving import serving
 

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 import mlxbert
 from mlxbert.labels.labels import Labels
-from mlxbert.serve.app import make_app
+from mlxbert.serve.http.app import make_app
 from mlxbert.serve.options import ServeOptions
 from mlxbert.serve.protocol import Kind, Problem
 from mlxbert.serve.protocols import tei

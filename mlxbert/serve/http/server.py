@@ -23,11 +23,11 @@ import uvicorn
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.model import Model
 from mlxbert.serve.access import Access, Log, LogHandler, open_log
-from mlxbert.serve.app import make_app
-from mlxbert.serve.connection import Connection
 from mlxbert.serve.engine import Engine
+from mlxbert.serve.http.app import make_app
+from mlxbert.serve.http.connection import Connection
+from mlxbert.serve.http.safety import Door, Guard, read_key
 from mlxbert.serve.options import EngineOptions, ServeOptions
-from mlxbert.serve.safety import Door, Guard, read_key
 from mlxbert.serve.service import ModelFacts, Service, read_facts
 from mlxbert.weights.source import ModelRef
 

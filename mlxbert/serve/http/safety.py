@@ -20,9 +20,9 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from mlxbert.errors import ArgumentError
-from mlxbert.serve.app import respond
+from mlxbert.serve.http.app import respond
+from mlxbert.serve.http.pages import FILES
 from mlxbert.serve.options import ServeOptions
-from mlxbert.serve.pages import FILES
 from mlxbert.serve.protocol import Problem
 
 if TYPE_CHECKING:

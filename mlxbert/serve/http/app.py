@@ -10,9 +10,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route as Address, compile_path
 
-from mlxbert.serve import metrics
-from mlxbert.serve.openapi import describe
-from mlxbert.serve.pages import page_routes
+from mlxbert.serve.http import metrics
+from mlxbert.serve.http.openapi import describe
+from mlxbert.serve.http.pages import page_routes
 from mlxbert.serve.protocol import Problem, Protocol, Reply, Route, as_problem, plain_shape
 from mlxbert.serve.protocols import cohere, huggingface, openai, own, tei
 from mlxbert.serve.service import Service
@@ -94,7 +94,7 @@ async def _body(request: Request) -> bytes:
     """The body of a request.
 
     Raises:
-        Problem: It is not said to be JSON; or it is larger or slower than allowed, see `mlxbert.serve.safety`.
+        Problem: It is not said to be JSON; or it is larger or slower than allowed, see `mlxbert.serve.http.safety`.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise Problem("media_type", "Content-Type is not application/json")
