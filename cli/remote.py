@@ -157,7 +157,11 @@ class RemoteModel:
             raise _foreign(url, "other facts") from None
 
     def _choose(self, name: str, task: str) -> None:
-        models = {one["name"]: one for one in self._server.ask("/api/models")["models"]}
+        try:
+            known = self._server.ask("/api/models")
+        except ArgumentError:  # there is something else in the path of the address
+            raise _foreign(self._server.url, "no list of models") from None
+        models = {one["name"]: one for one in known["models"]}
         if name not in models and name != BUILTIN:
             raise ArgumentError(f"--model is {name!r:.100}, the server has {', '.join(models)}")
         among = [models[name]] if name in models else sorted(models.values(), key=lambda one: one["main"] != task)

@@ -207,6 +207,7 @@ def test_a_busy_server_is_asked_again(client: TestClient, monkeypatch: Any) -> N
         (200, b'{"models": 3}', "other facts"),
         (404, b'{"detail": "Not Found"}', "status 404"),
         (401, b'{"error": "no key", "hint": null, "kind": "unauthorized"}', "MLXBERT_API_KEY"),
+        (404, b'{"error": "no such route", "hint": null, "kind": "not_found"}', "no list of models"),
         (500, b"", "status 500"),
     ],
 )
