@@ -24,7 +24,7 @@ from tests.helpers.indexes import build, write_files
 from tests.helpers.serving import listening, save_models, serving
 from tests.helpers.tiny import WORDS
 
-PAGE = Path(mlxbert.__file__).parent / "serve" / "page"
+PAGE = Path(mlxbert.__file__).parent / "serve" / "http" / "page"
 
 
 @pytest.fixture(scope="module")
