@@ -225,7 +225,8 @@ def main() -> None:
         servers.append(Server("fastapi", lambda port: [given.fastapi, "-c", FASTAPI, given.model, str(port), threads]))
     if given.infinity:
         command = [given.infinity, "v2", "--model-id", given.model, "--served-model-name", MODEL, "--url-prefix", "/v1"]
-        plain = ["--engine", "torch", "--device", "cpu", "--no-bettertransformer", "--log-level", "error", "--port"]
+        plain = ["--engine", "torch", "--device", "cpu", "--no-bettertransformer", "--no-model-warmup"]
+        plain += ["--log-level", "error", "--port"]
         servers.append(Server("infinity", lambda port: [*command, *plain, str(port)]))
     found: dict[tuple[str, str], list[dict[str, float]]] = {}
     for number in range(given.rounds):

@@ -38,7 +38,7 @@ _USUAL = EngineOptions()
 _TASKS = 256  # with their options: those least recently used are made again
 _SMALLEST = 128  # tokens of a batch, however slow the model is
 _PIECE = 64  # items that are prepared before those of another request
-WORK, PATIENCE = 0.04, 0.25  # seconds of a batch; that a request is overtaken by shorter ones
+WORK, PATIENCE = 0.15, 0.25  # seconds of a batch; that a request is overtaken by shorter ones
 
 
 @dataclass
