@@ -65,6 +65,10 @@ class Memory:
             self.forget()
         self._version = version
 
+    def vectors(self) -> int:
+        """How many vectors there are: about as many as chunks."""
+        return int(self._loaded().alive.sum())
+
     def mask(self, only: Filter) -> "Mask | None":
         """What a filter lets through, if that is known."""
         self._refresh()

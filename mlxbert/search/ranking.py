@@ -16,7 +16,8 @@ class Ranked:
 
     Attributes:
         chunk: Its number.
-        score: The sum of the weights of the lists, each divided by `K` and the rank in it.
+        score: The sum of the weights of the lists, each divided by `K` and the rank in it; that of words times the
+            share of the query's words that the chunk has.
         ranks: Its rank, from 1, in each list that it is in.
         scores: Its score in each.
     """
@@ -27,12 +28,16 @@ class Ranked:
     scores: dict[str, float] = field(default_factory=dict)
 
 
-def fuse(lists: Mapping[str, Scores], groups: Mapping[int, int]) -> list[Ranked]:
+def fuse(lists: Mapping[str, Scores], groups: Mapping[int, int], reachable: float | None = None) -> list[Ranked]:
     """One order of several.
+
+    Most passages share some common word with a question that is asked in other words than theirs. Were their ranks
+    among each other worth as much as those by meaning, they would come before the passage that answers it.
 
     Args:
         lists: The orders by their names in `WEIGHTS`. Of one list alone the scores stay.
         groups: For each chunk what is ranked: its document, of which the best chunk is given; or the chunk itself.
+        reachable: The score of a chunk that has all words of the query; `None` where all ranks count the same.
     """
     fused: dict[int, float] = {}
     found: dict[int, dict[int, Ranked]] = {}
@@ -42,7 +47,8 @@ def fuse(lists: Mapping[str, Scores], groups: Mapping[int, int]) -> list[Ranked]
             group = groups[chunk]
             first = group not in seen
             rank = seen.setdefault(group, len(seen) + 1)
-            value = WEIGHTS[name] / (K + rank)
+            share = min(score / reachable, 1.0) if name == "words" and reachable else 1.0
+            value = WEIGHTS[name] * share / (K + rank)
             one = found.setdefault(group, {}).setdefault(chunk, Ranked(chunk))
             one.score += value if first else value * 1e-6  # of a document's chunks, the one that leads most lists
             one.ranks[name], one.scores[name] = rank, score

@@ -23,7 +23,7 @@ from mlxbert.search.memory import Mask, Memory
 from mlxbert.search.schema import BLOCK, guarded
 from mlxbert.search.signs import row_bytes, signs_of
 from mlxbert.search.store import About, FoundChunk, Scores, Stats, StoredChunk, StoredDocument, StoredFile
-from mlxbert.search.words import any_word, phrases
+from mlxbert.search.words import any_word, phrases, reachable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -352,6 +352,11 @@ class SqliteStore:
     def with_words(self, query: str, count: int, only: Filter) -> Scores:
         """See `Store`."""
         return self._matching(any_word(query, self._frequency), count, only)
+
+    @guarded
+    def reachable(self, query: str) -> float:
+        """See `Store`."""
+        return reachable(query, self._frequency, self._memory.vectors())
 
     @guarded
     def word_for_word(self, query: str, count: int, only: Filter) -> Scores:

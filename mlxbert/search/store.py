@@ -213,6 +213,9 @@ class Store(Protocol):
     def with_words(self, query: str, count: int, only: Filter) -> Scores:
         """The chunks that have words of a query, by BM25."""
 
+    def reachable(self, query: str) -> float:
+        """The BM25 of a chunk that has all words of a query, at most."""
+
     def word_for_word(self, query: str, count: int, only: Filter) -> Scores:
         """The chunks in which a query, or all that it puts between quotation marks, stands word for word."""
 

@@ -1,10 +1,13 @@
 """Queries in words: any text becomes one that FTS5 takes as words alone."""
 
+import math
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
 
 ROWS = 8_000  # how many chunks are scored for one query: FTS5 takes 2.5 µs for each, so that this is 20 ms
+_FREQUENT = 2.2  # k1 + 1 of FTS5's BM25: how often a word counts, at most, however often it stands in a chunk
+_COMMON = 1e-6  # the weight of a word that more than half of all chunks have
 _WORD = re.compile(r"\S+")
 _TOKEN = re.compile(r"[^\W_]+")
 _NOT_QUOTED = re.compile('["\0\ud800-\udfff]')
@@ -35,6 +38,21 @@ def any_word(query: str, frequency: Callable[[Sequence[str]], dict[str, int]]) -
             break
         kept.append(word)
     return " OR ".join(map(_phrase, kept))
+
+
+def reachable(query: str, frequency: Callable[[Sequence[str]], dict[str, int]], chunks: int) -> float:
+    """The BM25 of a chunk that has all words of a query, at most.
+
+    Args:
+        query: Any text.
+        frequency: How many chunks have each of some words.
+        chunks: How many chunks there are.
+    """
+    words = sorted({_folded(word) for word in _TOKEN.findall(query)})
+    known = frequency(words)
+    counts = [known.get(word, 0) for word in words]
+    weights = (math.log((max(chunks - count, 0) + 0.5) / (count + 0.5)) for count in counts)
+    return _FREQUENT * sum(max(weight, _COMMON) for weight in weights)
 
 
 def phrases(query: str) -> str:

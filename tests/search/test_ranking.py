@@ -36,3 +36,11 @@ def test_a_document_has_the_rank_of_its_best_chunk() -> None:
 def test_equal_scores_keep_an_order_and_nothing_is_nothing() -> None:
     assert [one.chunk for one in fuse({"vectors": [(5, 1.0)], "words": [(3, 1.0)]}, {3: 3, 5: 5})] == [3, 5]
     assert fuse({"vectors": [], "words": []}, {}) == []
+
+
+def test_words_count_as_much_as_of_the_query_is_there() -> None:
+    lists = {"vectors": [(1, 0.9), (2, 0.8)], "words": [(2, 3.0), (3, 0.001)]}
+    found = {one.chunk: one.score for one in fuse(lists, {1: 1, 2: 2, 3: 3}, reachable=6.0)}
+    assert found[2] == pytest.approx(1 / (K + 2) + 0.5 / (K + 1))
+    assert found[1] == pytest.approx(1 / (K + 1))
+    assert found[3] < found[1] / 1000
