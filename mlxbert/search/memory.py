@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 # Vectors whose scores are computed; benchmarks/search.py finds .99 of the ten nearest among them.
 NEAREST = 1500
 _MASKS = 16  # filters that are remembered
+_COUNTS = 10_000  # words whose counts are kept
 
 
 @dataclass(frozen=True)
@@ -58,12 +59,20 @@ class Memory:
         self._signs: Signs | None = None
         self._all: tuple[NDArray[np.int64], Any] | None = None
         self._masks: dict[Filter, Mask] = {}
+        self._counts: dict[str, int] = {}
 
     def _refresh(self) -> None:
         version = self._connection.execute("PRAGMA data_version").fetchone()[0]
         if version != self._version:
             self.forget()
         self._version = version
+
+    def counts(self) -> dict[str, int]:
+        """How many chunks have a word, of words that were looked up: of a common one that takes milliseconds."""
+        self._refresh()
+        if len(self._counts) > _COUNTS:
+            self._counts.clear()
+        return self._counts
 
     def vectors(self) -> int:
         """How many vectors there are: about as many as chunks."""

@@ -368,9 +368,12 @@ class SqliteStore:
         self._connection.execute(
             "CREATE VIRTUAL TABLE IF NOT EXISTS temp.vocabulary USING fts5vocab ('main', 'words', 'row')"
         )
-        look = "SELECT doc FROM temp.vocabulary WHERE term = ?"
-        rows = ((word, self._connection.execute(look, (word,)).fetchone()) for word in words)
-        return {word: row[0] for word, row in rows if row}
+        look, known = "SELECT doc FROM temp.vocabulary WHERE term = ?", self._memory.counts()
+        for word in words:
+            if word not in known:
+                row = self._connection.execute(look, (word,)).fetchone()
+                known[word] = row[0] if row else 0
+        return {word: known[word] for word in words}
 
     def _matching(self, match: str, count: int, only: Filter) -> Scores:
         if not match:
