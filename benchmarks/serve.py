@@ -7,7 +7,7 @@ that has fastapi, uvicorn and sentence-transformers, the wrapper that people wri
 --infinity, the program `infinity_emb` of infinity-emb. While one is measured, the others are stopped. In each round
 every server gets every load, in the opposite order in every other one. Loads are clients that each wait for their
 answer before they send the next request, over connections that stay open: 1, 8, 64 and 256 clients with a short text
-each, 8 with lists of 32 short texts, and 64 of which every eighth sends 512 tokens. No text is sent twice. The client
+each, 8 with lists of 32 short texts, and 64 of which every eighth sends some 240 tokens. No text is sent twice. The client
 is asyncio on plain sockets, a process of its own, on the same cores.
 
 Then the forward pass alone, of one text at a time, and `mlxbert.embed` of the texts of 64 clients, each in a process of
@@ -47,7 +47,7 @@ class Load:
         name: What it is called in the output.
         clients: How many there are.
         texts: Texts of a request.
-        long: Every how many-th client sends a text of 512 tokens; 0 for none.
+        long: Every how many-th client sends a text of some 240 tokens; 0 for none.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Load:
 LOADS = (
     *(Load(f"{clients} clients", clients) for clients in (1, 8, 64, 256)),
     Load("8 clients, lists of 32", 8, texts=32),
-    Load("64 clients, every eighth with 512 tokens", 64, long=8),
+    Load("64 clients, every eighth with 240 tokens", 64, long=8),
 )
 FASTAPI = """
 import os, sys
@@ -133,7 +133,7 @@ def texts(load: Load, seed: int) -> Iterator[list[str]]:
     """What the clients send, one after the other."""
     draws, words = random.Random(seed), SENTENCE.split()
     for number in itertools.count():
-        length = 505 if load.long and number % load.long == 0 else draws.randrange(6, 18)
+        length = 230 if load.long and number % load.long == 0 else draws.randrange(6, 18)
         yield [" ".join([*draws.choices(words, k=length), str(draws.randrange(10**6))]) for _ in range(load.texts)]
 
 
@@ -219,7 +219,7 @@ def main() -> None:
     given = parser.parse_args()
     threads = str(given.threads)
     os.environ.update(OMP_NUM_THREADS=threads, OPENBLAS_NUM_THREADS=threads)
-    ours = [sys.executable, "-m", "mlxbert", "serve", f"{MODEL}={given.model}", "--port"]
+    ours = [sys.executable, "-m", "mlxbert", "serve", f"{MODEL}={given.model}", "--quiet", "--port"]
     servers = [Server("mlxbert", lambda port: [*ours, str(port)])]
     if given.fastapi:
         servers.append(Server("fastapi", lambda port: [given.fastapi, "-c", FASTAPI, given.model, str(port), threads]))
