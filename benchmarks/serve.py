@@ -7,8 +7,8 @@ that has fastapi, uvicorn and sentence-transformers, the wrapper that people wri
 --infinity, the program `infinity_emb` of infinity-emb. While one is measured, the others are stopped. In each round
 every server gets every load, in the opposite order in every other one. Loads are clients that each wait for their
 answer before they send the next request, over connections that stay open: 1, 8, 64 and 256 clients with a short text
-each, 8 with lists of 32 short texts, and 64 of which every eighth sends some 240 tokens. No text is sent twice. The client
-is asyncio on plain sockets, a process of its own, on the same cores.
+each, 8 with lists of 32 short texts, and 64 of which every eighth sends some 240 tokens. No text is sent twice. The
+client is asyncio on plain sockets, a process of its own, on the same cores.
 
 Then the forward pass alone, of one text at a time, and `mlxbert.embed` of the texts of 64 clients, each in a process of
 its own. Prints lines of JSON: medians over the rounds.
