@@ -317,7 +317,10 @@ def _next_to_prepare(state: _State) -> tuple[Request, AnyTask] | None:
 
 def _prepare(state: _State, request: Request, task: AnyTask) -> None:
     """Splits a few texts of a request into tokens; then it is the turn of other requests."""
-    jobs = [] if request.future.cancelled() else _prepared(request, task)
+    try:
+        jobs = [] if request.future.done() else _prepared(request, task)
+    except Exception as problem:
+        jobs = [problem]
     with state.changed:
         state.preparing = None
         _take(state, request, task, jobs)
@@ -342,7 +345,7 @@ def _prepared(request: Request, task: AnyTask) -> list[Any]:
 
 def _take(state: _State, request: Request, task: AnyTask, jobs: Sequence[Any]) -> None:
     """Puts jobs into the queue; and the request at the end of its own, if it has more items."""
-    if request.future.cancelled():
+    if request.future.done():  # cancelled, or failed
         return
     for number, job in enumerate(jobs, request.prepared):
         if isinstance(job, InputError):
@@ -457,7 +460,7 @@ class _Owner:
         """Loads the model of a request and makes its task; then it is prepared."""
         state, (name, task, _) = self._state, request.key
         try:
-            made = None if request.future.cancelled() else make_task(task, self._model(name).model, request.options)
+            made = None if request.future.done() else make_task(task, self._model(name).model, request.options)
         except Exception as problem:
             with state.changed:
                 _fail(state, request, problem)

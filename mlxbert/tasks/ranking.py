@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     _Vectors = NDArray[np.floating[Any]]
 
+_ALONE = 2**22  # numbers; the threads of a product would take longer to start and to stop than one core for these
 _ROWS = 64  # queries whose scores with all documents are in memory
 # Score, place before which none is (negative: the first one is the greatest), the rest of a `Scored`, what is kept.
 _Entry = tuple[float, int, str, bool, int, Any]
@@ -142,6 +143,8 @@ def scores_of_all(similarity: str, queries: "_Vectors", documents: "_Vectors") -
         case "manhattan":
             rows = [scores_of_pairs(similarity, query, documents) for query in queries]
             found = np.stack(rows) if rows else np.zeros((0, len(documents)))
+        case _ if len(queries) == 1 and documents.size < _ALONE:
+            found = np.einsum("qw,dw->qd", queries, documents)
         case _:
             found = queries @ documents.T
     return np.asarray(np.clip(found, -1, 1) if similarity == "cosine" else found, np.float32)

@@ -212,6 +212,23 @@ def test_an_error_in_a_batch_costs_only_the_request_that_causes_it(engine: Engin
     assert engine.waiting == 0
 
 
+def test_an_error_while_texts_are_prepared_costs_only_that_request(engine: Engine, monkeypatch: Any) -> None:
+    from mlxbert.tasks.embed import EmbedTask
+
+    whole = EmbedTask.together
+
+    def planted(task: Any, items: Any) -> Any:
+        if "planted" in items:
+            raise ZeroDivisionError("planted")
+        return whole(task, items)
+
+    monkeypatch.setattr(EmbedTask, "together", planted)
+    with pytest.raises(ZeroDivisionError):
+        engine.submit("one", "embed", ["planted"]).result()
+    assert len(engine.submit("one", "embed", ["a"]).result().results) == 1
+    assert engine.waiting == 0
+
+
 def test_models_make_room_for_each_other() -> None:
     names = {str(number): "builtin" for number in range(3)}
     with Engine(names, EngineOptions(max_models=2)) as engine:
