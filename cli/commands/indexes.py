@@ -73,8 +73,7 @@ def indexes_remove(
         for facts in found:
             locks.enter_context(schema.locked(facts["index"]))
         for facts in found:
-            for ending in schema.ENDINGS:
-                Path(f"{facts['index']}{ending}").unlink(missing_ok=True)
+            schema.remove(facts["index"])
     console.say("note", f"{console.size(sum(facts['bytes'] for facts in found))} freed")
     for facts in found:
         session.show_object(facts, partial(view.draw_index, facts), out)

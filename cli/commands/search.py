@@ -207,7 +207,7 @@ def _opened(paths: Sequence[str], chosen: IndexOptions) -> "Iterator[Index]":
     Raises:
         InputError: A path of a new index does not exist.
     """
-    from mlxbert.search import places
+    from mlxbert.search import places, schema
     from mlxbert.search.index import open_index
 
     file = chosen.index or places.find_index(paths) or places.index_file(paths)
@@ -226,7 +226,13 @@ def _opened(paths: Sequence[str], chosen: IndexOptions) -> "Iterator[Index]":
     ) as found:  # fmt: skip
         if not new:
             _check_same(found.about, chosen)
-        yield found
+        try:
+            yield found
+        except InputError:  # nothing could be read
+            if new and not found.stats().files:
+                found.close()
+                schema.remove(found.path)
+            raise
 
 
 def _check_same(about: "About", chosen: IndexOptions) -> None:

@@ -112,7 +112,9 @@ def test_nothing_to_read_is_an_error(run: Run, files: Path) -> None:
     run("search", "w7", files / "c" / "e.bin").fails(1, "no file could be read", "--verbose")
     run("search", "w7", files / "none").fails(1, "none")
     run("search", " ", files).fails(2, "query")
-    assert len(run("indexes", "list").lines[0]["indexes"]) == 1  # none of what does not exist, or of wrong usage
+    run("index", files / "c" / "e.bin", "--index", files.parent / "own.db").fails(1, "no file could be read")
+    assert not [*files.parent.rglob("*.db*")]
+    run("index", files, "--index", files).fails(2, "is a folder")
 
 
 def test_a_file_that_cannot_be_read_costs_itself_only(run: Run, files: Path) -> None:
