@@ -147,7 +147,7 @@ def search(
         return
     with _opened(found, chosen) as index:
         done = None if no_update else _bring_up_to_date(index, found, out)
-        reranker = session.load("classify", _computing(rerank, chosen)) if rerank is not None else None
+        reranker = session.load("rerank", _computing(rerank, chosen)) if rerank is not None else None
         hits = index.search(
             query, top_k=top_k, mode=mode, where=where or (), min_score=min_score, all_chunks=all_chunks,
             rerank=reranker, candidates=candidates, paths=found,

@@ -117,6 +117,12 @@ def test_nothing_to_read_is_an_error(run: Run, files: Path) -> None:
     run("index", files, "--index", files).fails(2, "is a folder")
 
 
+def test_what_reranks_is_a_cross_encoder(run: Run, files: Path) -> None:
+    run("search", "w7", files, "--rerank", "builtin").fails(
+        1, "no classification head", "hint: rerank needs a cross-enc"
+    )
+
+
 def test_a_file_that_cannot_be_read_costs_itself_only(run: Run, files: Path) -> None:
     (files / "bad.ipynb").write_bytes(b"{no")
     (line,) = run("index", files).lines
