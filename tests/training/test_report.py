@@ -9,7 +9,7 @@ import pytest
 from mlxbert.data.columns import Columns
 from mlxbert.data.labelled import Label, Labelled
 from mlxbert.errors import InputError
-from mlxbert.training.assess import _advice
+from mlxbert.training.assess import _advice, _early
 from mlxbert.training.data.checks import check_label_column, check_labels, find_unknown
 from mlxbert.training.data.describe import SplitSummary, describe
 from mlxbert.training.data.report import DataReport
@@ -229,6 +229,12 @@ def test_what_may_help_is_said_where_a_simple_method_is_as_good(
 ) -> None:
     found = _advice(replace(events.evaluation(), score=score, metric="accuracy"), {"frozen vectors": best}, few)
     assert (found is None) == (advice is None) and (advice or "") in (found or "")
+
+
+@pytest.mark.parametrize(("step", "early"), [(10, "epoch 1:"), (20, None), (40, None)])
+def test_a_run_that_was_best_early_is_not_to_be_longer(step: int, early: str | None) -> None:
+    found = _early({"step": step, "history": [{"step": 10 * n, "epoch": 1.0 * n} for n in range(1, 5)]})
+    assert (found is None) == (early is None) and (early or "") in (found or "")
 
 
 @pytest.mark.parametrize(
