@@ -252,9 +252,14 @@ def _check_same(about: "About", chosen: IndexOptions) -> None:
     for name, given, known in pairs:
         if given is not None and given != known:
             raise ArgumentError(
-                f"{name} is {given!r:.60}, but the index was made with {known!r:.60}",
+                f"{name} is {_told(given)}, but the index was made with {_told(known)}",
                 hint="leave it out; or remove the index with `mlxbert indexes remove`, or make another: --index FILE",
             )
+
+
+def _told(value: object) -> str:
+    """The value of an option as it is typed."""
+    return (", ".join(map(str, value)) if isinstance(value, list) else str(value or ""))[:60] or "none"
 
 
 def _computing(model: str, chosen: IndexOptions) -> ComputingOptions:

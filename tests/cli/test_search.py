@@ -96,7 +96,9 @@ def test_an_index_of_ones_own_is_searched_whole_and_keeps_what_it_was_made_with(
     run("search", "w7", "--index", own).fails(2, "own.db")
     assert run("index", files, "--index", own, "--include", "*.md", "--chunk-tokens", "16").lines[0]["files"] == 1
     assert {*paths(run("search", "w7", "--index", own))} == {"a.md"}
-    run("search", "w7", "--index", own, "--include", "*.txt").fails(2, "--include", "*.md")
+    run("search", "w7", "--index", own, "--include", "*.txt").fails(2, "--include is *.txt, but", "made with *.md\n")
+    run("search", "w7", "--index", own, "--exclude", "x", "--exclude", "y").fails(2, "is x, y, but", "with none\n")
+    run("search", "w7", "--index", own, "--text-column", "a").fails(2, "--text-column is a, but", "with none\n")
     run("search", "w7", "--index", own, "--model", "builtin").fails(1, "builtin")
     assert not (files.parent / "data").exists()
 
@@ -161,6 +163,17 @@ def test_several_indexes_are_removed_or_none(run: Run, files: Path) -> None:
     assert all(file.exists() for file in made)
     removed = run("indexes", "remove", files / "a.md", made[1], made[0], "--yes")
     assert [line["index"] for line in removed.lines] == [*map(str, made)] and not any(file.exists() for file in made)
+
+
+def test_an_index_of_several_paths_is_removed_by_all_their_names(
+    run: Run, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(files)
+    for names in (["a.md, b.txt"], ["a.md", "b.txt"], [f"{files / 'a.md'}, {files / 'b.txt'}"]):
+        (made,) = run("index", "a.md", "b.txt").lines
+        run("indexes", "remove", "b.txt", "--yes").fails(2, "no index of its own", "'a.md, b.txt'")
+        assert [line["index"] for line in run("indexes", "remove", *names, "--yes").lines] == [made["index"]]
+        assert not Path(made["index"]).exists()
 
 
 def test_a_column_that_was_guessed_is_named_once(run: Run, files: Path) -> None:
