@@ -273,13 +273,23 @@ class Index:
         if len(chunks) < len(ranked):
             raise schema.damaged(self.path, "a chunk without its document")
         hits = [_hit(query, one, chunks[one.chunk]) for one in ranked]
-        if not hits and (unknown := only.fields - {*(names := self.store.fields())}):
-            known = ", ".join(names) or "none"
-            _LOG.warning("no document has the field %r, there are: %s", min(unknown), known)
         if rerank is not None:
             hits = self._reranked(query, hits, rerank)
         kept = [hit for hit in hits if min_score is None or hit.score >= min_score][:top_k]
+        if not kept:
+            self._explain(only, hits)
         return [replace(hit, rank=rank) for rank, hit in enumerate(kept, 1)]
+
+    def _explain(self, only: Filter, hits: Sequence[Hit]) -> None:
+        """Says why nothing is left of what was found, if conditions or the lowest score are to blame."""
+        if hits:
+            _LOG.warning("the best score is %.3g, below min_score=", max(hit.score for hit in hits))
+        elif unknown := only.fields - {*(names := self.store.fields())}:
+            _LOG.warning("no document has the field %r, there are: %s", min(unknown), ", ".join(names) or "none")
+        elif only.where:
+            found, every = self.store.count(only), self.store.count(replace(only, where=()))
+            exact = "" if found else "; values have to be equal, also in upper and lower case"
+            _LOG.warning("where= lets %s of %s documents through%s", f"{found:,}", f"{every:,}", exact)
 
     def read(self, chunk: int, *, around: int = 1) -> Passage:
         """A chunk that a search found, with some of its document before and after it.

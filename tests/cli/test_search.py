@@ -83,6 +83,21 @@ def test_only_what_lies_under_the_paths_and_fits_the_conditions_is_found(run: Ru
     run("search", "w7", files, "--where", "x").fails(2, "--where")
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--where", "lang==de"], "hint: --where lets 0 of 4 documents through; "),
+        (["--where", "lang=DE"], "lets 0 of 4 "),
+        (["--where", "lang=de", "--mode", "words"], "lets 1 of 4 documents through\n"),
+        (["--min-score", "0.4"], "hint: the best score is 0.0"),
+        (["--where", "nosuch=1"], "no document has the field 'nosuch'"),
+    ],
+)
+def test_what_a_filter_leaves_nothing_of_is_said(run: Run, files: Path, given: list[str], said: str) -> None:
+    outcome = run("search", "paris", files, *given)
+    assert outcome.lines == [] and outcome.err.count("hint: ") == 1 and said in outcome.err
+
+
 def test_without_a_path_the_current_folder_is_searched(run: Run, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(files / "c")
     run("search", "w7").fails(2, "no index covers", "hint: ")
