@@ -71,6 +71,12 @@ def test_a_report_counts_everything() -> None:
     assert found.to_dict()["splits"][1]["labels"] == {"a": 2, "b": 1}
 
 
+@pytest.mark.parametrize(("length", "hinted"), [(250, False), (300, True)])
+def test_far_longer_texts_are_to_be_cut_sooner(length: int, hinted: bool) -> None:
+    (first, *_) = report(examples(["a", "b"] * 20), lengths=[length] * 40).warnings
+    assert "will be truncated" in first and ("max_length=" in first) == hinted
+
+
 def test_pairs_are_the_same_if_both_texts_are() -> None:
     train = [Labelled("a", pair, 0.5, "") for pair in ("b", "c", "b")]
     valid = [Labelled("a", "c", 1.5, ""), Labelled("c", "a", 1.5, "")]
