@@ -176,7 +176,7 @@ def build(given: argparse.Namespace) -> None:
     file.unlink(missing_ok=True)
     begun, used = time.perf_counter(), time.process_time()
     documents = [*range(0, given.chunks, TOGETHER)]
-    with mlxbert.open_index(file, model=model, paths=["/wikipedia"]) as index:
+    with mlxbert.open_index(file, model=model) as index:
         for first in range(0, len(documents), 200):
             with index.store.writing():
                 for start in documents[first : first + 200]:

@@ -141,7 +141,10 @@ def _run(arguments: list[str] | None) -> int:
     console.set_quiet(False)
     typed = sys.argv[1:] if arguments is None else arguments
     if re.match("--(install|show)-completion[ =]", " ".join(typed)):  # these options take the name of a shell, then
+        from typer._completion_shared import Shells
+
         os.environ["_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"] = "1"
+        Shells.__str__ = str.__str__  # type: ignore[method-assign]  # typer prints it: Shells.bash
     app = make_app(typed[0] if typed else None)
     try:
         with device_errors():

@@ -18,7 +18,7 @@ from mlxbert.cli.output.base import OutputFormat
 from mlxbert.cli.output.file import Dropped, FileOutput
 from mlxbert.cli.output.formats import choose
 from mlxbert.cli.views import console, json_lines, progress, rich
-from mlxbert.errors import ArgumentError, MlxbertError
+from mlxbert.errors import ArgumentError, MissingHeadError, MlxbertError
 from mlxbert.folders.fingerprint import hash_folder, hash_model
 from mlxbert.results.json import to_json
 from mlxbert.results.result import Failure
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from mlxbert.text.usage import Usage
 
 Draw = Callable[[Any], Iterable["rich.RenderableType"]]
+_CROSS_ENCODER = "cross-encoder/ms-marco-MiniLM-L6-v2"
 _KEPT: list[object] = []
 _HELD: list[str] = []  # a note for the first result
 
@@ -63,7 +64,7 @@ def load_or_ask(task: str, options: ServedOptions) -> "Model | RemoteModel":
         MlxbertError: The model cannot be loaded, or the server cannot be asked.
     """
     if options.server is None:
-        return load("classify" if task == "rerank" else task, options)
+        return load(task, options)
     for field in dataclasses.fields(options):
         if field.name not in ("model", "server") and getattr(options, field.name) != field.default:
             raise ArgumentError(f"--{field.name.replace('_', '-')} is up to the server: it does not work with --server")
@@ -111,7 +112,13 @@ def load(task: str | None, options: ComputingOptions, heads: Sequence[str] | Non
 
     note_builtin(task, options.model)
     with progress.download(options.model) as update:
-        found = load_model(options.ref, task=task, heads=heads, on_progress=update)
+        try:
+            needed = "classify" if task == "rerank" else task
+            found = load_model(options.ref, task=needed, heads=heads, on_progress=update)
+        except MissingHeadError as problem:
+            if task == "rerank":
+                problem.hint = f"rerank needs a cross-encoder, for example {_CROSS_ENCODER}"
+            raise
     keep(found)
     return found
 

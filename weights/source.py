@@ -2,6 +2,7 @@
 
 import difflib
 import logging
+import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -189,9 +190,16 @@ def whole_name(source: str, revision: str | None, *, folders: bool = True) -> It
     try:
         yield
     except HubError as problem:
-        if "/" not in source and revision is None:
-            raise _no_folder(source, problem, folders=folders) from None
-        raise
+        found = _no_folder(source, problem, folders=folders) if "/" not in source and revision is None else problem
+        found.hint = _unfinished(source) or found.hint
+        raise found from None
+
+
+def _unfinished(source: str) -> str | None:
+    """What to do about the folder of a model that does not exist yet."""
+    partial = f"{source.rstrip('/')}.partial"
+    found = os.path.isdir(os.path.expanduser(f"{partial}/runs"))
+    return f"{partial} is an unfinished training: the command that began it resumes it" if found else None
 
 
 def _no_folder(source: str, problem: HubError, *, folders: bool) -> HubError:
@@ -249,7 +257,8 @@ def local_folder(source: str) -> Path | None:
         raise CheckpointError(f"{source}: is an address, expected a name", hint=f"the name is {name}{at}")
     raise CheckpointError(
         f"{source}: no such folder",
-        hint=f"use the folder of a checkpoint, a name on the Hugging Face hub (ORG/NAME), "
+        hint=_unfinished(source)
+        or f"use the folder of a checkpoint, a name on the Hugging Face hub (ORG/NAME), "
         f"or '{BUILTIN}' for the built-in model",
     )
 

@@ -1,6 +1,7 @@
 """`mlxbert indexes …`: the indexes of files on this machine."""
 
 import os
+import shlex
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -65,6 +66,12 @@ def indexes_remove(
     from mlxbert.search import schema
 
     known = [_known(Path(name)) if _is_ours(name) else _facts(_own(name)) for name in indexes]
+    named = {os.path.abspath(name) for name in indexes}
+    for name, facts in zip(indexes, known, strict=True):
+        if os.path.abspath(name) in (covers := facts.get("covers", ())) and not named.issuperset(covers):
+            problem = _not_own(name, covers)
+            problem.hint = f"mlxbert indexes remove {shlex.quote(_names(covers)[1])}"
+            raise problem
     found = list({os.path.realpath(facts["index"]): facts for facts in known}.values())
     if not yes and not _agreed(found):
         console.say("note", "nothing was removed")
@@ -73,8 +80,7 @@ def indexes_remove(
         for facts in found:
             locks.enter_context(schema.locked(facts["index"]))
         for facts in found:
-            for ending in schema.ENDINGS:
-                Path(f"{facts['index']}{ending}").unlink(missing_ok=True)
+            schema.remove(facts["index"])
     console.say("note", f"{console.size(sum(facts['bytes'] for facts in found))} freed")
     for facts in found:
         session.show_object(facts, partial(view.draw_index, facts), out)
@@ -108,10 +114,20 @@ def _file(name: str) -> Path:
     """
     from mlxbert.search import places
 
-    found = Path(name) if _is_index(name) else places.find_index([name])
+    found = Path(name) if _is_index(name) else places.find_index([name]) or _listed(name)
     if found is None:
         raise InputError(f"{name}: no index covers it", hint="`mlxbert indexes list` shows the indexes")
     return found
+
+
+def _listed(name: str) -> Path | None:
+    """The file of the index of several paths that `indexes list` shows so."""
+    return next((Path(one["index"]) for one in _indexes() if name in _names(one.get("covers", ()))), None)
+
+
+def _names(covers: Sequence[str]) -> tuple[str, ...]:
+    """What an index of some paths is called in texts: by these paths, as they are, or as they are shown."""
+    return ", ".join(covers), ", ".join(map(view.near, covers))
 
 
 def _is_index(name: str) -> bool:
@@ -139,9 +155,13 @@ def _own(name: str) -> Path:
     """
     file = _file(name)
     covers = _facts(file)["covers"]
-    if os.path.abspath(name) not in (*covers, os.path.abspath(file)):
-        raise ArgumentError(f"{name} has no index of its own: {', '.join(covers)} has one that covers it")
+    if os.path.abspath(name) not in (*covers, os.path.abspath(file)) and name not in _names(covers):
+        raise _not_own(name, covers)
     return file
+
+
+def _not_own(name: str, covers: Sequence[str]) -> ArgumentError:
+    return ArgumentError(f"{name} has no index of its own: {', '.join(covers)} has one that covers it")
 
 
 def _facts(file: Path) -> dict[str, Any]:

@@ -11,11 +11,8 @@ from mlxbert.cli.options import FileOptions, Overflow, RecordOptions, ServedOpti
 from mlxbert.cli.output.file import check_output
 from mlxbert.cli.ranking import open_ranking, write_ranking
 from mlxbert.cli.views import vectors as view
-from mlxbert.errors import MissingHeadError
 from mlxbert.options import Option
 from mlxbert.results.related import Reranked
-
-_EXAMPLE = "cross-encoder/ms-marco-MiniLM-L6-v2"
 
 if TYPE_CHECKING:
     from mlxbert.cli.remote import RemoteModel
@@ -43,11 +40,7 @@ def rerank(
     """
     check_output(out.output, out.overwrite, sources=source.input)
     opened = open_ranking(texts or (), source)
-    try:
-        loaded = session.load_or_ask("rerank", model)
-    except MissingHeadError as problem:
-        problem.hint = f"rerank needs a cross-encoder, for example {_EXAMPLE}"
-        raise
+    loaded = session.load_or_ask("rerank", model)
 
     def score(query: str, others: Iterator[Any], usage: "Usage") -> Iterator[Any]:
         if session.is_remote(loaded):

@@ -147,7 +147,7 @@ def search(
         return
     with _opened(found, chosen) as index:
         done = None if no_update else _bring_up_to_date(index, found, out)
-        reranker = session.load("classify", _computing(rerank, chosen)) if rerank is not None else None
+        reranker = session.load("rerank", _computing(rerank, chosen)) if rerank is not None else None
         hits = index.search(
             query, top_k=top_k, mode=mode, where=where or (), min_score=min_score, all_chunks=all_chunks,
             rerank=reranker, candidates=candidates, paths=found,
@@ -207,7 +207,7 @@ def _opened(paths: Sequence[str], chosen: IndexOptions) -> "Iterator[Index]":
     Raises:
         InputError: A path of a new index does not exist.
     """
-    from mlxbert.search import places
+    from mlxbert.search import places, schema
     from mlxbert.search.index import open_index
 
     file = chosen.index or places.find_index(paths) or places.index_file(paths)
@@ -226,7 +226,13 @@ def _opened(paths: Sequence[str], chosen: IndexOptions) -> "Iterator[Index]":
     ) as found:  # fmt: skip
         if not new:
             _check_same(found.about, chosen)
-        yield found
+        try:
+            yield found
+        except InputError:  # nothing could be read
+            if new and not found.stats().files:
+                found.close()
+                schema.remove(found.path)
+            raise
 
 
 def _check_same(about: "About", chosen: IndexOptions) -> None:
@@ -246,9 +252,14 @@ def _check_same(about: "About", chosen: IndexOptions) -> None:
     for name, given, known in pairs:
         if given is not None and given != known:
             raise ArgumentError(
-                f"{name} is {given!r:.60}, but the index was made with {known!r:.60}",
+                f"{name} is {_told(given)}, but the index was made with {_told(known)}",
                 hint="leave it out; or remove the index with `mlxbert indexes remove`, or make another: --index FILE",
             )
+
+
+def _told(value: object) -> str:
+    """The value of an option as it is typed."""
+    return (", ".join(map(str, value)) if isinstance(value, list) else str(value or ""))[:60] or "none"
 
 
 def _computing(model: str, chosen: IndexOptions) -> ComputingOptions:

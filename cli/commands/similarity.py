@@ -12,7 +12,7 @@ import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.commands.embed import note_assumed_pooling
-from mlxbert.cli.inputs import open_input
+from mlxbert.cli.inputs import InputStream, open_input
 from mlxbert.cli.options import FileOptions, PairInputOptions, ServedOptions, VectorOptions
 from mlxbert.cli.output.file import check_output
 from mlxbert.cli.ranking import open_ranking, write_ranking
@@ -20,7 +20,7 @@ from mlxbert.cli.views import console, vectors as view
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.files import sha256
 from mlxbert.options import Option
-from mlxbert.readers.vectors import StoredVectors, read_vectors
+from mlxbert.readers.vectors import DATABASES, StoredVectors, read_texts, read_vectors
 from mlxbert.results.related import Similarity
 
 if TYPE_CHECKING:
@@ -63,9 +63,7 @@ def similarity(
     if vectors is not None and len(texts or ()) != 1:
         raise ArgumentError(f"there are {len(texts or ())} texts, --vectors needs one: the query")
     stored = None if vectors is None else read_vectors(vectors)
-    if stored is not None and stored.has_texts and source.input is None:
-        source = replace(source, input=[str(vectors)])
-    opened = open_ranking(texts or (), source, vectors)
+    opened = _opened(texts or (), source, vectors, stored)
     loaded = session.load_or_ask("embed", model)
     if stored is not None and not session.is_remote(loaded):
         given |= _options_of(vectors, stored, loaded, given)
@@ -85,6 +83,17 @@ def similarity(
     made_of = session.OutputManifest("similarity", loaded, model, given | asked)
     draw = _with_bars(view.draw_ranked, loaded)
     write_ranking(texts or (), opened, out, draw, top_k, made_of, score, lambda query, one: Similarity(query, *one[:6]))
+
+
+def _opened(
+    texts: Sequence[str], source: PairInputOptions, vectors: Path | None, stored: StoredVectors | None
+) -> InputStream[str]:
+    """The texts, see `open_ranking`; without others those that are stored with the vectors."""
+    if vectors is None or stored is None or source.input is not None:
+        return open_ranking(texts, source, vectors)
+    if vectors.suffix.lower() in DATABASES:
+        return replace(open_input(read_texts(vectors), source, "text"), name=str(vectors))
+    return open_ranking(texts, replace(source, input=[str(vectors)]) if stored.has_texts else source, vectors)
 
 
 def _options_of(path: Path | None, stored: StoredVectors, model: "Model", given: dict[str, Any]) -> dict[str, Any]:

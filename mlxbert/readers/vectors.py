@@ -3,7 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     Vector = NDArray[np.floating[Any]] | NDArray[np.int8]
 
 _RECORDS = (".jsonl", ".csv", ".parquet")  # which hold the texts, too
-_ENDINGS = (".npy", ".safetensors", ".sqlite", ".db", *_RECORDS)
+DATABASES = (".sqlite", ".db")  # which do, too
+_ENDINGS = (".npy", ".safetensors", *DATABASES, *_RECORDS)
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,20 @@ def read_vectors(path: Path) -> StoredVectors:
     with _reading(path):
         rows, about = _opened(path, ending)
     return StoredVectors(_checked_rows(path, rows), about, ending in _RECORDS)
+
+
+def read_texts(path: Path) -> list[str]:
+    """The texts of a database of vectors, in their order; empty where one is missing.
+
+    Raises:
+        InputError: It cannot be read, or has no texts.
+    """
+    with _reading(path), closing(_connect(path)) as base:
+        return [text or "" for (text,) in base.execute("SELECT embed.text FROM embed NOT INDEXED")]
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
 
 
 @contextmanager
@@ -86,7 +101,7 @@ def _opened(path: Path, ending: str) -> tuple[Iterable[Any], Mapping[str, str]]:
 
             about = pq.read_schema(path).metadata or {}
         return _records(path), {name.decode(): value.decode() for name, value in about.items()}
-    base = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+    base = _connect(path)
     told = dict(base.execute("SELECT name, value FROM about"))
     dtype = np.dtype("<f4" if json.loads(told["options"])["output_dtype"] == "float32" else "|i1")
     # As the rows were written; a column that is kept may be called rowid.

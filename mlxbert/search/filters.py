@@ -12,6 +12,7 @@ from typing import Any
 from mlxbert.errors import ArgumentError
 
 _COMPARE = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+_COMPARISONS = (*_COMPARE, "!=")
 _DATE = re.compile(r"\d{4}-\d\d")
 _CONDITION = re.compile(r"(?P<field>[^=<>!]+)(?P<compare>!=|>=|<=|=|>|<)(?P<value>.*)", re.DOTALL)
 
@@ -67,7 +68,12 @@ class Filter:
         return bool(self.where or self.under)
 
 
-def make_filter(where: Mapping[str, Any] | Sequence[str], paths: Sequence[str | Path] = ()) -> Filter:
+def as_list(given: str | Path | Sequence[Any]) -> Sequence[Any]:
+    """Values, of which one may stand without a list."""
+    return [given] if isinstance(given, str | Path) else given
+
+
+def make_filter(where: Mapping[str, Any] | Sequence[str], paths: str | Path | Sequence[str | Path] = ()) -> Filter:
     """The filter of conditions: `["lang=de", "date>=2026-01-01"]`, or `{"lang": "de"}` for equality.
 
     Raises:
@@ -75,10 +81,15 @@ def make_filter(where: Mapping[str, Any] | Sequence[str], paths: Sequence[str | 
     """
     if isinstance(where, str):
         raise ArgumentError(f"where is {where!r:.60}, expected a list of conditions or a dict")
+    paths = as_list(paths)
     for name, given in (("where", where), ("paths", paths)):
         if len(given) > _MOST:
             raise ArgumentError(f"{name} has {len(given):,} values, expected at most {_MOST:,}")
     if isinstance(where, Mapping):
+        for field, value in where.items():
+            if isinstance(value, str) and value.startswith(_COMPARISONS):
+                said = f"where has {field!r:.60}: {value!r:.60}, but a dict has values to be equal"
+                raise ArgumentError(said, hint=f"give a list of conditions: where={[f'{field}{value}']!r:.80}")
         found = [Condition(str(field), "=", _literal(value)) for field, value in where.items()]
     else:
         found = [_read(condition) for condition in where]

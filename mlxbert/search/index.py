@@ -21,7 +21,7 @@ from mlxbert.results.hit import Hit
 from mlxbert.results.related import Reranked
 from mlxbert.search import schema
 from mlxbert.search.events import Event, FileLeftOut
-from mlxbert.search.filters import Filter, make_filter
+from mlxbert.search.filters import Filter, as_list, make_filter
 from mlxbert.search.places import find_index, index_file, is_under
 from mlxbert.search.ranking import Ranked, fuse
 from mlxbert.search.signs import unit
@@ -128,7 +128,7 @@ class Index:
         """
         self.store.check()
 
-    def update(self, paths: Sequence[str | Path] | None = None) -> Iterator[Event]:
+    def update(self, paths: str | Path | Sequence[str | Path] | None = None) -> Iterator[Event]:
         """Brings the index up to date with files and folders; nothing happens before the events are iterated over.
 
         Args:
@@ -139,7 +139,7 @@ class Index:
             InputError: A path that is given does not exist, or none that the index covers.
             StoreError: The index cannot be written.
         """
-        wanted = [os.path.abspath(path) for path in paths] if paths is not None else list(self.about.roots)
+        wanted = [os.path.abspath(path) for path in as_list(paths)] if paths is not None else list(self.about.roots)
         with self._locked():
             if paths is None:
                 wanted = self._without_removed(wanted)
@@ -233,7 +233,7 @@ class Index:
         top_k: int = 10,
         mode: Mode = "hybrid",
         where: Mapping[str, Any] | Sequence[str] = (),
-        paths: Sequence[str | Path] = (),
+        paths: str | Path | Sequence[str | Path] = (),
         min_score: float | None = None,
         all_chunks: bool = False,
         rerank: Model | ModelRef | str | None = None,
@@ -273,13 +273,23 @@ class Index:
         if len(chunks) < len(ranked):
             raise schema.damaged(self.path, "a chunk without its document")
         hits = [_hit(query, one, chunks[one.chunk]) for one in ranked]
-        if not hits and (unknown := only.fields - {*(names := self.store.fields())}):
-            known = ", ".join(names) or "none"
-            _LOG.warning("no document has the field %r, there are: %s", min(unknown), known)
         if rerank is not None:
             hits = self._reranked(query, hits, rerank)
         kept = [hit for hit in hits if min_score is None or hit.score >= min_score][:top_k]
+        if not kept:
+            self._explain(only, hits)
         return [replace(hit, rank=rank) for rank, hit in enumerate(kept, 1)]
+
+    def _explain(self, only: Filter, hits: Sequence[Hit]) -> None:
+        """Says why nothing is left of what was found, if conditions or the lowest score are to blame."""
+        if hits:
+            _LOG.warning("the best score is %.3g, below min_score=", max(hit.score for hit in hits))
+        elif unknown := only.fields - {*(names := self.store.fields())}:
+            _LOG.warning("no document has the field %r, there are: %s", min(unknown), ", ".join(names) or "none")
+        elif only.where:
+            found, every = self.store.count(only), self.store.count(replace(only, where=()))
+            exact = "" if found else "; values have to be equal, also in upper and lower case"
+            _LOG.warning("where= lets %s of %s documents through%s", f"{found:,}", f"{every:,}", exact)
 
     def read(self, chunk: int, *, around: int = 1) -> Passage:
         """A chunk that a search found, with some of its document before and after it.
@@ -380,13 +390,13 @@ def open_index(
     path: str | Path | None = None,
     *,
     model: str | Path | ModelRef | Model | None = None,
-    paths: Sequence[str | Path] = (),
+    paths: str | Path | Sequence[str | Path] = (),
     tokens: int | None = None,
     titles: bool = True,
-    include: Sequence[str] = (),
-    exclude: Sequence[str] = (),
+    include: str | Sequence[str] = (),
+    exclude: str | Sequence[str] = (),
     text: str | None = None,
-    fields: Sequence[str] | None = None,
+    fields: str | Sequence[str] | None = None,
 ) -> Index:
     """Opens an index, or makes one.
 
@@ -411,9 +421,15 @@ def open_index(
         fields: The fields of a record to filter by; by default all others.
 
     Raises:
+        ArgumentError: `path` is a folder.
+        InputError: A path that a new index would cover does not exist.
         StoreError: The file is not an index, is damaged, or was made with another model or a newer version.
         MlxbertError: The model cannot be loaded.
     """
+    paths = as_list(paths)
+    if path is not None and os.path.isdir(path):
+        hint = f"give the folder as paths=[{str(path)!r:.200}]"
+        raise ArgumentError(f"{path}: is a folder, expected the file of an index", hint=hint)
     if path is None:
         if not paths:
             raise ArgumentError("path is None, expected the file of an index, or paths= that one covers")
@@ -428,14 +444,16 @@ def open_index(
         ):
             _ = index.model  # which is compared
         return index
+    if missing := [one for one in paths if not os.path.exists(one)]:
+        raise InputError(f"{missing[0]}: no such file or folder", hint="check the spelling of the path")
     made = _loaded(model if model is not None else BUILTIN)
     about = replace(
         _about(made, tokens, titles),
         roots=tuple(dict.fromkeys(os.path.abspath(one) for one in paths)),
-        include=(*include,),
-        exclude=(*exclude,),
+        include=(*as_list(include),),
+        exclude=(*as_list(exclude),),
         text=text,
-        fields=None if fields is None else (*fields,),
+        fields=None if fields is None else (*as_list(fields),),
     )
     return Index(SqliteStore(path, about), made)
 

@@ -139,6 +139,12 @@ def locked(path: str) -> Iterator[None]:
         yield
 
 
+def remove(path: str) -> None:
+    """Removes the files of an index."""
+    for ending in ENDINGS:
+        Path(f"{path}{ending}").unlink(missing_ok=True)
+
+
 def exists(path: str) -> bool:
     """Whether there is an index, or any file, with a byte in it.
 

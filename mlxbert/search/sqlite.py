@@ -426,6 +426,13 @@ class SqliteStore:
         return None if row is None else int(row[0])
 
     @guarded
+    def count(self, only: Filter) -> int:
+        """See `Store`."""
+        condition, values = sql_of(only)
+        look = f"SELECT count(*) FROM files JOIN documents ON files.id = file WHERE {condition}"
+        return int(self._connection.execute(look, values).fetchone()[0])
+
+    @guarded
     def fields(self) -> list[str]:
         """See `Store`."""
         rows = self._connection.execute("SELECT DISTINCT key FROM documents, json_each(documents.fields) ORDER BY key")

@@ -231,6 +231,9 @@ class Store(Protocol):
     def chunk_at(self, path: str, line: int) -> int | None:
         """The number of the chunk of a file that holds a line; of a file without lines, of its first chunk."""
 
+    def count(self, only: Filter) -> int:
+        """How many documents a filter lets through."""
+
     def fields(self) -> list[str]:
         """What documents can be filtered by."""
 

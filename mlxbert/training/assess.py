@@ -1,5 +1,6 @@
 """After training: thresholds, the evaluation, baselines."""
 
+import math
 import shlex
 import statistics
 from collections.abc import Mapping, Sequence
@@ -42,7 +43,7 @@ def assess(
         base: What training started from.
         model: The trained model, to which the objective is bound.
         plan: The data.
-        results: The `step` of every run that is kept, and its `history`.
+        results: The `step` and the `score` of every run that is kept, and its `history`.
         target: The folder that will hold the model.
         times: Where time goes.
     """
@@ -61,22 +62,34 @@ def assess(
     scores = [one[evaluation.metric] for one in best]  # a teacher may have chosen by another metric
     with times.phase("comparing with simple methods"):
         baselines = objective.baselines(base.load(task="embed"), plan.train.records, valid.records)
+    known = [result for result in results if result["score"] is not None]
+    chosen = (min if objective.minimize else max)(known, key=lambda result: result["score"])
     summary = Summary(
         metric=evaluation.metric, score=evaluation.score, interval=evaluation.interval, baselines=baselines,
-        advice=_advice(evaluation, baselines, objective.few_shot_hint(plan.train.records)), weakest=weakest(evaluation),
+        advice=_advice(evaluation, baselines, objective.few_shot_hint(plan.train.records) or _early(chosen)),
+        weakest=weakest(evaluation),
         deviation=statistics.stdev(scores) if len(scores) > 1 and _differ_in_seed_alone(results) else None,
         command=f"mlxbert {spec.use} --model {shlex.quote(_shown_path(target))} {spec.arguments}",
     )  # fmt: skip
     return Assessment(model, metrics, evaluation, summary)
 
 
-def _advice(evaluation: Evaluation, baselines: Mapping[str, float], few_shot: str | None) -> str | None:
-    """What to try where a simple method is as good; a perfect score cannot be improved."""
+def _early(result: Mapping[str, Any]) -> str | None:
+    """What to try instead of longer training, if a run was best in its first quarter."""
+    epochs = {one["step"]: one["epoch"] for one in result["history"]}
+    best = epochs.get(result["step"], math.inf)
+    if best > max(epochs.values()) / 4:
+        return None
+    return f"it was best after epoch {best:.3g}: the frozen vectors suffice here, or it needs more examples"
+
+
+def _advice(evaluation: Evaluation, baselines: Mapping[str, float], special: str | None) -> str | None:
+    """What to try where a simple method is as good, if nothing special; a perfect score cannot be improved."""
     sign = 1 if evaluation.metric in evaluation.spec.minimized else -1
     if evaluation.score == (0.0 if sign > 0 else 1.0):
         return None
     as_good = any(sign * (score - evaluation.score) <= 0 for score in baselines.values())
-    return (few_shot or "train longer (epochs=) or with a higher lr=") if as_good else None
+    return (special or "train longer (epochs=) or with a higher lr=") if as_good else None
 
 
 def _shown_path(folder: Path) -> str:

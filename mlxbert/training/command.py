@@ -8,7 +8,7 @@ from typing import Any
 from mlxbert.readers.lines import UTF8
 from mlxbert.training.options.tasks import TASKS
 
-_NOT_SHOWN = {"on_progress", "dry_run", "overwrite", "check", "options"}
+_NOT_SHOWN = {"on_progress", "on_phase", "dry_run", "overwrite", "check", "options"}
 
 
 def command_line(task: str, given: Mapping[str, Any]) -> str | None:

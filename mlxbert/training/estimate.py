@@ -11,6 +11,7 @@ from mlxbert.training.loop import Run
 
 _SEEN = 200  # updates whose tokens are counted, of the whole run
 _TIMED = 3  # updates
+_LONG = 20.0  # seconds, after which no more updates are timed
 _FORWARD = 1 / 3  # of the time of an update
 
 
@@ -66,12 +67,14 @@ def measure(run: Run, evaluated: int, after: int) -> Costs:
         return len(batch) * max(order.tokens([number]) for number in batch)
 
     updates = [order.batches(step) for step in range(0, run.steps, max(run.steps // _SEEN, 1))]
-    run.try_update(max(updates, key=lambda update: max(map(padded, update))))  # also warms up
+    first = _seconds(run.try_update, max(updates, key=lambda update: max(map(padded, update))))  # also warms up
     asking, seconds, timed = 0.0, 0.0, 0
     for update in updates[:: max(len(updates) // _TIMED, 1)]:
         new, again = (_seconds(run.try_batches, update) for _ in range(2))
         asking += max(new - again, 0.0)  # a teacher is asked once for each example
         seconds, timed = seconds + _seconds(run.try_update, update), timed + sum(map(order.tokens, update))
+        if first + seconds > _LONG:
+            break
     tokens = sum(map(order.tokens, itertools.chain(*updates))) / len(updates)
     forward = seconds / timed * _FORWARD
     return Costs(

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -155,7 +156,8 @@ def test_values_are_completed() -> None:
 
 
 @pytest.mark.slow
-def test_the_script_of_completion_is_that_of_the_named_shell() -> None:
+def test_the_script_of_completion_is_that_of_the_named_shell(tmp_path: Path) -> None:
+    assert process("--install-completion", "bash", HOME=str(tmp_path)).out.startswith("bash completion installed")
     scripts = {shell: process("--show-completion", shell, SHELL="/bin/bash").out for shell in ("bash", "zsh", "fish")}
     assert "#compdef mlxbert" in scripts["zsh"]
     assert "COMPREPLY" in scripts["bash"] and "complete --command mlxbert" in scripts["fish"]

@@ -83,6 +83,21 @@ def test_only_what_lies_under_the_paths_and_fits_the_conditions_is_found(run: Ru
     run("search", "w7", files, "--where", "x").fails(2, "--where")
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--where", "lang==de"], "hint: --where lets 0 of 4 documents through; "),
+        (["--where", "lang=DE"], "lets 0 of 4 "),
+        (["--where", "lang=de", "--mode", "words"], "lets 1 of 4 documents through\n"),
+        (["--min-score", "0.4"], "hint: the best score is 0.0"),
+        (["--where", "nosuch=1"], "no document has the field 'nosuch'"),
+    ],
+)
+def test_what_a_filter_leaves_nothing_of_is_said(run: Run, files: Path, given: list[str], said: str) -> None:
+    outcome = run("search", "paris", files, *given)
+    assert outcome.lines == [] and outcome.err.count("hint: ") == 1 and said in outcome.err
+
+
 def test_without_a_path_the_current_folder_is_searched(run: Run, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(files / "c")
     run("search", "w7").fails(2, "no index covers", "hint: ")
@@ -96,7 +111,9 @@ def test_an_index_of_ones_own_is_searched_whole_and_keeps_what_it_was_made_with(
     run("search", "w7", "--index", own).fails(2, "own.db")
     assert run("index", files, "--index", own, "--include", "*.md", "--chunk-tokens", "16").lines[0]["files"] == 1
     assert {*paths(run("search", "w7", "--index", own))} == {"a.md"}
-    run("search", "w7", "--index", own, "--include", "*.txt").fails(2, "--include", "*.md")
+    run("search", "w7", "--index", own, "--include", "*.txt").fails(2, "--include is *.txt, but", "made with *.md\n")
+    run("search", "w7", "--index", own, "--exclude", "x", "--exclude", "y").fails(2, "is x, y, but", "with none\n")
+    run("search", "w7", "--index", own, "--text-column", "a").fails(2, "--text-column is a, but", "with none\n")
     run("search", "w7", "--index", own, "--model", "builtin").fails(1, "builtin")
     assert not (files.parent / "data").exists()
 
@@ -112,7 +129,15 @@ def test_nothing_to_read_is_an_error(run: Run, files: Path) -> None:
     run("search", "w7", files / "c" / "e.bin").fails(1, "no file could be read", "--verbose")
     run("search", "w7", files / "none").fails(1, "none")
     run("search", " ", files).fails(2, "query")
-    assert len(run("indexes", "list").lines[0]["indexes"]) == 1  # none of what does not exist, or of wrong usage
+    run("index", files / "c" / "e.bin", "--index", files.parent / "own.db").fails(1, "no file could be read")
+    assert not [*files.parent.rglob("*.db*")]
+    run("index", files, "--index", files).fails(2, "is a folder")
+
+
+def test_what_reranks_is_a_cross_encoder(run: Run, files: Path) -> None:
+    run("search", "w7", files, "--rerank", "builtin").fails(
+        1, "no classification head", "hint: rerank needs a cross-enc"
+    )
 
 
 def test_a_file_that_cannot_be_read_costs_itself_only(run: Run, files: Path) -> None:
@@ -153,6 +178,17 @@ def test_several_indexes_are_removed_or_none(run: Run, files: Path) -> None:
     assert all(file.exists() for file in made)
     removed = run("indexes", "remove", files / "a.md", made[1], made[0], "--yes")
     assert [line["index"] for line in removed.lines] == [*map(str, made)] and not any(file.exists() for file in made)
+
+
+def test_an_index_of_several_paths_is_removed_by_all_their_names(
+    run: Run, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(files)
+    for names in (["a.md, b.txt"], ["a.md", "b.txt"], [f"{files / 'a.md'}, {files / 'b.txt'}"]):
+        (made,) = run("index", "a.md", "b.txt").lines
+        run("indexes", "remove", "b.txt", "--yes").fails(2, "no index of its own", "'a.md, b.txt'")
+        assert [line["index"] for line in run("indexes", "remove", *names, "--yes").lines] == [made["index"]]
+        assert not Path(made["index"]).exists()
 
 
 def test_a_column_that_was_guessed_is_named_once(run: Run, files: Path) -> None:

@@ -135,3 +135,5 @@ def test_vectors_of_a_database_stay_in_the_order_of_their_texts(
         base.execute("CREATE INDEX by_vector ON embed (embedding)")
     found = run("similarity", QUERY, "--vectors", tmp_path / "e.sqlite", "-i", texts).lines
     assert [line["text"] for line in found] == [line["text"] for line in run("similarity", QUERY, "-i", texts).lines]
+    alone = run("similarity", QUERY, "--vectors", tmp_path / "e.sqlite").lines
+    assert [(line["text"], line["score"]) for line in alone] == [(line["text"], line["score"]) for line in found]

@@ -17,7 +17,9 @@ def test_conditions_are_read() -> None:
     assert not Filter() and not make_filter(()) and make_filter(["a=b"]) and make_filter((), ["a"])
 
 
-@pytest.mark.parametrize("where", ["lang=de", ["lang"], ["=de"], [""], ["!"], [3], [None]], ids=repr)
+@pytest.mark.parametrize(
+    "where", ["lang=de", {"n": ">3"}, {"n": "!=3"}, ["lang"], ["=de"], [""], ["!"], [3], [None]], ids=repr
+)
 def test_what_is_no_condition_is_refused(where: list[str]) -> None:
     with pytest.raises(ArgumentError):
         make_filter(where)

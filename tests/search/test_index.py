@@ -542,6 +542,22 @@ def test_an_empty_index(tmp_path: Path, model: mlxbert.Model) -> None:
         open_index()
 
 
+def test_one_value_needs_no_list(tmp_path: Path, folder: Path, model: mlxbert.Model) -> None:
+    with open_index(tmp_path / "i.db", model=model, paths=str(folder), include="*.md", fields="lang") as index:
+        run(index)
+        assert (index.about.roots, index.about.include, index.about.fields) == ((str(folder),), ("*.md",), ("lang",))
+        assert index.search("cat", paths=folder / "a.md") and not index.search("cat", paths=str(folder / "b.txt"))
+
+
+def test_a_folder_and_what_is_missing_make_no_index(tmp_path: Path, folder: Path, model: mlxbert.Model) -> None:
+    with pytest.raises(ArgumentError, match="is a folder") as wrong:
+        open_index(folder, model=model)
+    assert "paths=" in (wrong.value.hint or "")
+    with pytest.raises(InputError, match="nosuch: no such file"):
+        open_index(tmp_path / "i.db", model=model, paths=[folder, folder / "nosuch"])
+    assert not (tmp_path / "i.db").exists()
+
+
 def test_prompts_and_a_splitter_of_ones_own(tmp_path: Path, folder: Path, unit: mlxbert.Model) -> None:
     class Lines:
         def __call__(self, document: Document) -> list[Chunk]:

@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +206,8 @@ def test_questions_about_a_context_are_all_in_one_part(base: Path, tmp_path: Pat
     train, valid = ({record.pair for record in part.records} for part in (plan.train, plan.valid))
     assert valid and not train & valid and len(plan.valid.records) == 4 * len(valid) == 24
     assert plan.report is not None and plan.report.splits[0].duplicates == 0
+    few = replace(plan.report.splits[0], labels={"answer": 5})
+    assert not [*objective.warnings(few, [])] and [*objective.warnings(replace(few, labels={"answer": 9, "no": 1}), [])]
 
 
 @pytest.mark.slow

@@ -59,6 +59,15 @@ def test_the_largest_class_of_the_training_data(model: Model) -> None:
     assert entropy == pytest.approx(-(np.log(0.6) + 3 * np.log(0.4)) / 4)
 
 
+def test_of_classes_as_frequent_the_best_is_named_so(model: Model) -> None:
+    train, valid = records(*["animal", "city"] * 2), records("animal", *["city"] * 3)
+    objective: Any = make_objective("classify", metric="accuracy")
+    objective.labels = Labels(NAMES, objective.problem_type)
+    assert objective.baselines(model, train, valid)["best of the largest classes"] == 3 / 4
+    assert objective.baselines(model, train[1:], valid)["largest class"] == 3 / 4
+    assert objective.baselines(model, train[:3], valid)["largest class"] == 1 / 4
+
+
 def test_the_most_frequent_labels_of_the_training_data(model: Model) -> None:
     names = ("a", "b", "c")
     train = records(("a", "b"), ("a", "b"), ("a",), ("c",), ("a", "b", "c"))  # 1.8 each: a and b

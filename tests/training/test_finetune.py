@@ -1,6 +1,7 @@
 """`mlxbert.finetune` and `mlxbert.evaluate` on a tiny model, from data to a folder."""
 
 import gc
+import inspect
 import itertools
 import json
 import math
@@ -17,9 +18,12 @@ import pytest
 import mlxbert
 from mlxbert.errors import ArgumentError, DivergedError, InputError, MlxbertError
 from mlxbert.machine.device import mx
+from mlxbert.training.command import command_line
 from mlxbert.training.events import Evaluated, Event, Finished, Saved, Started, Step
+from mlxbert.training.options.tasks import TASKS
 from mlxbert.training.workspace import Workspace, clean_up
 from tests.helpers.classifiers import save_classifier
+from tests.helpers.commands import COMMANDS
 
 Files = Callable[..., Path]
 ANIMALS, PLACES = ("cat", "dog"), ("paris", "tokyo")
@@ -62,7 +66,7 @@ def test_a_csv_becomes_a_model(base: Path, train: Path, tmp_path: Path) -> None:
     started, finished = one(events, Started), one(events, Finished)
     assert started.examples == 100 and started.report.guessed == ("text", "label")
     assert [type(event) for event in events[-3:]] == [Evaluated, Saved, Finished]
-    assert finished.score == finished.evaluation.score > finished.summary.baselines["largest class"]
+    assert finished.score == finished.evaluation.score > finished.summary.baselines["best of the largest classes"]
     assert finished.score == max(event.metrics["accuracy"] for event in events if isinstance(event, Evaluated))
     assert not (tmp_path / "out.partial").exists()
     model = mlxbert.load(tmp_path / "out")
@@ -71,7 +75,21 @@ def test_a_csv_becomes_a_model(base: Path, train: Path, tmp_path: Path) -> None:
     record = json.loads((tmp_path / "out/training.json").read_text())
     assert record["options"]["epochs"] == 6 and record["runs"][0]["score"] == finished.score
     assert record["sha256"] and record["command"].startswith("mlxbert finetune classify --train ")
+    assert record["command"] in (tmp_path / "out/README.md").read_text()
     assert mlxbert.evaluate("classify", model, data=train).score > 0.8
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_command_of_a_model_card_can_be_typed(task: str) -> None:
+    command = COMMANDS[f"finetune {task}"]
+    callbacks = {"on_progress": print, "on_phase": lambda name: None}
+    arguments = {name: one.default for name, one in inspect.signature(mlxbert.finetune).parameters.items()}
+    options = {"text_column": "a b", "epochs": 2, "lr": 1e-5, "seed": 3, "max_length": 64}
+    given = arguments | callbacks | {"train": ["a.csv", "b c.csv"], "output": Path("out"), "seeds": 2}
+    line = command_line(task, given | {"sweep": {"lr": [1e-5, 2e-5]}, "options": options})
+    assert line is not None
+    parsed = command.make_context("finetune", shlex.split(line)[3:]).params
+    assert [*parsed["train"]] == given["train"] and [*parsed["sweep"]] == ["lr=1e-05,2e-05"] and parsed["seed"] == 3
 
 
 def test_every_event_is_json(base: Path, train: Path, tmp_path: Path) -> None:

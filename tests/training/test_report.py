@@ -9,7 +9,7 @@ import pytest
 from mlxbert.data.columns import Columns
 from mlxbert.data.labelled import Label, Labelled
 from mlxbert.errors import InputError
-from mlxbert.training.assess import _advice
+from mlxbert.training.assess import _advice, _early
 from mlxbert.training.data.checks import check_label_column, check_labels, find_unknown
 from mlxbert.training.data.describe import SplitSummary, describe
 from mlxbert.training.data.report import DataReport
@@ -69,6 +69,12 @@ def test_a_report_counts_everything() -> None:
     assert (found.leaked, found.split_off, found.max_length) == (1, 0.1, 128)
     assert found.only_in == {"train": ("c",), "valid": ()}
     assert found.to_dict()["splits"][1]["labels"] == {"a": 2, "b": 1}
+
+
+@pytest.mark.parametrize(("length", "hinted"), [(250, False), (300, True)])
+def test_far_longer_texts_are_to_be_cut_sooner(length: int, hinted: bool) -> None:
+    (first, *_) = report(examples(["a", "b"] * 20), lengths=[length] * 40).warnings
+    assert "will be truncated" in first and ("max_length=" in first) == hinted
 
 
 def test_pairs_are_the_same_if_both_texts_are() -> None:
@@ -229,6 +235,12 @@ def test_what_may_help_is_said_where_a_simple_method_is_as_good(
 ) -> None:
     found = _advice(replace(events.evaluation(), score=score, metric="accuracy"), {"frozen vectors": best}, few)
     assert (found is None) == (advice is None) and (advice or "") in (found or "")
+
+
+@pytest.mark.parametrize(("step", "early"), [(10, "epoch 1:"), (20, None), (40, None)])
+def test_a_run_that_was_best_early_is_not_to_be_longer(step: int, early: str | None) -> None:
+    found = _early({"step": step, "history": [{"step": 10 * n, "epoch": 1.0 * n} for n in range(1, 5)]})
+    assert (found is None) == (early is None) and (early or "") in (found or "")
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,12 @@ def test_the_estimate_comes_before_training_and_changes_nothing(base: Path, tmp_
     assert [event.estimate is None for event in runs if isinstance(event, Started)] == [False, True]
 
 
+def test_long_updates_are_measured_once_after_the_first(base: Path, tmp_path: Path, clock: Clock) -> None:
+    clock.update, begun = 60.0, clock.now
+    estimate = one([*start(base, tmp_path / "dry", epochs=2, dry_run=True)], Started).estimate
+    assert clock.now - begun == 2 * clock.update and 52 * 30 <= estimate.seconds <= 70 * 30
+
+
 def test_the_estimate_of_a_resumed_run_has_all_of_the_following_runs(base: Path, tmp_path: Path, clock: Clock) -> None:
     options = {"epochs": 2, "seeds": 3}
     events = start(base, tmp_path / "out", **options)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mlxbert.errors import CheckpointError, HubError
+from mlxbert.errors import CheckpointError, HubError, MlxbertError
 from mlxbert.weights.source import ModelRef, find_folder
 
 
@@ -24,6 +24,18 @@ def test_a_name_that_is_no_folder_and_no_model_suggests_a_folder(
     with pytest.raises(HubError) as caught:
         find_folder(ModelRef("org/my-model", offline=True))
     assert "folder" not in caught.value.message
+
+
+@pytest.mark.parametrize("name", ["mine", "out/mine", "./mine", "a/b/mine/"])
+def test_an_unfinished_training_is_to_be_resumed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(f"{name.rstrip('/')}.partial/runs").mkdir(parents=True)
+    Path("mine2").mkdir()
+    Path("mine2/config.json").touch()
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(MlxbertError) as caught:
+        find_folder(ModelRef(name, offline=True))
+    assert "unfinished training" in (caught.value.hint or "") and ".partial" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize(

@@ -215,9 +215,10 @@ def _parts(labels: Mapping[str, int]) -> list[str]:
 
 def _about_texts(split: SplitReport, max_length: int) -> Iterator[str]:
     if split.truncated > _TRUNCATED * split.examples:
+        far = "; most of each does not count: a smaller max_length= trains faster" * (split.tokens[0] > 2 * max_length)
         yield (
             f"{split.truncated / split.examples:.0%} of the inputs of {split.name} are longer than {max_length} tokens "
-            "and will be truncated."
+            f"and will be truncated{far}."
         )
     if split.conflicts:
         yield (

@@ -4,7 +4,7 @@ Shapes: B windows of a batch, L length.
 """
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,6 +29,7 @@ from mlxbert.tasks.answer import (
 )
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.spans import Spans, window_spans
+from mlxbert.training.data.report import SplitReport
 from mlxbert.training.objectives.distillation_losses import Scores, Targets, divergence
 from mlxbert.training.objectives.objective import Example, Predictions, Split, TrainBatch
 from mlxbert.training.objectives.task import TaskObjective
@@ -80,6 +81,11 @@ class AnswerObjective(TaskObjective[Window]):
         if not any(record.answers for record in records):
             place = f"{records[0].place} and below" if records else "the training data"
             raise InputError(f"{place}: no question has an answer")
+
+    def warnings(self, train: SplitReport, records: Sequence[Question]) -> Iterator[str]:
+        """See `TaskObjective.warnings`; where all questions have an answer, there is nothing to compare."""
+        if len(train.labels) > 1:
+            yield from super().warnings(train, records)
 
     def heads(self, records: Sequence[Question]) -> Mapping[str, Labels | None]:
         """A head of its own, which has no labels."""

@@ -11,6 +11,7 @@ from mlxbert.data.labelled import Labelled
 from mlxbert.errors import InputError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
+from mlxbert.model import Model
 from mlxbert.nn.heads import Network, probabilities
 from mlxbert.nn.losses import cross_entropy
 from mlxbert.training.data import checks
@@ -115,6 +116,21 @@ class Classify(TextObjective):
     def score(self, expected: Floats, predicted: Floats) -> float:
         """See `TextObjective.score`."""
         return metrics.classify_metrics(expected.argmax(1), predicted)[self.metric]
+
+    def score_common(self, known: Floats, expected: Floats) -> float:
+        """See `TextObjective.score_common`; of classes that are as frequent, the one that scores best."""
+        share = known.mean(0)
+        likely = (share + 1e-9 * one for one in np.eye(len(share))[share == share.max()])
+        scores = [self.score(expected, np.broadcast_to(one, expected.shape)) for one in likely]
+        return (min if self.minimize else max)(scores)
+
+    def baselines(self, model: Model, train: Sequence[Labelled], valid: Sequence[Labelled]) -> dict[str, float]:
+        """See `mlxbert.training.scores.baselines`."""
+        most = [count for _, count in Counter(record.label for record in train).most_common(2)]
+        name = f"best of the {self.common}es" if len({*most}) < len(most) else self.common
+        return {
+            name if one == self.common else one: score for one, score in super().baselines(model, train, valid).items()
+        }
 
     def evaluation(self, part: Split, predictions: Predictions, **facts: Any) -> Evaluation:
         """See `TaskObjective.evaluation`."""

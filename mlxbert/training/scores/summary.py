@@ -123,7 +123,7 @@ class Summary:
         metric: The main metric.
         score: That of the model.
         interval: 95 % of it.
-        baselines: The same metric of simple methods, by name: `largest class`, `frozen vectors`.
+        baselines: The same metric of simple methods, by name: `largest class`, `frozen vectors`, …
         weakest: What the model is worst at, in a sentence; `None` if nothing stands out.
         deviation: Standard deviation of the score over the seeds; `None` for one seed.
         command: The command that uses the model.
