@@ -35,9 +35,8 @@ class Blas:
     set_threads: Callable[[int], None] | None = None
 
 
-# Threads of OpenBLAS wait for their next product by spinning for two to the power of this many cycles; by default 26,
-# some 20 ms. That takes a core from whatever else runs: other threads of the same program first of all. A text alone took
-# 19 instead of 160 ms of processor time on a busy machine, and no longer on a quiet one.
+# Threads of OpenBLAS wait for their next product by spinning, for two to the power of this many cycles; by default 26,
+# some 20 ms. That takes a core from whatever else runs, other threads of the same program first of all.
 _AWAKE = "14"
 
 

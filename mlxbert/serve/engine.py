@@ -14,9 +14,10 @@ import time
 import weakref
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from mlxbert.errors import ArgumentError, InputError, MlxbertError, OutOfMemoryError, OverloadedError
@@ -220,7 +221,8 @@ class Engine:
         if not items:
             request.future.set_result(request.answered())
             return request.future
-        request.future.add_done_callback(lambda future: self._forget(request) if future.cancelled() else None)
+        # No reference to the request, which has the future: what is answered is freed at once.
+        request.future.add_done_callback(partial(_forget, self._state, weakref.ref(request)))
         state = self._state
         with state.changed:
             self._check_open()
@@ -249,12 +251,15 @@ class Engine:
 
         Raises:
             ArgumentError: There is no such model.
+            OverloadedError: Too many calls wait.
         """
         if model is not None:
             self.check_model(model)
         future: Future[_T] = Future()
         with self._state.changed:
             self._check_open()
+            if len(self._state.calls) >= self.options.max_queue:
+                raise OverloadedError("too many calls wait", hint="ask again in a moment")
             self._state.calls.append((future, model, work))
             self._state.changed.notify_all()
         return future
@@ -272,27 +277,31 @@ class Engine:
         if self._state.closed:
             raise MlxbertError("the engine is closed")
 
-    def _forget(self, request: Request) -> None:
-        """Takes a cancelled request out of the queue."""
-        with self._state.changed:
-            self._state.ready = [entry for entry in self._state.ready if entry.request is not request]
-            self._state.waiting -= request.left
+
+def _forget(state: _State, asked: "weakref.ref[Request]", future: "Future[Answered]") -> None:
+    """Takes a cancelled request out of the queue."""
+    request = asked()
+    if request is not None and future.cancelled():
+        with state.changed:
+            state.ready = [entry for entry in state.ready if entry.request is not request]
+            state.waiting -= request.left
             request.left = 0
-            self._state.counts.left += 1
+            state.counts.left += 1
 
 
-def _stop(state: _State, threads: Iterable[threading.Thread]) -> None:
+def _stop(state: _State, threads: Sequence[threading.Thread]) -> None:
     with state.changed:
         state.closed = True
         state.changed.notify_all()
-    for thread in threads:
-        if thread is not threading.current_thread():
+    if threading.current_thread() not in threads:  # they cannot wait for themselves, nor for each other
+        for thread in threads:
             thread.join()
 
 
 def _prepare_all(state: _State) -> None:
     """Splits texts into tokens while a batch is computed, until the engine ends."""
     while True:
+        taken = None  # or the last task, and its model, would stay while this waits
         with state.changed:
             state.tokens.wait_for(lambda: (state.arriving and state.computing and not state.preparing) or state.ended)
             if state.ended:
@@ -319,7 +328,7 @@ def _prepare(state: _State, request: Request, task: AnyTask) -> None:
     """Splits a few texts of a request into tokens; then it is the turn of other requests."""
     try:
         jobs = [] if request.future.done() else _prepared(request, task)
-    except Exception as problem:
+    except BaseException as problem:  # whatever it is, this thread goes on
         jobs = [problem]
     with state.changed:
         state.preparing = None
@@ -350,7 +359,7 @@ def _take(state: _State, request: Request, task: AnyTask, jobs: Sequence[Any]) -
     for number, job in enumerate(jobs, request.prepared):
         if isinstance(job, InputError):
             _settle(state, request, number, Failure(number, job))
-        elif isinstance(job, Exception):
+        elif isinstance(job, BaseException):
             _fail(state, request, job)
             return
         else:
@@ -393,6 +402,7 @@ class _Owner:
         # Not the engine itself, which ends when nobody else has it.
         self._refs, self._options, self._state = engine.models, engine.options, engine._state
         self._loaded = engine._loaded
+        self._nested = 0.0  # seconds of computing, for what is computed between the batches of a long item
 
     def run(self) -> None:
         """Works until the engine is closed and everything is computed."""
@@ -461,7 +471,7 @@ class _Owner:
         state, (name, task, _) = self._state, request.key
         try:
             made = None if request.future.done() else make_task(task, self._model(name).model, request.options)
-        except Exception as problem:
+        except BaseException as problem:
             with state.changed:
                 _fail(state, request, problem)
             return
@@ -482,10 +492,12 @@ class _Owner:
             if not waiting:
                 return
             now = time.monotonic()
-            first = waiting[0]
+            first = min(waiting, key=lambda entry: entry.request.served)
             chosen = choose(waiting, self._budget(first), now - PATIENCE)
             taken = set(map(id, chosen))
             state.ready = [entry for entry in state.ready if id(entry) not in taken]
+            for entry in chosen:
+                entry.request.served = now
             outside, state.computing = state.computing, True
             if state.arriving:
                 state.tokens.notify_all()
@@ -501,30 +513,48 @@ class _Owner:
 
     def _compute(self, entries: Sequence[Entry]) -> None:
         """Computes entries together; alone, where they fail, so that only those that do are lost."""
-        begun = time.perf_counter()
+        begun, nested = time.perf_counter(), self._nested
         try:
             results = self._results(entries)
-        except Exception as problem:
-            if len({id(entry.request) for entry in entries}) > 1:
-                for entry in entries:
-                    self._compute([entry])
+        except BaseException as problem:  # whatever it is, this thread goes on
+            if len({id(entry.request) for entry in entries}) == 1:
+                with self._state.changed:
+                    _fail(self._state, entries[0].request, problem)
                 return
-            with self._state.changed:
-                _fail(self._state, entries[0].request, problem)
+        else:
+            seconds = time.perf_counter() - begun
+            self._nested, own = nested + seconds, seconds - (self._nested - nested)
+            self._finish(entries, results, own)
             return
-        self._finish(entries, results, time.perf_counter() - begun)
+        for entry in entries:
+            self._compute_again(entry)
+
+    def _compute_again(self, entry: Entry) -> None:
+        """Computes an entry alone, whose job may be used up in part."""
+        if not entry.request.future.done():
+            try:
+                job = entry.task.prepare(entry.request.items[entry.number])
+            except BaseException as problem:
+                with self._state.changed:
+                    _fail(self._state, entry.request, problem)
+                return
+            self._compute([replace(entry, job=job)])
 
     def _results(self, entries: Sequence[Entry]) -> list[Any]:
-        task, jobs = entries[0].task, [entry.job for entry in entries]
-        if entries[0].tokens <= self._budget(entries[0]):
+        task, jobs, budget = entries[0].task, [entry.job for entry in entries], self._budget(entries[0])
+        if entries[0].tokens <= budget:
+            task.batch_tokens = None
             with remembering(None):
                 return task.compute(jobs)
-        first = True
+        task.batch_tokens, first = budget, True
 
         def between(_: str, compute: Callable[[], Sequence[Any]]) -> Sequence[Any]:
             nonlocal first
             if not first:
                 self._compute_next(long=False)
+                task.batch_tokens = budget
+            if entries[0].request.future.done():
+                raise CancelledError
             first = False
             return compute()
 

@@ -35,7 +35,7 @@ class Request:
         key: What it can share batches with.
         options: Those of its task.
         items: What is to be computed.
-        arrived: When it came, in seconds of the monotonic clock.
+        served: When it came, or last got a batch, in seconds of the monotonic clock.
         future: Gets the results.
         results: Those that are known.
         left: How many are not.
@@ -46,7 +46,7 @@ class Request:
     key: Key
     options: Mapping[str, Any]
     items: Sequence[Any]
-    arrived: float
+    served: float
     future: "Future[Answered]" = field(default_factory=Future)
     results: list[Any] = field(default_factory=list)
     left: int = 0
@@ -84,16 +84,17 @@ class Entry:
 def choose(entries: Sequence[Entry], budget: int, overdue: float) -> list[Entry]:
     """Which entries are computed next: of one key, similar in length, and together within the budget.
 
-    Short ones come first; but whatever arrived before `overdue` comes before them, the oldest first.
+    The request that has got nothing for the longest time decides on the key. Short ones come first; but what has waited
+    since before `overdue` comes before them.
 
     Args:
         entries: Those that wait, in the order in which they came; at least one.
         budget: Tokens; a longer entry is computed alone.
         overdue: In seconds of the monotonic clock.
     """
-    first = entries[0]
+    first = min(entries, key=lambda entry: entry.request.served)
     same = [entry for entry in entries if entry.request.key == first.request.key]
-    if first.request.arrived > overdue:
+    if first.request.served > overdue:
         first = min(same, key=lambda entry: entry.tokens)
     same.sort(key=lambda entry: abs(entry.tokens - first.tokens))  # stable: of equal ones the oldest first
     chosen, total = [first], first.tokens

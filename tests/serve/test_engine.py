@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from pathlib import Path
@@ -278,6 +279,65 @@ def test_closing_without_draining_cancels_what_waits() -> None:
         asked.result()
 
 
+def test_an_engine_can_be_closed_by_its_own_thread() -> None:
+    engine = Engine()
+    engine.call(None, engine.close).result(timeout=20)
+    assert engine.closed
+
+
+def test_a_bulk_request_does_not_keep_another_task_waiting() -> None:
+    bulk = Request(("m", "embed", "{}"), {}, ["x"], 1.0)
+    other = Request(("m", "tag", "{}"), {}, ["x"], 2.0)
+    entries = [Entry(one, 0, None, Job("x", [], False), 10) for one in (bulk, bulk, other)]  # type: ignore[arg-type]
+    assert choose(entries, 10, overdue=0.0)[0].request is bulk
+    bulk.served = 3.0
+    assert choose(entries, 10, overdue=0.0)[0].request is other
+
+
+def test_what_is_answered_is_freed() -> None:
+    import gc
+
+    with Engine() as engine:
+        engine.submit("builtin", "embed", ["a"]).result()
+        gc.disable()
+        try:
+            future = engine.submit("builtin", "embed", ["b"])
+            future.result()
+            engine.call(None, lambda: None).result()
+            gone = weakref.ref(future)
+            del future
+            assert gone() is None
+        finally:
+            gc.enable()
+
+
+def test_a_long_answer_is_whole_although_its_batch_failed(tmp_path: Path, monkeypatch: Any) -> None:
+    from mlxbert.tasks.answer import AnswerTask
+    from tests.helpers.answering import save_answering
+
+    folder = save_answering(tmp_path / "answer")
+    long = ("the cat ?", "the dog sat on a mat in paris . " * 1200)
+    whole, failed = AnswerTask.compute, []
+
+    def planted(task: Any, jobs: Any) -> Any:
+        if any(job.item[1] == "planted" for job in jobs):
+            failed.append(whole(task, [job for job in jobs if job.item[1] != "planted"]))
+            raise ZeroDivisionError("planted")
+        return whole(task, jobs)
+
+    monkeypatch.setattr(AnswerTask, "compute", planted)
+    with Engine({"qa": str(folder)}, EngineOptions(max_batch_tokens=1_000_000)) as engine:
+        expected = engine.submit("qa", "answer", [long]).result().results[0]
+        blocked = threading.Event()
+        engine.call(None, blocked.wait)
+        asked = [engine.submit("qa", "answer", [one]) for one in (long, ("the cat ?", "planted"))]
+        blocked.set()
+        found = asked[0].result().results[0]
+        with pytest.raises(ZeroDivisionError):
+            asked[1].result()
+    assert [(one.start, one.end) for one in found.spans] == [(one.start, one.end) for one in expected.spans]
+
+
 def _entry(tokens: int, arrived: float, model: str = "m") -> Entry:
     request = Request((model, "embed", "{}"), {}, ["x"], arrived)
     return Entry(request, 0, None, Job("x", [], False), tokens)  # type: ignore[arg-type]
@@ -288,4 +348,4 @@ def test_short_ones_come_first_unless_others_have_waited_too_long() -> None:
     assert choose([long, short, other], 305, overdue=0.0) == [short]
     assert choose([long, short, other], 310, overdue=0.0) == [short, long]
     assert choose([long, short, other], 305, overdue=1.5) == [long]
-    assert choose([other, long], 305, overdue=0.0) == [other]
+    assert choose([other, long], 305, overdue=0.0) == [long]

@@ -2,7 +2,8 @@
 
 import functools
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
@@ -46,7 +47,9 @@ _PLACES = [(compile_path(route.path)[0], protocol) for protocol in PROTOCOLS for
 def make_app(service: Service) -> Starlette:
     """The application of a service."""
     routes = [_address(service, protocol, route) for protocol in PROTOCOLS for route in protocol.routes]
-    return Starlette(routes=[*page_routes(), *routes], exception_handlers={404: _no_route, 405: _no_method})
+    app = Starlette(routes=[*page_routes(), *routes], exception_handlers={404: _no_route, 405: _no_method})
+    app.router.redirect_slashes = False
+    return app
 
 
 def respond(path: str, error: Exception) -> Response:
@@ -72,22 +75,35 @@ def _address(service: Service, protocol: Protocol, route: Route) -> Address:
         try:
             if not service.ready:
                 raise Problem("unavailable", "the server is not ready")
-            given = request.path_params if decode is None else decode(await _body(request))
-            if decode is not None:  # what stands in the path is a field of the body
-                for name, value in request.path_params.items():
+            given: Any = request.path_params
+            if decode is not None:
+                given = _decoded(decode, await _body(request))
+                for name, value in request.path_params.items():  # what stands in the path is a field of the body
                     setattr(given, name, value)
-            reply = await route.answer(service, given)
+            return _response(await route.answer(service, given))
         except ClientDisconnect:
             return Response(status_code=499)
         except msgspec.ValidationError as problem:
             return _error(protocol, Problem("invalid", f"the body is not what is expected: {problem}"))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-            return _error(protocol, Problem("invalid", f"the body is not JSON: {problem}"))
         except Exception as problem:
             return _error(protocol, problem)
-        return _response(reply)
 
     return Address(route.path, endpoint, methods=[route.method], name=f"{protocol.name} {route.method} {route.path}")
+
+
+def _decoded(decode: Callable[[bytes], Any], body: bytes) -> Any:
+    """What a body says.
+
+    Raises:
+        Problem: It is not JSON.
+        ValidationError: It is not what the route takes.
+    """
+    try:
+        return decode(body)
+    except msgspec.ValidationError:
+        raise
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+        raise Problem("invalid", f"the body is not JSON: {problem}") from None
 
 
 async def _body(request: Request) -> bytes:

@@ -140,7 +140,7 @@ def read_key(options: ServeOptions) -> str | None:
     Raises:
         ArgumentError: It cannot be read or is too short; or there is none, and the address needs one.
     """
-    file, key, where = options.api_key_file, os.environ.get(VARIABLE), VARIABLE
+    file, key, where = options.api_key_file, os.environ.get(VARIABLE, "").strip() or None, VARIABLE
     if file is not None:
         try:
             key, where = file.read_text(encoding="utf-8").strip(), str(file)

@@ -196,8 +196,8 @@ def _show_answers(results: Sequence[Any], given: Answers, facts: ModelFacts) -> 
 
     def best(result: Any) -> Any:
         spans = [{"score": one.score, "start": one.start, "end": one.end, "answer": one.answer} for one in result.spans]
-        if given.handle_impossible_answer:
-            spans.append({"score": result.no_answer_score, "start": 0, "end": 0, "answer": ""})
+        if given.handle_impossible_answer or not spans:  # of a context without tokens there is none
+            spans.append({"score": result.no_answer_score or 0.0, "start": 0, "end": 0, "answer": ""})
         spans.sort(key=lambda span: -span["score"])
         several = (given.top_k or 1) > 1
         return spans[: given.top_k] if several else spans[0]

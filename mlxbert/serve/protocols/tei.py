@@ -233,7 +233,10 @@ def _tokens(tokenizer: Tokenizer, text: str, *, special: bool) -> list[Token]:
 
 async def decode(service: Service, body: DecodeBody) -> Reply:
     """The texts of ids."""
-    several: list[Any] = [one for one in body.ids if isinstance(one, list)] or [body.ids]
+    lists = sum(isinstance(one, list) for one in body.ids)
+    if lists not in (0, len(body.ids)):
+        raise Problem("invalid", "ids has numbers and lists of numbers, expected one or the other", param="ids")
+    several: list[Any] = body.ids if lists else [body.ids]
 
     def join(tokenizer: Tokenizer) -> list[str]:
         return [tokenizer.decode(ids, skip_special_tokens=body.skip_special_tokens) for ids in several]
