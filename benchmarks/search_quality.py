@@ -1,7 +1,7 @@
 """How well search ranks: Cranfield, and sentences that are looked up word for word.
 
-Run: python benchmarks/search_quality.py CRANFIELD [--articles bbc-news.tar.xz] [--model builtin] [--rerank MODEL]
-     [--folder FOLDER] [--sentences 200]
+Run: python benchmarks/search_quality.py CRANFIELD [--articles bbc-news.tar.xz] [--squad dev-v1.1.json]
+     [--model builtin] [--rerank MODEL] [--folder FOLDER] [--sentences 200]
 
 CRANFIELD is a folder that `mlxbert.data.retrieval.read_retrieval` reads. Its documents are added to an index as
 records; each query is searched for in each mode, and with --rerank MODEL, a cross-encoder, also in the order that it
@@ -11,6 +11,9 @@ queries.
 With --articles, text files in an archive are indexed as files. Sentences of 8 to 40 words are drawn from random
 articles of at least 3,000 characters, one of each article, always the same ones, and searched for as they stand. Found
 means: the file of rank 1 has the sentence (a few articles are there twice). The interval is Wilson's.
+
+With --squad, the paragraphs of a file of SQuAD are added to an index as records, and 400 of them are searched for by one
+of their questions; the score is the mean of one by the rank, up to rank 10.
 
 Indexes are kept in FOLDER, so that a second run does not embed again; by default they are temporary. Prints lines of
 JSON.
@@ -35,6 +38,7 @@ from mlxbert.training.scores.intervals import wilson
 from mlxbert.training.scores.retrieval import RETRIEVAL, retrieval_scores
 
 DEPTH, CANDIDATES = 100, 50
+QUESTIONS = 400
 LONG, WORDS = 3_000, range(8, 41)  # characters of an article, words of a sentence
 
 
@@ -107,11 +111,30 @@ def known_items(index: Index, folder: Path, count: int) -> None:
         say(what=mode, at_rank_1=right, interval=[round(low, 4), round(high, 4)], missed=missed)
 
 
+def questions(index: Index, file: Path) -> None:
+    """How far up the paragraph of a question is."""
+    articles = json.loads(file.read_text())["data"]
+    paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
+    if not index.stats().documents:
+        index.add({"id": str(number), "text": one["context"]} for number, one in enumerate(paragraphs))
+    draws, drawn = random.Random(0), list[tuple[str, str]]()
+    for number in draws.sample(range(len(paragraphs)), QUESTIONS):
+        drawn.append((draws.choice(paragraphs[number]["qas"])["question"], str(number)))
+    for mode in get_args(Mode):
+        ranks = []
+        for text, place in drawn:
+            places = [hit.place for hit in index.search(text, mode=mode)]
+            ranks.append(places.index(place) + 1 if place in places else 0)
+        score = sum(1 / rank for rank in ranks if rank) / len(ranks)
+        say(what=f"questions, {mode}", mrr=round(score, 4), at_rank_1=ranks.count(1) / len(ranks), count=len(ranks))
+
+
 def main() -> None:
     """Prints the scores."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", type=Path)
     parser.add_argument("--articles", type=Path, metavar="TAR")
+    parser.add_argument("--squad", type=Path, metavar="JSON")
     parser.add_argument("--model", default="builtin")
     parser.add_argument("--rerank", metavar="MODEL")
     parser.add_argument("--folder", type=Path)
@@ -128,6 +151,9 @@ def main() -> None:
             unpack(given.articles, folder / "articles")
             with mlxbert.open_index(folder / "articles.db", model=model) as index:
                 known_items(index, folder / "articles", given.sentences)
+        if given.squad:
+            with mlxbert.open_index(folder / "squad.db", model=model) as index:
+                questions(index, given.squad)
 
 
 if __name__ == "__main__":
