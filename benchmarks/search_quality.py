@@ -12,8 +12,8 @@ With --articles, text files in an archive are indexed as files. Sentences of 8 t
 articles of at least 3,000 characters, one of each article, always the same ones, and searched for as they stand. Found
 means: the file of rank 1 has the sentence (a few articles are there twice). The interval is Wilson's.
 
-With --squad, the paragraphs of a file of SQuAD are added to an index as records, and 400 of them are searched for by one
-of their questions; the score is the mean of one by the rank, up to rank 10.
+With --squad, the paragraphs of a file of SQuAD are added to an index as records, and 400 of them are searched for by
+one of their questions; the score is the mean of one by the rank, up to rank 10.
 
 Indexes are kept in FOLDER, so that a second run does not embed again; by default they are temporary. Prints lines of
 JSON.
