@@ -328,7 +328,7 @@ def _prepare(state: _State, request: Request, task: AnyTask) -> None:
     """Splits a few texts of a request into tokens; then it is the turn of other requests."""
     try:
         jobs = [] if request.future.done() else _prepared(request, task)
-    except BaseException as problem:  # whatever it is, this thread goes on
+    except BaseException as problem:  # whatever it is, this thread stays alive
         jobs = [problem]
     with state.changed:
         state.preparing = None
@@ -516,7 +516,7 @@ class _Owner:
         begun, nested = time.perf_counter(), self._nested
         try:
             results = self._results(entries)
-        except BaseException as problem:  # whatever it is, this thread goes on
+        except BaseException as problem:  # whatever it is, this thread stays alive
             if len({id(entry.request) for entry in entries}) == 1:
                 with self._state.changed:
                     _fail(self._state, entries[0].request, problem)
