@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from mlxbert.errors import ArgumentError, InputError, MlxbertError, OutOfMemoryError, OverloadedError
+from mlxbert.errors import ArgumentError, InputError, MissingHeadError, MlxbertError, OutOfMemoryError, OverloadedError
 from mlxbert.folders.inspect import inspect
 from mlxbert.machine.device import choose_dtype, dtype_name, use
 from mlxbert.machine.faults import free_memory
@@ -37,7 +37,7 @@ _LOG = logging.getLogger("mlxbert")
 _T = TypeVar("_T")
 _USUAL = EngineOptions()
 _TASKS = 256  # with their options: those least recently used are made again
-_SMALLEST = 128  # tokens of a batch, however slow the model is
+_FIRST, _SMALLEST = 512, 256  # tokens of a batch: of the first one, and however slow a model is
 _PIECE = 64  # items that are prepared before those of another request
 WORK, PATIENCE = 0.15, 0.25  # seconds of a batch; that a request is overtaken by shorter ones
 
@@ -50,7 +50,7 @@ class Counts:
         requests: Requests that were taken.
         refused: Requests that found the queue full.
         left: Requests that their callers have given up.
-        failed: Requests that ended with an error.
+        failed: Requests that ended with an error which is not theirs.
         texts: Texts that were computed.
         tokens: Their tokens.
         truncated: How many of them were truncated.
@@ -79,13 +79,13 @@ class _Loaded:
         model: The model.
         size: Bytes of its weights; 0 where nobody asks.
         used: When it was last asked, in seconds of the monotonic clock.
-        speed: Tokens per second, a running mean; 0 as long as nothing is known.
+        budget: Tokens of a batch that takes about `WORK`; 0 as long as nothing is known.
     """
 
     model: Model
     size: int
     used: float = 0.0
-    speed: float = 0.0
+    budget: float = 0.0
 
 
 @dataclass(eq=False)
@@ -141,7 +141,8 @@ class Engine:
         models: Mapping[str, str | ModelRef] | Iterable[str] = (BUILTIN,),
         options: EngineOptions = _USUAL,
     ) -> None:
-        named = models if isinstance(models, Mapping) else {name: name for name in models}
+        given = (models,) if isinstance(models, str) else models
+        named = given if isinstance(given, Mapping) else {name: name for name in given}
         self.models = {name: ref if isinstance(ref, ModelRef) else ModelRef(ref) for name, ref in named.items()}
         if not self.models:
             raise ArgumentError("there are no models, expected at least one")
@@ -214,6 +215,8 @@ class Engine:
         """
         self.check_model(model)
         check_task(task)
+        if isinstance(items, str):
+            raise ArgumentError(f"items is {items!r:.60}, expected a list of texts")
         if len(items) > self.options.max_queue:
             raise ArgumentError(f"{len(items):,} texts, expected at most {self.options.max_queue:,} at once")
         shown = json.dumps(options, sort_keys=True, default=repr)
@@ -389,7 +392,7 @@ def _fail(state: _State, request: Request, problem: BaseException) -> None:
     """Ends a request with an error."""
     state.ready = [entry for entry in state.ready if entry.request is not request]
     state.waiting -= request.left
-    state.counts.failed += bool(request.left)
+    state.counts.failed += bool(request.left) and not isinstance(problem, ArgumentError | InputError | MissingHeadError)
     request.left = 0
     with suppress(InvalidStateError):
         request.future.set_exception(problem)
@@ -505,11 +508,18 @@ class _Owner:
         state.computing = outside
 
     def _budget(self, entry: Entry) -> int:
-        """Tokens of a batch of a model: a few tens of milliseconds of work."""
+        """Tokens of a batch of a model."""
         most = self._options.max_batch_tokens or default_batch_tokens()
         loaded = self._loaded.get(entry.request.key[0])
-        speed = loaded.speed if loaded is not None else 0.0
-        return min(most, max(int(speed * WORK), _SMALLEST)) if speed else most
+        found = loaded.budget if loaded is not None else 0.0
+        return min(most, int(found or _FIRST))
+
+    def _learn(self, loaded: _Loaded, tokens: int, seconds: float) -> None:
+        """Makes batches of a model larger or smaller. One that is not full says nothing: it has its own fixed cost."""
+        most = self._options.max_batch_tokens or default_batch_tokens()
+        budget = loaded.budget or min(most, _FIRST)
+        if 2 * tokens >= budget:
+            loaded.budget = min(max(budget * (1.25 if seconds < WORK else 0.8), min(_SMALLEST, most)), most)
 
     def _compute(self, entries: Sequence[Entry]) -> None:
         """Computes entries together; alone, where they fail, so that only those that do are lost."""
@@ -567,8 +577,7 @@ class _Owner:
         loaded = self._loaded.get(name)
         if loaded is not None:
             loaded.used = time.monotonic()
-            speed = tokens / max(seconds, 1e-6)
-            loaded.speed = speed if not loaded.speed else 0.8 * loaded.speed + 0.2 * speed
+            self._learn(loaded, tokens, seconds)
         with self._state.changed:
             counts = self._state.counts
             counts.batches, counts.texts = counts.batches + 1, counts.texts + len(entries)

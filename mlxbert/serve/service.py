@@ -123,7 +123,8 @@ class Service:
                     param="model",
                 )
         can = "; ".join(f"{one.name}: {', '.join(one.tasks)}" for one in self.facts.values())
-        raise Problem("invalid", f"no model can do {' or '.join(tasks)}", hint=f"there are {can}", param="model")
+        who = "no model" if name is None else f"{name} is not a model that"
+        raise Problem("invalid", f"{who} can do {' or '.join(tasks)}", hint=f"there are {can}", param="model")
 
     def check_count(self, texts: int) -> None:
         """Refuses too many texts.

@@ -118,6 +118,20 @@ def test_wrong_requests_are_refused(engine: Engine, task: str, options: dict[str
         engine.submit("one", task, ["a"], **options).result()
 
 
+def test_a_text_is_not_a_list_of_texts(engine: Engine) -> None:
+    with pytest.raises(ArgumentError):
+        engine.submit("one", "embed", "a text")
+    with Engine("builtin") as other:
+        assert [*other.models] == ["builtin"]
+
+
+def test_errors_of_callers_are_not_failures_of_the_engine(engine: Engine) -> None:
+    before = engine.counts.failed
+    with pytest.raises(ArgumentError):
+        engine.submit("one", "embed", ["a"], dimensions=9999).result()
+    assert engine.counts.failed == before
+
+
 def test_unknown_models_are_refused(engine: Engine) -> None:
     with pytest.raises(ArgumentError, match="three"):
         engine.submit("three", "embed", ["a"])
