@@ -122,8 +122,9 @@ def test_numbers_of_the_pages_are_those_of_the_source() -> None:
 
 def test_every_public_function_is_in_the_table_of_functions() -> None:
     public = {name for name in dir(mlxbert) if inspect.isfunction(getattr(mlxbert, name))}
+    # Two classes are called as functions are.
     signatures = [cells[0].strip("`") for cells in rows("docs/python.md", "function")]
-    assert {signature.split("(")[0] for signature in signatures} == public | {"ModelRef", "Engine"}  # two classes that are called as these are
+    assert {signature.split("(")[0] for signature in signatures} == public | {"ModelRef", "Engine"}
     for signature in signatures:
         name, _, arguments = signature.rstrip(")").partition("(")
         named = {argument.split("=")[0] for argument in arguments.split(", ")} - {"…"}
