@@ -38,7 +38,8 @@ ROOM = 3 * 2**30  # bytes of address space beyond what a process starts with
 MOST_PRINTED = 100_000  # characters on stderr
 LARGE, LARGE_TEXT = 10_000_000, 120_000  # characters of the longest name, and of a text
 _LASTING = {"steps", "epochs", "gradient_accumulation", "rounds", "seeds", "sweep"}  # how much work is asked for
-_PLAIN = {"help", "version", "install_completion", "show_completion"}
+# Not drawn; a watch would not end.
+_PLAIN = {"help", "version", "install_completion", "show_completion", "watch"}
 
 NUMBERS = (
     *("0", "-1", "1", "2", "3", "7", "8", "9", "63", "64", "65", "1000", "100000", "1000001", "2147483647"),
@@ -164,8 +165,7 @@ def usual(folder: Path) -> dict[str, dict[str, list[str]]]:
         "doctor": {}, "models list": {}, "indexes list": {},
     }  # fmt: skip
     given |= {f"models {name}": {"name": ["org/name"]} for name in ("download", "verify", "path", "remove")}
-    given |= {f"indexes {name}": {"index": texts, "yes": [""]} for name in ("show", "remove")}
-    given["indexes show"].pop("yes")
+    given["indexes show"], given["indexes remove"] = {"index": texts}, {"out": texts, "yes": [""]}
     given["indexes move"] = {"old": texts, "new": data["embed"]}
     for task in ("classify", "multilabel", "regress", "tag", "answer", "embed", "rerank"):
         given[f"finetune {task}"] = {"train": data[task], "output": out, "dry_run": [""], "model": words}
