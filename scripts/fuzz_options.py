@@ -165,7 +165,7 @@ def usual(folder: Path) -> dict[str, dict[str, list[str]]]:
         "doctor": {}, "models list": {}, "indexes list": {},
     }  # fmt: skip
     given |= {f"models {name}": {"name": ["org/name"]} for name in ("download", "verify", "path", "remove")}
-    given["indexes show"], given["indexes remove"] = {"index": texts}, {"out": texts, "yes": [""]}
+    given["indexes show"], given["indexes remove"] = {"index": texts}, {"indexes": texts, "yes": [""]}
     given["indexes move"] = {"old": texts, "new": data["embed"]}
     for task in ("classify", "multilabel", "regress", "tag", "answer", "embed", "rerank"):
         given[f"finetune {task}"] = {"train": data[task], "output": out, "dry_run": [""], "model": words}

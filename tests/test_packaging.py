@@ -45,7 +45,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_wheel_holds_one_package_with_everything_in_it(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"mlxbert"}
-    for name in ("py.typed", "cli/app.py", "weights/families/registry.py", "serve/page/page.js"):
+    for name in ("py.typed", "cli/app.py", "weights/families/registry.py", "serve/http/page/page.js"):
         assert f"mlxbert/{name}" in names
     shipped = {str(path.relative_to(ROOT)) for path in (ROOT / "weights" / "builtin").rglob("*") if path.is_file()}
     assert {f"mlxbert/{name}" for name in shipped} <= set(names)
