@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from mlxbert.labels.labels import Labels
 
@@ -58,11 +59,13 @@ class Rotation:
         theta: Base of the wavelengths.
         window: The greatest distance at which a token may be attended to; `None` for no limit.
         wavelength_scale: Factor of every wavelength ("NTK" scaling has one, in addition to a larger base).
+        causal: Whether a token attends to itself and earlier tokens only.
     """
 
     theta: float
     window: int | None = None
     wavelength_scale: float = 1.0
+    causal: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,18 @@ class Rotary:
 
     max_length: int
     rotations: tuple[Rotation, ...]
+    table: None = None
+
+
+@dataclass(frozen=True)
+class Alibi:
+    """Scores lowered by the distance, in each head by another slope; no table (arXiv:2108.12409).
+
+    Attributes:
+        max_length: The longest input in tokens, special tokens included.
+    """
+
+    max_length: int
     table: None = None
 
 
@@ -111,15 +126,29 @@ class Disentangled:
 
 @dataclass(frozen=True)
 class PostNorm:
-    """Attention, add, norm, feed-forward, add, norm: the block of "Attention Is All You Need" (arXiv:1706.03762)."""
+    """Attention, add, norm, feed-forward, add, norm: the block of "Attention Is All You Need" (arXiv:1706.03762).
+
+    Attributes:
+        adds_input_twice: Whether the input is added to the normed attention once more, and normed again (Jina v2).
+    """
+
+    adds_input_twice: bool = False
 
 
 @dataclass(frozen=True)
 class PreNorm:
-    """Norm, attention, add, norm, feed-forward, add; the first norm is omitted, and one more follows the last block."""
+    """Norm, attention, add, norm, feed-forward, add; one more norm follows the last block.
+
+    Attributes:
+        first_norm: Whether the first layer has a norm before its attention; without one, the embeddings are normed.
+        output_norms: Whether the outputs of attention and feed-forward are normed, too, before they are added.
+    """
+
+    first_norm: bool = True
+    output_norms: bool = False
 
 
-Positions = Absolute | RelativeBias | Rotary | Disentangled
+Positions = Absolute | RelativeBias | Rotary | Alibi | Disentangled
 Block = PostNorm | PreNorm
 
 
@@ -152,10 +181,26 @@ class Convolution:
 
 
 @dataclass(frozen=True)
+class Experts:
+    """Layers with several feed-forward networks, of which each token uses a few (arXiv:1701.06538).
+
+    Attributes:
+        count: How many there are.
+        used: How many each token uses: those that its router prefers, weighted by the router's softmax over all.
+        layers: The numbers of the layers that have them.
+    """
+
+    count: int
+    used: int
+    layers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Biases:
-    """Which layers of a block have a bias."""
+    """Which layers of a block have a bias; `attention`: queries, keys and values."""
 
     attention: bool = True
+    attention_output: bool = True
     up: bool = True
     down: bool = True
     norm: bool = True
@@ -235,7 +280,16 @@ class EncoderConfig:
         embedding_size: Width of the embedding tables; smaller than `hidden_size` where the model projects them up.
         projection: The projection; `None` if there is none.
         layer_schedule: Which stored layer runs at each step; `(0, 1, 2)`, or `(0, 0, 0)` where layers are shared.
+        num_key_value_heads: Heads of keys and values, each of which serves as many query heads as any other
+            (arXiv:2305.13245); `None` for as many as query heads.
+        own_head_size: Width of an attention head where it is not `hidden_size / num_attention_heads`.
+        attention_scale: Factor of the attention scores; `None` for 1 / sqrt(head size).
+        query_key_norm: Norms of queries and keys before positions: of each `head`, or of `all` heads together.
+        norm: The kind of all norms: LayerNorm, RMSNorm (arXiv:1910.07467), or RMSNorm times 1 + its weight.
+        embedding_norm: Whether the embeddings are normed.
+        embedding_scale: Factor of the embeddings.
         gated: Whether the feed-forward's activation gates a second projection (GLU, arXiv:2002.05202).
+        experts: The layers with several feed-forward networks, if there are any.
         pad_token_id: The token that pads the shorter inputs of a batch; masked out.
         type_vocab_size: Number of segment types; 0 where the model has no segments.
         pooler: Whether a dense + tanh layer over the first token belongs to the model.
@@ -258,8 +312,16 @@ class EncoderConfig:
     pad_token_id: int
     positions: Positions
     projection: Projection | None = None
+    num_key_value_heads: int | None = None
+    own_head_size: int | None = None
+    attention_scale: float | None = None
+    query_key_norm: Literal["head", "all"] | None = None
+    norm: Literal["layer", "rms", "rms_plus_one"] = "layer"
+    embedding_norm: bool = True
+    embedding_scale: float | None = None
     block: Block = PostNorm()
     gated: bool = False
+    experts: Experts | None = None
     biases: Biases = Biases()
     convolution: Convolution | None = None
     pooler: bool = True
@@ -276,7 +338,7 @@ class EncoderConfig:
     @property
     def head_size(self) -> int:
         """Width of one attention head."""
-        return self.hidden_size // self.num_attention_heads
+        return self.own_head_size or self.hidden_size // self.num_attention_heads
 
     @property
     def max_length(self) -> int:

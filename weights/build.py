@@ -218,7 +218,7 @@ def _load_weights(
     arrays = checkpoint.arrays(dtype)
     kept: set[str] = quantizable(module) - fresh if quantization else set()
     loaded: dict[str, mx.array] = {}
-    for entry in keymap.pairs(checkpoint.table, checkpoint.config.num_stored_layers, dict.fromkeys(wanted)):
+    for entry in keymap.pairs(checkpoint.table, checkpoint.config, dict.fromkeys(wanted)):
         if quantization is not None and _is_packed(checkpoint, entry, kept):
             loaded |= _packed(checkpoint, entry, quantization, dtype)
         else:

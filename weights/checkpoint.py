@@ -125,7 +125,7 @@ def _names_of_parts(family: Family, config: EncoderConfig) -> dict[str, set[str]
     """The plain names of the tensors that make up the encoder and each part."""
     ours = network_shapes(config)
     return {
-        part: {name for entry in keymap.pairs(table, config.num_stored_layers, ours) for name in entry.theirs}
+        part: {name for entry in keymap.pairs(table, config, ours) for name in entry.theirs}
         for part, table in {"encoder": family.encoder, **family.parts}.items()
     }
 

@@ -135,7 +135,7 @@ def plan(checkpoint: Checkpoint, dtype: str | None, quantization: Quantization |
     suited = quantizable(build.empty(checkpoint, checkpoint.parts)) if quantization else set()
     shapes = build.shapes(checkpoint, checkpoint.parts)
     tensors = []
-    for entry in keymap.pairs(checkpoint.table, checkpoint.config.num_stored_layers, shapes):
+    for entry in keymap.pairs(checkpoint.table, checkpoint.config, shapes):
         how = quantization if suited.issuperset(entry.ours) else None
         tensors += [_quantized(tensor, how) for tensor in map(stored, entry.theirs)]
     if quantization is None:  # an unquantized copy would differ from the quantized original
@@ -164,7 +164,7 @@ def plan_network(architecture: Architecture, network: Network, dtype: str | None
     ours = build.parameters(network)
     family, config = architecture.family, network.encoder.config
     parts = [part for part in family.parts if part in network.heads or (part == "pooler" and config.pooler)]
-    entries = list(keymap.pairs(family.table(parts), config.num_stored_layers, ours))
+    entries = list(keymap.pairs(family.table(parts), config, ours))
     unnamed = ours.keys() - {name for entry in entries for name in entry.ours}
     if unnamed:
         raise CheckpointError(

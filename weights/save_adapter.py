@@ -98,9 +98,9 @@ def _updates(prefix: str, ours: Mapping[str, mx.array], targets: Sequence[Target
 
 def _saved(architecture: Architecture, network: Network, kept: tuple[str, ...]) -> dict[str, mx.array]:
     """The tensors whose names begin so, by plain names."""
-    family, layers = architecture.family, network.encoder.config.num_stored_layers
+    family = architecture.family
     ours = {name: array for name, array in parameters(network).items() if name.startswith(kept)}
-    entries = keymap.pairs(family.table(["pooler", *network.heads]), layers, ours)
+    entries = keymap.pairs(family.table(["pooler", *network.heads]), network.encoder.config, ours)
     found = {plain: array for entry in entries for plain, array in keymap.save(entry, ours).items()}
     if is_tied(head for head in network.heads if f"heads.{head}." in kept):
         # PEFT takes modules as a whole, and the decoder is one of them.

@@ -38,7 +38,7 @@ def problems(checkpoint: Checkpoint, part: str, parts: Iterable[str]) -> Iterato
         yield Problem(f"{part} needs the pooler, which is missing")
     table = checkpoint.family.encoder if part == "encoder" else checkpoint.family.parts[part]
     shapes = network_shapes(checkpoint.config)
-    for entry in keymap.pairs(table, checkpoint.config.num_stored_layers, shapes):
+    for entry in keymap.pairs(table, checkpoint.config, shapes):
         missing = [name for name in entry.theirs if name not in checkpoint.names]
         if missing:
             yield Problem(f"tensor {missing[0]!r} is missing")

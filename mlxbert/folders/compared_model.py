@@ -96,7 +96,7 @@ class OpenedModel:
         """The tensors of the loaded parts and of the layers after the pooling, by the network's names; lazy."""
         checkpoint = self.checkpoint
         ours = shapes(checkpoint, filter(self.has_loaded, self.parts))
-        table = keymap.pairs(checkpoint.table, checkpoint.config.num_stored_layers, ours)
+        table = keymap.pairs(checkpoint.table, checkpoint.config, ours)
         entries = {name: entry for entry in table for name in entry.ours}
         arrays = checkpoint.arrays(mx.float32)
         after: dict[str, mx.array] = {}

@@ -40,7 +40,7 @@ def parts(checkpoint: Checkpoint) -> dict[str, PartFacts]:
     found = {}
     for part in ("encoder", *checkpoint.parts):
         table = checkpoint.family.encoder if part == "encoder" else checkpoint.family.parts[part]
-        entries = list(keymap.pairs(table, checkpoint.config.num_stored_layers, expected))
+        entries = list(keymap.pairs(table, checkpoint.config, expected))
         ours = [name for entry in entries for name in entry.ours]
         theirs = [checkpoint.names[name] for entry in entries for name in entry.theirs if name in checkpoint.names]
         size = sum(prod(expected[name]) for name in ours)
@@ -79,7 +79,7 @@ def tensors(checkpoint: Checkpoint) -> tuple[TensorFacts, ...]:
     use = dict.fromkeys(checkpoint.ignored, "not used")
     use |= {copy: f"a copy of {original}" for copy, original in checkpoint.family.tied.items()}
     expected = shapes(checkpoint, checkpoint.parts)
-    for entry in keymap.pairs(checkpoint.table, checkpoint.config.num_stored_layers, expected):
+    for entry in keymap.pairs(checkpoint.table, checkpoint.config, expected):
         operation = "" if entry.operation is keymap.SAME else f" ({entry.operation.name})"
         for name in entry.theirs:
             use.setdefault(name, ", ".join(entry.ours) + operation)

@@ -6,10 +6,11 @@ Shapes: B batch, L length, D hidden size, H heads, d head size.
 import math
 from typing import assert_never, cast
 
-from mlxbert.config import Absolute, Disentangled, EncoderConfig, RelativeBias, Rotary, Rotation
+from mlxbert.config import Absolute, Alibi, Disentangled, EncoderConfig, RelativeBias, Rotary, Rotation
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import ops
 from mlxbert.nn.dropout import Dropout
+from mlxbert.nn.norms import build_norm
 from mlxbert.nn.ops import Linear, PositionedQK
 from mlxbert.nn.positions import Context, Distances
 
@@ -19,33 +20,47 @@ class SelfAttention(nn.Module):
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        width, bias = config.hidden_size, config.biases.attention
-        self.query = Linear(width, width, bias=bias)
-        self.key = Linear(width, width, bias=bias)
-        self.value = Linear(width, width, bias=bias)
-        self.output = Linear(width, width, bias=bias)
-        self.num_heads = config.num_attention_heads
-        self.scale = 1 / math.sqrt(config.head_size)
+        width, bias, self.head_size = config.hidden_size, config.biases.attention, config.head_size
+        inner = self.head_size * config.num_attention_heads
+        shared = self.head_size * (config.num_key_value_heads or config.num_attention_heads)
+        self.query = Linear(width, inner, bias=bias)
+        self.key = Linear(width, shared, bias=bias)
+        self.value = Linear(width, shared, bias=bias)
+        self.output = Linear(inner, width, bias=config.biases.attention_output)
+        if config.query_key_norm is not None:
+            each = config.query_key_norm == "head"
+            self.query_norm = build_norm(config, self.head_size if each else inner)
+            self.key_norm = build_norm(config, self.head_size if each else shared)
+            self.norms_heads = each
+        self.scale = config.attention_scale or 1 / math.sqrt(self.head_size)
         self.dropout = Dropout(config.dropout.attention)
 
     def split(self, x: mx.array) -> mx.array:
-        """(B, L, D) → (B, H, L, d)."""
-        return x.reshape(*x.shape[:2], self.num_heads, -1).transpose(0, 2, 1, 3)
+        """(B, L, H d) → (B, H, L, d)."""
+        return x.reshape(*x.shape[:2], -1, self.head_size).transpose(0, 2, 1, 3)
+
+    def queries_and_keys(self, x: mx.array) -> tuple[mx.array, mx.array]:
+        """(B, L, D) → (B, H, L, d) and (B, key heads, L, d), without positions."""
+        if "query_norm" not in self:
+            return self.split(self.query(x)), self.split(self.key(x))
+        if self.norms_heads:
+            return self.query_norm(self.split(self.query(x))), self.key_norm(self.split(self.key(x)))
+        return self.split(self.query_norm(self.query(x))), self.split(self.key_norm(self.key(x)))
 
     def apply_positions(self, q: mx.array, k: mx.array, context: Context) -> PositionedQK:
         """Queries and keys (B, H, L, d) with positions applied."""
-        return PositionedQK(q, k, context.bias, context.mask)
+        return PositionedQK(q, k, context.bias, context.mask, slopes=context.slopes)
 
     def __call__(self, x: mx.array, context: Context) -> tuple[mx.array, mx.array | None]:
         """(B, L, D) → (B, L, D), and the weights (B, H, L, L) if asked for.
 
         `ops.attention` does not return weights. They are computed apart from it, lazily: unused, they cost nothing.
         """
-        q, k, v = (self.split(project(x)) for project in (self.query, self.key, self.value))
-        positioned = self.apply_positions(q, k, context)
+        positioned = self.apply_positions(*self.queries_and_keys(x), context)
+        v = self.split(self.value(x))
         weights = ops.attention_weights(positioned, self.scale) if context.output_attentions else None
         mixed = ops.attention(positioned, v, self.scale, self.dropout)
-        merged = mixed.transpose(0, 2, 1, 3).reshape(x.shape)
+        merged = mixed.transpose(0, 2, 1, 3).flatten(2)
         return self.output(merged), weights
 
 
@@ -60,7 +75,7 @@ class RotaryAttention(SelfAttention):
         """See `SelfAttention.apply_positions`."""
         rotated = context.rotated[self.rotation]
         q, k = (ops.rotate(x, rotated.cosines, rotated.sines) for x in (q, k))
-        return PositionedQK(q, k, mask=rotated.mask, blocks=rotated.blocks)
+        return PositionedQK(q, k, mask=rotated.mask, blocks=rotated.blocks, causal=self.rotation.causal)
 
 
 class DisentangledAttention(SelfAttention):
@@ -143,7 +158,7 @@ def _shifted_vjp(products: mx.array, cotangent: mx.array, output: mx.array) -> m
 def build_attention(config: EncoderConfig, layer: int) -> SelfAttention:
     """The attention of a stored layer, of the class that `config.positions` needs."""
     match config.positions:
-        case Absolute() | RelativeBias():
+        case Absolute() | RelativeBias() | Alibi():
             return SelfAttention(config)
         case Rotary(rotations=rotations):
             return RotaryAttention(config, rotations[layer])

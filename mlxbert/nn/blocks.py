@@ -5,19 +5,15 @@ Shapes: B batch, L length, D hidden size, I intermediate size.
 
 from typing import assert_never
 
-from mlxbert.config import Convolution, EncoderConfig, PostNorm, PreNorm
+from mlxbert.config import Convolution, EncoderConfig, Experts, PostNorm, PreNorm
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import ops
 from mlxbert.nn.activations import check_activation
 from mlxbert.nn.attention import build_attention
 from mlxbert.nn.dropout import Dropout
-from mlxbert.nn.ops import LayerNorm, Linear
+from mlxbert.nn.norms import build_norm
+from mlxbert.nn.ops import Linear
 from mlxbert.nn.positions import Context
-
-
-def layer_norm(config: EncoderConfig, width: int | None = None) -> LayerNorm:
-    """A norm with the model's eps and bias, of the hidden size or of `width`."""
-    return LayerNorm(width or config.hidden_size, eps=config.layer_norm_eps, bias=config.biases.norm)
 
 
 class FeedForward(nn.Module):
@@ -38,43 +34,92 @@ class FeedForward(nn.Module):
         return self.down(self.dropout(inner * self.up(x) if "gate" in self else inner))
 
 
+class ExpertMatrices(nn.Module):
+    """Both matrices of all experts, one below the other; each (E I, D)."""
+
+    def __init__(self, config: EncoderConfig, count: int) -> None:
+        super().__init__()
+        self.w1 = mx.zeros((count * config.intermediate_size, config.hidden_size))
+        self.w2 = mx.zeros((count * config.intermediate_size, config.hidden_size))
+
+
+class ExpertFeedForward(nn.Module):
+    """Several feed-forward networks, of which each token uses a few. Shapes: E experts, N tokens."""
+
+    def __init__(self, config: EncoderConfig, experts: Experts) -> None:
+        super().__init__()
+        self.router = Linear(config.hidden_size, experts.count, bias=False)
+        self.experts = ExpertMatrices(config, experts.count)
+        if config.biases.down:
+            self.bias = mx.zeros(config.hidden_size)
+        self.count, self.used = experts.count, experts.used
+        self.activation = check_activation(config.hidden_act)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """(B, L, D) → (B, L, D)."""
+        tokens = x.flatten(0, 1)
+        shares = mx.softmax(self.router(tokens).astype(mx.float32), axis=-1)
+        chosen = mx.argpartition(-shares, self.used - 1, axis=-1)[:, : self.used]
+        weights = mx.take_along_axis(shares, chosen, axis=-1).astype(x.dtype)
+        up, down = (matrix.reshape(self.count, -1, x.shape[-1]) for matrix in (self.experts.w1, self.experts.w2))
+        mixed = ops.mixture(tokens, up, down, chosen, weights, self.activation).reshape(x.shape)
+        return mixed + self.bias if "bias" in self else mixed
+
+
+def build_feed_forward(config: EncoderConfig, layer: int) -> FeedForward | ExpertFeedForward:
+    """The feed-forward of a stored layer."""
+    if config.experts is not None and layer in config.experts.layers:
+        return ExpertFeedForward(config, config.experts)
+    return FeedForward(config)
+
+
 class PostNormBlock(nn.Module):
     """Attention, add, norm, feed-forward, add, norm."""
 
-    def __init__(self, config: EncoderConfig, layer: int) -> None:
+    def __init__(self, config: EncoderConfig, layer: int, *, adds_input_twice: bool) -> None:
         super().__init__()
         self.attention = build_attention(config, layer)
-        self.attention_norm = layer_norm(config)
-        self.feed_forward = FeedForward(config)
-        self.feed_forward_norm = layer_norm(config)
+        self.attention_norm = build_norm(config)
+        if adds_input_twice:
+            self.second_attention_norm = build_norm(config)
+        self.feed_forward = build_feed_forward(config, layer)
+        self.feed_forward_norm = build_norm(config)
         self.attention_dropout = Dropout(config.dropout.attention_output)
         self.feed_forward_dropout = Dropout(config.dropout.feed_forward)
 
     def __call__(self, x: mx.array, context: Context) -> tuple[mx.array, mx.array | None]:
         """(B, L, D) → (B, L, D), and the attention weights if asked for."""
         attended, weights = self.attention(x, context)
-        x = self.attention_norm(x + self.attention_dropout(attended))
+        normed = self.attention_norm(x + self.attention_dropout(attended))
+        x = self.second_attention_norm(x + normed) if "second_attention_norm" in self else normed
         return self.feed_forward_norm(x + self.feed_forward_dropout(self.feed_forward(x))), weights
 
 
 class PreNormBlock(nn.Module):
-    """Norm, attention, add, norm, feed-forward, add; the first has no attention norm, as its input is normalized."""
+    """Norm, attention, add, norm, feed-forward, add; the outputs of both may be normed as well."""
 
-    def __init__(self, config: EncoderConfig, layer: int) -> None:
+    def __init__(self, config: EncoderConfig, layer: int, block: PreNorm) -> None:
         super().__init__()
-        if layer:
-            self.attention_norm = layer_norm(config)
+        if layer or block.first_norm:
+            self.attention_norm = build_norm(config)
         self.attention = build_attention(config, layer)
-        self.feed_forward_norm = layer_norm(config)
-        self.feed_forward = FeedForward(config)
+        self.feed_forward_norm = build_norm(config)
+        self.feed_forward = build_feed_forward(config, layer)
+        if block.output_norms:
+            self.attention_output_norm = build_norm(config)
+            self.feed_forward_output_norm = build_norm(config)
         self.attention_dropout = Dropout(config.dropout.attention_output)
         self.feed_forward_dropout = Dropout(config.dropout.feed_forward)
 
     def __call__(self, x: mx.array, context: Context) -> tuple[mx.array, mx.array | None]:
         """(B, L, D) → (B, L, D), and the attention weights if asked for."""
         attended, weights = self.attention(self.attention_norm(x) if "attention_norm" in self else x, context)
-        x = x + self.attention_dropout(attended)
-        return x + self.feed_forward_dropout(self.feed_forward(self.feed_forward_norm(x))), weights
+        x = x + self.attention_dropout(self._normed("attention_output_norm", attended))
+        fed = self.feed_forward(self.feed_forward_norm(x))
+        return x + self.feed_forward_dropout(self._normed("feed_forward_output_norm", fed)), weights
+
+    def _normed(self, norm: str, x: mx.array) -> mx.array:
+        return self[norm](x) if norm in self else x
 
 
 class EmbeddingConvolution(nn.Module):
@@ -84,7 +129,7 @@ class EmbeddingConvolution(nn.Module):
         super().__init__()
         width, kernel = config.hidden_size, convolution.kernel_size
         self.conv = nn.Conv1d(width, width, kernel, padding=kernel // 2, groups=convolution.groups)
-        self.norm = layer_norm(config)
+        self.norm = build_norm(config)
         self.activation = check_activation(convolution.activation)
         self.dropout = Dropout(config.dropout.convolution)
 
@@ -98,9 +143,9 @@ class EmbeddingConvolution(nn.Module):
 def build_block(config: EncoderConfig, layer: int) -> PostNormBlock | PreNormBlock:
     """The stored layer number `layer`, of the class that `config.block` needs."""
     match config.block:
-        case PostNorm():
-            return PostNormBlock(config, layer)
-        case PreNorm():
-            return PreNormBlock(config, layer)
+        case PostNorm(adds_input_twice=twice):
+            return PostNormBlock(config, layer, adds_input_twice=twice)
+        case PreNorm() as block:
+            return PreNormBlock(config, layer, block)
         case _:
             assert_never(config.block)

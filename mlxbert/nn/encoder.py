@@ -9,9 +9,10 @@ from mlxbert.config import EncoderConfig, PreNorm
 from mlxbert.errors import InputError
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import dropout, ops
-from mlxbert.nn.blocks import EmbeddingConvolution, build_block, layer_norm
+from mlxbert.nn.blocks import EmbeddingConvolution, build_block
 from mlxbert.nn.dropout import Dropout
 from mlxbert.nn.gradient_checkpointing import checkpointed
+from mlxbert.nn.norms import build_norm
 from mlxbert.nn.positions import Context, build_positions
 
 
@@ -105,7 +106,9 @@ class Embeddings(nn.Module):
         if projection is not None:
             self.projection = nn.Linear(width, config.hidden_size, bias=projection.bias)
         self.projects_first = projection is not None and projection.before_norm
-        self.norm = layer_norm(config, config.hidden_size if self.projects_first else width)
+        if config.embedding_norm:
+            self.norm = build_norm(config, config.hidden_size if self.projects_first else width)
+        self.scale = config.embedding_scale
         self.dropout = Dropout(config.dropout.embeddings)
 
     def _positions(self, input_ids: mx.array) -> mx.array:
@@ -130,12 +133,15 @@ class Embeddings(nn.Module):
     def normalized(self, input_ids: mx.array, token_type_ids: mx.array | None) -> mx.array:
         """(B, L) → (B, L, E), what a projection takes; (B, L, D) where the projection is before the norm."""
         x = self.word(input_ids)
+        if self.scale is not None:
+            x = x * mx.array(self.scale, dtype=x.dtype)  # the factor is rounded, too
         if "position" in self:
             x = x + self._positions(input_ids)
         if "token_type" in self:
             # Segment 0 has a vector too: it is added even when no segment ids are given.
             x = x + self._segments(token_type_ids)
-        return self.dropout(self.norm(self.projection(x) if self.projects_first else x))
+        x = self.projection(x) if self.projects_first else x
+        return self.dropout(self.norm(x) if "norm" in self else x)
 
     def __call__(self, input_ids: mx.array, token_type_ids: mx.array | None) -> mx.array:
         """(B, L) → (B, L, D)."""
@@ -172,7 +178,7 @@ class Encoder(nn.Module):
         if config.convolution is not None:
             self.convolution = EmbeddingConvolution(config, config.convolution)
         if isinstance(config.block, PreNorm):
-            self.final_norm = layer_norm(config)
+            self.final_norm = build_norm(config)
         if config.pooler:
             self.pooler = Pooler(config)
         self.config = config

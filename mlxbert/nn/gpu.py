@@ -3,6 +3,8 @@
 Shapes: B batch, L length, H heads, d head size.
 """
 
+from typing import Literal
+
 from mlxbert.machine.device import mx
 
 # What Metal's kernels of attention take: mlx/backend/metal/scaled_dot_product_attention.cpp, `use_fallback` (the same
@@ -46,7 +48,13 @@ def padded_head_size(head_size: int, keys: int) -> int:
 
 
 def attention(
-    q: mx.array, k: mx.array, v: mx.array, scale: float, mask: mx.array | None, *, gradient: bool
+    q: mx.array,
+    k: mx.array,
+    v: mx.array,
+    scale: float,
+    mask: mx.array | Literal["causal"] | None,
+    *,
+    gradient: bool,
 ) -> mx.array:
     """Scaled dot-product attention, in one kernel where there is one.
 
@@ -63,7 +71,9 @@ def attention(
     return padded_attention(q, k, v, scale, mask, wide)
 
 
-def padded_attention(q: mx.array, k: mx.array, v: mx.array, scale: float, mask: mx.array | None, wide: int) -> mx.array:
+def padded_attention(
+    q: mx.array, k: mx.array, v: mx.array, scale: float, mask: mx.array | Literal["causal"] | None, wide: int
+) -> mx.array:
     """`attention` with heads padded to `wide` values."""
     size = q.shape[-1]
     if wide != size:

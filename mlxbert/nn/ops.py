@@ -9,12 +9,13 @@ Shapes: B batch, L length, D hidden size, H heads, d head size.
 import contextlib
 import functools
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 from mlxbert.machine.cores import cpu_streams, in_parallel, inference, inferring
 from mlxbert.machine.device import mx, nn, on_gpu
@@ -26,6 +27,7 @@ from mlxbert.nn.dropout import Dropout
 T = TypeVar("T")
 Pass = TypeVar("Pass", bound=Callable[..., Any])
 _FAN_IN = 16  # of the tree that sums a long row
+_SLOPED = 1024  # queries of a block whose scores are lowered by their distances, on a GPU
 
 
 class Linear(nn.Linear):
@@ -48,6 +50,23 @@ class LayerNorm(nn.LayerNorm):
         y = vectorized.normalized(x, self.eps)
         y = y * self.weight if "weight" in self else y
         return y + self.bias if "bias" in self else y
+
+
+class RMSNorm(nn.RMSNorm):
+    """A norm over the last axis that does not subtract the mean; `plus_one` adds 1 to its weight."""
+
+    def __init__(self, dims: int, *, eps: float, plus_one: bool) -> None:
+        super().__init__(dims, eps)
+        self.plus_one = plus_one
+        if plus_one:
+            self.weight = mx.zeros(dims)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """(…, D) → (…, D)."""
+        weight = 1 + self.weight.astype(mx.float32) if self.plus_one else self.weight
+        if x.dtype == mx.float32 and inferring():
+            return vectorized.unit_rms(x, self.eps) * weight
+        return mx.fast.rms_norm(x, weight, self.eps).astype(x.dtype)
 
 
 def activate(name: str, x: mx.array) -> mx.array:
@@ -134,14 +153,16 @@ def step_by_step() -> AbstractContextManager[Any]:
 
 @dataclass(frozen=True)
 class PositionedQK:
-    """Queries and keys with positions applied, and who may attend to whom.
+    """Queries and keys with positions applied, and who may attend to whom. Shapes: K key heads.
 
     Attributes:
         q: (B, H, L, d).
-        k: (B, H, L, d).
+        k: (B, K, L, d); each key head serves H / K heads of queries.
         bias: Added to the scores, broadcast to (B, H, L, L); `None` for no bias.
-        mask: bool, broadcast to (B, H, L, L), true where a token may be attended to; `None` for no mask.
+        mask: bool, broadcast to (B, 1, L, L), true where a token may be attended to; `None` for no mask.
         blocks: The mask once more, as `window_blocks` gives it.
+        causal: Whether no token may attend to a later one; there is no mask then.
+        slopes: (H,); times the distance, they are subtracted from the scores; `None` for none.
     """
 
     q: mx.array
@@ -149,11 +170,31 @@ class PositionedQK:
     bias: mx.array | None = None
     mask: mx.array | None = None
     blocks: mx.array | None = None
+    causal: bool = False
+    slopes: mx.array | None = None
+
+    @property
+    def dense(self) -> "PositionedQK":
+        """The same with what follows from positions in arrays of (L, L)."""
+        positions = mx.arange(self.q.shape[-2])
+        if self.causal:
+            return replace(self, causal=False, mask=(positions[:, None] >= positions)[None, None])
+        if self.slopes is None:
+            return self
+        return replace(self, slopes=None, bias=_lowered(self.slopes, positions, positions, self.q.dtype))
+
+
+def _lowered(slopes: mx.array, queries: mx.array, keys: mx.array, dtype: mx.Dtype) -> mx.array:
+    """What slopes add to the scores of tokens at some positions, (1, H, L, K)."""
+    distances = mx.abs(queries[:, None] - keys).astype(mx.float32)
+    return (-slopes[:, None, None] * distances)[None].astype(dtype)
 
 
 def attention_weights(given: PositionedQK, scale: float) -> mx.array:
     """The softmax of the products of queries and keys times `scale`, (B, H, L, L)."""
-    scores = (given.q * scale) @ given.k.swapaxes(-1, -2)
+    given = given.dense
+    k = mx.repeat(given.k, given.q.shape[1] // given.k.shape[1], axis=1)
+    scores = (given.q * scale) @ k.swapaxes(-1, -2)
     if given.bias is not None:
         scores = scores + given.bias
     if given.mask is not None:
@@ -162,17 +203,37 @@ def attention_weights(given: PositionedQK, scale: float) -> mx.array:
 
 
 def attention(given: PositionedQK, v: mx.array, scale: float, dropout: Dropout) -> mx.array:
-    """`dropout(attention_weights(given, scale)) @ v`, values and result (B, H, L, d)."""
+    """`dropout(attention_weights(given, scale)) @ v`, values (B, K, L, d) and result (B, H, L, d)."""
     if on_gpu():
         return _attention_of_gpus(given, v, scale, dropout)
-    q, k, bias, mask, length = given.q, given.k, given.bias, given.mask, v.shape[2]
-    if given.blocks is not None:
-        q, k, v, mask = *windows.divided(q, k, v, given.blocks.shape[3]), given.blocks
-    if vectorized.pays(q.size // q.shape[-1] * k.shape[-2]):
-        mixed = vectorized_attention.attention(q, k, v, scale, mask, bias)
+    length = v.shape[2]
+    if dividing := given.blocks is not None:
+        q, k, v = windows.divided(given.q, given.k, v, given.blocks.shape[3])
+        given = PositionedQK(q, k, mask=given.blocks)
+    if given.k.shape[1] < given.q.shape[1]:
+        mixed = _grouped_attention(given, v, scale, dropout)
     else:
-        mixed = kernels.attention(q, k, v, scale, mask, bias, dropout.draw((*q.shape[:-1], k.shape[-2])))
-    return mixed if given.blocks is None else mixed.flatten(2, 3)[:, :, :length]
+        mixed = _attention_of_cpus(given, v, scale, dropout)
+    return mixed.flatten(2, 3)[:, :, :length] if dividing else mixed
+
+
+def _grouped_attention(given: PositionedQK, v: mx.array, scale: float, dropout: Dropout) -> mx.array:
+    """Queries that share keys as one more axis, over which keys and values are broadcast and not copied."""
+    shared, groups = given.k.shape[1], given.q.shape[1] // given.k.shape[1]
+    q = given.q.reshape(len(given.q), shared, groups, *given.q.shape[2:])
+    k, v = (mx.broadcast_to(x[:, :, None], (*q.shape[:3], *x.shape[2:])) for x in (given.k, v))
+    mask = None if given.mask is None else given.mask[:, :, None]
+    mixed = _attention_of_cpus(replace(given, q=q, k=k, mask=mask), v, scale, dropout)
+    return mixed.reshape(given.q.shape)
+
+
+def _attention_of_cpus(given: PositionedQK, v: mx.array, scale: float, dropout: Dropout) -> mx.array:
+    if vectorized.pays(given.q.size // given.q.shape[-1] * given.k.shape[-2]):
+        inputs = given.q, given.k, v, scale, given.mask, given.bias
+        return vectorized_attention.attention(*inputs, causal=given.causal, slopes=given.slopes)
+    given = given.dense
+    drawn = dropout.draw((*given.q.shape[:-1], given.k.shape[-2]))
+    return kernels.attention(given.q, given.k, v, scale, given.mask, given.bias, drawn)
 
 
 def _attention_of_gpus(given: PositionedQK, v: mx.array, scale: float, dropout: Dropout) -> mx.array:
@@ -181,13 +242,70 @@ def _attention_of_gpus(given: PositionedQK, v: mx.array, scale: float, dropout: 
         mixed = _attention_of_gpus(PositionedQK(q, k, mask=near), around, scale, dropout)
         return gpu.joined(mixed, len(v), v.shape[2])
     if dropout.drops:  # the fused kernel has no dropout
-        return dropout(attention_weights(given, scale)) @ v
-    mask = given.mask
+        values = mx.repeat(v, given.q.shape[1] // v.shape[1], axis=1)
+        return dropout(attention_weights(given, scale)) @ values
+    if given.slopes is not None:
+        return _sloped_attention_of_gpus(given, v, scale, dropout)
+    mask: mx.array | Literal["causal"] | None = "causal" if given.causal else given.mask
     if given.bias is not None:
-        # Half of the lowest number: scores are added to it, and a masked row that overflows to -inf gives NaN.
-        lowest = mx.finfo(given.bias.dtype).min / 2
-        mask = given.bias if mask is None else mx.where(mask, given.bias, lowest)
+        mask = _masked_bias(given.bias, given.mask)
     return gpu.attention(given.q, given.k, v, scale, mask, gradient=dropout.training)
+
+
+def _masked_bias(bias: mx.array, mask: mx.array | None) -> mx.array:
+    # Half of the lowest number: scores are added to it, and a masked row that overflows to -inf gives NaN.
+    return bias if mask is None else mx.where(mask, bias, mx.finfo(bias.dtype).min / 2)
+
+
+def _sloped_attention_of_gpus(given: PositionedQK, v: mx.array, scale: float, dropout: Dropout) -> mx.array:
+    """The slopes' part of the scores is an array: it is made for a block of queries at a time."""
+    assert given.slopes is not None
+    keys, mixed = mx.arange(v.shape[2]), []
+    for start in range(0, v.shape[2], _SLOPED):
+        q = given.q[:, :, start : start + _SLOPED]
+        lowered = _lowered(given.slopes, keys[start : start + _SLOPED], keys, q.dtype)
+        mask = _masked_bias(lowered, given.mask)
+        mixed.append(gpu.attention(q, given.k, v, scale, mask, gradient=dropout.training))
+    return mixed[0] if len(mixed) == 1 else mx.concatenate(mixed, axis=2)
+
+
+def mixture(
+    tokens: mx.array, up: mx.array, down: mx.array, chosen: mx.array, weights: mx.array, activation: str
+) -> mx.array:
+    """Tokens through the feed-forward networks that each has chosen, weighted. Shapes: N tokens, E experts, K used.
+
+    Args:
+        tokens: (N, D).
+        up: (E, I, D).
+        down: (E, I, D).
+        chosen: Integers (N, K).
+        weights: (N, K).
+        activation: One of `ACTIVATIONS`.
+
+    Returns:
+        (N, D).
+    """
+    order = mx.argsort(chosen.flatten())  # tokens of the same expert follow each other
+    places, used = mx.argsort(order), chosen.shape[1]
+    given, experts = tokens[order // used], chosen.flatten()[order]
+    if inferring():
+        found = _by_expert(given, up, down, experts, activation)
+    else:
+        multiply = partial(mx.gather_mm, rhs_indices=experts, sorted_indices=True)
+        inner = activate(activation, multiply(given[:, None], up.swapaxes(1, 2)))
+        found = multiply(inner, down)[:, 0]
+    return (found[places].reshape(*chosen.shape, -1) * weights[..., None]).sum(axis=1)
+
+
+def _by_expert(tokens: mx.array, up: mx.array, down: mx.array, experts: mx.array, activation: str) -> mx.array:
+    """The tokens of each expert in one product: on a CPU, products of single tokens are slow."""
+    counts = Counter(cast(list[int], experts.tolist()))
+    found, start = [], 0
+    for expert, count in counts.items():
+        part = tokens[start : start + count]
+        found.append(activate(activation, part @ up[expert].T) @ down[expert])
+        start += count
+    return mx.concatenate(found)
 
 
 def window_blocks(length: int, window: int, mask: mx.array | None) -> mx.array | None:

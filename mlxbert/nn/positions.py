@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, assert_never
 
-from mlxbert.config import Absolute, Disentangled, EncoderConfig, RelativeBias, Rotary, Rotation
+from mlxbert.config import Absolute, Alibi, Disentangled, EncoderConfig, RelativeBias, Rotary, Rotation
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import ops
 
@@ -19,7 +19,8 @@ class Rotated(NamedTuple):
     Attributes:
         cosines: (L, head size / 2).
         sines: (L, head size / 2).
-        mask: bool, broadcast to (B, 1, L, L), true where a token may be attended to; `None` for no mask.
+        mask: bool, broadcast to (B, 1, L, L), true where a token may be attended to; `None` for no mask. Where
+            attention is causal, that is not in it.
         blocks: The same as `ops.window_blocks` gives it.
     """
 
@@ -52,6 +53,7 @@ class Context:
         bias: (1, H, L, L), added to the scores of every layer; `None` for no bias.
         rotated: What layers with rotary positions need, by their rotation.
         distances: What layers with disentangled attention need.
+        slopes: float32 (H,), the factors of the distances that are subtracted from the scores; `None` for none.
     """
 
     mask: mx.array | None
@@ -59,6 +61,7 @@ class Context:
     bias: mx.array | None = None
     rotated: dict[Rotation, Rotated] = field(default_factory=dict)
     distances: Distances | None = None
+    slopes: mx.array | None = None
 
 
 class EmbeddedPositions(nn.Module):
@@ -100,6 +103,26 @@ def _bias_row(distance: int, num_buckets: int, max_distance: int) -> int:
     return first + min(exact + int(steps), half - 1)
 
 
+class AlibiSlopes(nn.Module):
+    """A slope for each head; not learned."""
+
+    def __init__(self, num_heads: int) -> None:
+        super().__init__()
+        self.slopes = _slopes(num_heads)
+
+    def __call__(self, base: Context, length: int, dtype: mx.Dtype) -> Context:
+        """The context of a forward pass over inputs of `length` tokens in `dtype`."""
+        return replace(base, slopes=mx.array(self.slopes))
+
+
+def _slopes(num_heads: int) -> tuple[float, ...]:
+    """Those of the largest power of two within `num_heads`, then every other one of twice that power."""
+    power = 1 << (num_heads.bit_length() - 1)
+    slopes = [2 ** (-8 * (head + 1) / power) for head in range(power)]
+    between = [2 ** (-4 * (head + 1) / power) for head in range(0, 2 * power, 2)]
+    return tuple((slopes + between)[:num_heads])
+
+
 class RotaryTables(nn.Module):
     """Cosines and sines for each rotation; not learned."""
 
@@ -116,11 +139,12 @@ class RotaryTables(nn.Module):
             powers = [2 * number / self.head_size for number in range(self.head_size // 2)]
             frequencies = mx.array([kind.theta**-power / kind.wavelength_scale for power in powers])
             angles = positions[:, None] * frequencies
-            mask, blocks = base.mask, None
+            # Padding follows the text: causal attention does not reach it.
+            mask, blocks = None if kind.causal else base.mask, None
             if kind.window is not None and kind.window < length - 1:
                 near = (mx.abs(positions[:, None] - positions) <= kind.window)[None, None]
-                mask = near if base.mask is None else mx.logical_and(near, base.mask)
-                blocks = ops.window_blocks(length, kind.window, base.mask)
+                mask = near if mask is None else mx.logical_and(near, mask)
+                blocks = None if kind.causal else ops.window_blocks(length, kind.window, base.mask)
             rotated[kind] = Rotated(mx.cos(angles).astype(dtype), mx.sin(angles).astype(dtype), mask, blocks)
         return replace(base, rotated=rotated)
 
@@ -157,7 +181,9 @@ def _distance_row(distance: int, buckets: int, max_relative_positions: int) -> i
     return min(max(distance + side, 0), 2 * side - 1)
 
 
-def build_positions(config: EncoderConfig) -> EmbeddedPositions | BiasTable | RotaryTables | DistanceTable:
+def build_positions(
+    config: EncoderConfig,
+) -> EmbeddedPositions | BiasTable | RotaryTables | AlibiSlopes | DistanceTable:
     """The module that computes the context of a forward pass, of the class that `config.positions` needs."""
     match config.positions:
         case Absolute():
@@ -166,6 +192,8 @@ def build_positions(config: EncoderConfig) -> EmbeddedPositions | BiasTable | Ro
             return BiasTable(config.positions, config.num_attention_heads)
         case Rotary():
             return RotaryTables(config.positions, config.head_size)
+        case Alibi():
+            return AlibiSlopes(config.num_attention_heads)
         case Disentangled():
             return DistanceTable(config.positions, config.hidden_size, config.layer_norm_eps)
         case _:

@@ -61,7 +61,7 @@ def to_theirs(family: Family, config: EncoderConfig, arrays: Mapping[str, mx.arr
     """Our tensors under the family's names, with the prefix where there is a head."""
     prefix = family.prefixes[0] if any(name.startswith("heads.") for name in arrays) else ""
     theirs: dict[str, mx.array] = {}
-    for entry in keymap.pairs(family.table(family.parts), config.num_stored_layers, arrays):
+    for entry in keymap.pairs(family.table(family.parts), config, arrays):
         inside = prefix if entry.ours[0].startswith("encoder.") else ""
         theirs |= {inside + name: array for name, array in keymap.save(entry, arrays).items()}
     return theirs

@@ -29,7 +29,7 @@ def test_every_weight_of_a_whole_network_has_exactly_one_entry(name: str, tmp_pa
     heads = [part for part in family.parts if part != "pooler"]
     network = Network(replace(config, pooler="pooler" in family.parts), heads)
     names: dict[str, mx.array] = dict(nn.utils.tree_flatten(network.parameters()))
-    entries = list(keymap.pairs(whole_table(family), config.num_stored_layers, names))
+    entries = list(keymap.pairs(whole_table(family), config, names))
     assert Counter(name for entry in entries for name in entry.ours) == Counter(names.keys())
 
 

@@ -73,6 +73,7 @@ def _read_deberta(config: ConfigJson) -> EncoderConfig:
         Transform(read.activation(config, "pooler_hidden_act", "gelu")),
         read.rate(config, "cls_dropout", hidden),
         read.rate(config, "pooler_dropout", 0.0),
+        pooling="cls",
     )
     return read.facts(
         config,

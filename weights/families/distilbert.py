@@ -30,7 +30,7 @@ def _read_distilbert(config: ConfigJson) -> EncoderConfig:
         positions=read.absolute(config),
         heads={
             "masked_lm": masked_lm.Facts(Transform(activation, norm=True)),
-            "sequence_classifier": sequence_classifier.Facts(Transform("relu"), rate),
+            "sequence_classifier": sequence_classifier.Facts(Transform("relu"), rate, pooling="cls"),
             "token_classifier": HeadFacts(dropout=dropout.feed_forward),
             "question_answering": HeadFacts(dropout=read.rate(config, "qa_dropout", 0.1)),
         },

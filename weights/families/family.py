@@ -93,7 +93,6 @@ _LOOK_ALIKES = {
     "mobilebert": "a BERT with bottlenecks",
     "squeezebert": "a BERT with grouped convolutions",
     "ibert": "an integer-only RoBERTa",
-    "eurobert": "a bidirectional Llama",
 }
 
 

@@ -8,9 +8,10 @@ saving walks the same table back, so that an inverse cannot be forgotten.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from mlxbert.config import EncoderConfig
 from mlxbert.machine.device import mx
 
-SUFFIXES = ("weight", "bias", "start", "transitions", "end")
+SUFFIXES = ("weight", "bias", "start", "transitions", "end", "w1", "w2")
 
 
 @dataclass(frozen=True)
@@ -18,28 +19,28 @@ class Operation:
     """What happens to arrays on the way from their file to our network, and back.
 
     Attributes:
-        load: (their arrays, how many of ours) → our arrays.
-        save: (our arrays, how many of theirs) → their arrays.
+        load: (their arrays, how many of ours, the size of a head) → our arrays.
+        save: (our arrays, how many of theirs, the size of a head) → their arrays.
     """
 
     name: str
-    load: Callable[[list[mx.array], int], list[mx.array]]
-    save: Callable[[list[mx.array], int], list[mx.array]]
+    load: Callable[[list[mx.array], int, int], list[mx.array]]
+    save: Callable[[list[mx.array], int, int], list[mx.array]]
 
 
-def _keep(arrays: list[mx.array], count: int) -> list[mx.array]:
+def _keep(arrays: list[mx.array], count: int, head_size: int) -> list[mx.array]:
     return arrays
 
 
-def _split(arrays: list[mx.array], count: int) -> list[mx.array]:
+def _split(arrays: list[mx.array], count: int, head_size: int) -> list[mx.array]:
     return list(mx.split(arrays[0], count, axis=0))
 
 
-def _join(arrays: list[mx.array], count: int) -> list[mx.array]:
+def _join(arrays: list[mx.array], count: int, head_size: int) -> list[mx.array]:
     return [mx.concatenate(arrays, axis=0)]
 
 
-def _channels_last(arrays: list[mx.array], count: int) -> list[mx.array]:
+def _channels_last(arrays: list[mx.array], count: int, head_size: int) -> list[mx.array]:
     return [array.swapaxes(1, 2) if array.ndim == 3 else array for array in arrays]
 
 
@@ -50,11 +51,12 @@ CHANNELS_LAST = Operation("channels last", _channels_last, _channels_last)
 
 @dataclass(frozen=True)
 class Entry:
-    """Our stems, their stems, and the operation from theirs to ours."""
+    """Our stems, their stems, and the operation from theirs to ours, which may need the size of an attention head."""
 
     ours: tuple[str, ...]
     theirs: tuple[str, ...]
     operation: Operation = SAME
+    head_size: int = 0
 
 
 Table = tuple[Entry, ...]
@@ -96,22 +98,23 @@ def expand(table: Table, layers: int) -> Table:
     )
 
 
-def pairs(table: Table, layers: int, wanted: Mapping[str, object]) -> Iterator[Entry]:
+def pairs(table: Table, config: EncoderConfig, wanted: Mapping[str, object]) -> Iterator[Entry]:
     """The entries with full tensor names, for those of our tensors that are in `wanted`."""
-    for entry in expand(table, layers):
+    for entry in expand(table, config.num_stored_layers):
         for suffix in SUFFIXES:
             ours = tuple(f"{stem}.{suffix}" for stem in entry.ours)
             if all(name in wanted for name in ours):
-                yield replace(entry, ours=ours, theirs=tuple(f"{stem}.{suffix}" for stem in entry.theirs))
+                theirs = tuple(f"{stem}.{suffix}" for stem in entry.theirs)
+                yield replace(entry, ours=ours, theirs=theirs, head_size=config.head_size)
 
 
 def load(entry: Entry, arrays: Mapping[str, mx.array]) -> dict[str, mx.array]:
     """Their arrays of one entry (full names) under our names."""
-    found = entry.operation.load([arrays[name] for name in entry.theirs], len(entry.ours))
+    found = entry.operation.load([arrays[name] for name in entry.theirs], len(entry.ours), entry.head_size)
     return dict(zip(entry.ours, found, strict=True))
 
 
 def save(entry: Entry, arrays: Mapping[str, mx.array]) -> dict[str, mx.array]:
     """Our arrays of one entry (full names) under their names."""
-    found = entry.operation.save([arrays[name] for name in entry.ours], len(entry.theirs))
+    found = entry.operation.save([arrays[name] for name in entry.ours], len(entry.theirs), entry.head_size)
     return dict(zip(entry.theirs, found, strict=True))

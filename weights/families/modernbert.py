@@ -60,7 +60,7 @@ def _read(config: ConfigJson) -> EncoderConfig:
     )
     rate = read.rate(config, "classifier_dropout", 0.0)
     pooling = config.choice("classifier_pooling", ("cls", "mean"), "cls")
-    mlp_bias = config.flag("mlp_bias", default=False)
+    attention_bias, mlp_bias = config.flag("attention_bias", default=False), config.flag("mlp_bias", default=False)
     return read.facts(
         config,
         positions=rotation.read_rotary(config, _rotations(config)),
@@ -72,12 +72,13 @@ def _read(config: ConfigJson) -> EncoderConfig:
         },
         type_vocab_size=0,
         layer_norm_eps=config.number("layer_norm_eps", low=read.MIN_EPS, high=1.0, default=1e-5),
-        block=PreNorm(),
+        block=PreNorm(first_norm=False),
         dropout=_dropout(config),
         initialization=_initialization(config),
         gated=True,
         biases=Biases(
-            attention=config.flag("attention_bias", default=False),
+            attention=attention_bias,
+            attention_output=attention_bias,
             up=mlp_bias,
             down=mlp_bias,
             norm=config.flag("norm_bias", default=False),

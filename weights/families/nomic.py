@@ -86,7 +86,7 @@ def _facts(config: ConfigJson, activation: str, theta: float, width: int, *, hea
         hidden_act=activation,
         intermediate_size=width,
         gated=True,
-        biases=Biases(attention=False, up=False, down=False),
+        biases=Biases(attention=False, attention_output=False, up=False, down=False),
     )
 
 

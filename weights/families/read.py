@@ -28,13 +28,15 @@ def facts(config: ConfigJson, *, positions: Positions, **own: Any) -> EncoderCon
         "hidden_size": hidden_size,
         "embedding_size": hidden_size,
         "layer_schedule": tuple(range(config.integer("num_hidden_layers", most=1000))),
-        "num_attention_heads": hidden_size // head_size(config),
+        "num_attention_heads": config.integer("num_attention_heads"),
         "intermediate_size": own.get("intermediate_size") or config.integer("intermediate_size"),
         "hidden_act": own.get("hidden_act") or activation(config, "hidden_act", "gelu"),
         "layer_norm_eps": config.number("layer_norm_eps", low=MIN_EPS, high=1.0, default=1e-12),
         "pad_token_id": pad(config, 0),
         "initialization": initialization(config),
     }
+    if "own_head_size" not in own:
+        head_size(config)
     if "dropout" not in own:
         own["dropout"] = dropout(config)
     return EncoderConfig(**common | own, positions=positions)
@@ -63,7 +65,7 @@ def heads(rate: float, transform: Transform | None = None, **own: HeadFacts) -> 
     `transform` is computed from the first token of a text; `None` for the output of the encoder's pooler.
     """
     pooled = None if transform is None else rate
-    classifier = sequence_classifier.Facts(transform, rate, pooled)
+    classifier = sequence_classifier.Facts(transform, rate, pooled, None if transform is None else "cls")
     return {"sequence_classifier": classifier, "token_classifier": HeadFacts(dropout=rate), **own}
 
 

@@ -168,3 +168,9 @@ def normalized(x: mx.array, eps: float) -> mx.array:
     centred = x - (x @ ones) * (1 / width)
     variance = (centred * centred @ ones) * (1 / width)
     return centred * mx.rsqrt(variance + eps)
+
+
+def unit_rms(x: mx.array, eps: float) -> mx.array:
+    """`x` with a mean square of 1; see `normalized`."""
+    width = x.shape[-1]
+    return x * mx.rsqrt((x * x @ mx.ones((width, 1))) * (1 / width) + eps)

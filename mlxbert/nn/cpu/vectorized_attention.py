@@ -33,9 +33,20 @@ _ROTATED_SIZE = 2**16  # elements that are rotated at a time, in the cache
 
 
 def attention(
-    q: mx.array, k: mx.array, v: mx.array, scale: float, mask: mx.array | None, bias: mx.array | None = None
+    q: mx.array,
+    k: mx.array,
+    v: mx.array,
+    scale: float,
+    mask: mx.array | None,
+    bias: mx.array | None = None,
+    *,
+    causal: bool = False,
+    slopes: mx.array | None = None,
 ) -> mx.array:
-    """What `kernels.attention` computes without dropout, in blocks of texts, heads or queries."""
+    """What `kernels.attention` computes without dropout, in blocks of texts, heads or queries.
+
+    What follows from positions, see `ops.PositionedQK`, is computed for each block: no array has (L, L) elements.
+    """
     import numpy as np
 
     batch, heads, rows = q.shape[0], q.shape[1], q.shape[-2]
@@ -49,7 +60,8 @@ def attention(
     mx.eval(q, k, v, added)
     q, k, v = _contiguous(q), _contiguous(k), _contiguous(v)
     known = bias is None and v.dtype != mx.float16
-    inputs = _Inputs(q, k, v, [np.asarray(array) for array in added], _bounds(q, k) if known else None)
+    bounds, lowered = _bounds(q, k) if known else None, None if slopes is None else np.asarray(slopes)
+    inputs = _Inputs(q, k, v, [np.asarray(array) for array in added], bounds, causal, lowered)
     parts = [slices(*axis) for axis in ((batch, texts), (heads, some, cores_at_hand()), (rows, queries))]
     blocks = over_cores(partial(_attend_all, inputs=inputs), list(product(*parts)))
     for axis, count in ((-2, len(parts[2])), (1, len(parts[1])), (0, len(parts[0]))):
@@ -67,6 +79,8 @@ class _Inputs:
         v: (B, H, …, K, head size).
         added: What is added to the scores, each broadcast to (B, H, …, K, L).
         bounds: (B, H), no score of a head is further from 0; `None` where that is not known, or of no use (float16).
+        causal: Whether no token attends to a later one.
+        slopes: (H,), see `ops.PositionedQK`.
     """
 
     q: mx.array
@@ -74,6 +88,13 @@ class _Inputs:
     v: mx.array
     added: list["Floats"]
     bounds: "Floats | None"
+    causal: bool
+    slopes: "Floats | None"
+
+    @property
+    def plain(self) -> bool:
+        """Whether scores are products of queries and keys and nothing else."""
+        return not self.added and not self.causal and self.slopes is None
 
 
 def _bounds(q: mx.array, k: mx.array) -> "Floats":
@@ -102,24 +123,39 @@ def _attend(ranges: Ranges, inputs: _Inputs) -> mx.array:
     import numpy as np
 
     texts, heads, queries = ranges
-    v = inputs.v[texts, heads]
-    scores = inputs.k[texts, heads] @ inputs.q[texts, heads, ..., queries, :].swapaxes(-1, -2)
+    keys = slice(queries.stop if inputs.causal else None)  # later ones would be masked
+    v = inputs.v[texts, heads, ..., keys, :]
+    scores = inputs.k[texts, heads, ..., keys, :] @ inputs.q[texts, heads, ..., queries, :].swapaxes(-1, -2)
     scores = scores.astype(mx.float32)
     mx.eval(scores)
     weights: Floats = np.asarray(scores)  # the same memory: nobody else has these scores
     for array in inputs.added:
         weights += _part(array, ranges)
+    _apply_positions(weights, ranges, inputs)
     within = inputs.bounds is not None and inputs.bounds[texts, heads].max() <= _BOUND
     if not within:  # also where the bound is not a number
         weights -= weights.max(axis=-2, keepdims=True)
     np.exp(weights, out=weights)
-    if inputs.added or not within:
+    if not (inputs.plain and within):
         weights += _LEAST_WITHIN if within else _LEAST
     share = mx.array(1 / weights.sum(axis=-2)[..., None])
     mixed = scores.astype(v.dtype).swapaxes(-1, -2) @ v
     mixed = (mixed.astype(mx.float32) * share).astype(v.dtype)
     mx.async_eval(mixed)  # while the next block waits for its scores
     return mixed
+
+
+def _apply_positions(scores: "Floats", ranges: Ranges, inputs: _Inputs) -> None:
+    """Lowers scores (…, K, L) of a block by their distances, and masks later keys."""
+    import numpy as np
+
+    _, heads, queries = ranges
+    if inputs.slopes is not None:
+        distances = np.abs(np.arange(scores.shape[-2])[:, None] - np.arange(queries.start, queries.stop))
+        scores -= inputs.slopes[heads, None, None] * distances.astype(np.float32)
+    if inputs.causal:
+        size = queries.stop - queries.start
+        scores[..., queries.start :, :] += np.tril(np.full((size, size), kernels.MASKED, dtype=np.float32), -1)
 
 
 def _part(x: "Floats", ranges: Ranges) -> "Floats":

@@ -13,9 +13,9 @@ from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import ops
 from mlxbert.nn.activations import check_activation
-from mlxbert.nn.blocks import layer_norm
 from mlxbert.nn.dropout import Dropout
 from mlxbert.nn.encoder import Encoder, EncoderOutput
+from mlxbert.nn.norms import build_norm
 
 PRETRAINING = "ForPreTraining"  # the class in transformers with all the heads that a family is pre-trained with
 
@@ -106,7 +106,7 @@ class DenseTransform(nn.Module):
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, width, bias=transform.bias)
         if transform.norm:
-            self.norm = layer_norm(config, width)
+            self.norm = build_norm(config, width)
         self.activation = check_activation(transform.activation)
 
     def __call__(self, x: mx.array) -> mx.array:

@@ -15,7 +15,7 @@ _OUTPUTS = (".attention.output.weight", ".feed_forward.down.weight", ".transform
 def initialize(
     network: nn.Module, config: EncoderConfig, names: Iterable[str], seed: int = 0, dtype: mx.Dtype = mx.float32
 ) -> None:
-    """Draws weights by a configuration; those of norms become 1, and biases and all other parameters 0.
+    """Draws weights by a configuration; norms start as 1 (a weight that is added to 1 as 0), biases and others as 0.
 
     Each depends on the seed and its name alone, not on which others are drawn.
 
@@ -31,13 +31,18 @@ def initialize(
     """
     check_whole("seed", seed)
     parameters: dict[str, mx.array] = dict(nn.utils.tree_flatten(network.parameters()))
-    norms = {f"{path}.weight" for path, module in network.named_modules() if isinstance(module, nn.LayerNorm)}
+    norms = {
+        f"{path}.weight"
+        for path, module in network.named_modules()
+        if isinstance(module, nn.LayerNorm | nn.RMSNorm) and not getattr(module, "plus_one", False)
+    }
+    zeros = {f"{path}.weight" for path, module in network.named_modules() if getattr(module, "plus_one", False)}
     drawn = {}
     for name in names:
         shape = parameters[name].shape
         if name in norms:
             drawn[name] = mx.ones(shape, dtype=dtype)
-        elif not name.endswith(".weight"):
+        elif name in zeros or not name.endswith((".weight", ".w1", ".w2")):
             drawn[name] = mx.zeros(shape, dtype=dtype)
         else:
             key = mx.random.key(zlib.crc32(f"{seed} {name}".encode()))

@@ -15,21 +15,26 @@ class Facts(HeadFacts):
     """The facts in which families differ.
 
     Attributes:
-        transform: What it computes before the product with the word embeddings.
+        transform: What it computes before the product with the word embeddings, if anything.
         bias: Whether its output has a bias for each token of the vocabulary.
+        tied: Whether the decoder is the table of word embeddings; otherwise it has a matrix of its own.
     """
 
-    transform: Transform = _GELU
+    transform: Transform | None = _GELU
     bias: bool = True
+    tied: bool = True
 
 
 class MaskedLM(nn.Module):
-    """Scores of every token of the vocabulary; the decoder is tied to the word embeddings."""
+    """Scores of every token of the vocabulary."""
 
     def __init__(self, config: EncoderConfig, facts: Facts) -> None:
         super().__init__()
-        self.transform = DenseTransform(config, facts.transform, config.embedding_size)
-        if facts.bias:
+        if facts.transform is not None:
+            self.transform = DenseTransform(config, facts.transform, config.embedding_size)
+        if not facts.tied:
+            self.decoder = nn.Linear(config.embedding_size, config.vocab_size, bias=facts.bias)
+        elif facts.bias:
             self.bias = mx.zeros(config.vocab_size)
 
     def __call__(self, output: EncoderOutput, encoder: Encoder) -> mx.array:
@@ -38,7 +43,11 @@ class MaskedLM(nn.Module):
         The product with the vocabulary is the most expensive of the model: `EncoderOutput.select` the tokens that
         matter first.
         """
-        logits = encoder.embeddings.word.as_linear(self.transform(output.last_hidden_state))
+        hidden = output.last_hidden_state
+        hidden = self.transform(hidden) if "transform" in self else hidden
+        if "decoder" in self:
+            return self.decoder(hidden)
+        logits = encoder.embeddings.word.as_linear(hidden)
         return logits + self.bias if "bias" in self else logits
 
 

@@ -1,6 +1,6 @@
 """The classification head of whole texts. Shapes: B batch."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mlxbert.config import EncoderConfig, HeadFacts
 from mlxbert.labels.labels import Labels
@@ -14,15 +14,19 @@ from mlxbert.nn.pooling import POOLINGS, pool
 
 @dataclass(frozen=True)
 class Facts(HeadFacts):
-    """The facts in which families differ; without a `transform` it takes the output of the encoder's pooler.
+    """The facts in which families differ.
 
     Attributes:
         pooled_dropout: Rate of dropout on the pooled vector, before the transform.
-        pooling: `cls` or `mean`, where it does not take the pooler.
+        pooling: How hidden states become one vector; `None`: it takes the output of the encoder's pooler.
+        late: Whether the scores of all tokens are pooled instead.
+        bias: Whether the last layer has a bias.
     """
 
     pooled_dropout: float | None = None
-    pooling: str = "cls"
+    pooling: str | None = None
+    late: bool = False
+    bias: bool = True
 
 
 class SequenceClassifier(nn.Module):
@@ -34,15 +38,23 @@ class SequenceClassifier(nn.Module):
             self.transform = DenseTransform(config, facts.transform, config.hidden_size)
             self.pooled_dropout = Dropout(facts.pooled_dropout)
         self.dropout = Dropout(facts.dropout)
-        self.out = nn.Linear(config.hidden_size, classes)
-        self.pooling = facts.pooling
+        self.out = nn.Linear(config.hidden_size, classes, bias=facts.bias)
+        self.pooling, self.late = facts.pooling, facts.late
 
     def __call__(self, output: EncoderOutput, encoder: Encoder) -> mx.array:
         """Logits (B, classes)."""
-        if "transform" not in self:
-            return self.out(self.dropout(pooled(output)))
-        vector = pool(self.pooling, output).astype(output.last_hidden_state.dtype)
-        return self.out(self.dropout(self.transform(self.pooled_dropout(vector))))
+        if self.late:
+            return self._pooled(replace(output, last_hidden_state=self._scores(output.last_hidden_state)))
+        return self._scores(self._pooled(output))
+
+    def _pooled(self, output: EncoderOutput) -> mx.array:
+        if self.pooling is None:
+            return pooled(output)
+        return pool(self.pooling, output).astype(output.last_hidden_state.dtype)
+
+    def _scores(self, x: mx.array) -> mx.array:
+        x = self.transform(self.pooled_dropout(x)) if "transform" in self else x
+        return self.out(self.dropout(x))
 
 
 class VectorClassifier(nn.Module):
@@ -86,7 +98,7 @@ SPEC = HeadSpec(
     class_names=("ForSequenceClassification",),
     facts=Facts(),
     stems={"out": "classifier", "linear": "vector_classifier"},
-    pooler=lambda facts, labels: facts.transform is None and not _OWN.used(labels),
+    pooler=lambda facts, labels: facts.pooling is None and not _OWN.used(labels),
     labelled=True,
     own=_OWN,
     peft_type="SEQ_CLS",

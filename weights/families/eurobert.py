@@ -1,0 +1,42 @@
+"""EuroBERT: a Llama that attends to both sides."""
+
+from mlxbert.config import EncoderConfig, HeadFacts, Transform
+from mlxbert.nn.heads import masked_lm, sequence_classifier
+from mlxbert.weights.families import llama, read, tables
+from mlxbert.weights.families.family import Family
+from mlxbert.weights.formats.config_json import ConfigJson
+
+_POOLINGS = {"bos": "cls", "mean": "mean", "late": "mean"}
+
+
+def _read(config: ConfigJson) -> EncoderConfig:
+    config.only("tie_word_embeddings", False, "mlxbert runs EuroBERT with a decoder of its own")
+    config = config.with_aliases({"classifier_pooling": "clf_pooling"})
+    pooling = config.choice("classifier_pooling", _POOLINGS, "late")
+    classifier = sequence_classifier.Facts(Transform("gelu"), pooling=_POOLINGS[pooling], late=pooling == "late")
+    return llama.facts(
+        config,
+        (llama.rope(config),) * config.integer("num_hidden_layers", most=1000),
+        bias=config.flag("mlp_bias", default=False),
+        layer_norm_eps=config.with_aliases({"layer_norm_eps": "rms_norm_eps"}).number(
+            "layer_norm_eps", low=read.MIN_EPS, high=1.0, default=1e-5
+        ),
+        heads={
+            "masked_lm": masked_lm.Facts(None, bias=False, tied=False),
+            "sequence_classifier": classifier,
+            "token_classifier": HeadFacts(),
+        },
+    )
+
+
+EUROBERT = Family(
+    class_prefixes={"eurobert": "EuroBert"},
+    facts=_read,
+    prefixes=("model.",),
+    encoder=llama.encoder(llama.LAYER, llama.NORM_BEFORE_FEED_FORWARD),
+    parts=tables.heads(
+        *("masked_lm", "sequence_classifier", "token_classifier"),
+        masked_lm={"decoder": "lm_head"},
+        sequence_classifier={"transform.dense": "dense", "out": "classifier"},
+    ),
+)

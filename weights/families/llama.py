@@ -1,0 +1,74 @@
+"""What the families after Llama have in common: RMSNorm in front, rotary positions, gated feed-forward, shared keys."""
+
+from typing import Any
+
+from mlxbert.config import Biases, Dropout, EncoderConfig, PreNorm, Rotary, Rotation
+from mlxbert.weights.families import read, rotation, tables
+from mlxbert.weights.families.keymap import Table, same
+from mlxbert.weights.formats.config_json import ConfigJson
+
+_BASE = 10_000.0  # of the angles, where a file does not say
+LAYER: Table = (
+    same("attention_norm", "input_layernorm"),
+    same("attention.query", "self_attn.q_proj"),
+    same("attention.key", "self_attn.k_proj"),
+    same("attention.value", "self_attn.v_proj"),
+    same("attention.output", "self_attn.o_proj"),
+    same("feed_forward.gate", "mlp.gate_proj"),
+    same("feed_forward.up", "mlp.up_proj"),
+    same("feed_forward.down", "mlp.down_proj"),
+)
+NORM_BEFORE_FEED_FORWARD: Table = (same("feed_forward_norm", "post_attention_layernorm"),)
+QUERY_KEY_NORMS: Table = (
+    same("attention.query_norm", "self_attn.q_norm"),
+    same("attention.key_norm", "self_attn.k_norm"),
+)
+SCORES = {"out": "score"}  # the last layer of heads
+
+
+def encoder(*layer: Table) -> Table:
+    """The tensors of an encoder whose layers have these."""
+    embeddings = (same("embeddings.word", "embed_tokens"),)
+    return tables.encoder(embeddings, sum(layer, ()), "layers.{}.", (same("final_norm", "norm"),))
+
+
+def rope(config: ConfigJson) -> Rotation:
+    """The one rotation of all layers, in the older spelling or the newer one."""
+    config.only("rope_scaling", None, "mlxbert computes the plain rotation only, without scaling")
+    base = rotation.read_base(config, "rope_theta", _BASE)
+    return Rotation(rotation.read_theta(config.nested("rope_parameters"), base))
+
+
+def facts(config: ConfigJson, rotations: tuple[Rotation, ...], *, bias: bool = False, **own: Any) -> EncoderConfig:
+    """The facts of a model; `bias`: whether the feed-forward has biases.
+
+    Raises:
+        ConfigError: A value is missing or not supported.
+    """
+    config = config.with_aliases({**config.aliases, "layer_norm_eps": "rms_norm_eps"})
+    heads, attention_bias = config.integer("num_attention_heads"), config.flag("attention_bias", default=False)
+    shared = config.integer("num_key_value_heads", most=heads, default=heads)
+    if heads % shared:
+        raise config.refuse("num_key_value_heads", f"a divisor of num_attention_heads ({heads})")
+    size = own.setdefault("own_head_size", _head_size(config))
+    if size % 2:
+        raise config.refuse("head_dim", "an even number: halves of a head are rotated")
+    rate = read.rate(config, "attention_dropout", 0.0)
+    common: dict[str, Any] = {
+        "type_vocab_size": 0,
+        "num_key_value_heads": shared,
+        "norm": "rms",
+        "embedding_norm": False,
+        "block": PreNorm(),
+        "gated": True,
+        "hidden_act": read.activation(config, "hidden_act", "silu"),
+        "layer_norm_eps": config.number("layer_norm_eps", low=read.MIN_EPS, high=1.0, default=1e-6),
+        "biases": Biases(attention_bias, attention_bias, bias, bias),
+        "dropout": Dropout(attention=rate),
+    }
+    return read.facts(config, positions=Rotary(config.integer("max_position_embeddings"), rotations), **common | own)
+
+
+def _head_size(config: ConfigJson) -> int:
+    """The width of a head, which may differ from the hidden size divided by their number."""
+    return read.head_size(config) if config.get("head_dim") is None else config.integer("head_dim", most=2**12)
