@@ -209,7 +209,7 @@ FAMILIES: dict[str, Compared] = {
     "eurobert": Compared("EuroBert", _CALM | _EURO, _EURO_HEADS),
     "eurobert, mean, biases": Compared(
         "EuroBert",
-        _EURO | {"classifier_pooling": "mean", "attention_bias": True, "mlp_bias": True, "hidden_act": "gelu"},
+        _CALM | _EURO | {"classifier_pooling": "mean", "attention_bias": True, "mlp_bias": True, "hidden_act": "gelu"},
         _EURO_HEADS,
     ),
     "qwen3": Compared(
