@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import re
 import string
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -307,6 +308,20 @@ def _spelling(tokenizer: Tokenizer) -> Spelling:
         text = "".join(word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(text)[-1:])
     mark = text[-2:-1]
     return Spelling("" if mark in string.whitespace or mark == "a" else mark, "")
+
+
+def has_words_between_spaces(tokenizer: Tokenizer) -> bool:
+    """Whether the tokens of a word do not depend on what precedes the space in front of it, as in Gemma.
+
+    Its pieces have that space at their start or not at all, but the library takes a whole text as one word.
+    """
+    if not isinstance(tokenizer.model, models.BPE) or tokenizer.normalizer is None:
+        return False
+    if tokenizer.normalizer.normalize_str(" b  b ") != "\u2581b\u2581\u2581b\u2581":
+        return False
+    if len({*tokenizer.encode("b b", add_special_tokens=False).word_ids}) > 1:
+        return False
+    return not re.search("[^\u2581\n]\u2581", "\n".join(tokenizer.get_vocab(with_added_tokens=False)))
 
 
 def read_tokenizer(folder: Path | ModelFolder) -> TokenizerFiles:
