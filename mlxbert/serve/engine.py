@@ -13,9 +13,9 @@ import threading
 import time
 import weakref
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, InvalidStateError
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -107,11 +107,22 @@ class _State:
     preparing: Key | None = None  # of whose items some are being prepared just now
     waiting: int = 0  # items that are taken, and not computed
     counts: Counts = field(default_factory=Counts)
+    completions: list[Callable[[], None]] = field(default_factory=list)  # of futures, once the lock is free
     closed: bool = False
     ended: bool = False  # the thread of the models has
 
     def __post_init__(self) -> None:
         self.tokens = threading.Condition(self.changed._lock)  # type: ignore[attr-defined]
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Holds the lock. Futures that end meanwhile are completed afterwards: their callbacks may do anything."""
+        with self.changed:
+            yield
+            ended, self.completions = self.completions, []
+        for complete in ended:
+            with suppress(InvalidStateError):  # cancelled just now
+                complete()
 
     def arrive(self, request: Request) -> None:
         """Puts a request into the queue, and wakes the thread that prepares it."""
@@ -330,10 +341,10 @@ def _next_to_prepare(state: _State) -> tuple[Request, AnyTask] | None:
 def _prepare(state: _State, request: Request, task: AnyTask) -> None:
     """Splits a few texts of a request into tokens; then it is the turn of other requests."""
     try:
-        jobs = [] if request.future.done() else _prepared(request, task)
+        jobs = [] if request.over else _prepared(request, task)
     except BaseException as problem:  # whatever it is, this thread stays alive
         jobs = [problem]
-    with state.changed:
+    with state.locked():
         state.preparing = None
         _take(state, request, task, jobs)
         state.changed.notify_all()
@@ -357,7 +368,7 @@ def _prepared(request: Request, task: AnyTask) -> list[Any]:
 
 def _take(state: _State, request: Request, task: AnyTask, jobs: Sequence[Any]) -> None:
     """Puts jobs into the queue; and the request at the end of its own, if it has more items."""
-    if request.future.done():  # cancelled, or failed
+    if request.over:
         return
     for number, job in enumerate(jobs, request.prepared):
         if isinstance(job, InputError):
@@ -384,18 +395,18 @@ def _settle(state: _State, request: Request, number: int, result: Any) -> None:
     request.left -= 1
     state.waiting -= 1
     if not request.left:
-        with suppress(InvalidStateError):  # cancelled just now
-            request.future.set_result(request.answered())
+        state.completions.append(partial(request.future.set_result, request.answered()))
 
 
 def _fail(state: _State, request: Request, problem: BaseException) -> None:
-    """Ends a request with an error."""
+    """Ends a request with an error, under the lock."""
+    if not request.left:  # answered, cancelled, or failed
+        return
     state.ready = [entry for entry in state.ready if entry.request is not request]
     state.waiting -= request.left
-    state.counts.failed += bool(request.left) and not isinstance(problem, ArgumentError | InputError | MissingHeadError)
+    state.counts.failed += not isinstance(problem, ArgumentError | InputError | MissingHeadError)
     request.left = 0
-    with suppress(InvalidStateError):
-        request.future.set_exception(problem)
+    state.completions.append(partial(request.future.set_exception, problem))
 
 
 class _Owner:
@@ -414,7 +425,7 @@ class _Owner:
             while self._wait():
                 self._step()
         finally:
-            with state.changed:
+            with state.locked():
                 state.closed = state.ended = True
                 state.tokens.notify_all()
                 left = [*state.arriving, *state.opening, *(entry.request for entry in state.ready)]
@@ -473,9 +484,9 @@ class _Owner:
         """Loads the model of a request and makes its task; then it is prepared."""
         state, (name, task, _) = self._state, request.key
         try:
-            made = None if request.future.done() else make_task(task, self._model(name).model, request.options)
+            made = None if request.over else make_task(task, self._model(name).model, request.options)
         except BaseException as problem:
-            with state.changed:
+            with state.locked():
                 _fail(state, request, problem)
             return
         with state.changed:
@@ -528,7 +539,7 @@ class _Owner:
             results = self._results(entries)
         except BaseException as problem:  # whatever it is, this thread stays alive
             if len({id(entry.request) for entry in entries}) == 1:
-                with self._state.changed:
+                with self._state.locked():
                     _fail(self._state, entries[0].request, problem)
                 return
         else:
@@ -541,11 +552,11 @@ class _Owner:
 
     def _compute_again(self, entry: Entry) -> None:
         """Computes an entry alone, whose job may be used up in part."""
-        if not entry.request.future.done():
+        if not entry.request.over:
             try:
                 job = entry.task.prepare(entry.request.items[entry.number])
             except BaseException as problem:
-                with self._state.changed:
+                with self._state.locked():
                     _fail(self._state, entry.request, problem)
                 return
             self._compute([replace(entry, job=job)])
@@ -563,7 +574,7 @@ class _Owner:
             if not first:
                 self._compute_next(long=False)
                 task.batch_tokens = budget
-            if entries[0].request.future.done():
+            if entries[0].request.over:
                 raise CancelledError
             first = False
             return compute()
@@ -578,7 +589,7 @@ class _Owner:
         if loaded is not None:
             loaded.used = time.monotonic()
             self._learn(loaded, tokens, seconds)
-        with self._state.changed:
+        with self._state.locked():
             counts = self._state.counts
             counts.batches, counts.texts = counts.batches + 1, counts.texts + len(entries)
             counts.tokens, counts.busy = counts.tokens + tokens, counts.busy + seconds

@@ -57,6 +57,11 @@ class Request:
     def __post_init__(self) -> None:
         self.results, self.left = [None] * len(self.items), len(self.items)
 
+    @property
+    def over(self) -> bool:
+        """Whether nothing more is to be done: it is answered, cancelled, or failed."""
+        return not self.left or self.future.done()
+
     def answered(self) -> Answered:
         """What the caller gets."""
         return Answered(self.results, self.tokens, sorted(self.truncated))

@@ -293,6 +293,24 @@ def test_closing_without_draining_cancels_what_waits() -> None:
         asked.result()
 
 
+def test_callbacks_may_wait_for_another_thread_that_asks(engine: Engine) -> None:
+    for task, items in (("embed", ["a"]), ("embed", [3]), ("tag", ["a"])):  # a result, a failure, an error
+        asked: list[Any] = []
+        blocked, called = threading.Event(), threading.Event()
+
+        def ask_elsewhere(_: Any, asked: list[Any] = asked, called: threading.Event = called) -> None:
+            thread = threading.Thread(target=lambda: asked.append(engine.submit("one", "embed", ["b"])))
+            thread.start()
+            thread.join(5)
+            called.set()
+
+        engine.call(None, blocked.wait)
+        engine.submit("one", task, items).add_done_callback(ask_elsewhere)
+        blocked.set()
+        assert called.wait(20) and len(asked) == 1
+        assert len(asked[0].result().results) == 1
+
+
 def test_an_engine_can_be_closed_by_its_own_thread() -> None:
     engine = Engine()
     engine.call(None, engine.close).result(timeout=20)
