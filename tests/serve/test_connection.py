@@ -1,0 +1,64 @@
+"""A connection of the server: requests in order, and clients that do not read."""
+
+import functools
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import uvicorn
+
+from mlxbert.serve.http.connection import Connection
+from mlxbert.serve.http.server import listen
+from mlxbert.serve.options import ServeOptions
+
+pytestmark = pytest.mark.slow
+
+
+@contextmanager
+def listening(app: Any, **options: Any) -> Iterator[tuple[int, uvicorn.Server]]:
+    """An application behind our connections; gives its port."""
+    given = ServeOptions(port=0, **options)
+    with listen(given) as listener:
+        http: Any = functools.partial(Connection, given)
+        server = uvicorn.Server(uvicorn.Config(app, http=http, lifespan="off", log_level="critical", loop="asyncio"))
+        thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+        thread.start()
+        try:
+            yield listener.getsockname()[1], server
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+async def answer(send: Any, body: bytes) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
+    await send({"type": "http.response.body", "body": body})
+
+
+def test_pipelined_requests_are_answered_in_order_and_few_of_them_wait() -> None:
+    waiting: list[int] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        waiting.append(max(len(one.pipeline) for one in server.server_state.connections))  # type: ignore[union-attr]
+        await answer(send, scope["path"].encode())
+
+    count = 5000
+    asked = [f"POST /{number} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx" for number in range(count)]
+    expected = b"/%d" % (count - 1)
+    with listening(app) as (port, server), socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+        sending = threading.Thread(target=client.sendall, args=("".join(asked).encode(),))
+        sending.start()
+        found = b""
+        while not found.endswith(expected):
+            part = client.recv(1 << 20)
+            assert part
+            found += part
+        sending.join()
+    assert [line.partition(b"HTTP")[0] for line in found.split(b"\r\n\r\n")[1:]] == [
+        b"/%d" % number for number in range(count)
+    ]
+    assert 16 <= max(waiting) < 100
