@@ -102,6 +102,7 @@ class _State:
     arriving: deque[Request] = field(default_factory=deque)  # to be prepared, in turn
     opening: deque[Request] = field(default_factory=deque)  # wait for their model or their task
     ready: list[Entry] = field(default_factory=list)
+    requests: set[Request] = field(default_factory=set)  # that are not over, wherever they are
     calls: deque[tuple[Future[Any], str | None, Callable[..., Any]]] = field(default_factory=deque)
     tasks: OrderedDict[Key, AnyTask] = field(default_factory=OrderedDict)
     preparing: Key | None = None  # of whose items some are being prepared just now
@@ -175,16 +176,13 @@ class Engine:
         self.close()
 
     def close(self, *, drain: bool = True) -> None:
-        """Ends the engine, once all that was taken is computed; without `drain`, what waits is cancelled.
+        """Ends the engine, once all that was taken is computed; without `drain`, what was not is an error.
 
         Afterwards nothing is taken any more.
         """
         if not drain:
-            with self._state.changed:
-                waiting = [*self._state.arriving, *self._state.opening, *(one.request for one in self._state.ready)]
-                calls = [call[0] for call in self._state.calls]
-            for future in dict.fromkeys([*(request.future for request in waiting), *calls]):
-                future.cancel()
+            with self._state.locked():
+                _fail_all(self._state, MlxbertError("the engine is closed"))
         self._stop()
 
     @property
@@ -235,7 +233,7 @@ class Engine:
         if not items:
             request.future.set_result(request.answered())
             return request.future
-        # No reference to the request, which has the future: what is answered is freed at once.
+        # Nothing that stays refers to the request, which has the future: what is answered is freed at once.
         request.future.add_done_callback(partial(_forget, self._state, weakref.ref(request)))
         state = self._state
         with state.changed:
@@ -248,6 +246,7 @@ class Engine:
                     hint="ask again in a moment",
                 )
             state.waiting += len(items)
+            state.requests.add(request)
             state.counts.requests += 1
             state.arrive(request)
         return request.future
@@ -298,6 +297,7 @@ def _forget(state: _State, asked: "weakref.ref[Request]", future: "Future[Answer
     if request is not None and future.cancelled():
         with state.changed:
             state.ready = [entry for entry in state.ready if entry.request is not request]
+            state.requests.discard(request)
             state.waiting -= request.left
             request.left = 0
             state.counts.left += 1
@@ -395,6 +395,7 @@ def _settle(state: _State, request: Request, number: int, result: Any) -> None:
     request.left -= 1
     state.waiting -= 1
     if not request.left:
+        state.requests.discard(request)
         state.completions.append(partial(request.future.set_result, request.answered()))
 
 
@@ -402,11 +403,23 @@ def _fail(state: _State, request: Request, problem: BaseException) -> None:
     """Ends a request with an error, under the lock."""
     if not request.left:  # answered, cancelled, or failed
         return
+    state.requests.discard(request)
     state.ready = [entry for entry in state.ready if entry.request is not request]
     state.waiting -= request.left
     state.counts.failed += not isinstance(problem, ArgumentError | InputError | MissingHeadError)
     request.left = 0
     state.completions.append(partial(request.future.set_exception, problem))
+
+
+def _fail_all(state: _State, problem: MlxbertError) -> None:
+    """Ends everything that is not over with an error, under the lock; nothing is taken any more."""
+    state.closed, state.ready = True, []
+    for request in [*state.requests]:
+        _fail(state, request, problem)
+    for future, *_ in state.calls:
+        if future.set_running_or_notify_cancel():
+            state.completions.append(partial(future.set_exception, problem))
+    state.calls.clear()
 
 
 class _Owner:
@@ -426,12 +439,10 @@ class _Owner:
                 self._step()
         finally:
             with state.locked():
-                state.closed = state.ended = True
-                state.tokens.notify_all()
-                left = [*state.arriving, *state.opening, *(entry.request for entry in state.ready)]
-                for request in left:  # none, unless the thread itself fails
-                    _fail(state, request, MlxbertError("the engine has ended"))
+                state.ended = True
+                _fail_all(state, MlxbertError("the engine has ended"))  # if the thread itself fails
                 state.changed.notify_all()
+                state.tokens.notify_all()
 
     def _wait(self) -> bool:
         """Waits for something to do; unloads models meanwhile. Says whether there will be more."""

@@ -5,7 +5,6 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
-from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
@@ -282,15 +281,53 @@ def test_closing_computes_what_was_taken() -> None:
         engine.submit("builtin", "embed", ["x"])
 
 
-def test_closing_without_draining_cancels_what_waits() -> None:
+@pytest.mark.parametrize("pause", [0.0, 0.005, 0.05, 0.2])
+def test_closing_without_draining_leaves_nobody_waiting(pause: float) -> None:
+    engine = Engine({"one": "builtin", "two": "builtin"})
+    asked: list[Any] = [
+        engine.submit(name, "embed", ["some words"] * 200, overflow=overflow)
+        for name in ("one", "two", "one")
+        for overflow in ("truncate", "window")
+    ]
+    asked += [engine.call("one", lambda model: model.source) for _ in range(3)]
+    time.sleep(pause)
+    engine.close(drain=False)
+    assert all(one.done() for one in asked) and engine.waiting == 0
+    assert {type(one.exception()) for one in asked} <= {MlxbertError, type(None)}
+    with pytest.raises(MlxbertError):
+        engine.submit("one", "embed", ["x"])
+
+
+def test_closing_without_draining_is_an_error_for_what_waits() -> None:
     engine = Engine()
     blocked = threading.Event()
     engine.call(None, blocked.wait)
-    asked = engine.submit("builtin", "embed", ["x"])
+    asked: list[Any] = [engine.submit("builtin", "embed", ["x"]), engine.call(None, lambda: None)]
     threading.Timer(0.1, blocked.set).start()
     engine.close(drain=False)
-    with pytest.raises(CancelledError):
-        asked.result()
+    for one in asked:
+        with pytest.raises(MlxbertError):
+            one.result(timeout=0)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_what_waits_ends_with_an_error_when_the_thread_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mlxbert.serve import engine as module
+
+    blocked = threading.Event()
+
+    def fails(self: Any) -> None:
+        blocked.wait()
+        raise SystemExit
+
+    monkeypatch.setattr(module._Owner, "_step", fails)
+    engine = Engine()
+    asked: list[Any] = [engine.submit("builtin", "embed", ["x"]), engine.call(None, lambda: None)]
+    blocked.set()
+    for one in asked:
+        with pytest.raises(MlxbertError):
+            one.result(timeout=20)
+    engine.close()
 
 
 def test_callbacks_may_wait_for_another_thread_that_asks(engine: Engine) -> None:
