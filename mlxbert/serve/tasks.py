@@ -10,7 +10,7 @@ from typing import Any
 
 from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.model import Model
-from mlxbert.tasks.answer import MAX_WORDS, AnswerTask
+from mlxbert.tasks.answer import MAX_LENGTH, MAX_WORDS, AnswerTask
 from mlxbert.tasks.classify import ClassifyTask
 from mlxbert.tasks.embed import EmbedTask
 from mlxbert.tasks.embed_tokens import EmbedTokensTask
@@ -112,6 +112,24 @@ ASKED: Mapping[str, Callable[..., AnyTask]] = MappingProxyType({
     "next-sentence": _next_sentence,
     "replaced": _replaced,
 })  # fmt: skip
+
+
+def measure(items: Sequence[Any], options: Mapping[str, Any]) -> tuple[int, int]:
+    """How many texts a model gets for a request, and their characters: with all labels, prompts, and all windows."""
+    labels = options.get("labels") or ("",)
+    added = len(options.get("prompt") or "") + len(options.get("hypothesis") or "")
+    window, stride = options.get("max_length") or MAX_LENGTH, options.get("stride")
+
+    def characters(item: Any) -> int:
+        texts = (item,) if isinstance(item, str) else item
+        total = sum(map(len, texts))
+        if stride is None:
+            return total
+        step = window - min(len(texts[0]), window // 2) - stride  # from one window to the next, about
+        return total * window // max(step, 1)
+
+    each = sum(map(characters, items)) + added * len(items)
+    return len(items) * len(labels), each * len(labels) + len(items) * sum(map(len, labels))
 
 
 def make_task(name: str, model: Model, options: Mapping[str, Any]) -> AnyTask:

@@ -307,7 +307,8 @@ def test_a_signal_under_load_lets_every_request_that_was_taken_be_answered(tiny_
 
 
 def test_a_second_signal_ends_it_at_once(tiny_folder: Path) -> None:
-    with serving(f"tiny={tiny_folder}", "--max-texts", "100000", "--max-queue", "100000") as server:
+    limits = ("--max-texts", "100000", "--max-queue", "100000", "--max-characters", "4000000")
+    with serving(f"tiny={tiny_folder}", *limits) as server:
         body = json.dumps({"input": ["the cat sat on the mat"] * 90_000}).encode()
         with server.connect() as connection:
             connection.sendall(head(f"Content-Length: {len(body)}") + body)

@@ -246,6 +246,7 @@ def _task(task: str, body: type[Body], summary: str, items: Callable[[Any], Sequ
 async def rerank(service: Service, body: Rerank) -> Reply:
     """Texts in the order of a cross-encoder."""
     model = service.find(body.model, "rerank")
+    service.check_size(len(body.texts), len(body.query))
     if body.overflow != "truncate":
         await asyncio.wrap_future(service.engine.call(model, lambda one: _check_query(one, body)))
     best, failures, answered = await service.rerank(
@@ -277,6 +278,7 @@ async def search(service: Service, body: Search) -> Reply:
         known = ", ".join(service.indexes) or "none: the server was started without indexes"
         raise Problem("not_found", f"index is {body.index!r:.100}, expected one of {known}", param="index")
     file = service.indexes[name]
+    service.check_size(1, len(body.query))
 
     def find() -> list[Any]:
         if name not in service.opened:

@@ -215,7 +215,7 @@ async def tokenize(service: Service, body: TokenizeBody) -> Reply:
     def split(tokenizer: Tokenizer) -> list[list[Token]]:
         return [_tokens(tokenizer, text, special=body.add_special_tokens) for text in texts]
 
-    found = await _with_tokenizer(service, split, len(texts))
+    found = await _with_tokenizer(service, split, texts)
     return Reply(found, tokens=sum(map(len, found)))
 
 
@@ -241,12 +241,12 @@ async def decode(service: Service, body: DecodeBody) -> Reply:
     def join(tokenizer: Tokenizer) -> list[str]:
         return [tokenizer.decode(ids, skip_special_tokens=body.skip_special_tokens) for ids in several]
 
-    return Reply(await _with_tokenizer(service, join, len(several)))
+    return Reply(await _with_tokenizer(service, join, several))
 
 
-async def _with_tokenizer(service: Service, work: Callable[[Tokenizer], Any], count: int) -> Any:
+async def _with_tokenizer(service: Service, work: Callable[[Tokenizer], Any], items: Sequence[Any]) -> Any:
     """Runs a function of the first model's tokenizer on a thread of its own, so that nobody waits for it."""
-    service.check_count(count)
+    service.check_size(len(items), sum(map(len, items)))
     facts = _first(service)
     model = service.engine.call(
         facts.name, lambda model: model.embed_tokenizer if facts.main == "embed" else model.tokenizer
