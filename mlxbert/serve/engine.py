@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from mlxbert.errors import ArgumentError, InputError, MissingHeadError, MlxbertError, OutOfMemoryError, OverloadedError
+from mlxbert.errors import ArgumentError, InputError, MissingHeadError, MlxbertError, OverloadedError
 from mlxbert.folders.inspect import inspect
 from mlxbert.machine.device import choose_dtype, dtype_name, use
 from mlxbert.machine.faults import free_memory
@@ -618,7 +618,7 @@ class _Owner:
                 self._unload(next(iter(self._loaded)))
             if not self._fits(size):
                 most = self._options.max_memory
-                raise OutOfMemoryError(f"{name} takes {size / 1e9:.2f} GB, expected at most {most} GB for all models")
+                raise MlxbertError(f"{name} takes {size / 1e9:.2f} GB, expected at most {most} GB for all models")
             self._loaded[name] = _Loaded(load(ref), size)
         self._loaded.move_to_end(name)
         self._loaded[name].used = time.monotonic()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from mlxbert.errors import ArgumentError
+from mlxbert.errors import ArgumentError, OutOfMemoryError
 from mlxbert.serve.access import Access, Log, LogHandler
 from mlxbert.serve.engine import Engine
 from mlxbert.serve.http.safety import Door, is_loopback, read_key
@@ -279,6 +279,25 @@ def test_a_request_that_fails_costs_only_itself(server: Server, monkeypatch: pyt
     (trace,) = [line["trace"] for line in server.lines if "trace" in line]
     assert "/secret/path" in trace
     assert server.post().status == 200
+
+
+@pytest.mark.parametrize("path", [EMBED, "/api/embed", "/embed", "/v2/embed", "/"])
+def test_only_what_passes_is_to_be_asked_again(tmp_path: Path, facts: Any, path: str) -> None:
+    name = {"/embed": "inputs", "/": "inputs", EMBED: "input"}.get(path, "texts")
+    lasting = {"/embed": 424}.get(path, 500)  # as the protocol has it
+    with Engine({"tiny": str(tmp_path / "gone")}) as engine:
+        server = Server(engine, facts)
+        found = server.post({name: ["the cat"]}, path)
+        assert found.status == lasting and "retry-after" not in found.headers
+        assert str(tmp_path) not in found.body.decode()
+
+        def fails(*_: object) -> None:
+            raise OutOfMemoryError("planted")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("mlxbert.serve.engine.load", fails)
+            found = server.post({name: ["the cat"]}, path)
+        assert found.status == 503 and found.headers["retry-after"] == "1"
 
 
 def test_the_log_has_a_line_for_each_request_and_no_texts(server: Server) -> None:

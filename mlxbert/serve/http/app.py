@@ -11,6 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route as Address, compile_path
 
+from mlxbert.errors import MlxbertError
 from mlxbert.serve.http import metrics
 from mlxbert.serve.http.openapi import describe
 from mlxbert.serve.http.pages import page_routes
@@ -127,7 +128,7 @@ def _error(protocol: Protocol, error: Exception) -> Response:
     """An error in the protocol's shape."""
     problem = as_problem(error)
     if problem.kind in ("internal", "unavailable") and not isinstance(error, Problem):
-        _LOG.error("%s: %s", protocol.name, error, exc_info=problem.kind == "internal")
+        _LOG.error("%s: %s", protocol.name, error, exc_info=not isinstance(error, MlxbertError))
     status, value = protocol.shape(problem)
     headers = _HEADERS.get(problem.kind, {})
     return Response(_encode(value), status, headers, "application/json")

@@ -283,7 +283,7 @@ async def search(service: Service, body: Search) -> Reply:
     def find() -> list[Any]:
         if name not in service.opened:
             if not file.exists():  # or it would be made
-                raise Problem("unavailable", f"the index {name} is gone")
+                raise Problem("not_found", f"the index {name} is gone", param="index")
             service.opened[name] = open_index(file)
         return service.opened[name].search(body.query, top_k=body.top_k, mode=body.mode, where=body.where)
 
