@@ -3,6 +3,7 @@
 import functools
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -62,3 +63,38 @@ def test_pipelined_requests_are_answered_in_order_and_few_of_them_wait() -> None
         b"/%d" % number for number in range(count)
     ]
     assert 16 <= max(waiting) < 100
+
+
+@pytest.mark.parametrize("size", [1, 65_536])
+def test_a_client_that_reads_a_little_now_and_then_is_cut(size: int) -> None:
+    piece = bytes(500_000)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        head = [(b"content-length", b"%d" % (1000 * len(piece)))]
+        await send({"type": "http.response.start", "status": 200, "headers": head})
+        for number in range(1000):
+            await send({"type": "http.response.body", "body": piece, "more_body": number < 999})
+
+    with listening(app, read_seconds=0.5) as (port, server), socket.create_connection(("127.0.0.1", port)) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        begun, rest = time.monotonic(), 1000 * len(piece)
+        while not rest < 1000 * len(piece) or server.server_state.connections:
+            rest -= len(client.recv(size))
+            time.sleep(0.005)
+            assert time.monotonic() < begun + 20
+        assert rest
+
+
+def test_a_client_that_reads_in_time_is_not_cut() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await answer(send, bytes(10_000_000))
+
+    with listening(app, read_seconds=0.5) as (port, _), socket.create_connection(("127.0.0.1", port)) as client:
+        for _ in range(4):
+            client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            rest = 10_000_000
+            while rest > 0:
+                part = client.recv(1 << 20)
+                assert part
+                rest -= len(part.rpartition(b"\r\n\r\n")[2])
+            time.sleep(0.2)

@@ -48,13 +48,15 @@ class Connection(HttpToolsProtocol):
         self._options, self._spare, self._refused = options, HEADERS, False
         self._held = b""  # has come, and is looked at when fewer requests wait
         self._reading: asyncio.TimerHandle | None = None  # until the headers of a request have come
-        self._writing: asyncio.TimerHandle | None = None  # until the client reads again
+        self._writing: asyncio.TimerHandle | None = None  # until the client has read an answer
+        self._written = True  # whether all of it is in the buffer
         self._gone: list[Callable[[], object]] = []  # what ends the requests that are answered
 
     def connection_made(self, transport: Any) -> None:
         """Begins; or refuses one connection too many."""
         super().connection_made(transport)
         self.flow: _Flow = _Flow(transport)
+        transport.set_write_buffer_limits(0)  # so that writing is paused until everything is read
         # asyncio does this for sockets of its own only; without it an answer waits 40 ms for an acknowledgement.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if len(self.connections) > self._options.max_connections:
@@ -117,6 +119,8 @@ class Connection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """It is answered; what is left of its body is of no use."""
+        self._written = True
+        self._end_writing()
         if self.transport.is_closing():
             self._flush()
         elif self.cycle.response_complete and self.cycle.more_body:
@@ -132,14 +136,20 @@ class Connection(HttpToolsProtocol):
         self._flush()
 
     def pause_writing(self) -> None:
-        """The client does not read as fast as we write."""
+        """The client does not read as fast as we write; it has so long for the whole answer, however often it reads."""
         super().pause_writing()
-        self._writing = self.loop.call_later(self._options.read_seconds, self.transport.abort)
+        self._written = False  # perhaps; `on_response_complete` follows if it is
+        if self._writing is None:
+            self._writing = self.loop.call_later(self._options.read_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """The client reads."""
+        """The client has read everything."""
         super().resume_writing()
-        if self._writing is not None:
+        self._end_writing()
+
+    def _end_writing(self) -> None:
+        """Stops the clock of an answer that is whole and read."""
+        if self._writing is not None and self._written and not self.flow.write_paused:
             self._writing.cancel()
             self._writing = None
 
