@@ -84,7 +84,8 @@ class Reply:
     """What a request gets.
 
     Attributes:
-        value: The body: what msgspec makes JSON of, or bytes that are sent as they are.
+        value: The body: what msgspec makes JSON of, or bytes that are sent as they are; or a function that makes it,
+            which takes long where there were many tokens.
         tokens: How many tokens were computed, for the log.
         truncated: How many texts were truncated; a header says so, too.
         headers: More headers.

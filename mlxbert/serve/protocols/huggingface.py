@@ -282,8 +282,11 @@ async def infer(service: Service, body: Inputs) -> Reply:
         many = inputs if isinstance(inputs, list) else [inputs]
         items = [one if isinstance(one, str) else structs.astuple(one) for one in many]
     answered = await service.run(model, pipeline.task, items, **pipeline.options(parameters))
-    shown = pipeline.show(answered.results, parameters, service.facts[model])
-    value = shown if pipeline.always or isinstance(inputs, list) else shown[0]
+
+    def value() -> Any:
+        shown = pipeline.show(answered.results, parameters, service.facts[model])
+        return shown if pipeline.always or isinstance(inputs, list) else shown[0]
+
     return Reply(value, answered.tokens, len(answered.truncated))
 
 

@@ -29,7 +29,6 @@ Pair = Annotated[list[str], Meta(min_length=2, max_length=2)]
 Overflow = Literal["truncate", "window", "error"]
 # What is not an option of a task.
 _APART = ("model", "on_error", "texts", "pairs", "questions", "context", "query", "encoding_format")
-_FEW = 16  # results whose JSON takes no time
 
 
 class Body(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -210,9 +209,11 @@ def _options(body: Body, *apart: str) -> dict[str, Any]:
 def _reply(
     model: str, answered: Answered, results: Sequence[Any], truncated: int | None = None, *, coded: bool = False
 ) -> Reply:
-    shown = [_coded(one) if coded and isinstance(one, Embedding) else _to_dict(one) for one in results]
-    unknown = [number for number, one in enumerate(answered.results) if getattr(one, "only_unknown", False)]
-    value = Results(model, shown, answered.tokens, answered.truncated, unknown)
+    def value() -> Results:
+        shown = [_coded(one) if coded and isinstance(one, Embedding) else _to_dict(one) for one in results]
+        unknown = [number for number, one in enumerate(answered.results) if getattr(one, "only_unknown", False)]
+        return Results(model, shown, answered.tokens, answered.truncated, unknown)
+
     return Reply(value, answered.tokens, len(answered.truncated) if truncated is None else truncated)
 
 
@@ -236,9 +237,7 @@ def _task(task: str, body: type[Body], summary: str, items: Callable[[Any], Sequ
         model = service.find(body.model, task)
         answered = await service.run(model, task, items(body), on_error=body.on_error, **_options(body))
         coded = getattr(body, "encoding_format", None) == "base64"
-        if len(answered.results) <= _FEW:
-            return _reply(model, answered, answered.results, coded=coded)
-        return await asyncio.to_thread(_reply, model, answered, answered.results, coded=coded)
+        return _reply(model, answered, answered.results, coded=coded)
 
     return Route("POST", f"/api/{task}", answer, summary, body, Results)
 

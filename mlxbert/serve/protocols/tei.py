@@ -140,7 +140,7 @@ async def vectors(service: Service, body: EmbedBody) -> Reply:
         None, "embed", texts_of(body.inputs, "inputs"), overflow=body.overflow, normalize=body.normalize,
         dimensions=body.dimensions, prompt_name=body.prompt_name,
     )  # fmt: skip
-    return _reply([one.embedding.tolist() for one in answered.results], answered)
+    return _reply(lambda: [one.embedding.tolist() for one in answered.results], answered)
 
 
 async def vectors_of_tokens(service: Service, body: EmbedAllBody) -> Reply:
@@ -148,7 +148,7 @@ async def vectors_of_tokens(service: Service, body: EmbedAllBody) -> Reply:
     answered = await service.run(
         None, "embed-tokens", texts_of(body.inputs, "inputs"), overflow=body.overflow, prompt_name=body.prompt_name
     )
-    return _reply([one.embedding.tolist() for one in answered.results], answered)
+    return _reply(lambda: [one.embedding.tolist() for one in answered.results], answered)
 
 
 async def sparse(service: Service, body: Any) -> Reply:
