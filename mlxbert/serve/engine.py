@@ -7,7 +7,6 @@ between which shorter items are let through.
 """
 
 import asyncio
-import json
 import logging
 import threading
 import time
@@ -28,7 +27,7 @@ from mlxbert.model import Model, load
 from mlxbert.results.result import Failure
 from mlxbert.serve.options import EngineOptions
 from mlxbert.serve.queue import Answered, Entry, Key, Request, choose
-from mlxbert.serve.tasks import AnyTask, check_task, make_task
+from mlxbert.serve.tasks import AnyTask, check_task, hash_options, make_task
 from mlxbert.tasks.runner import remembering
 from mlxbert.text.batch import default_batch_tokens
 from mlxbert.weights.source import BUILTIN, ModelRef
@@ -219,7 +218,7 @@ class Engine:
             results. Cancelled before it is done, it is taken out of the queue.
 
         Raises:
-            ArgumentError: There is no such model or task.
+            ArgumentError: There is no such model or task, or the options are not plain values or too large.
             OverloadedError: Too many texts wait.
         """
         self.check_model(model)
@@ -228,8 +227,7 @@ class Engine:
             raise ArgumentError(f"items is {items!r:.60}, expected a list of texts")
         if len(items) > self.options.max_queue:
             raise ArgumentError(f"{len(items):,} texts, expected at most {self.options.max_queue:,} at once")
-        shown = json.dumps(options, sort_keys=True, default=repr)
-        request = Request((model, task, shown), options, items, time.monotonic())
+        request = Request((model, task, hash_options(options)), options, items, time.monotonic())
         if not items:
             request.future.set_result(request.answered())
             return request.future

@@ -8,7 +8,7 @@ from typing import Any
 from mlxbert.serve.tasks import AnyTask
 from mlxbert.tasks.task import Job
 
-# The model, the task, and the options, in a form that can be compared.
+# The model, the task, and a hash of the options.
 Key = tuple[str, str, str]
 
 

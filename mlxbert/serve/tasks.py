@@ -4,6 +4,8 @@ Requests with the same model, task and options share a task, and are computed to
 is part of the item, as the query is of a pair that is scored.
 """
 
+import hashlib
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -24,6 +26,7 @@ from mlxbert.tasks.task import Task
 from mlxbert.tasks.zero_shot import ZeroShotTask
 
 AnyTask = Task[Any, Any, Any, Any]
+_LARGEST = 262_144  # bytes of options: an engine keeps those of its latest tasks
 
 
 def _fill_mask(
@@ -112,6 +115,21 @@ ASKED: Mapping[str, Callable[..., AnyTask]] = MappingProxyType({
     "next-sentence": _next_sentence,
     "replaced": _replaced,
 })  # fmt: skip
+
+
+def hash_options(options: Mapping[str, Any]) -> str:
+    """The same text for the same options, and for no others.
+
+    Raises:
+        ArgumentError: They consist of other values than JSON has, or are too large to be kept.
+    """
+    try:
+        shown = json.dumps(options, sort_keys=True).encode()
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise ArgumentError(f"options are not all texts, numbers, or lists of these: {problem}") from None
+    if len(shown) > _LARGEST:
+        raise ArgumentError(f"options take {len(shown):,} bytes as JSON, expected at most {_LARGEST:,}")
+    return hashlib.sha256(shown).hexdigest()
 
 
 def measure(items: Sequence[Any], options: Mapping[str, Any]) -> tuple[int, int]:

@@ -17,6 +17,7 @@ from mlxbert.results.result import Failure
 from mlxbert.serve.engine import Engine
 from mlxbert.serve.options import EngineOptions
 from mlxbert.serve.queue import Entry, Request, choose
+from mlxbert.serve.tasks import hash_options
 from mlxbert.tasks.task import Job
 
 TEXTS = ["the cat sat on the mat", "paris is a city", "a dog", "the largest city of tokyo is of milk and play", ""]
@@ -115,6 +116,19 @@ def test_windows_of_a_long_text_are_all_computed(engine: Engine, model: mlxbert.
 def test_wrong_requests_are_refused(engine: Engine, task: str, options: dict[str, Any]) -> None:
     with pytest.raises(MlxbertError):
         engine.submit("one", task, ["a"], **options).result()
+
+
+def test_options_are_told_apart_and_odd_ones_are_refused(engine: Engine) -> None:
+    class Same:
+        def __repr__(self) -> str:
+            return "Same()"
+
+    for odd in (Same(), {1, 2}, b"x", "x" * 300_000):
+        with pytest.raises(ArgumentError):
+            engine.submit("one", "embed", ["a"], prompt=odd)
+    given: list[dict[str, Any]] = [{"a": value} for value in (1, 1.0, True, "1", None, "null", [1], [[1]])]
+    assert len({hash_options(one) for one in given}) == len(given)
+    assert hash_options({"a": 1, "b": [2]}) == hash_options({"b": (2,), "a": 1}) and len(hash_options(given[0])) == 64
 
 
 def test_a_text_is_not_a_list_of_texts(engine: Engine) -> None:
