@@ -353,6 +353,18 @@ def test_metrics_count_what_was_asked_for(server: Server) -> None:
     assert all(re.fullmatch(r"[-+0-9.e]+|inf", value) for value in values.values())
 
 
+def test_large_batches_are_counted_above_all_bounds(server: Server) -> None:
+    def buckets() -> dict[str, int]:
+        found = re.findall(r'^mlxbert_batch_texts_bucket{le="(.*)"} (\d+)$', server.get("/metrics").body.decode(), re.M)
+        return {bound: int(number) for bound, number in found}
+
+    before, sizes = buckets(), server.service.engine.counts.sizes
+    for size in (1024, 1025, 2048, 2049, 100_000):
+        sizes[(size - 1).bit_length()] += 1
+    after = buckets()
+    assert [after[bound] - before[bound] for bound in ("512", "1024", "+Inf")] == [0, 1, 5]
+
+
 def test_health_says_whether_requests_are_answered(server: Server, tiny_folder: Path) -> None:
     assert server.get("/health").status == 200
     server.service.ready = False
