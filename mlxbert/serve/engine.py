@@ -48,7 +48,7 @@ class Counts:
     Attributes:
         requests: Requests that were taken.
         refused: Requests that found the queue full.
-        left: Requests that their callers have given up.
+        abandoned: Requests that their callers have given up.
         failed: Requests that ended with an error which is not theirs.
         texts: Texts that were computed.
         tokens: Their tokens.
@@ -60,7 +60,7 @@ class Counts:
 
     requests: int = 0
     refused: int = 0
-    left: int = 0
+    abandoned: int = 0
     failed: int = 0
     texts: int = 0
     tokens: int = 0
@@ -296,9 +296,9 @@ def _forget(state: _State, asked: "weakref.ref[Request]", future: "Future[Answer
         with state.changed:
             state.ready = [entry for entry in state.ready if entry.request is not request]
             state.requests.discard(request)
-            state.waiting -= request.left
-            request.left = 0
-            state.counts.left += 1
+            state.waiting -= request.unfinished
+            request.unfinished = 0
+            state.counts.abandoned += 1
 
 
 def _stop(state: _State, threads: Sequence[threading.Thread]) -> None:
@@ -387,25 +387,25 @@ def _take(state: _State, request: Request, task: AnyTask, jobs: Sequence[Any]) -
 
 def _settle(state: _State, request: Request, number: int, result: Any) -> None:
     """Takes the result of one item."""
-    if not request.left:  # cancelled, or failed
+    if not request.unfinished:  # cancelled, or failed
         return
     request.results[number] = result
-    request.left -= 1
+    request.unfinished -= 1
     state.waiting -= 1
-    if not request.left:
+    if not request.unfinished:
         state.requests.discard(request)
         state.completions.append(partial(request.future.set_result, request.answered()))
 
 
 def _fail(state: _State, request: Request, problem: BaseException) -> None:
     """Ends a request with an error, under the lock."""
-    if not request.left:  # answered, cancelled, or failed
+    if not request.unfinished:  # answered, cancelled, or failed
         return
     state.requests.discard(request)
     state.ready = [entry for entry in state.ready if entry.request is not request]
-    state.waiting -= request.left
+    state.waiting -= request.unfinished
     state.counts.failed += not isinstance(problem, ArgumentError | InputError | MissingHeadError)
-    request.left = 0
+    request.unfinished = 0
     state.completions.append(partial(request.future.set_exception, problem))
 
 

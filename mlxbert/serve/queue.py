@@ -38,7 +38,7 @@ class Request:
         served: When it came, or last got a batch, in seconds of the monotonic clock.
         future: Gets the results.
         results: Those that are known.
-        left: How many are not.
+        unfinished: How many are not.
         prepared: How many items have been made into jobs.
         tokens: See `Answered`; so is `truncated`.
     """
@@ -49,18 +49,18 @@ class Request:
     served: float
     future: "Future[Answered]" = field(default_factory=Future)
     results: list[Any] = field(default_factory=list)
-    left: int = 0
+    unfinished: int = 0
     prepared: int = 0
     tokens: int = 0
     truncated: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.results, self.left = [None] * len(self.items), len(self.items)
+        self.results, self.unfinished = [None] * len(self.items), len(self.items)
 
     @property
     def over(self) -> bool:
         """Whether nothing more is to be done: it is answered, cancelled, or failed."""
-        return not self.left or self.future.done()
+        return not self.unfinished or self.future.done()
 
     def answered(self) -> Answered:
         """What the caller gets."""

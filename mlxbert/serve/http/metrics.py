@@ -49,7 +49,7 @@ def _lines(service: Service) -> Iterator[str]:
         "truncated_total": ("Texts that were truncated.", counts.truncated),
         "busy_seconds_total": ("Seconds of computing.", counts.busy),
         "refused_total": ("Requests that found the queue full.", counts.refused),
-        "left_total": ("Requests that their clients gave up.", counts.left),
+        "abandoned_total": ("Requests that their clients gave up.", counts.abandoned),
         "failed_total": ("Requests that ended with an error of the engine.", counts.failed),
         "queue_texts": ("Texts that wait.", service.engine.waiting),
         "models_loaded": ("Models in memory.", len(service.engine.loaded)),
