@@ -8,10 +8,9 @@ from msgspec import UNSET, Struct, UnsetType
 
 from mlxbert.results.classify import Regression
 from mlxbert.serve.protocol import STATUS, Problem, Protocol, Reply, Route
-from mlxbert.serve.protocols.vectors import Texts, compare, overflow_of, texts_of
+from mlxbert.serve.protocols.vectors import Sentences, Texts, overflow_of, similarities, texts_of
 from mlxbert.serve.queue import Answered
 from mlxbert.serve.service import ModelFacts, Service
-from mlxbert.tasks.ranking import Scored
 from mlxbert.text.batch import default_batch_tokens
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.version import __version__
@@ -55,13 +54,6 @@ class EmbedBody(EmbedAllBody, kw_only=True):
     dimensions: int | None = None
 
 
-class Compared(Struct):
-    """A text, and those that it is compared with."""
-
-    source_sentence: str
-    sentences: list[str]
-
-
 class SimilarityOptions(Truncation, kw_only=True):
     """How they become vectors; the model's own prompts for queries and documents are used if none is named."""
 
@@ -71,7 +63,7 @@ class SimilarityOptions(Truncation, kw_only=True):
 class SimilarityBody(Struct):
     """What is compared."""
 
-    inputs: Compared
+    inputs: Sentences
     parameters: SimilarityOptions | None = None
 
 
@@ -130,8 +122,8 @@ class DecodeBody(Struct):
     skip_special_tokens: bool = True
 
 
-def _reply(value: Any, *answers: Answered) -> Reply:
-    return Reply(value, sum(one.tokens for one in answers), sum(len(one.truncated) for one in answers))
+def _reply(value: Any, answered: Answered) -> Reply:
+    return Reply(value, answered.tokens, len(answered.truncated))
 
 
 async def vectors(service: Service, body: EmbedBody) -> Reply:
@@ -157,14 +149,10 @@ async def sparse(service: Service, body: Any) -> Reply:
 
 
 async def similarity(service: Service, body: SimilarityBody) -> Reply:
-    """How similar texts are to one, in their order; the scores of `mlxbert.similarity`."""
+    """How similar texts are to one, in their order."""
     given = body.parameters or SimilarityOptions()
     how = {"overflow": given.overflow, "prompt_name": given.prompt_name}
-    texts = texts_of(body.inputs.sentences, "sentences")
-    asked, answered, scores = await compare(
-        service, service.find(None, "embed"), body.inputs.source_sentence, texts, how
-    )
-    return _reply([one.score for one in scores if isinstance(one, Scored)], asked, answered)
+    return await similarities(service, service.find(None, "embed"), body.inputs, how)
 
 
 async def rerank(service: Service, body: RerankBody) -> Reply:
