@@ -209,7 +209,7 @@ class Engine:
 
         Args:
             model: The name of one of the models.
-            task: The name of a task, see `mlxbert.serve.tasks.ASKED`, where the items are described, too.
+            task: The name of a task, see `mlxbert.serve.tasks.TASKS`, where the items are described, too.
             items: Any number of items.
             options: The options of the task, as its function has them; not `batch_tokens`, `usage` and `on_error`.
 

@@ -15,7 +15,7 @@ from mlxbert.serve.engine import Engine
 from mlxbert.serve.options import ServeOptions
 from mlxbert.serve.protocol import Problem, as_problem
 from mlxbert.serve.queue import Answered
-from mlxbert.serve.tasks import ASKED, make_task, measure
+from mlxbert.serve.tasks import TASKS, make_task, measure
 from mlxbert.tasks.ranking import Ranked, rank
 from mlxbert.weights.cross_encoder import gives_probabilities
 
@@ -180,7 +180,7 @@ class Service:
 
 def read_facts(name: str, model: Model) -> ModelFacts:
     """What is known of a model; on the thread that it belongs to."""
-    tasks = [task for task in ASKED if _can(task, model)]
+    tasks = [task for task in TASKS if _can(task, model)]
     size = model.embedder.size if "embed" in tasks else 0
     own = [task for task in ("rerank", "classify", "tag", "answer") if task in tasks]
     embeds = "embed" in tasks and (model.folder / "modules.json").is_file()

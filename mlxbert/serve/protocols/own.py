@@ -256,7 +256,7 @@ async def rerank(service: Service, body: Rerank) -> Reply:
 
 def _check_query(model: Model, body: Rerank) -> None:
     try:
-        RerankTask(model, body.overflow, None).check_query(body.query)
+        RerankTask(model, overflow=body.overflow).check_query(body.query)
     except InputError as problem:  # not each text, but the query is to blame
         raise Problem("too_long", problem.message, hint=problem.hint, param="query") from None
 
