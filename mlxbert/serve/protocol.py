@@ -136,5 +136,5 @@ class Protocol:
 
 
 def plain_shape(problem: Problem) -> tuple[int, Any]:
-    """An error where the path belongs to no other protocol."""
+    """An error of our own routes, and where the path belongs to no protocol."""
     return STATUS[problem.kind], {"error": problem.message, "hint": problem.hint, "kind": problem.kind}

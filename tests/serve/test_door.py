@@ -295,7 +295,7 @@ def test_only_what_passes_is_to_be_asked_again(tmp_path: Path, facts: Any, path:
             raise OutOfMemoryError("planted")
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("mlxbert.serve.engine.load", fails)
+            patch.setattr("mlxbert.serve.owner.load", fails)
             found = server.post({name: ["the cat"]}, path)
         assert found.status == 503 and found.headers["retry-after"] == "1"
 

@@ -326,7 +326,7 @@ def test_closing_without_draining_is_an_error_for_what_waits() -> None:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_what_waits_ends_with_an_error_when_the_thread_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mlxbert.serve import engine as module
+    from mlxbert.serve.owner import Owner
 
     blocked = threading.Event()
 
@@ -334,7 +334,7 @@ def test_what_waits_ends_with_an_error_when_the_thread_fails(monkeypatch: pytest
         blocked.wait()
         raise SystemExit
 
-    monkeypatch.setattr(module._Owner, "_step", fails)
+    monkeypatch.setattr(Owner, "_step", fails)
     engine = Engine()
     asked: list[Any] = [engine.submit("builtin", "embed", ["x"]), engine.call(None, lambda: None)]
     blocked.set()
@@ -372,9 +372,9 @@ def test_a_bulk_request_does_not_keep_another_task_waiting() -> None:
     bulk = Request(("m", "embed", "{}"), {}, ["x"], 1.0)
     other = Request(("m", "tag", "{}"), {}, ["x"], 2.0)
     entries = [Entry(one, 0, None, Job("x", [], False), 10) for one in (bulk, bulk, other)]  # type: ignore[arg-type]
-    assert choose(entries, 10, overdue=0.0)[0].request is bulk
+    assert choose(entries, lambda _: 10, overdue=0.0)[0].request is bulk
     bulk.served = 3.0
-    assert choose(entries, 10, overdue=0.0)[0].request is other
+    assert choose(entries, lambda _: 10, overdue=0.0)[0].request is other
 
 
 def test_what_is_answered_is_freed() -> None:
@@ -428,7 +428,7 @@ def _entry(tokens: int, arrived: float, model: str = "m") -> Entry:
 
 def test_short_ones_come_first_unless_others_have_waited_too_long() -> None:
     long, short, other = _entry(300, 1.0), _entry(10, 2.0), _entry(5, 3.0, "other")
-    assert choose([long, short, other], 305, overdue=0.0) == [short]
-    assert choose([long, short, other], 310, overdue=0.0) == [short, long]
-    assert choose([long, short, other], 305, overdue=1.5) == [long]
-    assert choose([other, long], 305, overdue=0.0) == [long]
+    assert choose([long, short, other], lambda _: 305, overdue=0.0) == [short]
+    assert choose([long, short, other], lambda _: 310, overdue=0.0) == [short, long]
+    assert choose([long, short, other], lambda _: 305, overdue=1.5) == [long]
+    assert choose([other, long], lambda _: 305, overdue=0.0) == [long]

@@ -40,7 +40,7 @@ async def _describe(service: Service, path: Mapping[str, str]) -> Reply:
     return Reply(_description())
 
 
-_ABOUT = Protocol("about", (Route("GET", "/openapi.json", _describe, "This description", reply=dict),), own.shape)
+_ABOUT = Protocol("about", (Route("GET", "/openapi.json", _describe, "This description", reply=dict),), plain_shape)
 PROTOCOLS: tuple[Protocol, ...] = (
     own.PROTOCOL, huggingface.PROTOCOL, openai.PROTOCOL, tei.PROTOCOL, cohere.PROTOCOL, metrics.PROTOCOL, _ABOUT,
 )  # fmt: skip

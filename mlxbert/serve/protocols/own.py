@@ -16,7 +16,7 @@ from mlxbert.results.json import without_nan
 from mlxbert.results.related import Reranked, Similarity
 from mlxbert.results.result import Failure
 from mlxbert.search.index import open_index
-from mlxbert.serve.protocol import STATUS, Problem, Protocol, Reply, Route
+from mlxbert.serve.protocol import Problem, Protocol, Reply, Route, plain_shape
 from mlxbert.serve.protocols.vectors import compare
 from mlxbert.serve.queue import Answered
 from mlxbert.serve.service import ModelFacts, Service
@@ -192,14 +192,6 @@ class Known(Struct):
     indexes: list[str]
 
 
-class Error(Struct):
-    """Why there is no result."""
-
-    error: str
-    hint: str | None
-    kind: str
-
-
 def _options(body: Body, *apart: str) -> dict[str, Any]:
     """The options that are not defaults: requests that spell these out share batches with those that do not."""
     given: dict[str, Any] = msgspec.to_builtins(body)
@@ -302,11 +294,6 @@ async def status(service: Service, path: Mapping[str, str]) -> Reply:
     return Reply(facts | vars(engine.counts))
 
 
-def shape(problem: Problem) -> tuple[int, Any]:
-    """An error with its hint."""
-    return STATUS[problem.kind], Error(problem.message, problem.hint, problem.kind)
-
-
 def _texts(body: Any) -> Sequence[Any]:
     texts: Sequence[Any] = body.texts
     return texts
@@ -329,5 +316,5 @@ PROTOCOL = Protocol(
         Route("GET", "/api/models", models, "The models and indexes that are served", reply=Known),
         Route("GET", "/api/status", status, "What the server is doing", reply=dict[str, Any]),
     ),
-    shape,
+    plain_shape,
 )
