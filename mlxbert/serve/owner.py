@@ -22,7 +22,7 @@ from mlxbert.tasks.runner import remembering
 from mlxbert.text.batch import default_batch_tokens
 from mlxbert.weights.source import ModelRef
 
-_LOG = logging.getLogger("mlxbert")
+_LOG = logging.getLogger("mlxbert.serve")
 _TASKS = 256  # with their options: those least recently used are made again
 _FIRST, _SMALLEST = 512, 256  # tokens of a batch: of the first one, and however slow a model is
 WORK, PATIENCE = 0.15, 0.25  # seconds of a batch; that a request is overtaken by shorter ones

@@ -4,6 +4,7 @@ import io
 import json
 import logging
 import re
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -16,8 +17,8 @@ from mlxbert.errors import ArgumentError, OutOfMemoryError
 from mlxbert.serve.access import Access, Log, LogHandler
 from mlxbert.serve.engine import Engine
 from mlxbert.serve.http.safety import Door, is_loopback, read_key
-from mlxbert.serve.http.server import make_guarded
-from mlxbert.serve.options import ServeOptions
+from mlxbert.serve.http.server import logged, make_guarded
+from mlxbert.serve.options import EngineOptions, ServeOptions
 from mlxbert.serve.service import Service, read_facts
 from tests.helpers.asking import Answer, ask
 
@@ -298,6 +299,20 @@ def test_only_what_passes_is_to_be_asked_again(tmp_path: Path, facts: Any, path:
             patch.setattr("mlxbert.serve.owner.load", fails)
             found = server.post({name: ["the cat"]}, path)
         assert found.status == 503 and found.headers["retry-after"] == "1"
+
+
+def test_what_the_engine_does_is_logged_like_requests(tiny_folder: Path) -> None:
+    stream = io.StringIO()
+    with logged(Log(stream)):
+        with Engine([str(tiny_folder)], EngineOptions(idle_minutes=0.001)) as engine:
+            engine.submit(str(tiny_folder), "embed", ["the cat"]).result()
+            until = time.monotonic() + 10
+            while engine.loaded and time.monotonic() < until:
+                time.sleep(0.01)
+        logging.getLogger("mlxbert").warning("the cat")  # a note of the library may quote a text
+    logging.getLogger("mlxbert.serve").error("afterwards")
+    (line,) = map(json.loads, stream.getvalue().splitlines())
+    assert line["level"] == "info" and "unloaded" in line["message"]
 
 
 def test_the_log_has_a_line_for_each_request_and_no_texts(server: Server) -> None:
