@@ -40,7 +40,8 @@ class ServeOptions:
     host: Annotated[str, Option("Address. Another one than loopback needs a key.")] = "127.0.0.1"
     port: Annotated[int, Option("Port; 0 takes a free one.")] = 8484
     max_body: Annotated[float, Option("Largest body of a request.", "MB")] = 16.0
-    max_texts: Annotated[int, Option("Most texts in a request.")] = 4096
+    max_texts: Annotated[int, Option("Most texts in a request; each counts once for each label.")] = 4096
+    max_characters: Annotated[int, Option("Most characters of these texts together.")] = 2_000_000
     max_connections: Annotated[int, Option("Most connections at once.")] = 2048
     read_seconds: Annotated[float, Option("Longest time to receive a request.", "S")] = 30.0
     allow_host: Annotated[

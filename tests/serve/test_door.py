@@ -4,6 +4,7 @@ import io
 import json
 import logging
 import re
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -12,12 +13,12 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from mlxbert.errors import ArgumentError
+from mlxbert.errors import ArgumentError, OutOfMemoryError
 from mlxbert.serve.access import Access, Log, LogHandler
 from mlxbert.serve.engine import Engine
 from mlxbert.serve.http.safety import Door, is_loopback, read_key
-from mlxbert.serve.http.server import make_guarded
-from mlxbert.serve.options import ServeOptions
+from mlxbert.serve.http.server import logged, make_guarded
+from mlxbert.serve.options import EngineOptions, ServeOptions
 from mlxbert.serve.service import Service, read_facts
 from tests.helpers.asking import Answer, ask
 
@@ -281,6 +282,39 @@ def test_a_request_that_fails_costs_only_itself(server: Server, monkeypatch: pyt
     assert server.post().status == 200
 
 
+@pytest.mark.parametrize("path", [EMBED, "/api/embed", "/embed", "/v2/embed", "/"])
+def test_only_what_passes_is_to_be_asked_again(tmp_path: Path, facts: Any, path: str) -> None:
+    name = {"/embed": "inputs", "/": "inputs", EMBED: "input"}.get(path, "texts")
+    lasting = {"/embed": 424}.get(path, 500)  # as the protocol has it
+    with Engine({"tiny": str(tmp_path / "gone")}) as engine:
+        server = Server(engine, facts)
+        found = server.post({name: ["the cat"]}, path)
+        assert found.status == lasting and "retry-after" not in found.headers
+        assert str(tmp_path) not in found.body.decode()
+
+        def fails(*_: object) -> None:
+            raise OutOfMemoryError("planted")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("mlxbert.serve.owner.load", fails)
+            found = server.post({name: ["the cat"]}, path)
+        assert found.status == 503 and found.headers["retry-after"] == "1"
+
+
+def test_what_the_engine_does_is_logged_like_requests(tiny_folder: Path) -> None:
+    stream = io.StringIO()
+    with logged(Log(stream)):
+        with Engine([str(tiny_folder)], EngineOptions(idle_minutes=0.001)) as engine:
+            engine.submit(str(tiny_folder), "embed", ["the cat"]).result()
+            until = time.monotonic() + 10
+            while engine.loaded and time.monotonic() < until:
+                time.sleep(0.01)
+        logging.getLogger("mlxbert").warning("the cat")  # a note of the library may quote a text
+    logging.getLogger("mlxbert.serve").error("afterwards")
+    (line,) = map(json.loads, stream.getvalue().splitlines())
+    assert line["level"] == "info" and "unloaded" in line["message"]
+
+
 def test_the_log_has_a_line_for_each_request_and_no_texts(server: Server) -> None:
     server.post({"input": ["the cat", "a dog"]})
     server.get("/v1/models/tiny\u2028\x1b[31m")
@@ -332,6 +366,18 @@ def test_metrics_count_what_was_asked_for(server: Server) -> None:
     kinds = {line.split()[2]: line.split()[3] for line in lines if line.startswith("# TYPE")}
     assert all(re.sub(r"_(bucket|sum|count)$", "", name.partition("{")[0]) in kinds for name in values)
     assert all(re.fullmatch(r"[-+0-9.e]+|inf", value) for value in values.values())
+
+
+def test_large_batches_are_counted_above_all_bounds(server: Server) -> None:
+    def buckets() -> dict[str, int]:
+        found = re.findall(r'^mlxbert_batch_texts_bucket{le="(.*)"} (\d+)$', server.get("/metrics").body.decode(), re.M)
+        return {bound: int(number) for bound, number in found}
+
+    before, sizes = buckets(), server.service.engine.counts.sizes
+    for size in (1024, 1025, 2048, 2049, 100_000):
+        sizes[(size - 1).bit_length()] += 1
+    after = buckets()
+    assert [after[bound] - before[bound] for bound in ("512", "1024", "+Inf")] == [0, 1, 5]
 
 
 def test_health_says_whether_requests_are_answered(server: Server, tiny_folder: Path) -> None:

@@ -1,11 +1,13 @@
 """The routes of TEI, Cohere, Jina and OpenAI: right numbers, and errors in the protocol's own shape."""
 
+import asyncio
 import base64
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
@@ -351,6 +353,30 @@ def test_openai_truncates_only_when_asked(
 def test_openai_refuses(client: TestClient, body: Any, status: int, param: str | None, code: str) -> None:
     refused = post(client, "/v1/embeddings", body, status)["error"]
     assert (refused["param"], refused["code"]) == (param, code)
+
+
+def test_large_replies_are_not_made_on_the_thread_that_answers(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, found = msgspec.json.Encoder().encode, {}
+
+    def encode(value: Any) -> bytes:
+        found[len(value.data)] = runs_coroutines()
+        return whole(value)
+
+    monkeypatch.setattr("mlxbert.serve.http.app._encode", encode)
+    for count in (1, 50):
+        post(client, "/v1/embeddings", {"input": ["the cat sat on the mat"] * count})
+    assert found == {1: True, 50: False}
+
+
+def runs_coroutines() -> bool:
+    """Whether this thread does."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def test_openai_knows_models_by_names_with_slashes(unit_folder: Path) -> None:

@@ -1,5 +1,6 @@
 """The server as an ASGI application: every route of every protocol, with one way to read bodies and answer errors."""
 
+import asyncio
 import functools
 import logging
 from collections.abc import Callable, Mapping
@@ -11,6 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route as Address, compile_path
 
+from mlxbert.errors import MlxbertError
 from mlxbert.serve.http import metrics
 from mlxbert.serve.http.openapi import describe
 from mlxbert.serve.http.pages import page_routes
@@ -25,6 +27,7 @@ _HEADERS: Mapping[str, Mapping[str, str]] = {
     "unavailable": {"Retry-After": "1"},
     "unauthorized": {"WWW-Authenticate": "Bearer"},
 }
+_FEW = 128  # tokens whose results are no large JSON
 _encode = msgspec.json.Encoder().encode
 
 
@@ -37,7 +40,7 @@ async def _describe(service: Service, path: Mapping[str, str]) -> Reply:
     return Reply(_description())
 
 
-_ABOUT = Protocol("about", (Route("GET", "/openapi.json", _describe, "This description", reply=dict),), own.shape)
+_ABOUT = Protocol("about", (Route("GET", "/openapi.json", _describe, "This description", reply=dict),), plain_shape)
 PROTOCOLS: tuple[Protocol, ...] = (
     own.PROTOCOL, huggingface.PROTOCOL, openai.PROTOCOL, tei.PROTOCOL, cohere.PROTOCOL, metrics.PROTOCOL, _ABOUT,
 )  # fmt: skip
@@ -80,7 +83,7 @@ def _address(service: Service, protocol: Protocol, route: Route) -> Address:
                 given = _decoded(decode, await _body(request))
                 for name, value in request.path_params.items():  # what stands in the path is a field of the body
                     setattr(given, name, value)
-            return _response(await route.answer(service, given))
+            return await _response(await route.answer(service, given))
         except ClientDisconnect:
             return Response(status_code=499)
         except msgspec.ValidationError as problem:
@@ -117,17 +120,23 @@ async def _body(request: Request) -> bytes:
     return await request.body()
 
 
-def _response(reply: Reply) -> Response:
-    body = reply.value if isinstance(reply.value, bytes) else _encode(reply.value)
+async def _response(reply: Reply) -> Response:
+    """A reply; one that may be large is made on another thread, so that nobody waits for that."""
+    body = await asyncio.to_thread(_encoded, reply) if reply.tokens > _FEW else _encoded(reply)
     headers = {**reply.headers, **({"X-Truncated-Texts": str(reply.truncated)} if reply.truncated else {})}
     return Response(body, headers=headers, media_type=reply.media_type)
+
+
+def _encoded(reply: Reply) -> bytes:
+    value = reply.value() if callable(reply.value) else reply.value
+    return value if isinstance(value, bytes) else _encode(value)
 
 
 def _error(protocol: Protocol, error: Exception) -> Response:
     """An error in the protocol's shape."""
     problem = as_problem(error)
     if problem.kind in ("internal", "unavailable") and not isinstance(error, Problem):
-        _LOG.error("%s: %s", protocol.name, error, exc_info=problem.kind == "internal")
+        _LOG.error("%s: %s", protocol.name, error, exc_info=not isinstance(error, MlxbertError))
     status, value = protocol.shape(problem)
     headers = _HEADERS.get(problem.kind, {})
     return Response(_encode(value), status, headers, "application/json")

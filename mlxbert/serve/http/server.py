@@ -31,7 +31,8 @@ from mlxbert.serve.options import EngineOptions, ServeOptions
 from mlxbert.serve.service import ModelFacts, Service, read_facts
 from mlxbert.weights.source import ModelRef
 
-_LOGGERS = ("mlxbert.serve", "uvicorn.error", "asyncio")
+# Whose lines go into the log, from which level on; not those of "mlxbert", which may quote texts.
+_LOGGERS = {"mlxbert.serve": logging.INFO, "uvicorn.error": logging.ERROR, "asyncio": logging.ERROR}
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _BACKLOG = 2048
 _LATE = 0.2  # seconds after the last connection in which a request that is under way still arrives
@@ -68,7 +69,7 @@ def serve(
     except OSError as problem:
         raise ArgumentError(f"log_file is {options.log_file}, which cannot be written: {problem.strerror}") from None
     door = Door(options, options.port, key)
-    with listen(options) as listener, Engine(models, engine_options) as engine, _logging(log):
+    with listen(options) as listener, Engine(models, engine_options) as engine, logged(log):
         service = Service(engine, options, indexes=indexes)
         door = dataclasses.replace(door, port=listener.getsockname()[1])
         asyncio.run(_serve(service, door, listener, log, say))
@@ -207,18 +208,19 @@ class _Server(uvicorn.Server):
 
 
 @contextmanager
-def _logging(log: Log) -> Iterator[None]:
-    """Writes what goes wrong into the log of requests."""
-    loggers, handler = [logging.getLogger(name) for name in _LOGGERS], LogHandler(log)
-    for one in loggers:
-        one.handlers, one.propagate = [handler], False
-        one.setLevel(logging.ERROR)
+def logged(log: Log) -> Iterator[None]:
+    """Writes what goes wrong, and what the engine does, into the log of requests."""
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    before = [(one.handlers, one.propagate, one.level) for one in loggers]
+    for one, level in zip(loggers, _LOGGERS.values(), strict=True):
+        one.handlers, one.propagate = [LogHandler(log)], False
+        one.setLevel(level)
     try:
         yield
     finally:
-        for one in loggers:
-            one.handlers, one.propagate = [], True
-            one.setLevel(logging.NOTSET)
+        for one, (handlers, propagate, level) in zip(loggers, before, strict=True):
+            one.handlers, one.propagate = handlers, propagate
+            one.setLevel(level)
 
 
 def _allow_files(count: int) -> None:

@@ -134,8 +134,8 @@ def _text(document: Document, fields: list[str]) -> str:
     return "\n".join(str(document[field]) for field in fields)
 
 
-async def _embed(service: Service, body: EmbedBody) -> tuple[Answered, dict[str, list[Any]]]:
-    """The vectors of texts by their types."""
+async def _embed(service: Service, body: EmbedBody, version: int) -> Reply:
+    """The vectors of texts: by types; in version 1 floats alone where no types are named."""
     if body.images or body.inputs or body.input_type == "image":
         raise Problem("invalid", "there are images or mixed inputs, expected texts", param="texts")
     name, texts = service.find(body.model, "embed"), texts_of(body.texts, "texts")
@@ -146,26 +146,25 @@ async def _embed(service: Service, body: EmbedBody) -> tuple[Answered, dict[str,
         normalize=None if size is None else True,
     )  # fmt: skip
     forms: list[Form] = body.embedding_types or ["float"]
-    return answered, {form: [in_form(one.embedding, form) for one in answered.results] for form in forms}
+    plain = version == 1 and body.embedding_types is None
+    notes = _notes(version, answered, {"input_tokens": answered.tokens})
+
+    def value() -> Embeddings:
+        found: dict[str, Any] = {form: [in_form(one.embedding, form) for one in answered.results] for form in forms}
+        kind: Any = "embeddings_floats" if plain else "embeddings_by_type"
+        return Embeddings(uuid.uuid4().hex, found["float"] if plain else found, body.texts, notes, kind)
+
+    return Reply(value, answered.tokens, len(answered.truncated))
 
 
 async def embed1(service: Service, body: EmbedBody) -> Reply:
     """The vectors of texts: floats, or by types where these are named."""
-    answered, found = await _embed(service, body)
-    plain = body.embedding_types is None
-    kind: Any = "embeddings_floats" if plain else "embeddings_by_type"
-    return _embeddings(body, answered, found["float"] if plain else found, kind, 1)
+    return await _embed(service, body, 1)
 
 
 async def embed2(service: Service, body: EmbedBody) -> Reply:
     """The vectors of texts by types."""
-    return _embeddings(body, *await _embed(service, body), "embeddings_by_type", 2)
-
-
-def _embeddings(body: EmbedBody, answered: Answered, found: Any, kind: Any, version: int) -> Reply:
-    notes = _notes(version, answered, {"input_tokens": answered.tokens})
-    value = Embeddings(uuid.uuid4().hex, found, body.texts, notes, kind)
-    return Reply(value, answered.tokens, len(answered.truncated))
+    return await _embed(service, body, 2)
 
 
 def shape(problem: Problem) -> tuple[int, Any]:

@@ -15,6 +15,7 @@ from msgspec import Struct, structs
 
 from mlxbert.results.classify import Regression
 from mlxbert.serve.protocol import STATUS, Problem, Protocol, Reply, Route
+from mlxbert.serve.protocols.vectors import Sentences, similarities
 from mlxbert.serve.service import ModelFacts, Service
 from mlxbert.tasks.fill_mask import DEFAULT_TOP_K
 
@@ -71,10 +72,6 @@ class Answers(Struct, kw_only=True, forbid_unknown_fields=True):
     align_to_words: Literal[False] | None = None
 
 
-class Nothing(Struct, forbid_unknown_fields=True):
-    """No parameters."""
-
-
 class TextPair(Struct, forbid_unknown_fields=True):
     """Two texts that are classified together."""
 
@@ -87,13 +84,6 @@ class Question(Struct, forbid_unknown_fields=True):
 
     question: str
     context: str
-
-
-class Sentences(Struct, forbid_unknown_fields=True):
-    """A sentence, and others that it is compared with."""
-
-    source_sentence: str
-    sentences: list[str]
 
 
 class Inputs(Features, kw_only=True, forbid_unknown_fields=False):
@@ -129,12 +119,6 @@ def _show_vectors(results: Sequence[Any], given: Features, facts: ModelFacts) ->
     if given.encoding_format == "base64":
         return [base64.b64encode(one.embedding.tobytes()).decode() for one in results]
     return [one.embedding.tolist() for one in results]
-
-
-def _show_cosines(results: Sequence[Any], given: Nothing, facts: ModelFacts) -> list[Any]:
-    """How near the first vector, of length 1, is to each of the others."""
-    source, *others = (one.embedding for one in results)
-    return [max(-1.0, min(float(source @ other), 1.0)) for other in others]
 
 
 def _show_classes(results: Sequence[Any], given: Classes | ZeroShot, facts: ModelFacts) -> list[Any]:
@@ -219,9 +203,8 @@ def _answer_options(given: Answers) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-_SIMILARITY = _Pipeline(
-    "embed", Sentences, Nothing, lambda given: {"normalize": True, "overflow": "error"}, _show_cosines, always=True
-)
+# Of sentences that are compared, none is a query.
+_SIMILARITY = {"normalize": True, "prompt": "", "overflow": "error"}
 _ZERO_SHOT = _Pipeline(
     "classify",
     str | list[str],
@@ -260,7 +243,7 @@ def _choose(service: Service, body: Inputs) -> tuple[str, _Pipeline]:
     """The model and the pipeline of a request."""
     first = body.inputs[0] if isinstance(body.inputs, list) and body.inputs else body.inputs
     keys = {*first, *(body.parameters or ())} if isinstance(first, dict) else {*(body.parameters or ())}
-    told = {"source_sentence": _SIMILARITY, "question": _PIPELINES["answer"], "candidate_labels": _ZERO_SHOT}
+    told = {"question": _PIPELINES["answer"], "candidate_labels": _ZERO_SHOT}
     for key, pipeline in told.items():
         if key in keys:
             return service.find(body.model, pipeline.task), pipeline
@@ -270,20 +253,25 @@ def _choose(service: Service, body: Inputs) -> tuple[str, _Pipeline]:
 
 async def infer(service: Service, body: Inputs) -> Reply:
     """What a pipeline gives."""
+    if isinstance(body.inputs, dict) and "source_sentence" in body.inputs:
+        if body.parameters:
+            raise Problem("invalid", "there are parameters, expected none", param="parameters")
+        sentences = msgspec.convert(body.inputs, Sentences)
+        return await similarities(service, service.find(body.model, "embed"), sentences, _SIMILARITY)
     model, pipeline = _choose(service, body)
     given = body.parameters or {}
     if pipeline.parameters is Features:
         given = {name: getattr(body, name) for name in Features.__struct_fields__} | given
     parameters = msgspec.convert(given, pipeline.parameters)
     inputs = msgspec.convert(body.inputs, pipeline.inputs)
-    if isinstance(inputs, Sentences):
-        items: list[Any] = [inputs.source_sentence, *inputs.sentences]
-    else:
-        many = inputs if isinstance(inputs, list) else [inputs]
-        items = [one if isinstance(one, str) else structs.astuple(one) for one in many]
+    many = inputs if isinstance(inputs, list) else [inputs]
+    items = [one if isinstance(one, str) else structs.astuple(one) for one in many]
     answered = await service.run(model, pipeline.task, items, **pipeline.options(parameters))
-    shown = pipeline.show(answered.results, parameters, service.facts[model])
-    value = shown if pipeline.always or isinstance(inputs, list) else shown[0]
+
+    def value() -> Any:
+        shown = pipeline.show(answered.results, parameters, service.facts[model])
+        return shown if pipeline.always or isinstance(inputs, list) else shown[0]
+
     return Reply(value, answered.tokens, len(answered.truncated))
 
 

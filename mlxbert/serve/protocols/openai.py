@@ -89,8 +89,11 @@ async def embeddings(service: Service, body: EmbeddingsBody) -> Reply:
         normalize=True if body.normalized is None and body.dimensions is not None else body.normalized,
     )  # fmt: skip
     form: Form = body.embedding_type or body.encoding_format or "float"
-    data = [Embedding(in_form(one.embedding, form), number) for number, one in enumerate(answered.results)]
-    value = Embeddings(data, name, Usage(answered.tokens, answered.tokens), answered.truncated or UNSET)
+
+    def value() -> Embeddings:
+        data = [Embedding(in_form(one.embedding, form), number) for number, one in enumerate(answered.results)]
+        return Embeddings(data, name, Usage(answered.tokens, answered.tokens), answered.truncated or UNSET)
+
     return Reply(value, answered.tokens, len(answered.truncated))
 
 
