@@ -115,11 +115,13 @@ class Protocol:
         name: What it is called in `/openapi.json` and in the log.
         routes: Its routes.
         shape: The status and the body of an error.
+        prefix: What paths begin with that are its own, even where there is no route.
     """
 
     name: str
     routes: Sequence[Route]
     shape: Callable[[Problem], tuple[int, Any]]
+    prefix: str | None = None
 
 
 def plain_shape(problem: Problem) -> tuple[int, Any]:

@@ -258,6 +258,8 @@ def test_errors_have_the_shape_of_the_protocol_of_their_path(server: Server) -> 
         found = server.get(path)
         assert found.status == 404 and "location" not in found.headers
     assert server.get("/nothing").json == {"error": "there is no such route", "hint": None, "kind": "not_found"}
+    assert server.get("/v1/nothing").json["error"]["code"] == "not_found"
+    assert "detail" in server.get("/v2/nothing").json and "detail" in server.get("/v1/rerank").json
 
 
 def test_every_answer_has_headers_that_make_browsers_careful(server: Server) -> None:

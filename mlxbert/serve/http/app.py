@@ -54,7 +54,9 @@ def make_app(service: Service) -> Starlette:
 
 def respond(path: str, error: Exception) -> Response:
     """An error in the shape of the protocol that a path belongs to."""
-    return _error(next((protocol for place, protocol in _PLACES if place.fullmatch(path)), _OWN), error)
+    found = (protocol for place, protocol in _PLACES if place.fullmatch(path))
+    below = (one for one in PROTOCOLS if one.prefix is not None and path.startswith(one.prefix))
+    return _error(next(found, None) or next(below, _OWN), error)
 
 
 def _no_route(request: Request, _: Exception) -> Response:

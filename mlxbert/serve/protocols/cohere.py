@@ -182,4 +182,5 @@ PROTOCOL = Protocol(
         Route("POST", "/v2/embed", embed2, "Vectors of texts", EmbedBody, Embeddings),
     ),
     shape,
+    "/v2/",
 )

@@ -153,4 +153,5 @@ PROTOCOL = Protocol(
         Route("GET", "/v1/models/{name:path}", model, "One of these models", reply=ModelCard),
     ),
     shape,
+    "/v1/",
 )
