@@ -249,7 +249,8 @@ def test_hostile_bodies_are_answered(server: Server, name: str) -> None:
 
 def test_what_a_form_of_a_page_can_send_is_refused(server: Server) -> None:
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
-        assert server.post(headers=[("host", "localhost"), ("content-type", kind)]).status == 415
+        refused = server.post(headers=[("host", "localhost"), ("content-type", kind)])
+        assert refused.status == 415 and b"application/json" in refused.body
 
 
 def test_errors_have_the_shape_of_the_protocol_of_their_path(server: Server) -> None:

@@ -11,6 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route as Address, compile_path
 
+from mlxbert.serve.bodies import check_fields, explain
 from mlxbert.serve.http import metrics
 from mlxbert.serve.http.openapi import describe
 from mlxbert.serve.http.pages import page_routes
@@ -25,6 +26,7 @@ _HEADERS: Mapping[str, Mapping[str, str]] = {
     "unavailable": {"Retry-After": "1"},
     "unauthorized": {"WWW-Authenticate": "Bearer"},
 }
+_HOW = "send JSON, with the header Content-Type: application/json"
 _encode = msgspec.json.Encoder().encode
 
 
@@ -79,31 +81,29 @@ def _address(service: Service, protocol: Protocol, route: Route) -> Address:
                 raise Problem("unavailable", "the server is not ready")
             given: Any = request.path_params
             if decode is not None:
-                given = _decoded(decode, await _body(request))
+                given = _decoded(route.body, decode, await _body(request))
                 for name, value in request.path_params.items():  # what stands in the path is a field of the body
                     setattr(given, name, value)
             return _response(await route.answer(service, given))
         except ClientDisconnect:
             return Response(status_code=499)
-        except msgspec.ValidationError as problem:
-            return _error(protocol, Problem("invalid", f"the body is not what is expected: {problem}"))
         except Exception as problem:
             return _error(protocol, problem)
 
     return Address(route.path, endpoint, methods=[route.method], name=f"{protocol.name} {route.method} {route.path}")
 
 
-def _decoded(decode: Callable[[bytes], Any], body: bytes) -> Any:
+def _decoded(kind: Any, decode: Callable[[bytes], Any], body: bytes) -> Any:
     """What a body says.
 
     Raises:
-        Problem: It is not JSON.
-        ValidationError: It is not what the route takes.
+        Problem: It is not JSON, or not what the route takes.
     """
     try:
+        check_fields(kind, body)
         return decode(body)
-    except msgspec.ValidationError:
-        raise
+    except msgspec.ValidationError as problem:
+        raise explain(problem, kind) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise Problem("invalid", f"the body is not JSON: {problem}") from None
 
@@ -114,8 +114,9 @@ async def _body(request: Request) -> bytes:
     Raises:
         Problem: It is not said to be JSON; or it is larger or slower than allowed, see `mlxbert.serve.http.safety`.
     """
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise Problem("media_type", "Content-Type is not application/json")
+    kind = request.headers.get("content-type", "")
+    if kind.partition(";")[0].strip().lower() != "application/json":
+        raise Problem("media_type", f"Content-Type is {kind!r:.60}, expected application/json", hint=_HOW)
     return await request.body()
 
 

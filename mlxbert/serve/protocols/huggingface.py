@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from mlxbert.results.classify import Regression
+from mlxbert.serve.bodies import explain
 from mlxbert.serve.protocol import STATUS, Problem, Protocol, Reply, Route
 from mlxbert.serve.service import ModelFacts, Service
 from mlxbert.tasks.fill_mask import DEFAULT_TOP_K
@@ -268,14 +269,26 @@ def _choose(service: Service, body: Inputs) -> tuple[str, _Pipeline]:
     return model, _PIPELINES[service.facts[model].main]
 
 
+def _converted(given: Any, kind: Any) -> Any:
+    """What is given as a type of ours.
+
+    Raises:
+        Problem: It is not that.
+    """
+    try:
+        return msgspec.convert(given, kind)
+    except msgspec.ValidationError as problem:
+        raise explain(problem, kind) from None
+
+
 async def infer(service: Service, body: Inputs) -> Reply:
     """What a pipeline gives."""
     model, pipeline = _choose(service, body)
     given = body.parameters or {}
     if pipeline.parameters is Features:
         given = {name: getattr(body, name) for name in Features.__struct_fields__} | given
-    parameters = msgspec.convert(given, pipeline.parameters)
-    inputs = msgspec.convert(body.inputs, pipeline.inputs)
+    parameters = _converted(given, pipeline.parameters)
+    inputs = _converted(body.inputs, pipeline.inputs)
     if isinstance(inputs, Sentences):
         items: list[Any] = [inputs.source_sentence, *inputs.sentences]
     else:
