@@ -95,7 +95,8 @@ class Route:
         path: As Starlette writes it: `/v1/models/{name:path}`.
         answer: Computes the reply from the service and, of a POST, the body; of a GET, the parameters of the path.
         summary: A sentence for `/openapi.json`.
-        body: The type of the body of a POST, a `msgspec.Struct` (or a union of them).
+        body: The type of the body of a POST, a `msgspec.Struct` (or a union of them); its `shorten` says what to do
+            about a text that is too long.
         reply: The type of the reply, for `/openapi.json`.
     """
 

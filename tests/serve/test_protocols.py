@@ -1,6 +1,7 @@
 """The routes of TEI, Cohere, Jina and OpenAI: right numbers, and errors in the protocol's own shape."""
 
 import base64
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -381,6 +382,27 @@ def test_a_value_that_is_not_among_those_of_a_field_is_refused_with_these(
     refused = client.post(path, json=body)
     assert refused.status_code in (400, 422)
     assert all(one in refused.text for one in ("'x'", *known))
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "remedy"),
+    [
+        ("/v1/embeddings", {"input": LONG}, {"truncate": True}),
+        ("/embed", {"inputs": LONG}, {"truncate": True}),
+        ("/similarity", {"inputs": {"source_sentence": LONG, "sentences": ["a"]}}, {"parameters": {"truncate": True}}),
+        ("/v2/embed", {"texts": [LONG], "truncate": "NONE"}, {"truncate": "END"}),
+        ("/v1/rerank", {"query": "a", "documents": [LONG], "truncation": False}, {"truncation": True}),
+        ("/models/unit", {"inputs": LONG}, {"truncate": True}),
+        ("/api/embed", {"texts": [LONG], "overflow": "error"}, {"overflow": "truncate"}),
+    ],
+)
+def test_the_error_of_a_text_that_is_too_long_says_what_helps(
+    client: TestClient, path: str, body: Any, remedy: dict[str, Any]
+) -> None:
+    refused = client.post(path, json=body)
+    assert refused.status_code in (400, 413)
+    assert json.dumps(json.dumps(remedy)[1:-1])[1:-1] in refused.text
+    post(client, path, body | remedy)
 
 
 def test_openai_knows_models_by_names_with_slashes(unit_folder: Path) -> None:

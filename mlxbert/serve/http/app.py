@@ -88,7 +88,7 @@ def _address(service: Service, protocol: Protocol, route: Route) -> Address:
         except ClientDisconnect:
             return Response(status_code=499)
         except Exception as problem:
-            return _error(protocol, problem)
+            return _error(protocol, problem, getattr(route.body, "shorten", None))
 
     return Address(route.path, endpoint, methods=[route.method], name=f"{protocol.name} {route.method} {route.path}")
 
@@ -126,9 +126,11 @@ def _response(reply: Reply) -> Response:
     return Response(body, headers=headers, media_type=reply.media_type)
 
 
-def _error(protocol: Protocol, error: Exception) -> Response:
-    """An error in the protocol's shape."""
+def _error(protocol: Protocol, error: Exception, shorten: str | None = None) -> Response:
+    """An error in the protocol's shape; the hint of one about a text that is too long is `shorten`."""
     problem = as_problem(error)
+    if problem.kind == "too_long" and problem.hint is None:
+        problem = Problem(problem.kind, problem.message, hint=shorten, param=problem.param)
     if problem.kind in ("internal", "unavailable") and not isinstance(error, Problem):
         _LOG.error("%s: %s", protocol.name, error, exc_info=problem.kind == "internal")
     status, value = protocol.shape(problem)

@@ -4,7 +4,7 @@ What Jina's clients expect is part of the same answer: `model` and `usage`.
 """
 
 import uuid
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -19,6 +19,7 @@ Document = str | dict[str, Any]
 class RerankBody(Struct):
     """What is ranked; Jina's `truncation` is false where a text too long is to be refused."""
 
+    shorten: ClassVar[str] = '"truncation": true truncates it'
     query: str
     documents: list[Document]
     model: str | None = None
@@ -32,6 +33,7 @@ class RerankBody(Struct):
 class EmbedBody(Struct, kw_only=True):
     """Texts that get vectors."""
 
+    shorten: ClassVar[str] = '"truncate": "END" truncates it'
     texts: list[str] = []
     images: list[Any] | None = None
     inputs: list[Any] | None = None

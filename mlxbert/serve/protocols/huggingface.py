@@ -8,7 +8,7 @@ import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Struct, structs
@@ -100,6 +100,9 @@ class Sentences(Struct, forbid_unknown_fields=True):
 class Inputs(Features, kw_only=True, forbid_unknown_fields=False):
     """What is asked for."""
 
+    shorten: ClassVar[str] = (
+        'of a request for vectors "truncate": true truncates it; /api/classify and /api/similarity truncate, too'
+    )
     inputs: str | list[Any] | dict[str, Any]
     parameters: dict[str, Any] | None = None
     model: str | None = None

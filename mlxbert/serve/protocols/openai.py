@@ -1,7 +1,7 @@
 """OpenAI's embeddings and list of models."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -23,6 +23,7 @@ class EmbeddingsBody(Struct):
     Texts that are too long are refused, unless `truncate` or `truncate_prompt_tokens` is given.
     """
 
+    shorten: ClassVar[str] = '"truncate": true truncates it'
     input: Texts
     model: str | None = None
     encoding_format: Literal["float", "base64"] | None = "float"

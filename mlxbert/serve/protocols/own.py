@@ -4,7 +4,7 @@ import asyncio
 import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -35,6 +35,7 @@ _FEW = 16  # results whose JSON takes no time
 class Body(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """What all requests have: the model, by default the first one that was made for the task."""
 
+    shorten: ClassVar[str] = '"overflow": "truncate" truncates it'
     model: str | None = None
     on_error: Literal["raise", "return"] = "raise"
 

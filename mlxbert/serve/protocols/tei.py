@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -31,6 +31,7 @@ _ERRORS = {
 class Truncation(Struct, kw_only=True):
     """What is done with texts that are too long: refused, unless they may be truncated."""
 
+    shorten: ClassVar[str] = '"truncate": true truncates it'
     truncate: bool | None = False
     truncation_direction: Literal["right", "Right", "left", "Left"] | None = "right"
 
@@ -71,6 +72,7 @@ class SimilarityOptions(Truncation, kw_only=True):
 class SimilarityBody(Struct):
     """What is compared."""
 
+    shorten: ClassVar[str] = '"parameters": {"truncate": true} truncates it'
     inputs: Compared
     parameters: SimilarityOptions | None = None
 
