@@ -21,7 +21,16 @@ from mlxbert.tasks.fill_mask import DEFAULT_TOP_K
 
 
 class Features(Struct, kw_only=True, forbid_unknown_fields=True):
-    """How texts become vectors; only these parameters stand next to the inputs."""
+    """How texts become vectors; only these parameters stand next to the inputs.
+
+    Attributes:
+        normalize: Whether vectors are scaled to length 1; by default as the model's files say.
+        prompt_name: The name of one of the model's own prompts.
+        truncate: Whether texts that are too long are truncated; they are refused otherwise.
+        truncation_direction: Which end is dropped.
+        dimensions: Keep only the first values.
+        encoding_format: `base64` for little-endian float32 in base64.
+    """
 
     normalize: bool | None = None
     prompt_name: str | None = None
@@ -98,7 +107,14 @@ class Sentences(Struct, forbid_unknown_fields=True):
 
 
 class Inputs(Features, kw_only=True, forbid_unknown_fields=False):
-    """What is asked for."""
+    """What is asked for.
+
+    Attributes:
+        inputs: What the pipeline of the model takes, or a list of it: a text; a question with its context; a sentence
+            with others to compare it with.
+        parameters: Those of the pipeline.
+        model: The name of a model; by default the first that can do what is asked for.
+    """
 
     shorten: ClassVar[str] = (
         'of a request for vectors "truncate": true truncates it; /api/classify and /api/similarity truncate, too'

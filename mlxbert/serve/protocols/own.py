@@ -33,7 +33,12 @@ _FEW = 16  # results whose JSON takes no time
 
 
 class Body(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What all requests have: the model, by default the first one that was made for the task."""
+    """What all requests have.
+
+    Attributes:
+        model: The name of the model; by default the first one that was made for the task.
+        on_error: `raise` makes an unusable text an error, `return` puts `{"index", "error"}` in its place.
+    """
 
     shorten: ClassVar[str] = '"overflow": "truncate" truncates it'
     model: str | None = None
@@ -41,7 +46,11 @@ class Body(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True)
 
 
 class Vectors(Body, kw_only=True):
-    """How texts become vectors, see `mlxbert.embed`."""
+    """How texts become vectors, see `mlxbert.embed`.
+
+    Attributes:
+        pooling: How the vectors of tokens become one, in place of the model's own way.
+    """
 
     pooling: str | None = None
     normalize: bool | None = None
@@ -52,7 +61,11 @@ class Vectors(Body, kw_only=True):
 
 
 class Embed(Vectors, kw_only=True):
-    """See `mlxbert.embed`."""
+    """See `mlxbert.embed`.
+
+    Attributes:
+        encoding_format: `base64` for the bytes of the vectors in base64, little-endian.
+    """
 
     texts: list[str]
     kind: Literal["query", "document"] | None = None
@@ -98,7 +111,13 @@ class Tag(Body, kw_only=True):
 
 
 class Answer(Body, kw_only=True):
-    """See `mlxbert.answer`: questions about one context, or each with its own."""
+    """See `mlxbert.answer`: questions about one context, or each with its own.
+
+    Attributes:
+        questions: Questions about `context`.
+        context: The text that has the answers.
+        pairs: In place of both: questions, each with its own context.
+    """
 
     questions: list[str] | None = None
     context: str | None = None
@@ -153,7 +172,11 @@ class Replaced(Body, kw_only=True):
 
 
 class Search(Struct, kw_only=True, forbid_unknown_fields=True):
-    """See `mlxbert.Index.search`; without a name, the first index is searched."""
+    """See `mlxbert.Index.search`.
+
+    Attributes:
+        index: The name of the index; by default the first one.
+    """
 
     query: str
     index: str | None = None
