@@ -69,6 +69,12 @@ def test_wrong_usage(
     call("serve", *arguments).fails(2, expected)
 
 
+@pytest.mark.parametrize("given", [("--model", "a dir"), ("--model=a dir",), ("-m", "a dir")])
+def test_the_model_is_an_argument(given: tuple[str, ...]) -> None:
+    call("serve", *given).fails(2, f"no option {given[0].partition('=')[0]}", "mlxbert serve 'a dir'")
+    call("inspect", *given).fails(2, "mlxbert inspect 'a dir'")
+
+
 def refused(*_: object) -> None:
     """Stands for opening an address, which fast tests may not."""
     raise AssertionError("wrong usage was not noticed before")
