@@ -38,12 +38,15 @@ def serve(
 
     Example: mlxbert serve small=BAAI/bge-small-en-v1.5
     """
+    from mlxbert.search.sqlite import SqliteStore
     from mlxbert.serve import units
 
     given = models or [os.environ.get("MLXBERT_MODEL") or BUILTIN]
     sources, indexes = _named(given, "MODEL"), {name: Path(file) for name, file in _named(index or (), "index").items()}
     if missing := [file for file in indexes.values() if not file.is_file()]:
         raise ArgumentError(f"index is {missing[0]}: there is no such file", hint="`mlxbert indexes list` shows them")
+    for file in indexes.values():
+        SqliteStore(file).close()  # or the first search would find out that it is no index
     if print_launchd or print_systemd:
         chosen = {"index": [f"{name}={file.absolute()}" for name, file in indexes.items()], "offline": offline}
         chosen |= {"dtype": dtype, "device": device}

@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from mlxbert.search.sqlite import SqliteStore
+from mlxbert.search.store import About
 from tests.helpers.program import call
+
+ABOUT = About("model", "0" * 64, 8, "cosine", "mean", ("", ""), 200, True)
 
 
 def printed(*arguments: str, model: str = "") -> list[str]:
@@ -24,7 +28,7 @@ def printed(*arguments: str, model: str = "") -> list[str]:
 def test_a_service_has_the_given_arguments_with_absolute_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "models" / "mine").mkdir(parents=True)
-    (tmp_path / "notes.db").touch()
+    SqliteStore(tmp_path / "notes.db", ABOUT).close()
     assert printed() == ["builtin"]
     assert printed(model="org/name") == ["org/name"]
     assert printed("models/mine", "small=org/name") == [f"mine={tmp_path}/models/mine", "small=org/name"]
@@ -73,6 +77,13 @@ def test_wrong_usage(
 def test_the_model_is_an_argument(given: tuple[str, ...]) -> None:
     call("serve", *given).fails(2, f"no option {given[0].partition('=')[0]}", "mlxbert serve 'a dir'")
     call("inspect", *given).fails(2, "mlxbert inspect 'a dir'")
+
+
+def test_what_is_no_index_is_refused_at_the_start(tmp_path: Path) -> None:
+    file = tmp_path / "notes.db"
+    for content in (b"", b"the cat sat on the mat " * 100):
+        file.write_bytes(content)
+        call("serve", "--index", str(file), "--print-launchd").fails(1, f"{file}: ", "hint: ")
 
 
 def refused(*_: object) -> None:
