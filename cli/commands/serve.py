@@ -53,6 +53,7 @@ def serve(
         words = [*_words(sources, chosen), *_changed(options), *_changed(engine)]
         if odd := [word for word in words if not word.isprintable()]:
             raise ArgumentError(f"{odd[0]!r:.100} cannot stand in a service file, expected characters that are shown")
+        _check(sources, options, offline=offline)
         log = str(Path.home() / "Library/Logs/mlxbert-serve.log")
         sys.stdout.write(units.launchd(words, log) if print_launchd else units.systemd(words))
         return
@@ -63,6 +64,28 @@ def serve(
         refs, options, engine_options=engine, indexes=indexes, quiet=talk.quiet,
         say=lambda text: console.say("note", text),
     )  # fmt: skip
+
+
+def _check(sources: Mapping[str, str], options: ServeOptions, *, offline: bool) -> None:
+    """Refuses what a service would fail at when it starts; nothing is loaded, and no weights are downloaded.
+
+    Raises:
+        MlxbertError: A model or a file cannot be used, or the key would be missing.
+    """
+    from mlxbert.folders.inspect import inspect
+    from mlxbert.serve.http.safety import VARIABLE, Door, is_loopback, read_key
+
+    Door(options, options.port, read_key(options))
+    if options.api_key_file is None and VARIABLE in os.environ:
+        said = f"{VARIABLE} is not written into a service file"
+        if not is_loopback(options.host):
+            message = f"host is {options.host!r:.100}, which needs a key; and {said}"
+            raise ArgumentError(message, hint="api_key_file= names a file with one")
+        console.say("note", f"{said}: the server will ask for no key, unless --api-key-file names one")
+    if options.log_file is not None and not options.log_file.absolute().parent.is_dir():
+        raise ArgumentError(f"log_file is {options.log_file}: there is no such folder")
+    for source in sources.values():
+        inspect(source, offline=offline)
 
 
 def _named(given: Sequence[str], what: str) -> dict[str, str]:
