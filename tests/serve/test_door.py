@@ -1,5 +1,6 @@
 """The door of the server: who may ask, how much, and what is known of it afterwards."""
 
+import asyncio
 import io
 import json
 import logging
@@ -14,9 +15,9 @@ from hypothesis import given, strategies as st
 
 from mlxbert.errors import ArgumentError
 from mlxbert.serve.access import Access, Log, LogHandler
-from mlxbert.serve.engine import Engine
+from mlxbert.serve.engine import Counts, Engine
 from mlxbert.serve.http.safety import Door, is_loopback, read_key
-from mlxbert.serve.http.server import _for_others, address, make_guarded
+from mlxbert.serve.http.server import _for_others, _prepare, address, make_guarded
 from mlxbert.serve.options import ServeOptions
 from mlxbert.serve.service import Service, read_facts
 from tests.helpers.asking import Answer, ask
@@ -101,6 +102,19 @@ def test_a_host_is_ours_only_if_it_is_written_like_ours(host: str) -> None:
 def test_two_hosts_and_a_missing_one_are_refused(server: Server) -> None:
     twice = ask(server.app, "GET", "/v1/models", headers=[("host", "localhost"), ("host", "evil.example")])
     assert (twice.status, ask(server.app, "GET", "/v1/models", headers=[]).status) == (400, 421)
+
+
+def test_what_is_computed_before_the_server_is_ready_is_not_counted(engine: Engine) -> None:
+    service = Service(engine)
+
+    async def prepared() -> None:
+        ready = asyncio.Event()
+        preparing = asyncio.create_task(_prepare(service, lambda *_: ready.set()))
+        await ready.wait()
+        preparing.cancel()
+
+    asyncio.run(prepared())
+    assert service.ready and service.facts and engine.counts == Counts()
 
 
 def test_hosts_that_are_allowed_may_have_any_port(engine: Engine, facts: Any) -> None:

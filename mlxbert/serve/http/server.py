@@ -23,7 +23,7 @@ import uvicorn
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.model import Model
 from mlxbert.serve.access import Access, Log, LogHandler, open_log
-from mlxbert.serve.engine import Engine
+from mlxbert.serve.engine import Counts, Engine
 from mlxbert.serve.http.app import make_app
 from mlxbert.serve.http.connection import Connection
 from mlxbert.serve.http.safety import Door, Guard, read_key
@@ -152,6 +152,7 @@ async def _prepare(service: Service, done: Callable[[Service, float], None]) -> 
             if task != "embed-words":  # the encoder of which is that of the others
                 with suppress(MlxbertError):  # one that needs more than a text
                     await service.engine.ask(name, task, [_item(task, words, mask)])
+    vars(service.engine.counts).update(vars(Counts()))  # nobody has asked for these
     service.ready = True
     done(service, time.perf_counter() - begun)
     await asyncio.Event().wait()  # until the server ends, which it does when this does
