@@ -15,6 +15,7 @@ from mlxbert.results.embed import Embedding
 from mlxbert.results.json import without_nan
 from mlxbert.results.related import Reranked, Similarity
 from mlxbert.results.result import Failure
+from mlxbert.search.filters import make_filter
 from mlxbert.search.index import open_index
 from mlxbert.serve.protocol import STATUS, Problem, Protocol, Reply, Route
 from mlxbert.serve.protocols.vectors import compare
@@ -307,7 +308,11 @@ async def search(service: Service, body: Search) -> Reply:
             if not file.exists():  # or it would be made
                 raise Problem("unavailable", f"the index {name} is gone")
             service.opened[name] = open_index(file)
-        return service.opened[name].search(body.query, top_k=body.top_k, mode=body.mode, where=body.where)
+        opened = service.opened[name]
+        found = opened.search(body.query, top_k=body.top_k, mode=body.mode, where=body.where)
+        if not found and (said := opened.unknown_field(make_filter(body.where))):
+            raise Problem("invalid", said, param="where")
+        return found
 
     hits = await asyncio.wrap_future(service.engine.call(None, find))
     return Reply(Found(name, [without_nan(hit.to_dict()) for hit in hits]))
