@@ -28,13 +28,14 @@ def serve(
     offline: Offline = False,
     dtype: ComputingDType = "auto",
     device: ComputingDevice = "auto",
-    print_launchd: Annotated[bool, Option("Print a service file for a Mac, and exit.")] = False,
-    print_systemd: Annotated[bool, Option("Print a service file for Linux, and exit.")] = False,
+    print_launchd: Annotated[bool, Option("Print a launchd service file (macOS) and exit.")] = False,
+    print_systemd: Annotated[bool, Option("Print a systemd service file (Linux) and exit.")] = False,
 ) -> None:
-    """Answer programs over HTTP, in the protocols that they speak.
+    """Serve models to other programs over HTTP.
 
-    OpenAI's embeddings and others, see docs/serve.md. A client names a model by NAME, by default the name of its folder
-    or on the hub. Without a model it serves the one that MLXBERT_MODEL names, or the built-in one.
+    It speaks the protocols of OpenAI, Cohere, Jina, Text Embeddings Inference and Hugging Face, see docs/serve.md.
+    Clients ask for a model by its NAME; by default this is its name on the hub, or that of its folder. Without MODEL it
+    serves the model in MLXBERT_MODEL, or the built-in one.
 
     Example: mlxbert serve small=BAAI/bge-small-en-v1.5
     """
@@ -46,7 +47,7 @@ def serve(
     if missing := [file for file in indexes.values() if not file.is_file()]:
         raise ArgumentError(f"index is {missing[0]}: there is no such file", hint="`mlxbert indexes list` shows them")
     for file in indexes.values():
-        SqliteStore(file).close()  # or the first search would find out that it is no index
+        SqliteStore(file).close()  # what is not an index is refused now, and not by the first search
     if print_launchd or print_systemd:
         chosen = {"index": [f"{name}={file.absolute()}" for name, file in indexes.items()], "offline": offline}
         chosen |= {"dtype": dtype, "device": device}
