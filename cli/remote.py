@@ -125,7 +125,8 @@ class Server:
         kinds = {
             "invalid": ArgumentError, "not_found": ArgumentError, "too_large": _TooLargeError, "too_long": InputError,
         }  # fmt: skip
-        return kinds.get(str(found["kind"]), MlxbertError)(message, hint=hint if isinstance(hint, str) else None)
+        spoken = isinstance(hint, str) and found["kind"] != "too_long"  # that hint is a field of the protocol
+        return kinds.get(str(found["kind"]), MlxbertError)(message, hint=hint if spoken else None)
 
 
 class RemoteModel:

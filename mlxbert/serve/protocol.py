@@ -108,7 +108,8 @@ class Route:
         path: As Starlette writes it: `/v1/models/{name:path}`.
         answer: Computes the reply from the service and, of a POST, the body; of a GET, the parameters of the path.
         summary: A sentence for `/openapi.json`.
-        body: The type of the body of a POST, a `msgspec.Struct` (or a union of them).
+        body: The type of the body of a POST, a `msgspec.Struct` (or a union of them); its `shorten` says what to do
+            about a text that is too long.
         reply: The type of the reply, for `/openapi.json`.
     """
 
@@ -128,11 +129,13 @@ class Protocol:
         name: What it is called in `/openapi.json` and in the log.
         routes: Its routes.
         shape: The status and the body of an error.
+        prefix: What paths begin with that are its own, even where there is no route.
     """
 
     name: str
     routes: Sequence[Route]
     shape: Callable[[Problem], tuple[int, Any]]
+    prefix: str | None = None
 
 
 def plain_shape(problem: Problem) -> tuple[int, Any]:

@@ -1,5 +1,6 @@
 """The door of the server: who may ask, how much, and what is known of it afterwards."""
 
+import asyncio
 import io
 import json
 import logging
@@ -17,9 +18,10 @@ from mlxbert.errors import ArgumentError, OutOfMemoryError
 from mlxbert.serve.access import Access, Log, LogHandler
 from mlxbert.serve.engine import Engine
 from mlxbert.serve.http.safety import Door, is_loopback, read_key
-from mlxbert.serve.http.server import logged, make_guarded
+from mlxbert.serve.http.server import _for_others, _prepare, address, logged, make_guarded
 from mlxbert.serve.options import EngineOptions, ServeOptions
 from mlxbert.serve.service import Service, read_facts
+from mlxbert.serve.state import Counts
 from tests.helpers.asking import Answer, ask
 
 KEY = "a-key-of-some-length"
@@ -102,6 +104,19 @@ def test_a_host_is_ours_only_if_it_is_written_like_ours(host: str) -> None:
 def test_two_hosts_and_a_missing_one_are_refused(server: Server) -> None:
     twice = ask(server.app, "GET", "/v1/models", headers=[("host", "localhost"), ("host", "evil.example")])
     assert (twice.status, ask(server.app, "GET", "/v1/models", headers=[]).status) == (400, 421)
+
+
+def test_what_is_computed_before_the_server_is_ready_is_not_counted(engine: Engine) -> None:
+    service = Service(engine)
+
+    async def prepared() -> None:
+        ready = asyncio.Event()
+        preparing = asyncio.create_task(_prepare(service, lambda *_: ready.set()))
+        await ready.wait()
+        preparing.cancel()
+
+    asyncio.run(prepared())
+    assert service.ready and service.facts and engine.counts == Counts()
 
 
 def test_hosts_that_are_allowed_may_have_any_port(engine: Engine, facts: Any) -> None:
@@ -192,6 +207,15 @@ def test_loopback_is_told_from_other_addresses() -> None:
     assert not any(map(is_loopback, ("0.0.0.0", "::", "192.168.1.2", "example.org", "")))
 
 
+def test_the_address_of_a_server_for_all_can_be_opened_here_and_elsewhere() -> None:
+    assert _for_others(ServeOptions(), 8484) == ""
+    options = ServeOptions(host="0.0.0.0")
+    assert address(options, 8484) == "http://127.0.0.1:8484" and address(options, 1) == "http://127.0.0.1:1"
+    assert re.fullmatch(
+        r"|, for other machines http://(?!127\.|0\.)\d+\.\d+\.\d+\.\d+:8484", _for_others(options, 8484)
+    )
+
+
 def test_large_bodies_are_refused_before_and_while_they_are_read(engine: Engine, facts: Any) -> None:
     server = Server(engine, facts, max_body=0.01)
     said = [("host", "localhost"), JSON, ("content-length", "10001")]
@@ -250,7 +274,8 @@ def test_hostile_bodies_are_answered(server: Server, name: str) -> None:
 
 def test_what_a_form_of_a_page_can_send_is_refused(server: Server) -> None:
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
-        assert server.post(headers=[("host", "localhost"), ("content-type", kind)]).status == 415
+        refused = server.post(headers=[("host", "localhost"), ("content-type", kind)])
+        assert refused.status == 415 and b"application/json" in refused.body
 
 
 def test_errors_have_the_shape_of_the_protocol_of_their_path(server: Server) -> None:
@@ -259,6 +284,8 @@ def test_errors_have_the_shape_of_the_protocol_of_their_path(server: Server) -> 
         found = server.get(path)
         assert found.status == 404 and "location" not in found.headers
     assert server.get("/nothing").json == {"error": "there is no such route", "hint": None, "kind": "not_found"}
+    assert server.get("/v1/nothing").json["error"]["code"] == "not_found"
+    assert "detail" in server.get("/v2/nothing").json and "detail" in server.get("/v1/rerank").json
 
 
 def test_every_answer_has_headers_that_make_browsers_careful(server: Server) -> None:

@@ -133,6 +133,9 @@ def test_search(client: TestClient, index: Path) -> None:
             assert expected
     assert post(client, "search", 404, query="cat", index="other")["kind"] == "not_found"
     assert post(client, "search", 400, query=" ")["kind"] == "bad_text"
+    unknown = post(client, "search", 400, query="cat", where=["yaer>1990"])["error"]
+    assert "'yaer'" in unknown and "year" in unknown and "title" in unknown
+    assert post(client, "search", query="cat", where=["year>9999"])["results"] == []
 
 
 def test_a_bad_text_is_an_error_or_stands_in_its_place(client: TestClient) -> None:

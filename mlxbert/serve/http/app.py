@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route as Address, compile_path
 
 from mlxbert.errors import MlxbertError
+from mlxbert.serve.bodies import check_fields, explain
 from mlxbert.serve.http import metrics
 from mlxbert.serve.http.openapi import describe
 from mlxbert.serve.http.pages import page_routes
@@ -28,6 +29,7 @@ _HEADERS: Mapping[str, Mapping[str, str]] = {
     "unauthorized": {"WWW-Authenticate": "Bearer"},
 }
 _FEW = 128  # tokens whose results are no large JSON
+_HOW = "send JSON, with the header Content-Type: application/json"
 _encode = msgspec.json.Encoder().encode
 
 
@@ -57,7 +59,9 @@ def make_app(service: Service) -> Starlette:
 
 def respond(path: str, error: Exception) -> Response:
     """An error in the shape of the protocol that a path belongs to."""
-    return _error(next((protocol for place, protocol in _PLACES if place.fullmatch(path)), _OWN), error)
+    found = (protocol for place, protocol in _PLACES if place.fullmatch(path))
+    below = (one for one in PROTOCOLS if one.prefix is not None and path.startswith(one.prefix))
+    return _error(next(found, None) or next(below, _OWN), error)
 
 
 def _no_route(request: Request, _: Exception) -> Response:
@@ -80,31 +84,29 @@ def _address(service: Service, protocol: Protocol, route: Route) -> Address:
                 raise Problem("unavailable", "the server is not ready")
             given: Any = request.path_params
             if decode is not None:
-                given = _decoded(decode, await _body(request))
+                given = _decoded(route.body, decode, await _body(request))
                 for name, value in request.path_params.items():  # what stands in the path is a field of the body
                     setattr(given, name, value)
             return await _response(await route.answer(service, given))
         except ClientDisconnect:
             return Response(status_code=499)
-        except msgspec.ValidationError as problem:
-            return _error(protocol, Problem("invalid", f"the body is not what is expected: {problem}"))
         except Exception as problem:
-            return _error(protocol, problem)
+            return _error(protocol, problem, getattr(route.body, "shorten", None))
 
     return Address(route.path, endpoint, methods=[route.method], name=f"{protocol.name} {route.method} {route.path}")
 
 
-def _decoded(decode: Callable[[bytes], Any], body: bytes) -> Any:
+def _decoded(kind: Any, decode: Callable[[bytes], Any], body: bytes) -> Any:
     """What a body says.
 
     Raises:
-        Problem: It is not JSON.
-        ValidationError: It is not what the route takes.
+        Problem: It is not JSON, or not what the route takes.
     """
     try:
+        check_fields(kind, body)
         return decode(body)
-    except msgspec.ValidationError:
-        raise
+    except msgspec.ValidationError as problem:
+        raise explain(problem, kind) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise Problem("invalid", f"the body is not JSON: {problem}") from None
 
@@ -115,8 +117,9 @@ async def _body(request: Request) -> bytes:
     Raises:
         Problem: It is not said to be JSON; or it is larger or slower than allowed, see `mlxbert.serve.http.safety`.
     """
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise Problem("media_type", "Content-Type is not application/json")
+    kind = request.headers.get("content-type", "")
+    if kind.partition(";")[0].strip().lower() != "application/json":
+        raise Problem("media_type", f"Content-Type is {kind!r:.60}, expected application/json", hint=_HOW)
     return await request.body()
 
 
@@ -132,9 +135,11 @@ def _encoded(reply: Reply) -> bytes:
     return value if isinstance(value, bytes) else _encode(value)
 
 
-def _error(protocol: Protocol, error: Exception) -> Response:
-    """An error in the protocol's shape."""
+def _error(protocol: Protocol, error: Exception, shorten: str | None = None) -> Response:
+    """An error in the protocol's shape; the hint of one about a text that is too long is `shorten`."""
     problem = as_problem(error)
+    if problem.kind == "too_long" and problem.hint is None:
+        problem = Problem(problem.kind, problem.message, hint=shorten, param=problem.param)
     if problem.kind in ("internal", "unavailable") and not isinstance(error, Problem):
         _LOG.error("%s: %s", protocol.name, error, exc_info=not isinstance(error, MlxbertError))
     status, value = protocol.shape(problem)

@@ -29,6 +29,7 @@ from mlxbert.serve.http.connection import Connection
 from mlxbert.serve.http.safety import Door, Guard, read_key
 from mlxbert.serve.options import EngineOptions, ServeOptions
 from mlxbert.serve.service import ModelFacts, Service, read_facts
+from mlxbert.serve.state import Counts
 from mlxbert.weights.source import ModelRef
 
 # Whose lines go into the log, from which level on; not those of "mlxbert", which may quote texts.
@@ -110,6 +111,16 @@ def address(options: ServeOptions, port: int) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
+def _for_others(options: ServeOptions, port: int) -> str:
+    """The address for other machines, where the server has all addresses of this one."""
+    if options.host not in ("0.0.0.0", "::"):
+        return ""
+    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))  # sends nothing, and finds out by which address others are reached
+        return f", for other machines http://{probe.getsockname()[0]}:{port}"
+    return ""
+
+
 async def _serve(service: Service, door: Door, listener: socket.socket, log: Log, say: Callable[[str], None]) -> None:
     """Answers from the first moment on: that the server is not ready, until it is."""
     _allow_files(service.options.max_connections + _FILES)
@@ -119,9 +130,9 @@ async def _serve(service: Service, door: Door, listener: socket.socket, log: Log
         backlog=_BACKLOG,
     )  # fmt: skip
     server, place = _Server(config, say), address(service.options, door.port)
-    say(f"{place}: loading {', '.join(service.engine.models)}")
+    say(f"{place}{_for_others(service.options, door.port)}: loading {', '.join(service.engine.models)}")
     preparing = asyncio.create_task(_prepare(service, functools.partial(_say_ready, say, place)))
-    preparing.add_done_callback(lambda done: server.end())
+    preparing.add_done_callback(lambda done: server.end(quietly=True))  # its error says why
     await server.serve(sockets=[listener])
     preparing.cancel()
     with suppress(asyncio.CancelledError):
@@ -143,6 +154,7 @@ async def _prepare(service: Service, done: Callable[[Service, float], None]) -> 
             if task != "embed-words":  # the encoder of which is that of the others
                 with suppress(MlxbertError):  # one that needs more than a text
                     await service.engine.ask(name, task, [_item(task, words, mask)])
+    vars(service.engine.counts).update(vars(Counts()))  # nobody has asked for these
     service.ready = True
     done(service, time.perf_counter() - begun)
     await asyncio.Event().wait()  # until the server ends, which it does when this does
@@ -170,7 +182,7 @@ class _Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config, say: Callable[[str], None]) -> None:
         super().__init__(config)
-        self._say = say
+        self._say, self._quietly = say, False
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -194,15 +206,18 @@ class _Server(uvicorn.Server):
             os._exit(128 + sig)
         self.end()
 
-    def end(self) -> None:
+    def end(self, *, quietly: bool = False) -> None:
         """Ends it, once everything is answered."""
-        self.should_exit = True
+        self.should_exit, self._quietly = True, quietly
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Takes no more connections, and ends those that there are when they have been answered."""
         for server in self.servers:
             server.close()
-        self._say("ends once everything that was taken is answered; a second Ctrl-C ends it at once")
+        if not self._quietly:
+            count = len(self.server_state.tasks)
+            left = f"{count} more {'request is' if count == 1 else 'requests are'} answered"
+            self._say(f"ends once {left}; a second Ctrl-C ends it at once" if count else "ends")
         await asyncio.sleep(_LATE)
         await super().shutdown(sockets)
 

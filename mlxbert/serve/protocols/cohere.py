@@ -4,7 +4,7 @@ What Jina's clients expect is part of the same answer: `model` and `usage`.
 """
 
 import uuid
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -17,8 +17,20 @@ Document = str | dict[str, Any]
 
 
 class RerankBody(Struct):
-    """What is ranked; Jina's `truncation` is false where a text too long is to be refused."""
+    """What is ranked.
 
+    Attributes:
+        query: What the documents are to answer.
+        documents: Texts, or objects.
+        model: The name of a model; by default the first that ranks.
+        top_n: Keep only the best.
+        rank_fields: Which fields of objects are ranked; by default `text`.
+        return_documents: Whether each result has its document.
+        max_tokens_per_doc: At least what the model takes.
+        truncation: False refuses documents that are too long (Jina); they are truncated otherwise.
+    """
+
+    shorten: ClassVar[str] = '"truncation": true truncates it'
     query: str
     documents: list[Document]
     model: str | None = None
@@ -30,8 +42,20 @@ class RerankBody(Struct):
 
 
 class EmbedBody(Struct, kw_only=True):
-    """Texts that get vectors."""
+    """Texts that get vectors.
 
+    Attributes:
+        texts: The texts.
+        images: Not supported.
+        inputs: Not supported.
+        model: The name of a model; by default the first that makes vectors.
+        input_type: What the texts are, such as `search_query` or `search_document`.
+        embedding_types: The forms of the vectors.
+        truncate: `NONE` refuses texts that are too long, `END` truncates them.
+        output_dimension: Keep only the first values, scaled to length 1.
+    """
+
+    shorten: ClassVar[str] = '"truncate": "END" truncates it'
     texts: list[str] = []
     images: list[Any] | None = None
     inputs: list[Any] | None = None
@@ -181,4 +205,5 @@ PROTOCOL = Protocol(
         Route("POST", "/v2/embed", embed2, "Vectors of texts", EmbedBody, Embeddings),
     ),
     shape,
+    "/v2/",
 )

@@ -8,12 +8,13 @@ import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Struct, structs
 
 from mlxbert.results.classify import Regression
+from mlxbert.serve.bodies import explain
 from mlxbert.serve.protocol import STATUS, Problem, Protocol, Reply, Route
 from mlxbert.serve.protocols.vectors import Sentences, similarities
 from mlxbert.serve.service import ModelFacts, Service
@@ -21,7 +22,16 @@ from mlxbert.tasks.fill_mask import DEFAULT_TOP_K
 
 
 class Features(Struct, kw_only=True, forbid_unknown_fields=True):
-    """How texts become vectors; only these parameters stand next to the inputs."""
+    """How texts become vectors; only these parameters stand next to the inputs.
+
+    Attributes:
+        normalize: Whether vectors are scaled to length 1; by default as the model's files say.
+        prompt_name: The name of one of the model's own prompts.
+        truncate: Whether texts that are too long are truncated; they are refused otherwise.
+        truncation_direction: Which end is dropped.
+        dimensions: Keep only the first values.
+        encoding_format: `base64` for little-endian float32 in base64.
+    """
 
     normalize: bool | None = None
     prompt_name: str | None = None
@@ -87,8 +97,18 @@ class Question(Struct, forbid_unknown_fields=True):
 
 
 class Inputs(Features, kw_only=True, forbid_unknown_fields=False):
-    """What is asked for."""
+    """What is asked for.
 
+    Attributes:
+        inputs: What the pipeline of the model takes, or a list of it: a text; a question with its context; a sentence
+            with others to compare it with.
+        parameters: Those of the pipeline.
+        model: The name of a model; by default the first that can do what is asked for.
+    """
+
+    shorten: ClassVar[str] = (
+        'of a request for vectors "truncate": true truncates it; /api/classify and /api/similarity truncate, too'
+    )
     inputs: str | list[Any] | dict[str, Any]
     parameters: dict[str, Any] | None = None
     model: str | None = None
@@ -251,19 +271,31 @@ def _choose(service: Service, body: Inputs) -> tuple[str, _Pipeline]:
     return model, _PIPELINES[service.facts[model].main]
 
 
+def _converted(given: Any, kind: Any) -> Any:
+    """What is given as a type of ours.
+
+    Raises:
+        Problem: It is not that.
+    """
+    try:
+        return msgspec.convert(given, kind)
+    except msgspec.ValidationError as problem:
+        raise explain(problem, kind) from None
+
+
 async def infer(service: Service, body: Inputs) -> Reply:
     """What a pipeline gives."""
     if isinstance(body.inputs, dict) and "source_sentence" in body.inputs:
         if body.parameters:
             raise Problem("invalid", "there are parameters, expected none", param="parameters")
-        sentences = msgspec.convert(body.inputs, Sentences)
+        sentences = _converted(body.inputs, Sentences)
         return await similarities(service, service.find(body.model, "embed"), sentences, _SIMILARITY)
     model, pipeline = _choose(service, body)
     given = body.parameters or {}
     if pipeline.parameters is Features:
         given = {name: getattr(body, name) for name in Features.__struct_fields__} | given
-    parameters = msgspec.convert(given, pipeline.parameters)
-    inputs = msgspec.convert(body.inputs, pipeline.inputs)
+    parameters = _converted(given, pipeline.parameters)
+    inputs = _converted(body.inputs, pipeline.inputs)
     many = inputs if isinstance(inputs, list) else [inputs]
     items = [one if isinstance(one, str) else structs.astuple(one) for one in many]
     answered = await service.run(model, pipeline.task, items, **pipeline.options(parameters))

@@ -4,7 +4,7 @@ import asyncio
 import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -15,6 +15,7 @@ from mlxbert.results.embed import Embedding
 from mlxbert.results.json import without_nan
 from mlxbert.results.related import Reranked, Similarity
 from mlxbert.results.result import Failure
+from mlxbert.search.filters import make_filter
 from mlxbert.search.index import open_index
 from mlxbert.serve.protocol import Problem, Protocol, Reply, Route, plain_shape
 from mlxbert.serve.protocols.vectors import compare
@@ -32,14 +33,24 @@ _APART = ("model", "on_error", "texts", "pairs", "questions", "context", "query"
 
 
 class Body(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What all requests have: the model, by default the first one that was made for the task."""
+    """What all requests have.
 
+    Attributes:
+        model: The name of the model; by default the first one that was made for the task.
+        on_error: `raise` makes an unusable text an error, `return` puts `{"index", "error"}` in its place.
+    """
+
+    shorten: ClassVar[str] = '"overflow": "truncate" truncates it'
     model: str | None = None
     on_error: Literal["raise", "return"] = "raise"
 
 
 class Vectors(Body, kw_only=True):
-    """How texts become vectors, see `mlxbert.embed`."""
+    """How texts become vectors, see `mlxbert.embed`.
+
+    Attributes:
+        pooling: How the vectors of tokens become one, in place of the model's own way.
+    """
 
     pooling: str | None = None
     normalize: bool | None = None
@@ -50,7 +61,11 @@ class Vectors(Body, kw_only=True):
 
 
 class Embed(Vectors, kw_only=True):
-    """See `mlxbert.embed`."""
+    """See `mlxbert.embed`.
+
+    Attributes:
+        encoding_format: `base64` for the bytes of the vectors in base64, little-endian.
+    """
 
     texts: list[str]
     kind: Literal["query", "document"] | None = None
@@ -96,7 +111,13 @@ class Tag(Body, kw_only=True):
 
 
 class Answer(Body, kw_only=True):
-    """See `mlxbert.answer`: questions about one context, or each with its own."""
+    """See `mlxbert.answer`: questions about one context, or each with its own.
+
+    Attributes:
+        questions: Questions about `context`.
+        context: The text that has the answers.
+        pairs: In place of both: questions, each with its own context.
+    """
 
     questions: list[str] | None = None
     context: str | None = None
@@ -151,7 +172,11 @@ class Replaced(Body, kw_only=True):
 
 
 class Search(Struct, kw_only=True, forbid_unknown_fields=True):
-    """See `mlxbert.Index.search`; without a name, the first index is searched."""
+    """See `mlxbert.Index.search`.
+
+    Attributes:
+        index: The name of the index; by default the first one.
+    """
 
     query: str
     index: str | None = None
@@ -276,7 +301,11 @@ async def search(service: Service, body: Search) -> Reply:
             if not file.exists():  # or it would be made
                 raise Problem("not_found", f"the index {name} is gone", param="index")
             service.opened[name] = open_index(file)
-        return service.opened[name].search(body.query, top_k=body.top_k, mode=body.mode, where=body.where)
+        opened = service.opened[name]
+        found = opened.search(body.query, top_k=body.top_k, mode=body.mode, where=body.where)
+        if not found and (said := opened.unknown_field(make_filter(body.where))):
+            raise Problem("invalid", said, param="where")
+        return found
 
     hits = await asyncio.wrap_future(service.engine.call(None, find))
     return Reply(Found(name, [without_nan(hit.to_dict()) for hit in hits]))

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -28,8 +28,14 @@ _ERRORS = {
 
 
 class Truncation(Struct, kw_only=True):
-    """What is done with texts that are too long: refused, unless they may be truncated."""
+    """What is done with texts that are too long.
 
+    Attributes:
+        truncate: Whether they are truncated; they are refused otherwise.
+        truncation_direction: Which end is dropped; only the right one is supported.
+    """
+
+    shorten: ClassVar[str] = '"truncate": true truncates it'
     truncate: bool | None = False
     truncation_direction: Literal["right", "Right", "left", "Left"] | None = "right"
 
@@ -41,14 +47,24 @@ class Truncation(Struct, kw_only=True):
 
 
 class EmbedAllBody(Truncation, kw_only=True):
-    """Texts whose tokens get vectors."""
+    """Texts whose tokens get vectors.
+
+    Attributes:
+        inputs: A text, or a list of texts.
+        prompt_name: The name of one of the model's own prompts.
+    """
 
     inputs: Texts
     prompt_name: str | None = None
 
 
 class EmbedBody(EmbedAllBody, kw_only=True):
-    """Texts that get vectors: of length 1, unless `normalize` is false."""
+    """Texts that get vectors.
+
+    Attributes:
+        normalize: Whether vectors are scaled to length 1.
+        dimensions: Keep only the first values.
+    """
 
     normalize: bool | None = True
     dimensions: int | None = None
@@ -63,12 +79,20 @@ class SimilarityOptions(Truncation, kw_only=True):
 class SimilarityBody(Struct):
     """What is compared."""
 
+    shorten: ClassVar[str] = '"parameters": {"truncate": true} truncates it'
     inputs: Sentences
     parameters: SimilarityOptions | None = None
 
 
 class RerankBody(Truncation, kw_only=True):
-    """Texts to rank; `raw_scores` are the outputs of the model as they are."""
+    """Texts to rank.
+
+    Attributes:
+        query: What the texts are to answer.
+        texts: The texts.
+        raw_scores: Whether scores are the outputs of the model as they are.
+        return_text: Whether each rank has its text.
+    """
 
     query: str
     texts: list[str]
@@ -85,7 +109,12 @@ class Rank(Struct):
 
 
 class PredictBody(Truncation, kw_only=True):
-    """A text, a pair of texts, or a batch of lists with one or two texts each."""
+    """Texts to label.
+
+    Attributes:
+        inputs: A text, a pair of texts, or a batch of lists with one or two texts each.
+        raw_scores: Whether scores are the outputs of the model as they are.
+    """
 
     inputs: str | list[str | list[str]]
     raw_scores: bool = False
