@@ -125,8 +125,7 @@ class Server:
         kinds = {
             "invalid": ArgumentError, "not_found": ArgumentError, "too_large": _TooLargeError, "too_long": InputError,
         }  # fmt: skip
-        spoken = isinstance(hint, str) and found["kind"] != "too_long"  # that hint is a field of the protocol
-        return kinds.get(str(found["kind"]), MlxbertError)(message, hint=hint if spoken else None)
+        return kinds.get(str(found["kind"]), MlxbertError)(message, hint=hint if isinstance(hint, str) else None)
 
 
 class RemoteModel:
