@@ -419,7 +419,6 @@ def test_a_value_that_is_not_among_those_of_a_field_is_refused_with_these(
         ("/v2/embed", {"texts": [LONG], "truncate": "NONE"}, {"truncate": "END"}),
         ("/v1/rerank", {"query": "a", "documents": [LONG], "truncation": False}, {"truncation": True}),
         ("/models/unit", {"inputs": LONG}, {"truncate": True}),
-        ("/api/embed", {"texts": [LONG], "overflow": "error"}, {"overflow": "truncate"}),
     ],
 )
 def test_the_error_of_a_text_that_is_too_long_says_what_helps(

@@ -4,7 +4,7 @@ import asyncio
 import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -40,7 +40,6 @@ class Body(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True)
         on_error: `raise` makes an unusable text an error, `return` puts `{"index", "error"}` in its place.
     """
 
-    shorten: ClassVar[str] = '"overflow": "truncate" truncates it'
     model: str | None = None
     on_error: Literal["raise", "return"] = "raise"
 
