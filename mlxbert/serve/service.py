@@ -157,8 +157,9 @@ class Service:
             MlxbertError: An option has an invalid value, or too much waits.
         """
         given = {name: value for name, value in options.items() if value is not None}  # so that batches are shared
-        self.check_size(*measure(items, given))
-        answered = await self.engine.ask(self.find(model, task), task, items, **given)
+        name = self.find(model, task)
+        self.check_size(*measure(items, given, self.facts[name].max_length))
+        answered = await self.engine.ask(name, task, items, **given)
         USAGE.get(RequestUsage()).add(items, answered.tokens, len(answered.truncated))
         for failure in (one for one in answered.results if isinstance(one, Failure) and on_error == "raise"):
             place = f"text {failure.index}: " if len(items) > 1 else ""
