@@ -74,9 +74,9 @@ def _check(sources: Mapping[str, str], options: ServeOptions, *, offline: bool) 
         MlxbertError: A model or a file cannot be used, or the key would be missing.
     """
     from mlxbert.folders.inspect import inspect
-    from mlxbert.serve.http.safety import VARIABLE, Door, is_loopback, read_key
+    from mlxbert.serve.http.safety import VARIABLE, AccessPolicy, is_loopback, read_key
 
-    Door(options, options.port, read_key(options))
+    AccessPolicy(options, options.port, read_key(options))
     if options.api_key_file is None and VARIABLE in os.environ:
         said = f"{VARIABLE} is not written into a service file"
         if not is_loopback(options.host):

@@ -25,7 +25,7 @@ from mlxbert.serve.tasks import check_task, hash_options
 from mlxbert.weights.source import BUILTIN, ModelRef
 
 _T = TypeVar("_T")
-_USUAL = EngineOptions()
+_DEFAULTS = EngineOptions()
 
 
 class Engine:
@@ -48,7 +48,7 @@ class Engine:
     def __init__(
         self,
         models: Mapping[str, str | ModelRef] | Iterable[str] = (BUILTIN,),
-        options: EngineOptions = _USUAL,
+        options: EngineOptions = _DEFAULTS,
     ) -> None:
         given = (models,) if isinstance(models, str) else models
         named = given if isinstance(given, Mapping) else {name: name for name in given}

@@ -25,7 +25,7 @@ from mlxbert.weights.source import ModelRef
 _LOG = logging.getLogger("mlxbert.serve")
 _TASKS = 256  # with their options: those least recently used are made again
 _FIRST, _SMALLEST = 512, 256  # tokens of a batch: of the first one, and however slow a model is
-WORK, PATIENCE = 0.15, 0.25  # seconds of a batch; that a request is overtaken by shorter ones
+BATCH_SECONDS, OVERTAKEN_SECONDS = 0.15, 0.25  # seconds of a batch; that a request is overtaken by shorter ones
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Loaded:
         model: The model.
         size: Bytes of its weights; 0 where nobody asks.
         used: When it was last asked, in seconds of the monotonic clock.
-        budget: Tokens of a batch that takes about `WORK`; 0 as long as nothing is known.
+        budget: Tokens of a batch that takes about `BATCH_SECONDS`; 0 as long as nothing is known.
     """
 
     model: Model
@@ -148,7 +148,7 @@ class Owner:
             if not waiting:
                 return
             now = time.monotonic()
-            chosen = choose(waiting, self._budget, now - PATIENCE)
+            chosen = choose(waiting, self._budget, now - OVERTAKEN_SECONDS)
             taken = set(map(id, chosen))
             state.ready = [entry for entry in state.ready if id(entry) not in taken]
             for entry in chosen:
@@ -171,7 +171,7 @@ class Owner:
         most = self._options.max_batch_tokens or default_batch_tokens()
         budget = loaded.budget or min(most, _FIRST)
         if 2 * tokens >= budget:
-            loaded.budget = min(max(budget * (1.25 if seconds < WORK else 0.8), min(_SMALLEST, most)), most)
+            loaded.budget = min(max(budget * (1.25 if seconds < BATCH_SECONDS else 0.8), min(_SMALLEST, most)), most)
 
     def _compute(self, entries: Sequence[Entry]) -> None:
         """Computes entries together; alone, where they fail, so that only those that do are lost."""

@@ -10,7 +10,7 @@ from mlxbert.folders.fingerprint import hash_model
 from mlxbert.machine.device import dtype_name, nn
 from mlxbert.model import Model
 from mlxbert.results.result import Failure
-from mlxbert.serve.access import SEEN, Metrics, Seen
+from mlxbert.serve.access import USAGE, Metrics, RequestUsage
 from mlxbert.serve.engine import Engine
 from mlxbert.serve.options import ServeOptions
 from mlxbert.serve.protocol import Problem, as_problem
@@ -157,9 +157,10 @@ class Service:
             MlxbertError: An option has an invalid value, or too much waits.
         """
         given = {name: value for name, value in options.items() if value is not None}  # so that batches are shared
-        self.check_size(*measure(items, given))
-        answered = await self.engine.ask(self.find(model, task), task, items, **given)
-        SEEN.get(Seen()).add(items, answered.tokens, len(answered.truncated))
+        name = self.find(model, task)
+        self.check_size(*measure(items, given, self.facts[name].max_length))
+        answered = await self.engine.ask(name, task, items, **given)
+        USAGE.get(RequestUsage()).add(items, answered.tokens, len(answered.truncated))
         for failure in (one for one in answered.results if isinstance(one, Failure) and on_error == "raise"):
             place = f"text {failure.index}: " if len(items) > 1 else ""
             problem = as_problem(failure.error)

@@ -26,6 +26,7 @@ from mlxbert.tasks.task import Task
 from mlxbert.tasks.zero_shot import ZeroShotTask
 
 AnyTask = Task[Any, Any, Any, Any]
+_SPECIAL = 4  # special tokens of a pair, at most
 _LARGEST = 262_144  # bytes of options: an engine keeps those of its latest tasks
 
 
@@ -60,18 +61,24 @@ def hash_options(options: Mapping[str, Any]) -> str:
     return hashlib.sha256(shown).hexdigest()
 
 
-def measure(items: Sequence[Any], options: Mapping[str, Any]) -> tuple[int, int]:
-    """How many texts a model gets for a request, and their characters: with all labels, prompts, and all windows."""
+def measure(items: Sequence[Any], options: Mapping[str, Any], max_length: int) -> tuple[int, int]:
+    """How many texts a model gets for a request, and their characters: with all labels, prompts, and all windows.
+
+    Args:
+        items: Those of the request.
+        options: Its options.
+        max_length: Most tokens of a text, for the model.
+    """
     labels = options.get("labels") or ("",)
     added = len(options.get("prompt") or "") + len(options.get("hypothesis") or "")
-    window, stride = options.get("max_length") or MAX_LENGTH, options.get("stride")
+    window, stride = min(options.get("max_length") or MAX_LENGTH, max_length), options.get("stride")
 
     def characters(item: Any) -> int:
         texts = (item,) if isinstance(item, str) else item
         total = sum(map(len, texts))
         if stride is None:
             return total
-        step = window - min(len(texts[0]), window // 2) - stride  # from one window to the next, about
+        step = window - _SPECIAL - min(len(texts[0]), window // 2) - stride  # from one window to the next, at least
         return total * window // max(step, 1)
 
     each = sum(map(characters, items)) + added * len(items)

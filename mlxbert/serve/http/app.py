@@ -28,7 +28,7 @@ _HEADERS: Mapping[str, Mapping[str, str]] = {
     "unavailable": {"Retry-After": "1"},
     "unauthorized": {"WWW-Authenticate": "Bearer"},
 }
-_FEW = 128  # tokens whose results are no large JSON
+_SMALL = 128  # tokens: the JSON of their results takes no time
 _HOW = "send JSON, with the header Content-Type: application/json"
 _encode = msgspec.json.Encoder().encode
 
@@ -125,7 +125,7 @@ async def _body(request: Request) -> bytes:
 
 async def _response(reply: Reply) -> Response:
     """A reply; one that may be large is made on another thread, so that nobody waits for that."""
-    body = await asyncio.to_thread(_encoded, reply) if reply.tokens > _FEW else _encoded(reply)
+    body = await asyncio.to_thread(_encoded, reply) if reply.tokens > _SMALL else _encoded(reply)
     headers = {**reply.headers, **({"X-Truncated-Texts": str(reply.truncated)} if reply.truncated else {})}
     return Response(body, headers=headers, media_type=reply.media_type)
 

@@ -1,4 +1,4 @@
-"""The door of the server: who may ask, how much, and what is known of it afterwards."""
+"""Access to the server: who may ask, how much, and what is known of it afterwards."""
 
 import asyncio
 import io
@@ -17,7 +17,7 @@ from hypothesis import given, strategies as st
 from mlxbert.errors import ArgumentError, OutOfMemoryError
 from mlxbert.serve.access import Access, Log, LogHandler
 from mlxbert.serve.engine import Engine
-from mlxbert.serve.http.safety import Door, is_loopback, read_key
+from mlxbert.serve.http.safety import AccessPolicy, is_loopback, read_key
 from mlxbert.serve.http.server import _for_others, _prepare, address, logged, make_guarded
 from mlxbert.serve.options import EngineOptions, ServeOptions
 from mlxbert.serve.service import Service, read_facts
@@ -48,9 +48,9 @@ class Server:
         self.options = ServeOptions(**options)
         self.service = Service(engine, self.options, facts={"tiny": facts}, ready=True)
         self.stream = io.StringIO()
-        door = Door(self.options, self.options.port, key)
+        policy = AccessPolicy(self.options, self.options.port, key)
         log = Log(self.stream, texts=self.options.log_texts)
-        self.app: Access = make_guarded(self.service, door, log)
+        self.app: Access = make_guarded(self.service, policy, log)
 
     def get(self, path: str = "/v1/models", **headers: str) -> Answer:
         pairs = {"host": "localhost", **{name.replace("_", "-"): value for name, value in headers.items()}}
@@ -92,9 +92,9 @@ def test_other_hosts_are_refused(server: Server, host: str) -> None:
 
 @given(st.text(st.characters(max_codepoint=255), max_size=30))
 def test_a_host_is_ours_only_if_it_is_written_like_ours(host: str) -> None:
-    door = Door(ServeOptions(), 8484)
+    policy = AccessPolicy(ServeOptions(), 8484)
     try:
-        door.check_host(host)
+        policy.check_host(host)
     except Exception as problem:
         assert getattr(problem, "kind", None) == "misdirected"
     else:
@@ -178,7 +178,7 @@ def test_a_key_is_needed_where_there_is_one(engine: Engine, facts: Any, headers:
     server = Server(engine, facts, key=KEY)
     found = server.get(**headers)
     assert found.status == status
-    assert KEY not in server.stream.getvalue() + found.body.decode() + repr(Door(ServeOptions(), 1, KEY))
+    assert KEY not in server.stream.getvalue() + found.body.decode() + repr(AccessPolicy(ServeOptions(), 1, KEY))
     assert status == 200 or found.headers["www-authenticate"] == "Bearer"
     assert server.get("/health", **headers).status == 200
 
