@@ -348,7 +348,7 @@ class Index:
         result = next(iter(task.run([query], "raise")))
         assert isinstance(result, Embedding)
         if result.truncated:
-            _LOG.warning("the query is too long for the model, its end does not count: %.60r", query)
+            _LOG.warning("the query is too long for the model: its end does not count")
         return unit(result.embedding, self.about.similarity)
 
     def _reranked(self, query: str, hits: Sequence[Hit], reranker: Model | ModelRef | str) -> list[Hit]:
