@@ -98,7 +98,7 @@ class Tokenizer:
             lower_case: Whether to lower-case texts first.
 
         Raises:
-            TokenizerError: `max_length` leaves no room for text.
+            TokenizerError: `max_length` leaves no room for text, or the vocabulary is not one of the model.
         """
         changed = copy.copy(self)
         if max_length is not None:
@@ -108,6 +108,7 @@ class Tokenizer:
                     f"the maximum input length is {max_length} tokens, special tokens need {len(self._single) - 1}"
                 )
         if lower_case:
+            self._check_largest(largest_id(self._tokenizer))  # the copy lists all ids below it
             changed._tokenizer, changed._last, changed._plain = lower_cased(self._tokenizer), None, None
         changed._ready = {}
         return changed
