@@ -19,6 +19,7 @@ class Family:
 
     Attributes:
         class_prefixes: The prefix of its class names in transformers, by `model_type`.
+        class_names: The names of its classes that differ from a prefix and the usual suffix, by these.
         facts: Reads the facts of the encoder from a `config.json`, and those of heads that are not `HeadSpec.facts`.
         prefixes: Prefixes of the encoder's tensors in files that also hold a head, and only there. All are read, the
             first is written.
@@ -43,6 +44,7 @@ class Family:
     prefixes: tuple[str, ...]
     encoder: Table
     parts: Mapping[str, Table]
+    class_names: Mapping[str, str] = field(default_factory=dict)
     old_spellings: Mapping[str, str] = field(default_factory=dict)
     buffers: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
