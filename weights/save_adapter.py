@@ -87,7 +87,7 @@ def write_adapter(
 def _updates(
     prefix: str, ours: Mapping[str, mx.array], targets: Sequence[Target], head_size: int
 ) -> dict[str, mx.array]:
-    """The tensors of adapters: layers of ours that are one module share A, and their rows of B are those of its file."""
+    """The tensors of adapters: layers of ours that are one module share A; rows of B are those of its file."""
     arrays: dict[str, mx.array] = {}
     for target in targets:
         name, paths = prefix + target.name, target.ours
