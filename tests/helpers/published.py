@@ -48,12 +48,17 @@ class NeoBERTConfig(PreTrainedConfig):  # type: ignore[misc]
 
     model_type = "neobert"
 
-    def __init__(self, **values: Any) -> None:
-        self.max_length = values.pop("max_length", 1024)
-        super().__init__(**{"tie_word_embeddings": False, **values})
-
-    def _get_generation_parameters(self) -> dict[str, Any]:
-        return {}  # its length is called as an option of generation
+    vocab_size: int = 30522
+    hidden_size: int = 768
+    num_hidden_layers: int = 28
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    norm_eps: float = 1e-6
+    initializer_range: float = 0.02
+    max_length: int = 1024
+    pad_token_id: int = 0
+    classifier_dropout: float | None = None
+    tie_word_embeddings: bool = False
 
 
 class NeoBERTLayer(nn.Module):
@@ -142,7 +147,7 @@ class NeoBERTForSequenceClassification(_NeoBERT):
         super().__init__(config)
         self.num_labels = config.num_labels
         self.model, self.dense = NeoBERT(config), nn.Linear(config.hidden_size, config.hidden_size)
-        rate = getattr(config, "classifier_dropout", None)
+        rate = config.classifier_dropout
         self.dropout = nn.Dropout(0.1 if rate is None else rate)
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()

@@ -20,8 +20,8 @@ class Family:
     Attributes:
         class_prefixes: The prefix of its class names in transformers, by `model_type`.
         class_names: The names of its classes that differ from a prefix and the usual suffix, by these.
-        recognizes: Of families with the same `model_type`, whether a `config.json` is one of its own, and the names of
-            the tensors; these are empty where they are not known.
+        recognizes: Where another family has its `model_type`, too: whether a `config.json` is one of its own, by the
+            names of the tensors as well, which are empty where they are not known.
         facts: Reads the facts of the encoder from a `config.json`, and those of heads that are not `HeadSpec.facts`.
         prefixes: Prefixes of the encoder's tensors in files that also hold a head, and only there. All are read, the
             first is written.
@@ -47,7 +47,7 @@ class Family:
     encoder: Table
     parts: Mapping[str, Table]
     class_names: Mapping[str, str] = field(default_factory=dict)
-    recognizes: Callable[[ConfigJson, Collection[str]], bool] = lambda config, tensors: True
+    recognizes: Callable[[ConfigJson, Collection[str]], bool] = lambda config, tensors: False
     old_spellings: Mapping[str, str] = field(default_factory=dict)
     buffers: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()

@@ -22,11 +22,11 @@ from mlxbert.weights.families.qwen3 import QWEN3
 from mlxbert.weights.families.roberta import ROBERTA
 from mlxbert.weights.formats.config_json import ConfigJson
 
-_ALL = (  # of those with one `model_type`, the most special first
-    *(JINA_NORMED, JINA),
+_ALL = (
     *(BERT, ROBERTA, DISTILBERT, ALBERT, ELECTRA, MPNET, MODERNBERT, NOMIC, GTE, DEBERTA, EUROBERT, QWEN3, GEMMA3),
     NEOBERT,
 )
+_ALIKE = (JINA_NORMED, JINA)  # those with the `model_type` of another, the most special first
 FAMILIES: dict[str, Family] = {model_type: family for family in _ALL for model_type in family.class_prefixes}
 
 
@@ -41,7 +41,8 @@ def family_of(config: ConfigJson, tensors: Collection[str] = ()) -> tuple[str, F
         raise no_family(config, tuple(FAMILIES))
     if name not in FAMILIES:
         raise unknown_family(config, name, tuple(FAMILIES))
-    return name, next(found for found in _ALL if name in found.class_prefixes and found.recognizes(config, tensors))
+    alike = (family for family in _ALIKE if name in family.class_prefixes and family.recognizes(config, tensors))
+    return name, next(alike, FAMILIES[name])
 
 
 @dataclass(frozen=True, kw_only=True)
