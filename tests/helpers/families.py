@@ -217,7 +217,7 @@ FAMILIES: dict[str, Compared] = {
     "eurobert": Compared("EuroBert", _CALM | _EURO, _EURO_HEADS),
     "eurobert, mean, biases": Compared(
         "EuroBert",
-        _EURO | {"classifier_pooling": "mean", "attention_bias": True, "mlp_bias": True, "hidden_act": "gelu"},
+        _CALM | _EURO | {"classifier_pooling": "mean", "attention_bias": True, "mlp_bias": True, "hidden_act": "gelu"},
         _EURO_HEADS,
     ),
     "qwen3": Compared(
@@ -276,12 +276,12 @@ CELLS = [(family, head) for family, compared in FAMILIES.items() for head in com
 
 
 def class_of(name: str) -> Any:
-    """A class of transformers, or of `tests.helpers.published`."""
+    """A class of transformers, or of `tests.helpers.remote_code`."""
     import transformers
 
-    from tests.helpers import published
+    from tests.helpers import remote_code
 
-    return getattr(published, name, None) or getattr(transformers, name)
+    return getattr(remote_code, name, None) or getattr(transformers, name)
 
 
 def make_config(compared: Compared, head: str) -> Any:

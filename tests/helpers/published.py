@@ -1,317 +1,226 @@
-"""Models that transformers does not have: what their authors' code computes, with its names of tensors, in torch."""
+"""Folders as newer embedding models publish them: a tokenizer trained on a few sentences, with the steps of the model.
 
-import math
+Only the vocabularies are smaller; normalizers, pre-tokenizers, post-processors, decoders and flags are the published.
+"""
+
+import functools
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-import torch
-from torch import nn
-from transformers import (
-    BertConfig,
-    BertForMaskedLM,
-    BertForQuestionAnswering,
-    BertForSequenceClassification,
-    BertForTokenClassification,
-    BertModel,
-    PreTrainedConfig,
-    PreTrainedModel,
-)
-from transformers.modeling_outputs import (
-    BaseModelOutput,
-    BaseModelOutputWithPooling,
-    MaskedLMOutput,
-    SequenceClassifierOutput,
-)
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+from mlxbert.weights.tokenizers.files import read_tokenizer
+from tests.helpers.vocabularies import SENTENCES, put, trained
+
+_ENGLISH = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
+_REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+LLAMA_SPLIT, QWEN_SPLIT = (f"{_ENGLISH}{digits}{_REST}" for digits in (r"\p{N}{1,3}", r"\p{N}"))
+LLAMA_TOKENS = ["<|begin_of_text|>", "<|end_of_text|>", "<|mask|>", "<|parallel_sep|>", "<|pad|>"]
+QWEN_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+QWEN_PLAIN = ["<tool_call>", "<think>", "</think>"]  # matched in texts, but not special
+GEMMA_TOKENS = ["<pad>", "<eos>", "<bos>", "<unk>"]
+GEMMA_PLAIN = ["<mask>", "[multimodal]", "<unused0>", "\n", "\n\n", "\u2581\u2581", "\u2581\u2581\u2581", "<table>"]
+GEMMA_PLAIN += ["<s>", "</s>"]  # of HTML
+GEMMA_TURNS = ["<start_of_turn>", "<end_of_turn>"]
+BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 
 
-def mix(q: Any, k: Any, v: Any, mask: Any, bias: Any = 0.0) -> tuple[Any, Any]:
-    """Attention of queries, keys and values (B, H, L, d), and its weights; the mask is (B, L)."""
-    scores = q @ k.transpose(2, 3) / math.sqrt(q.shape[3]) + bias
-    if mask is not None:
-        scores = scores.masked_fill(mask[:, None, None, :] == 0, torch.finfo(scores.dtype).min)
-    weights = torch.nn.functional.softmax(scores, dim=-1, dtype=torch.float32).to(q.dtype)
-    return weights @ v, weights
+def _entries(tokens: Iterable[str], first: int, *, special: bool) -> list[dict[str, Any]]:
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": special}
+    return [{"id": first + number, "content": token} | flags for number, token in enumerate(tokens)]
 
 
-def loss_of(model: Any, logits: Any, labels: Any) -> Any:
-    """The loss of classes of texts by their problem; `None` without labels."""
-    if labels is None:
-        return None
-    if model.config.problem_type == "regression":
-        return torch.nn.functional.mse_loss(logits.squeeze(), labels.squeeze())
-    if model.config.problem_type == "multi_label_classification":
-        return torch.nn.functional.binary_cross_entropy_with_logits(logits, labels)
-    return torch.nn.functional.cross_entropy(logits, labels)
+@functools.cache
+def _trained_pairs(split: str, size: int) -> str:
+    tokenizer = Tokenizer(models.BPE())
+    steps = [pre_tokenizers.Split(Regex(split), "isolated"), pre_tokenizers.ByteLevel(False, use_regex=False)]
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps)
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(SENTENCES * 3, trainer)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer.to_str()
 
 
-class NeoBERTConfig(PreTrainedConfig):  # type: ignore[misc]
-    """NeoBERT's configuration."""
+def ends(before: Sequence[str], after: Sequence[str], ids: Mapping[str, int], segment: int = 1) -> Any:
+    """A template with tokens before and after each text."""
 
-    model_type = "neobert"
+    def around(text: str, number: int) -> list[str]:
+        return [
+            *(f"{token}:{number}" for token in before),
+            f"${text}:{number}",
+            *(f"{token}:{number}" for token in after),
+        ]
 
-    vocab_size: int = 30522
-    hidden_size: int = 768
-    num_hidden_layers: int = 28
-    num_attention_heads: int = 12
-    intermediate_size: int = 3072
-    norm_eps: float = 1e-6
-    initializer_range: float = 0.02
-    max_length: int = 1024
-    pad_token_id: int = 0
-    classifier_dropout: float | None = None
-    tie_word_embeddings: bool = False
+    used = [(token, ids[token]) for token in dict.fromkeys([*before, *after])]
+    pair = [*around("A", 0), *around("B", segment)]
+    return processors.TemplateProcessing(single=around("A", 0), pair=pair, special_tokens=used)
 
 
-class NeoBERTLayer(nn.Module):
-    """Norm, attention, add, norm, feed-forward, add."""
-
-    def __init__(self, config: Any) -> None:
-        super().__init__()
-        width = config.hidden_size
-        inner = 8 * math.ceil(int(2 * config.intermediate_size / 3) / 8)
-        self.heads = config.num_attention_heads
-        self.qkv, self.wo = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
-        self.ffn = nn.ModuleDict(
-            {"w12": nn.Linear(width, 2 * inner, bias=False), "w3": nn.Linear(inner, width, bias=False)}
-        )
-        self.attention_norm = nn.RMSNorm(width, config.norm_eps)
-        self.ffn_norm = nn.RMSNorm(width, config.norm_eps)
-
-    def rotated(self, x: Any) -> Any:
-        """Elements 2n and 2n + 1 are a complex number, which is multiplied by one of length 1."""
-        size = x.shape[3]
-        speeds = 10000.0 ** (-torch.arange(0, size, 2, dtype=torch.float32) / size)
-        angles = torch.outer(torch.arange(x.shape[2], dtype=torch.float32), speeds)
-        wide = torch.promote_types(x.dtype, torch.float32)
-        pairs = torch.view_as_complex(x.to(wide).reshape(*x.shape[:3], -1, 2).contiguous())
-        return torch.view_as_real(pairs * torch.polar(torch.ones_like(angles), angles)).flatten(3).to(x.dtype)
-
-    def forward(self, x: Any, mask: Any) -> tuple[Any, Any]:
-        fused = self.qkv(self.attention_norm(x)).view(*x.shape[:2], self.heads, -1).transpose(1, 2)
-        q, k, v = fused.chunk(3, dim=-1)
-        mixed, weights = mix(self.rotated(q), self.rotated(k), v, mask)
-        x = x + self.wo(mixed.transpose(1, 2).flatten(2))
-        gate, value = self.ffn["w12"](self.ffn_norm(x)).chunk(2, dim=-1)
-        return x + self.ffn["w3"](torch.nn.functional.silu(gate) * value), weights
+def _byte_pairs(
+    split: str, special: Sequence[str], plain: Sequence[str], before: Sequence[str], after: Sequence[str]
+) -> dict[str, Any]:
+    """A `tokenizer.json` of byte pairs with added tokens behind them."""
+    saved: dict[str, Any] = json.loads(_trained_pairs(split, 330))
+    first = len(saved["model"]["vocab"])
+    saved["added_tokens"] = [
+        *_entries(special, first, special=True), *_entries(plain, first + len(special), special=False)
+    ]  # fmt: skip
+    numbers = {token["content"]: token["id"] for token in saved["added_tokens"]}
+    steps = [processors.ByteLevel(trim_offsets=False), ends(before, after, numbers)]
+    saved["post_processor"] = json.loads(processors.Sequence(steps).__getstate__())
+    return saved
 
 
-class _NeoBERT(PreTrainedModel):  # type: ignore[misc]
-    config_class = NeoBERTConfig
-    base_model_prefix = "model"
-    _supports_sdpa = True
-
-    def _init_weights(self, module: Any) -> None:
-        if isinstance(module, nn.Linear | nn.Embedding):
-            module.weight.data.normal_(std=self.config.initializer_range)
-            if getattr(module, "bias", None) is not None:
-                module.bias.data.zero_()
+def _settings(saved: Mapping[str, Any], **settings: Any) -> dict[str, Any]:
+    """A `tokenizer_config.json`, which repeats the added tokens."""
+    decoder = {str(token["id"]): {key: token[key] for key in token if key != "id"} for token in saved["added_tokens"]}
+    return {"added_tokens_decoder": decoder, "clean_up_tokenization_spaces": False, **settings}
 
 
-class NeoBERT(_NeoBERT):
-    """The encoder."""
-
-    def __init__(self, config: Any) -> None:
-        super().__init__(config)
-        self.encoder = nn.Embedding(config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id)
-        self.transformer_encoder = nn.ModuleList(NeoBERTLayer(config) for _ in range(config.num_hidden_layers))
-        self.layer_norm = nn.RMSNorm(config.hidden_size, config.norm_eps)
-        self.post_init()
-
-    def forward(self, input_ids: Any, attention_mask: Any = None, **options: Any) -> Any:
-        hidden, attentions = [self.encoder(input_ids)], []
-        for layer in self.transformer_encoder:
-            x, weights = layer(hidden[-1], attention_mask)
-            hidden.append(x)
-            attentions.append(weights)
-        hidden[-1] = self.layer_norm(hidden[-1])
-        return BaseModelOutput(last_hidden_state=hidden[-1], hidden_states=(*hidden,), attentions=(*attentions,))
-
-
-class NeoBERTLMHead(_NeoBERT):
-    """The masked-LM head: one linear function, with a matrix of its own."""
-
-    def __init__(self, config: Any) -> None:
-        super().__init__(config)
-        self.model, self.decoder = NeoBERT(config), nn.Linear(config.hidden_size, config.vocab_size)
-        self.post_init()
-
-    def forward(self, input_ids: Any, attention_mask: Any = None, **options: Any) -> Any:
-        found = self.model(input_ids, attention_mask)
-        logits = self.decoder(found.last_hidden_state)
-        return MaskedLMOutput(logits=logits, hidden_states=found.hidden_states, attentions=found.attentions)
+def eurobert(folder: Path, after: Sequence[str] = LLAMA_TOKENS[1:2], **settings: Any) -> Path:
+    """Byte pairs of Llama 3."""
+    saved = _byte_pairs(LLAMA_SPLIT, LLAMA_TOKENS, [], LLAMA_TOKENS[:1], after)
+    saved["model"]["ignore_merges"] = True
+    roles = dict(zip(("bos_token", "eos_token", "mask_token", "", "pad_token"), LLAMA_TOKENS, strict=True))
+    named = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 8192} | roles
+    named["model_input_names"] = ["input_ids", "attention_mask"]
+    del named[""]
+    return put(
+        folder,
+        {
+            "tokenizer.json": saved,
+            "tokenizer_config.json": _settings(saved, **named | settings),
+            "special_tokens_map.json": {key: value for key, value in roles.items() if key},
+            "config.json": {"model_type": "eurobert", "pad_token_id": saved["added_tokens"][1]["id"]},
+        },
+    )
 
 
-class NeoBERTForSequenceClassification(_NeoBERT):
-    """Two linear functions of the first token, with tanh in between."""
-
-    def __init__(self, config: Any) -> None:
-        super().__init__(config)
-        self.num_labels = config.num_labels
-        self.model, self.dense = NeoBERT(config), nn.Linear(config.hidden_size, config.hidden_size)
-        rate = config.classifier_dropout
-        self.dropout = nn.Dropout(0.1 if rate is None else rate)
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
-        self.post_init()
-
-    def forward(self, input_ids: Any, attention_mask: Any = None, labels: Any = None, **options: Any) -> Any:
-        found = self.model(input_ids, attention_mask)
-        x = torch.tanh(self.dense(self.dropout(found.last_hidden_state[:, 0])))
-        logits = self.classifier(self.dropout(x))
-        return SequenceClassifierOutput(
-            loss=loss_of(self, logits, labels), logits=logits, hidden_states=found.hidden_states,
-            attentions=found.attentions,
-        )  # fmt: skip
+def qwen3(folder: Path, after: Sequence[str] = QWEN_TOKENS[:1], **settings: Any) -> Path:
+    """Byte pairs of Qwen 2; the embedding models append a token, the rerankers none."""
+    saved = _byte_pairs(QWEN_SPLIT, QWEN_TOKENS, QWEN_PLAIN, [], after)
+    saved["normalizer"] = {"type": "NFC"}
+    named = {
+        "tokenizer_class": "Qwen2Tokenizer", "model_max_length": 131072, "add_prefix_space": False, "bos_token": None,
+        "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "unk_token": None, "split_special_tokens": False,
+        "additional_special_tokens": QWEN_TOKENS[1:], "errors": "replace", "add_bos_token": False,
+    }  # fmt: skip
+    files: dict[str, Any] = {"tokenizer.json": saved, "tokenizer_config.json": _settings(saved, **named | settings)}
+    return put(folder, {**files, "config.json": {"model_type": "qwen3"}})
 
 
-class JinaBertConfig(BertConfig):  # type: ignore[misc]
-    """The configuration of Jina's BERT."""
-
-    feed_forward_type: str = "original"
-    position_embedding_type: str = "alibi"
-
-
-def lowered(heads: int, length: int) -> Any:
-    """What ALiBi adds to the scores, (1, H, L, L)."""
-    power = 2 ** math.floor(math.log2(heads))
-    exponents = [8 * n / power for n in range(1, power + 1)]
-    exponents += [4 * n / power for n in range(1, 2 * power + 1, 2)][: heads - power]
-    places = torch.arange(length)
-    far = (places[:, None] - places).abs()
-    return -torch.tensor([2.0**-exponent for exponent in exponents])[None, :, None, None] * far
-
-
-class JinaBertLayer(nn.Module):
-    """Attention, add, norm, gated feed-forward, add, norm; the names of its parts are those of the first form."""
-
-    def __init__(self, config: Any) -> None:
-        super().__init__()
-        width, inner, eps, rate = (
-            config.hidden_size, config.intermediate_size, config.layer_norm_eps, config.hidden_dropout_prob,
-        )  # fmt: skip
-        self.heads = config.num_attention_heads
-        own = {name: nn.Linear(width, width) for name in ("query", "key", "value")}
-        output = {"dense": nn.Linear(width, width), "LayerNorm": nn.LayerNorm(width, eps)}
-        self.attention = nn.ModuleDict({"self": nn.ModuleDict(own), "output": nn.ModuleDict(output)})
-        self.mlp = nn.ModuleDict(self.feed_forward(width, inner, eps))
-        self.activation = {"geglu": nn.functional.gelu, "reglu": nn.functional.relu}[config.feed_forward_type]
-        self.rates = config.attention_probs_dropout_prob, rate
-
-    def feed_forward(self, width: int, inner: int, eps: float) -> dict[str, nn.Module]:
-        """The layers of the feed-forward."""
-        return {
-            "gated_layers": nn.Linear(width, 2 * inner, bias=False), "wo": nn.Linear(inner, width),
-            "layernorm": nn.LayerNorm(width, eps),
-        }  # fmt: skip
-
-    def drop(self, x: Any, rate: float) -> Any:
-        """Dropout."""
-        return nn.functional.dropout(x, rate, self.training)
-
-    def projected(self, x: Any) -> tuple[Any, Any]:
-        """Queries and keys (B, L, D)."""
-        return self.attention["self"]["query"](x), self.attention["self"]["key"](x)
-
-    def attended(self, x: Any, mask: Any) -> tuple[Any, Any]:
-        """The input and attention, normed."""
-        q, k = self.projected(x)
-        given = (
-            part.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
-            for part in (q, k, self.attention["self"]["value"](x))
-        )
-        q, k, v = given
-        bias = lowered(self.heads, x.shape[1]).to(x.dtype)
-        _, weights = mix(q, k, v, mask, bias)
-        mixed = (self.drop(weights, self.rates[0]) @ v).transpose(1, 2).flatten(2)
-        output = self.attention["output"]
-        return output["LayerNorm"](self.drop(output["dense"](mixed), self.rates[1]) + x), weights
-
-    def forward(self, x: Any, mask: Any) -> tuple[Any, Any]:
-        x, weights = self.attended(x, mask)
-        gate, value = self.mlp["gated_layers"](x).chunk(2, dim=-1)
-        inner = self.drop(self.activation(gate) * value, self.rates[1])
-        return self.mlp["layernorm"](self.mlp["wo"](inner) + x), weights
+@functools.cache
+def _gemma() -> str:
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    tokenizer.normalizer = normalizers.Replace(" ", "\u2581")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("\u2581", "merged_with_next")  # to train with
+    plain = [*GEMMA_TOKENS, *GEMMA_PLAIN, *GEMMA_TURNS, *BYTES]
+    trainer = trainers.BpeTrainer(vocab_size=420, special_tokens=plain, show_progress=False)
+    tokenizer.train_from_iterator(SENTENCES * 3, trainer)
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()])
+    saved = json.loads(tokenizer.to_str())
+    saved["model"]["merges"] += [["\u2581", "\u2581"], ["\u2581", "\u2581\u2581"]]
+    saved["model"] |= {"fuse_unk": True, "byte_fallback": True}
+    flagged = ((GEMMA_TOKENS, True), (GEMMA_PLAIN, False), (GEMMA_TURNS, True))
+    saved["added_tokens"] = []
+    for tokens, special in flagged:
+        saved["added_tokens"] += _entries(tokens, len(saved["added_tokens"]), special=special)
+    numbers = saved["model"]["vocab"]
+    saved["post_processor"] = json.loads(ends(["<bos>"], ["<eos>"], numbers).__getstate__())
+    return json.dumps(saved)
 
 
-class NormedJinaBertLayer(JinaBertLayer):
-    """The second form: queries and keys are normed as a whole, and the input of the attention is added twice."""
-
-    def __init__(self, config: Any) -> None:
-        super().__init__(config)
-        width, eps = config.hidden_size, config.layer_norm_eps
-        self.attention["self"]["layer_norm_q"] = nn.LayerNorm(width, eps)
-        self.attention["self"]["layer_norm_k"] = nn.LayerNorm(width, eps)
-        self.layer_norm_1, self.layer_norm_2 = nn.LayerNorm(width, eps), nn.LayerNorm(width, eps)
-
-    def feed_forward(self, width: int, inner: int, eps: float) -> dict[str, nn.Module]:
-        """The layers of the feed-forward."""
-        return {"up_gated_layer": nn.Linear(width, 2 * inner, bias=False), "down_layer": nn.Linear(inner, width)}
-
-    def projected(self, x: Any) -> tuple[Any, Any]:
-        """Queries and keys (B, L, D)."""
-        own = self.attention["self"]
-        return own["layer_norm_q"](own["query"](x)), own["layer_norm_k"](own["key"](x))
-
-    def forward(self, x: Any, mask: Any) -> tuple[Any, Any]:
-        attended, weights = self.attended(x, mask)
-        x = self.layer_norm_1(x + attended)
-        value, gate = self.mlp["up_gated_layer"](x).chunk(2, dim=-1)
-        inner = self.drop(value * self.activation(gate), self.rates[1])
-        return self.layer_norm_2(x + self.mlp["down_layer"](inner)), weights
+GEMMA_SETTINGS: dict[str, Any] = {
+    "tokenizer_class": "GemmaTokenizer", "add_bos_token": True, "add_eos_token": True, "model_max_length": 2048,
+    "bos_token": "<bos>", "eos_token": "<eos>", "pad_token": "<pad>", "unk_token": "<unk>", "mask_token": "<mask>",
+    "spaces_between_special_tokens": False, "sp_model_kwargs": None, "use_default_system_prompt": False,
+}  # fmt: skip
 
 
-class JinaBertModel(BertModel):  # type: ignore[misc]
-    """The encoder, without a table of positions."""
-
-    config_class = JinaBertConfig
-    layer = JinaBertLayer
-
-    def __init__(self, config: Any, add_pooling_layer: bool = True) -> None:
-        super().__init__(config, add_pooling_layer)
-        del self.embeddings.position_embeddings
-        self.encoder.layer = nn.ModuleList(self.layer(config) for _ in range(config.num_hidden_layers))
-        self.post_init()
-
-    def forward(self, input_ids: Any, attention_mask: Any = None, token_type_ids: Any = None, **options: Any) -> Any:
-        segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
-        given = self.embeddings
-        x = given.LayerNorm(given.word_embeddings(input_ids) + given.token_type_embeddings(segments))
-        hidden, attentions = [given.dropout(x)], []
-        for layer in self.encoder.layer:
-            x, weights = layer(hidden[-1], attention_mask)
-            hidden.append(x)
-            attentions.append(weights)
-        return BaseModelOutputWithPooling(
-            last_hidden_state=x, pooler_output=None if self.pooler is None else self.pooler(x),
-            hidden_states=(*hidden,), attentions=(*attentions,),
-        )  # fmt: skip
+def gemma(folder: Path, **settings: Any) -> Path:
+    """Pairs of pieces of EmbeddingGemma, with bytes for other characters."""
+    saved = json.loads(_gemma())
+    return put(
+        folder,
+        {
+            "tokenizer.json": saved,
+            "tokenizer_config.json": _settings(saved, **GEMMA_SETTINGS | settings),
+            "config.json": {"model_type": "gemma3_text"},
+        },
+    )
 
 
-class _NormedJinaBertModel(JinaBertModel):
-    """The encoder in its second form."""
+@functools.cache
+def _gemma_model() -> bytes:
+    import sentencepiece
 
-    layer = NormedJinaBertLayer
-
-
-def _with_head(model: Any, head: Any, *, pooler: bool) -> Any:
-    """A class of BERT with a head on another encoder."""
-
-    def init(self: Any, config: Any) -> None:
-        head.__init__(self, config)
-        self.bert = model(config, add_pooling_layer=pooler)
-        self.post_init()
-
-    name = f"JinaBert{head.__name__.removeprefix('Bert')}"
-    return type(name, (head,), {"__init__": init, "config_class": JinaBertConfig, "__module__": __name__})
+    written = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(SENTENCES * 3), model_writer=written, model_type="bpe", vocab_size=420,
+        hard_vocab_limit=False, byte_fallback=True, pad_id=0, eos_id=1, bos_id=2, unk_id=3, pad_piece="<pad>",
+        eos_piece="<eos>", bos_piece="<bos>", user_defined_symbols=[*GEMMA_PLAIN, *GEMMA_TURNS], split_digits=True,
+        add_dummy_prefix=False, remove_extra_whitespaces=False, normalization_rule_name="identity", minloglevel=3,
+    )  # fmt: skip
+    return written.getvalue()
 
 
-JinaBertForMaskedLM = _with_head(JinaBertModel, BertForMaskedLM, pooler=False)
-JinaBertForSequenceClassification = _with_head(JinaBertModel, BertForSequenceClassification, pooler=True)
-JinaBertForTokenClassification = _with_head(JinaBertModel, BertForTokenClassification, pooler=False)
-JinaBertForQuestionAnswering = _with_head(JinaBertModel, BertForQuestionAnswering, pooler=False)
-# The second form has the same names.
-NormedJinaBertConfig = JinaBertConfig
-NormedJinaBertModel = type("JinaBertModel", (_NormedJinaBertModel,), {"__module__": __name__})
-NormedJinaBertForMaskedLM = _with_head(NormedJinaBertModel, BertForMaskedLM, pooler=False)
-NormedJinaBertForSequenceClassification = _with_head(NormedJinaBertModel, BertForSequenceClassification, pooler=True)
-NormedJinaBertForTokenClassification = _with_head(NormedJinaBertModel, BertForTokenClassification, pooler=False)
-NormedJinaBertForQuestionAnswering = _with_head(NormedJinaBertModel, BertForQuestionAnswering, pooler=False)
-NeoBERTModel, NeoBERTForMaskedLM = NeoBERT, NeoBERTLMHead
+def gemma_model(folder: Path, **settings: Any) -> Path:
+    """The same as a SentencePiece model alone."""
+    files: dict[str, Any] = {"tokenizer.model": _gemma_model(), "config.json": {"model_type": "gemma3_text"}}
+    return put(folder, files | ({"tokenizer_config.json": settings} if settings else {}))
+
+
+def neobert(folder: Path, **settings: Any) -> Path:
+    """Word pieces of BERT."""
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    tokenizer.train_from_iterator(
+        SENTENCES * 3, trainers.WordPieceTrainer(vocab_size=150, special_tokens=special, show_progress=False)
+    )
+    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    )  # fmt: skip
+    named = {f"{token.strip('[]').lower()}_token": token for token in special}
+    given = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, **named, **settings}
+    saved = json.loads(tokenizer.to_str())
+    files: dict[str, Any] = {"tokenizer.json": saved, "tokenizer_config.json": _settings(saved, **given)}
+    return put(folder, {**files, "config.json": {"model_type": "neobert"}})
+
+
+def xlm_roberta(folder: Path, model_type: str | None, **settings: Any) -> Path:
+    """Pieces of XLM-RoBERTa, as jina-embeddings-v3 and nomic-embed-text-v2-moe have them."""
+    (folder / "made").mkdir(parents=True)
+    made = put(folder / "made", {"sentencepiece.bpe.model": trained(), "config.json": {"model_type": "xlm-roberta"}})
+    saved = json.loads(read_tokenizer(made).tokenizer.to_str())
+    roles = {"bos": "<s>", "eos": "</s>", "sep": "</s>", "cls": "<s>", "unk": "<unk>", "pad": "<pad>", "mask": "<mask>"}
+    named = {f"{role}_token": token for role, token in roles.items()} | {"tokenizer_class": "XLMRobertaTokenizer"}
+    files: dict[str, Any] = {"tokenizer.json": saved, "tokenizer_config.json": _settings(saved, **named | settings)}
+    return put(folder, {**files, "config.json": {"model_type": model_type} if model_type else {}})
+
+
+def jina_code(folder: Path, **settings: Any) -> Path:
+    """Byte pairs of RoBERTa, as jina-embeddings-v2-base-code has them."""
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    saved = _byte_pairs(QWEN_SPLIT, special, [], [], [])
+    saved["pre_tokenizer"] = json.loads(pre_tokenizers.ByteLevel(add_prefix_space=False).__getstate__())
+    saved["added_tokens"][-1]["lstrip"] = True
+    numbers = {token["content"]: token["id"] for token in saved["added_tokens"]}
+    step = processors.RobertaProcessing(("</s>", numbers["</s>"]), ("<s>", numbers["<s>"]), add_prefix_space=False)
+    saved["post_processor"] = json.loads(step.__getstate__())
+    roles = ("bos", "pad", "eos", "unk", "mask")
+    named: dict[str, Any] = {f"{role}_token": token for role, token in zip(roles, special, strict=True)}
+    named |= {"cls_token": "<s>", "sep_token": "</s>", "add_prefix_space": False}
+    named["mask_token"] = {"__type": "AddedToken"} | {
+        key: value for key, value in saved["added_tokens"][-1].items() if key != "id"
+    }
+    named["tokenizer_class"] = "RobertaTokenizer"
+    files: dict[str, Any] = {"tokenizer.json": saved, "tokenizer_config.json": _settings(saved, **named | settings)}
+    return put(folder, {**files, "config.json": {"model_type": "bert"}})
