@@ -161,6 +161,10 @@ _NEO = {
     "type_vocab_size": None, "hidden_act": None, "layer_norm_eps": None, "max_position_embeddings": None,
     "norm_eps": 0.01, "max_length": 27,
 }  # fmt: skip
+_JINA_NORMED = {
+    "feed_forward_type": "geglu", "hidden_act": "gelu_new",
+    "auto_map": {"AutoConfig": "jinaai/jina-bert-v2-qk-post-norm--configuration_bert.JinaBertConfig"},
+}  # fmt: skip
 _THETAS = {
     "full_attention": {"rope_type": "default", "rope_theta": 500.0},
     "sliding_attention": {"rope_type": "default", "rope_theta": 30.0},
@@ -227,10 +231,12 @@ FAMILIES: dict[str, Compared] = {
         "Gemma3Text", _LLAMA | _GEMMA | {"rope_parameters": _THETAS}, ("Model", "ForSequenceClassification")
     ),
     "neobert": Compared("NeoBERT", _CALM | _NEO, ("Model", "ForMaskedLM", "ForSequenceClassification")),
-    "jina-v2": Compared("JinaBert", {"feed_forward_type": "geglu", "num_attention_heads": 6}),
-    "jina-v2, reglu": Compared("JinaBert", {"feed_forward_type": "reglu", "num_hidden_layers": 1}, ("Model",)),
+    "jina-v2": Compared("JinaBert", _CALM | {"feed_forward_type": "geglu", "num_attention_heads": 6}),
+    "jina-v2, reglu": Compared(
+        "JinaBert", {"feed_forward_type": "reglu", "num_hidden_layers": 1}, ("Model", "ForMaskedLM")
+    ),
     "jina-v2, normed": Compared(
-        "NormedJinaBert", {"feed_forward_type": "geglu", "hidden_act": "gelu_new"},
+        "NormedJinaBert", _CALM | _JINA_NORMED,
         ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification"),
     ),
 }  # fmt: skip

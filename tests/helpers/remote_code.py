@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 from transformers import (
+    AutoConfig,
     BertConfig,
     BertForMaskedLM,
     BertForQuestionAnswering,
@@ -59,6 +60,9 @@ class NeoBERTConfig(PreTrainedConfig):  # type: ignore[misc]
     pad_token_id: int = 0
     classifier_dropout: float | None = None
     tie_word_embeddings: bool = False
+
+
+AutoConfig.register("neobert", NeoBERTConfig, exist_ok=True)
 
 
 class NeoBERTLayer(nn.Module):
@@ -165,6 +169,7 @@ class NeoBERTForSequenceClassification(_NeoBERT):
 class JinaBertConfig(BertConfig):  # type: ignore[misc]
     """The configuration of Jina's BERT."""
 
+    auto_map: dict[str, str] | None = None
     feed_forward_type: str = "original"
     position_embedding_type: str = "alibi"
 

@@ -14,7 +14,7 @@ from mlxbert.training.events import Finished
 from tests.folders import test_round_trip_live as live
 from tests.helpers.answering import save_answering
 from tests.helpers.cells import cells, some
-from tests.helpers.families import FAMILIES, make_config, make_model
+from tests.helpers.families import FAMILIES, class_of, make_config, make_model
 from tests.helpers.frozen import add_vocabulary, read_config
 from tests.training.test_answer_objective import records
 
@@ -62,10 +62,10 @@ def train(task: str, source: Path, output: Path, **options: Any) -> mlxbert.Mode
 
 def opened(folder: Path, family: str) -> tuple[Any, Any]:
     """The model by its class, with nothing missing, and the tokenizer; segments only where the model has them."""
-    model, report = transformers.AutoModelForSequenceClassification.from_pretrained(
+    model, report = class_of(FAMILIES[family].classes + HEAD).from_pretrained(
         folder, output_loading_info=True, attn_implementation="eager"
     )
-    assert type(model).__name__ == FAMILIES[family].classes + HEAD
+    assert read_config(folder)["architectures"] == [type(model).__name__]
     assert {name: list(problems) for name, problems in report.items() if problems} == {}
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     segments = ["token_type_ids"] * (FAMILIES[family].segments > 1)
@@ -129,7 +129,7 @@ def test_a_classifier_with_the_same_labels_keeps_its_head(family: str, tmp_path:
     names = EXPECTED["classify"].names[::-1]
     config.id2label, config.label2id = dict(enumerate(names)), {name: number for number, name in enumerate(names)}
     torch.manual_seed(3)
-    start = getattr(transformers, FAMILIES[family].classes + HEAD)(config)
+    start = class_of(FAMILIES[family].classes + HEAD)(config)
     source = saved(start, tmp_path / "source")
     model = train("classify", source, tmp_path / "out", lr=1e-9)
     assert_labels(tmp_path / "out", model, Labels(names, "single_label_classification"))
