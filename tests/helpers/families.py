@@ -98,6 +98,11 @@ class Compared:
         return KINDS[self.classes]
 
     @property
+    def foreign(self) -> bool:
+        """Whether its classes are those of `tests.helpers.remote_code`."""
+        return self.classes in ("NeoBERT", "JinaBert", "NormedJinaBert")
+
+    @property
     def facts(self) -> dict[str, Any]:
         """The facts of its configuration."""
         return {key: value for key, value in (COMMON | self.changes).items() if value is not None}
@@ -231,7 +236,7 @@ FAMILIES: dict[str, Compared] = {
         "Gemma3Text", _LLAMA | _GEMMA | {"rope_parameters": _THETAS}, ("Model", "ForSequenceClassification")
     ),
     "neobert": Compared("NeoBERT", _CALM | _NEO, ("Model", "ForMaskedLM", "ForSequenceClassification")),
-    "jina-v2": Compared("JinaBert", _CALM | {"feed_forward_type": "geglu", "num_attention_heads": 6}),
+    "jina-v2": Compared("JinaBert", _CALM | {"feed_forward_type": "geglu"}),
     "jina-v2, reglu": Compared(
         "JinaBert", {"feed_forward_type": "reglu", "num_hidden_layers": 1}, ("Model", "ForMaskedLM")
     ),

@@ -65,7 +65,7 @@ class NeoBERTConfig(PreTrainedConfig):  # type: ignore[misc]
 AutoConfig.register("neobert", NeoBERTConfig, exist_ok=True)
 
 
-class NeoBERTLayer(nn.Module):
+class NeoBERTLayer(nn.Module):  # type: ignore[misc]
     """Norm, attention, add, norm, feed-forward, add."""
 
     def __init__(self, config: Any) -> None:
@@ -169,7 +169,6 @@ class NeoBERTForSequenceClassification(_NeoBERT):
 class JinaBertConfig(BertConfig):  # type: ignore[misc]
     """The configuration of Jina's BERT."""
 
-    auto_map: dict[str, str] | None = None
     feed_forward_type: str = "original"
     position_embedding_type: str = "alibi"
 
@@ -184,7 +183,7 @@ def lowered(heads: int, length: int) -> Any:
     return -torch.tensor([2.0**-exponent for exponent in exponents])[None, :, None, None] * far
 
 
-class JinaBertLayer(nn.Module):
+class JinaBertLayer(nn.Module):  # type: ignore[misc]
     """Attention, add, norm, gated feed-forward, add, norm; the names of its parts are those of the first form."""
 
     def __init__(self, config: Any) -> None:

@@ -42,7 +42,7 @@ class _Objective:
         return {"": cross_entropy(network.logits(HEAD, batch.inputs), batch.targets).sum() / 3}, 3.0
 
 
-@pytest.mark.parametrize("family", ["bert", "modernbert"])
+@pytest.mark.parametrize("family", ["bert", "modernbert", "neobert"])
 @pytest.mark.parametrize(
     "kind",
     [{}, {"dora": True, "lora_layers": "all-linear"}, {"rslora": True, "lora_layers": "all-linear"}],

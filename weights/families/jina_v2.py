@@ -65,6 +65,7 @@ _EMBEDDINGS = rotation.rotary_embeddings("embeddings.LayerNorm")
 JINA = replace(
     BERT,
     class_prefixes={"bert": "JinaBert"},
+    foreign=True,
     recognizes=_is_jina,
     facts=_read,
     encoder=tables.encoder(_EMBEDDINGS, _LAYER, "encoder.layer.{}."),

@@ -64,6 +64,7 @@ _LAYER: Table = (
 NEOBERT = Family(
     class_prefixes={"neobert": "NeoBERT"},
     class_names={"NeoBERTModel": "NeoBERT", "NeoBERTForMaskedLM": "NeoBERTLMHead"},
+    foreign=True,
     facts=_read,
     prefixes=("model.",),
     encoder=tables.encoder(
