@@ -138,10 +138,11 @@ class NeoBERTLMHead(_NeoBERT):
         self.model, self.decoder = NeoBERT(config), nn.Linear(config.hidden_size, config.vocab_size)
         self.post_init()
 
-    def forward(self, input_ids: Any, attention_mask: Any = None, **options: Any) -> Any:
+    def forward(self, input_ids: Any, attention_mask: Any = None, labels: Any = None, **options: Any) -> Any:
         found = self.model(input_ids, attention_mask)
         logits = self.decoder(found.last_hidden_state)
-        return MaskedLMOutput(logits=logits, hidden_states=found.hidden_states, attentions=found.attentions)
+        loss = None if labels is None else nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+        return MaskedLMOutput(loss=loss, logits=logits, hidden_states=found.hidden_states, attentions=found.attentions)
 
 
 class NeoBERTForSequenceClassification(_NeoBERT):

@@ -147,6 +147,8 @@ def _random_theirs(model: Any) -> None:
         ("modernbert", ["Wo"], {"modules_to_save": ["head", "classifier"]}),
         ("nomic", ["q_proj", "v_proj", "up_proj"], {"use_dora": True}),
         ("gte", ["k_proj", "gate_proj", "o_proj"], {"use_dora": True}),
+        ("neobert", ["qkv", "w12"], {"use_dora": True}),
+        ("jina-v2, normed", ["query", "up_gated_layer"], {"use_dora": True}),
         ("deberta-v2", ["query_proj", "pos_key_proj"], {"modules_to_save": ["pooler", "classifier"]}),
         ("deberta-v3", ["value_proj"], {"use_dora": True, "task_type": None}),
     ],
