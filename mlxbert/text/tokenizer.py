@@ -52,13 +52,8 @@ class Tokenizer:
         self._limit = config.max_length
         self.max_length = min(config.max_length, files.max_length or config.max_length)
         self.vocab_size: int = files.tokenizer.get_vocab_size()
-        largest = largest_id(files.tokenizer)  # MLX would silently read past the embeddings
-        if self.vocab_size > config.vocab_size or largest >= config.vocab_size:
-            gaps = "" if largest < self.vocab_size else f" with ids up to {largest}"
-            raise TokenizerError(
-                f"the tokenizer has {self.vocab_size} tokens{gaps}, the model {config.vocab_size} word embeddings: "
-                "the tokenizer is from another model"
-            )
+        # Others are found where they leave this class: to look at all would take a third of the time to the first ids.
+        self._check_largest(max(self.vocab_size - 1, *files.tokenizer.get_added_tokens_decoder(), 0))
         self._spelling, self.growth = files.spelling, growth_of(files.tokenizer)
         self._last: tuple[str, Pieces] | None = None
         self._ready: dict[str, Pieces] = {}
@@ -71,6 +66,15 @@ class Tokenizer:
         if self.max_length <= len(self._pair):
             raise TokenizerError(
                 f"the maximum input length is {self.max_length} tokens, special tokens need {len(self._pair) - 2}"
+            )
+
+    def _check_largest(self, largest: int) -> None:
+        """Refuses a vocabulary with this largest id if the model has no embedding for it; MLX would read past them."""
+        if largest >= self._rows:
+            gaps = "" if largest < self.vocab_size else f" with ids up to {largest}"
+            raise TokenizerError(
+                f"the tokenizer has {self.vocab_size} tokens{gaps}, the model {self._rows} word embeddings: "
+                "the tokenizer is from another model"
             )
 
     def _template(self, *, pair: bool) -> Template:
@@ -114,13 +118,20 @@ class Tokenizer:
         return self.special.get("mask")
 
     def token_id(self, token: str) -> int | None:
-        """The id of a token, `None` if it is not in the vocabulary."""
+        """The id of a token, `None` if it is not in the vocabulary.
+
+        Raises:
+            TokenizerError: The model has no word embedding for it.
+        """
         with suppress(UnicodeEncodeError):  # half of a surrogate pair
-            return self._tokenizer.token_to_id(token)
+            number: int | None = self._tokenizer.token_to_id(token)
+            self._check_largest(number or 0)
+            return number
         return None
 
     def known_ids(self) -> list[int] | None:
         """The ids with a token, `None` if every word embedding has one; some checkpoints pad their embeddings."""
+        self._check_largest(largest_id(self._tokenizer))
         if self.vocab_size == self._rows:
             return None
         return sorted(self._tokenizer.get_vocab(with_added_tokens=True).values())
@@ -223,7 +234,9 @@ class Tokenizer:
 
     def encode_many(self, texts: Sequence[str]) -> list[Library]:
         """The `ids` and `word_ids` of many texts of valid Unicode, on all cores; special tokens in them are text."""
-        self._plain = self._plain or without_special(self._tokenizer)
+        if self._plain is None:
+            self._check_largest(largest_id(self._tokenizer))
+            self._plain = without_special(self._tokenizer)
         with guarded("the vocabulary"):
             return list(self._plain.encode_batch(list(texts), add_special_tokens=False))
 
