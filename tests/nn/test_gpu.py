@@ -121,7 +121,13 @@ def sized(family: str, head_size: int) -> Network:
     wanted = {
         **dict.fromkeys(("hidden_size", "dim", "pooler_hidden_size"), 2 * head_size),
         **dict.fromkeys(("num_attention_heads", "n_heads"), 2),
-        **{"head_dim": head_size, "max_position_embeddings": 700, "local_attention": 128, "sliding_window": 128},
+        **{
+            "head_dim": head_size,
+            "max_position_embeddings": 700,
+            "max_length": 700,
+            "local_attention": 128,
+            "sliding_window": 128,
+        },
     }
     changes = {key: value for key, value in wanted.items() if config.get(key) is not None}
     network = Network(read_architecture(ConfigJson(Path("config.json"), config | changes)).config)
