@@ -16,7 +16,7 @@ from mlxbert.errors import ArgumentError
 from mlxbert.serve.access import Access, Log, LogHandler
 from mlxbert.serve.engine import Engine
 from mlxbert.serve.http.safety import Door, is_loopback, read_key
-from mlxbert.serve.http.server import make_guarded
+from mlxbert.serve.http.server import _for_others, address, make_guarded
 from mlxbert.serve.options import ServeOptions
 from mlxbert.serve.service import Service, read_facts
 from tests.helpers.asking import Answer, ask
@@ -189,6 +189,15 @@ def test_the_key_comes_from_a_file_or_the_environment(tmp_path: Path, monkeypatc
 def test_loopback_is_told_from_other_addresses() -> None:
     assert all(map(is_loopback, ("127.0.0.1", "localhost", "::1", "127.1.2.3")))
     assert not any(map(is_loopback, ("0.0.0.0", "::", "192.168.1.2", "example.org", "")))
+
+
+def test_the_address_of_a_server_for_all_can_be_opened_here_and_elsewhere() -> None:
+    assert _for_others(ServeOptions(), 8484) == ""
+    options = ServeOptions(host="0.0.0.0")
+    assert address(options, 8484) == "http://127.0.0.1:8484" and address(options, 1) == "http://127.0.0.1:1"
+    assert re.fullmatch(
+        r"|, for other machines http://(?!127\.|0\.)\d+\.\d+\.\d+\.\d+:8484", _for_others(options, 8484)
+    )
 
 
 def test_large_bodies_are_refused_before_and_while_they_are_read(engine: Engine, facts: Any) -> None:

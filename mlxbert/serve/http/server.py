@@ -109,6 +109,16 @@ def address(options: ServeOptions, port: int) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
+def _for_others(options: ServeOptions, port: int) -> str:
+    """The address for other machines, where the server has all addresses of this one."""
+    if options.host not in ("0.0.0.0", "::"):
+        return ""
+    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))  # sends nothing, and finds out by which address others are reached
+        return f", for other machines http://{probe.getsockname()[0]}:{port}"
+    return ""
+
+
 async def _serve(service: Service, door: Door, listener: socket.socket, log: Log, say: Callable[[str], None]) -> None:
     """Answers from the first moment on: that the server is not ready, until it is."""
     _allow_files(service.options.max_connections + _FILES)
@@ -118,7 +128,7 @@ async def _serve(service: Service, door: Door, listener: socket.socket, log: Log
         backlog=_BACKLOG,
     )  # fmt: skip
     server, place = _Server(config, say), address(service.options, door.port)
-    say(f"{place}: loading {', '.join(service.engine.models)}")
+    say(f"{place}{_for_others(service.options, door.port)}: loading {', '.join(service.engine.models)}")
     preparing = asyncio.create_task(_prepare(service, functools.partial(_say_ready, say, place)))
     preparing.add_done_callback(lambda done: server.end())
     await server.serve(sockets=[listener])
