@@ -313,6 +313,7 @@ def test_a_second_signal_ends_it_at_once(tiny_folder: Path) -> None:
             connection.sendall(head(f"Content-Length: {len(body)}") + body)
             waited(lambda: server.metric("queue_texts") or None)
             server.process.send_signal(signal.SIGTERM)
+            assert " 1 " in server.wait_for("note: ends")
             time.sleep(0.5)
             assert server.process.poll() is None
             server.process.send_signal(signal.SIGTERM)
@@ -343,6 +344,7 @@ def test_a_model_that_cannot_be_loaded_ends_it(tmp_path: Path) -> None:
         command("serve", str(tmp_path), "--port", "0"), capture_output=True, text=True, env=environment()
     )
     assert done.returncode == 1 and "error: " in done.stderr and "Traceback" not in done.stderr
+    assert "note: ends" not in done.stderr  # as it does when it is told to
 
 
 def test_a_signal_while_it_loads_ends_it(tiny_folder: Path) -> None:

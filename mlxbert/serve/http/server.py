@@ -130,7 +130,7 @@ async def _serve(service: Service, door: Door, listener: socket.socket, log: Log
     server, place = _Server(config, say), address(service.options, door.port)
     say(f"{place}{_for_others(service.options, door.port)}: loading {', '.join(service.engine.models)}")
     preparing = asyncio.create_task(_prepare(service, functools.partial(_say_ready, say, place)))
-    preparing.add_done_callback(lambda done: server.end())
+    preparing.add_done_callback(lambda done: server.end(quietly=True))  # its error says why
     await server.serve(sockets=[listener])
     preparing.cancel()
     with suppress(asyncio.CancelledError):
@@ -179,7 +179,7 @@ class _Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config, say: Callable[[str], None]) -> None:
         super().__init__(config)
-        self._say = say
+        self._say, self._quietly = say, False
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -203,15 +203,18 @@ class _Server(uvicorn.Server):
             os._exit(128 + sig)
         self.end()
 
-    def end(self) -> None:
+    def end(self, *, quietly: bool = False) -> None:
         """Ends it, once everything is answered."""
-        self.should_exit = True
+        self.should_exit, self._quietly = True, quietly
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Takes no more connections, and ends those that there are when they have been answered."""
         for server in self.servers:
             server.close()
-        self._say("ends once everything that was taken is answered; a second Ctrl-C ends it at once")
+        if not self._quietly:
+            count = len(self.server_state.tasks)
+            left = f"{count} more {'request is' if count == 1 else 'requests are'} answered"
+            self._say(f"ends once {left}; a second Ctrl-C ends it at once" if count else "ends")
         await asyncio.sleep(_LATE)
         await super().shutdown(sockets)
 
