@@ -32,7 +32,7 @@ class Kind:
         rotary: Whether positions are rotary, without a table.
         gelu_masked_lm: Whether the masked-LM head always has gelu.
         classifier: The activation in the sequence classifier; `None` where it takes the pooler.
-        activation_key: The name of the activation in its configuration.
+        activation_key: The name of the activation in its configuration; `None` where it is always gelu.
         eps_key: The name of the eps of norms in its configuration.
     """
 
@@ -41,7 +41,7 @@ class Kind:
     rotary: bool = False
     gelu_masked_lm: bool = False
     classifier: str | None = None
-    activation_key: str = "hidden_act"
+    activation_key: str | None = "hidden_act"
     eps_key: str = "layer_norm_eps"
 
 
@@ -66,6 +66,7 @@ KINDS = {
         eps_key="norm_eps",
     ),
     "NomicBert": Kind(_CLS, rotary=True),
+    "NomicMoe": Kind(_CLS, rotary=True, gelu_masked_lm=True, activation_key=None, eps_key="layer_norm_epsilon"),
     "Gte": Kind(("lm_head.decoder.weight", None, None), rotary=True, gelu_masked_lm=True),
     "DebertaV2": Kind(_CLS, classifier="silu"),  # pooler_hidden_act
 }
@@ -172,6 +173,14 @@ FAMILIES: dict[str, Compared] = {
         _CALM | {"hidden_act": "silu", "rope_parameters": {"rope_type": "default", "rope_theta": 50.0}},
         ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification"),
     ),
+    "nomic moe": Compared(
+        "NomicMoe",
+        {
+            "initializer_range": 0.1, "theta": 50.0, "num_hidden_layers": 5, "num_experts": 5, "moe_top_k": 2, "moe_every_n_layers": 3,
+            "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1,
+        },
+        ("Model", "ForMaskedLM", "ForTokenClassification"),
+    ),
     "gte": Compared(
         "Gte",
         _CALM | {"rope_parameters": {"rope_type": "default", "rope_theta": 50.0}, "type_vocab_size": 2},
@@ -202,7 +211,8 @@ REPRESENTATIVES = {
     "camembert": "ForMaskedLM", "distilbert": "ForSequenceClassification", "albert": "ForPreTraining",
     "albert, two groups": "ForMaskedLM", "electra": "ForPreTraining", "electra, as wide": "ForMaskedLM",
     "mpnet": "ForQuestionAnswering", "modernbert": "ForMaskedLM",
-    "modernbert, mean, biases": "ForSequenceClassification", "nomic": "ForMaskedLM", "gte": "ForTokenClassification",
+    "modernbert, mean, biases": "ForSequenceClassification", "nomic": "ForMaskedLM", "nomic moe": "ForMaskedLM",
+    "gte": "ForTokenClassification",
     "gte, no segments": "Model", "deberta-v3": "ForMaskedLM", "deberta-v2": "ForSequenceClassification",
     "deberta-v2, no buckets": "Model",
 }  # fmt: skip
@@ -229,22 +239,28 @@ FROZEN_CELLS = [
 CELLS = [(family, head) for family, compared in FAMILIES.items() for head in compared.heads]
 
 
-def make_config(compared: Compared, head: str) -> Any:
-    """The configuration of a model in transformers."""
+def _library(compared: Compared) -> Any:
+    """The module with the classes of a family: transformers, or our own of what it does not have."""
     import transformers
 
+    from tests.helpers import published
+
+    return published if hasattr(published, f"{compared.classes}Config") else transformers
+
+
+def make_config(compared: Compared, head: str) -> Any:
+    """The configuration of a model in transformers."""
     labels = {} if head in ("ForQuestionAnswering", "ForPreTraining") else {"id2label": _LABELS}
     facts = compared.facts | labels | {"attn_implementation": "eager"}
-    return getattr(transformers, f"{compared.classes}Config")(**facts)
+    return getattr(_library(compared), f"{compared.classes}Config")(**facts)
 
 
 def make_model(compared: Compared, head: str, seed: int = 20) -> Any:
     """A random model of transformers; biases and norms of 0 and 1 would go unnoticed, so they are changed."""
     import torch
-    import transformers
 
     torch.manual_seed(seed)
-    model = getattr(transformers, compared.classes + head)(make_config(compared, head)).eval()
+    model = getattr(_library(compared), compared.classes + head)(make_config(compared, head)).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.ndim == 1:

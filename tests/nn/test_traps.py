@@ -145,6 +145,8 @@ def test_the_second_text_of_a_pair_has_segment_1_where_the_model_has_one(family:
 
 def test_the_feed_forward_follows_hidden_act(family: str, tmp_path: Path) -> None:
     key = FROZEN[family].kind.activation_key
+    if key is None:
+        pytest.skip("has gelu only")
     ids, folder = [[3, 9, 5, 40, 6]], write_model(family, "Model", tmp_path)
     known = ("gelu", "gelu_new", "quick_gelu", "silu", "relu", "tanh")
     found = [hidden(load_network(change_config(folder, **{key: name})), ids) for name in known]

@@ -29,8 +29,8 @@ class Family:
         buffers: Patterns (full names without prefix) of tensors that are not learned: position ids.
         ignored: Patterns of tensors that the network does not use: heads of other tasks. `inspect` lists both.
         tied: Copies that must equal the tensor they are tied to (their names without prefix).
-        exported: The name in transformers of a tensor (plain name) that is written, where it depends on the
-            configuration.
+        exported: The name in transformers of a tensor that is written, by its plain name with the first prefix, where
+            it depends on the configuration.
         pooled: Whether the class without a head has the pooler, if the family has one at all.
         modules: Patterns of stems on disk whose modules in transformers have other names in memory, and these names:
             several where a matrix is fused on disk alone. PEFT names adapters by them.

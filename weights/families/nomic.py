@@ -1,5 +1,6 @@
 """NomicBERT, in the dialect of its authors and in that of transformers."""
 
+import re
 from typing import Any
 
 from mlxbert.config import Biases, EncoderConfig, Experts, Rotation, Transform
@@ -28,6 +29,7 @@ _READ_KEYS = (
     *("moe_every_n_layers", "moe_impl", "moe_normalize_expert_weights", "moe_resid_pdrop", "moe_top_k"),
 )
 _DEFAULT_TRAINED_LENGTH = 2048  # max_trained_positions in the authors' code
+_BIASES = ("qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias")
 _MULTIPLE = 256  # the authors' code rounds the default width of the feed-forward up to a multiple of it
 
 
@@ -47,7 +49,7 @@ def _read(config: ConfigJson) -> EncoderConfig:
 def _read_transformers(config: ConfigJson) -> EncoderConfig:
     for key in ("num_experts", "moe_every_n_layers"):
         config.only(key, 0, "only the dialect of its authors, with an activation_function, has experts")
-    for key in ("qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias"):
+    for key in _BIASES:
         config.only(key, False, "only the dialect of its authors, with an activation_function, has biases")
     theta = rotation.read_theta(config.nested("rope_parameters"), rotation.read_base(config, "rope_theta", 1000.0))
     activation = read.activation(config, "hidden_act", "silu")
@@ -71,22 +73,11 @@ def _read_authors(config: ConfigJson) -> EncoderConfig:
             raise rope.refuse("rope_theta", f"{theta:g}, the value of rotary_emb_base")
     # The default is four times the width, or two thirds of that: a gated feed-forward has three matrices, not two.
     usual = 4 * config.integer("hidden_size")
-    width = config.integer(
-        "intermediate_size", default=-(-int(2 * usual / 3) // _MULTIPLE) * _MULTIPLE if gated else usual
-    )
-    attention, up, down = (config.flag(key, default=False) for key in ("qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias"))
-    biases = Biases(attention, attention, up, down)
+    usual = -(-int(2 * usual / 3) // _MULTIPLE) * _MULTIPLE if gated else usual
+    attention, up, down = (config.flag(key, default=False) for key in _BIASES)
+    own = {"gated": gated, "biases": Biases(attention, attention, up, down), "experts": _experts(config, gated=gated)}
     # In its authors' code, mlp_fc1_bias also removes the biases of the masked-LM head.
-    return _facts(
-        config,
-        activation,
-        theta,
-        width,
-        head_bias=up,
-        gated=gated,
-        biases=biases,
-        experts=_experts(config, gated=gated),
-    )
+    return _facts(config, activation, theta, config.integer("intermediate_size", default=usual), head_bias=up, **own)
 
 
 def _experts(config: ConfigJson, *, gated: bool) -> Experts | None:
@@ -145,8 +136,10 @@ def _overrides(config: ConfigJson, facts: EncoderConfig) -> dict[str, Any]:
 
 
 def _exported(config: ConfigJson, name: str) -> str:
-    """A feed-forward without gates has one matrix fewer, and the other name for the first."""
-    return name.replace("mlp.fc11.", "mlp.fc1.") if config.get("activation_function") in _UNGATED else name
+    """What the authors' code calls a tensor of a model without gates, which transformers does not have."""
+    if config.get("activation_function") not in _UNGATED:
+        return name
+    return re.sub(r"^nomic_bert\.", "bert.", name.replace("mlp.fc11.", "mlp.fc1."))
 
 
 _LAYER: Table = (
