@@ -81,6 +81,11 @@ class Rotary:
     rotations: tuple[Rotation, ...]
     table: None = None
 
+    @property
+    def causal(self) -> bool:
+        """Whether a token attends to itself and earlier tokens only, in any layer."""
+        return any(rotation.causal for rotation in self.rotations)
+
 
 @dataclass(frozen=True)
 class Alibi:

@@ -371,10 +371,10 @@ def new_model(
 
 def _warn_about_tokenizer(source: str, tokenizer: Tokenizer, config: EncoderConfig) -> None:
     """Warns if the tokenizer seems to belong to another model; `load_tokenizer` refuses one with too many tokens."""
-    pad = tokenizer.token_id(tokenizer.special["pad"]) if "pad" in tokenizer.special else None
+    pad, eos = (tokenizer.token_id(tokenizer.special.get(role, "")) for role in ("pad", "eos"))
     if 2 * tokenizer.vocab_size < config.vocab_size:
         reason = f"has {tokenizer.vocab_size:,} tokens, the model {config.vocab_size:,} word embeddings"
-    elif pad not in (None, config.pad_token_id):
+    elif pad not in (None, config.pad_token_id) and eos != config.pad_token_id:  # which EuroBERT's config.json states
         reason = f"pads with token {pad}, but pad_token_id is {config.pad_token_id}"
     else:
         return

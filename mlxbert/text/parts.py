@@ -1,7 +1,7 @@
 """A long text, tokenized in parts: its beginning alone where it is truncated, or one block after the other."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, pairwise
 
 from mlxbert.errors import InputError
@@ -67,6 +67,17 @@ def _certain(found: Pieces, most: int) -> int:
     while end > 0 and found.words[end] == found.words[end - 1]:
         end -= 1
     return max(end, 0)
+
+
+def words_between_spaces(text: str, offsets: Sequence[tuple[int, int]]) -> list[int | None]:
+    """The word of each token, where a word is what follows a space, with the spaces in front of it."""
+    words: list[int | None] = []
+    word = before = 0
+    for start, _ in offsets:
+        word += start > before and text[start] == " " and text[start - 1] not in (" ", "\u2581")
+        words.append(word)
+        before = start
+    return words
 
 
 def has_more_tokens(split: Split, text: str, other: str) -> bool:

@@ -5,6 +5,7 @@ complete input.
 """
 
 import copy
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,10 +16,16 @@ from mlxbert.bounds import check_whole
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import ArgumentError, InputError, TokenizerError, TooLongError
 from mlxbert.text.encoding import Encoding, Pieces, Template, assemble, starts_around
-from mlxbert.text.parts import SIZE, beginning, has_more_tokens
+from mlxbert.text.parts import SIZE, beginning, has_more_tokens, words_between_spaces
 from mlxbert.weights.folder import ModelFolder, open_folder
 from mlxbert.weights.tokenizers.checks import guarded, largest_id
-from mlxbert.weights.tokenizers.files import TokenizerFiles, lower_cased, read_tokenizer, without_special
+from mlxbert.weights.tokenizers.files import (
+    TokenizerFiles,
+    has_words_between_spaces,
+    lower_cased,
+    read_tokenizer,
+    without_special,
+)
 from mlxbert.weights.tokenizers.growth import check_size, growth_of
 
 _TOGETHER = 2**17  # code points that are split at once
@@ -245,7 +252,15 @@ class Tokenizer:
 
     def _pieces(self, text: str, found: Library) -> Pieces:
         self._check(text, ids := found.ids)
-        return Pieces(ids, found.offsets, found.word_ids)
+        offsets = found.offsets
+        if len(text) >= SIZE and self._between_spaces:  # so that it need not be tokenized whole
+            return Pieces(ids, offsets, words_between_spaces(text, offsets))
+        return Pieces(ids, offsets, found.word_ids)
+
+    @functools.cached_property
+    def _between_spaces(self) -> bool:
+        with guarded("the vocabulary"):
+            return has_words_between_spaces(self._tokenizer)
 
     def _check(self, text: str, ids: list[int]) -> None:
         largest = max(ids, default=0)

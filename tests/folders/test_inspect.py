@@ -45,7 +45,7 @@ def test_the_kind_of_a_model_and_what_says_so(model: Path) -> None:
     assert found["labels"] == {"0": "no", "1": "yes"}
     config = found["config"]
     assert config["positions"] == {"type": "Absolute", "max_position_embeddings": 24, "first_position": 0}
-    assert (config["block"], config["layer_schedule"]) == ({"type": "PostNorm"}, [0, 1])
+    assert (config["block"], config["layer_schedule"]) == ({"type": "PostNorm", "adds_input_twice": False}, [0, 1])
     assert (config["head_size"], config["num_stored_layers"], config["max_length"]) == (8, 2, 24)
 
 

@@ -28,7 +28,16 @@ from tests.helpers.frozen import (
     write_tensors,
 )
 from tests.helpers.tf_files import NETWORKS, frozen as frozen_tf, source, write_model as write_tf_model
-from tests.weights.test_traps_names import MASKED_LM, OLD_ENOUGH, POOLED, Arrays, assert_loads_as, prefix_in, words_in
+from tests.weights.test_traps_names import (
+    MASKED_LM,
+    OLD_ENOUGH,
+    POOLED,
+    TIED,
+    Arrays,
+    assert_loads_as,
+    prefix_in,
+    words_in,
+)
 
 pytestmark = pytest.mark.usefixtures("measurement")
 
@@ -120,7 +129,7 @@ def read_settings(folder: Path) -> str:
 
 @pytest.mark.parametrize("family", walked(FROZEN))
 def test_the_prefix_is_the_one_that_transformers_expects(family: str, tmp_path: Path, b: Path) -> None:
-    a = model(family, "ForMaskedLM", tmp_path / "a")
+    a = model(family, FROZEN[family].heads[1], tmp_path / "a")
     wanted = tensors_in(a)
     prefix = prefix_in(wanted)
     write_tensors(a, {name.removeprefix(prefix): array for name, array in wanted.items()})
@@ -162,7 +171,7 @@ def test_a_copy_of_the_decoder_goes_along_where_the_configuration_unties_it(
     family: str, tmp_path: Path, b: Path
 ) -> None:
     a = model(family, "ForMaskedLM", tmp_path / "a")
-    tensors, decoder = tensors_in(a), FROZEN[family].kind.decoder[0]
+    tensors, decoder = tensors_in(a), TIED[family][0]
     copied = tensors | {decoder: tensors[words_in(tensors)]}
     write_tensors(a, copied)
     assert check_manifest(mlxbert.convert(a, b))["left_out"] == [decoder]

@@ -27,7 +27,7 @@ class Kind:
 
     Attributes:
         decoder: Names of the copy of the word embeddings, and of the copy of the words' bias and its original; `None`
-            where there is one bias only.
+            where there is one bias only, or no copy at all.
         counted: Whether positions start at the pad id + 1 and skip pad tokens.
         rotary: Whether positions are rotary, without a table.
         gelu_masked_lm: Whether the masked-LM head always has gelu.
@@ -36,7 +36,7 @@ class Kind:
         eps_key: The name of the eps of norms in its configuration.
     """
 
-    decoder: tuple[str, str | None, str | None]
+    decoder: tuple[str, str | None, str | None] | None
     counted: bool = False
     rotary: bool = False
     gelu_masked_lm: bool = False
@@ -69,6 +69,9 @@ KINDS = {
     "NomicMoe": Kind(_CLS, rotary=True, gelu_masked_lm=True, activation_key=None, eps_key="layer_norm_epsilon"),
     "Gte": Kind(("lm_head.decoder.weight", None, None), rotary=True, gelu_masked_lm=True),
     "DebertaV2": Kind(_CLS, classifier="silu"),  # pooler_hidden_act
+    "EuroBert": Kind(None, rotary=True, classifier="gelu", eps_key="rms_norm_eps"),
+    "Qwen3": Kind(None, rotary=True, eps_key="rms_norm_eps"),
+    "Gemma3Text": Kind(None, rotary=True, activation_key="hidden_activation", eps_key="rms_norm_eps"),
 }
 
 
@@ -138,6 +141,19 @@ _DEBERTA = {
     "norm_rel_ebd": "layer_norm", "share_att_key": True, "pos_att_type": "p2c|c2p", "position_biased_input": False,
     "pooler_hidden_act": "silu",
 }  # fmt: skip
+_LLAMA = {
+    "type_vocab_size": None, "layer_norm_eps": None, "rms_norm_eps": 0.01, "hidden_act": "silu", "head_dim": 14,
+    "num_attention_heads": 6, "num_key_value_heads": 2,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 50.0},
+    **dict.fromkeys(("bos_token_id", "eos_token_id"), 2),
+}  # fmt: skip
+_GEMMA = {
+    "hidden_act": None, "hidden_activation": "gelu_pytorch_tanh", "use_bidirectional_attention": True,
+    "sliding_window": 8, "query_pre_attn_scalar": 37,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+}  # fmt: skip
+_EURO = _LLAMA | {"head_dim": None, "num_attention_heads": 3, "num_key_value_heads": 1, "mask_token_id": 3}
+_EURO_HEADS = "Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification"
 _THETAS = {
     "full_attention": {"rope_type": "default", "rope_theta": 500.0},
     "sliding_attention": {"rope_type": "default", "rope_theta": 30.0},
@@ -199,6 +215,18 @@ FAMILIES: dict[str, Compared] = {
     "deberta-v2, no buckets": Compared(
         "DebertaV2", _DEBERTA | {"position_buckets": -1, "norm_rel_ebd": "none", "pos_att_type": "c2p"}
     ),
+    "eurobert": Compared("EuroBert", _CALM | _EURO, _EURO_HEADS),
+    "eurobert, mean, biases": Compared(
+        "EuroBert",
+        _CALM | _EURO | {"classifier_pooling": "mean", "attention_bias": True, "mlp_bias": True, "hidden_act": "gelu"},
+        _EURO_HEADS,
+    ),
+    "qwen3": Compared(
+        "Qwen3", _LLAMA | {"attention_bias": True}, ("Model", "ForSequenceClassification", "ForTokenClassification")
+    ),
+    "gemma3": Compared(
+        "Gemma3Text", _LLAMA | _GEMMA | {"rope_parameters": _THETAS}, ("Model", "ForSequenceClassification")
+    ),
 }  # fmt: skip
 
 
@@ -214,7 +242,9 @@ REPRESENTATIVES = {
     "modernbert, mean, biases": "ForSequenceClassification", "nomic": "ForMaskedLM", "nomic moe": "ForMaskedLM",
     "gte": "ForTokenClassification",
     "gte, no segments": "Model", "deberta-v3": "ForMaskedLM", "deberta-v2": "ForSequenceClassification",
-    "deberta-v2, no buckets": "Model",
+    "deberta-v2, no buckets": "Model", "eurobert": "ForMaskedLM",
+    "eurobert, mean, biases": "ForSequenceClassification", "qwen3": "ForTokenClassification",
+    "gemma3": "ForSequenceClassification",
 }  # fmt: skip
 # What is computed like another family, or differs from one in a value.
 _VARIANTS = {family for family in FAMILIES if ", " in family} | {"xlm-roberta", "camembert", "deberta-v3"}
@@ -243,9 +273,9 @@ def _library(compared: Compared) -> Any:
     """The module with the classes of a family: transformers, or our own of what it does not have."""
     import transformers
 
-    from tests.helpers import published
+    from tests.helpers import authors
 
-    return published if hasattr(published, f"{compared.classes}Config") else transformers
+    return authors if hasattr(authors, f"{compared.classes}Config") else transformers
 
 
 def make_config(compared: Compared, head: str) -> Any:

@@ -1,289 +1,226 @@
-"""Models that transformers does not have, in our own words after what their authors published, with their tensors.
+"""Folders as newer embedding models publish them: a tokenizer trained on a few sentences, with the steps of the model.
 
-They have the interface of transformers' models as far as tests use it; facts have the names that transformers uses.
+Only the vocabularies are smaller; normalizers, pre-tokenizers, post-processors, decoders and flags are the published.
 """
 
+import functools
+import io
 import json
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
-import torch
-from safetensors.torch import load_file, save_file
-from torch import nn
-from torch.nn import functional
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
+from mlxbert.weights.tokenizers.files import read_tokenizer
+from tests.helpers.vocabularies import SENTENCES, put, trained
 
-class Config:
-    """The facts of a model, as attributes."""
-
-    def __init__(self, **facts: Any) -> None:
-        self.__dict__ |= facts
-
-    def to_dict(self) -> dict[str, Any]:
-        """The facts by name."""
-        return dict(vars(self))
-
-    @property
-    def num_labels(self) -> int:
-        """The number of classes."""
-        return len(vars(self).get("id2label") or "12")
+_ENGLISH = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
+_REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+LLAMA_SPLIT, QWEN_SPLIT = (f"{_ENGLISH}{digits}{_REST}" for digits in (r"\p{N}{1,3}", r"\p{N}"))
+LLAMA_TOKENS = ["<|begin_of_text|>", "<|end_of_text|>", "<|mask|>", "<|parallel_sep|>", "<|pad|>"]
+QWEN_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+QWEN_PLAIN = ["<tool_call>", "<think>", "</think>"]  # matched in texts, but not special
+GEMMA_TOKENS = ["<pad>", "<eos>", "<bos>", "<unk>"]
+GEMMA_PLAIN = ["<mask>", "[multimodal]", "<unused0>", "\n", "\n\n", "\u2581\u2581", "\u2581\u2581\u2581", "<table>"]
+GEMMA_PLAIN += ["<s>", "</s>"]  # of HTML
+GEMMA_TURNS = ["<start_of_turn>", "<end_of_turn>"]
+BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 
 
-class Attention(nn.Module):
-    """Heads of one fused projection; queries and keys are rotated if the model has rotary positions."""
-
-    def __init__(self, config: Any) -> None:
-        super().__init__()
-        self.heads, self.config = config.num_attention_heads, config
-        self.Wqkv = nn.Linear(config.hidden_size, 3 * config.hidden_size)
-        self.out_proj = nn.Linear(config.hidden_size, config.hidden_size)
-
-    def forward(self, x: Any, masked: Any) -> tuple[Any, Any]:
-        """(B, L, D) → (B, L, D) and the weights (B, H, L, L)."""
-        rows, length, width = x.shape
-        q, k, v = self.Wqkv(x).reshape(rows, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
-        if self.config.theta:
-            half = width // self.heads // 2
-            speeds = self.config.theta ** -(torch.arange(half, dtype=torch.float64) / half)
-            angles = torch.outer(torch.arange(length, dtype=torch.float64), speeds)
-            q, k = (_rotated(part, angles.cos().to(x.dtype), angles.sin().to(x.dtype)) for part in (q, k))
-        scores = q @ k.mT / (width // self.heads) ** 0.5
-        weights = scores.masked_fill(masked, torch.finfo(x.dtype).min).softmax(-1)
-        return self.out_proj((weights @ v).transpose(1, 2).reshape(x.shape)), weights
+def _entries(tokens: Iterable[str], first: int, *, special: bool) -> list[dict[str, Any]]:
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": special}
+    return [{"id": first + number, "content": token} | flags for number, token in enumerate(tokens)]
 
 
-def _rotated(x: Any, cosines: Any, sines: Any) -> Any:
-    near, far = x.chunk(2, -1)
-    return torch.cat([near * cosines - far * sines, far * cosines + near * sines], -1)
+@functools.cache
+def _trained_pairs(split: str, size: int) -> str:
+    tokenizer = Tokenizer(models.BPE())
+    steps = [pre_tokenizers.Split(Regex(split), "isolated"), pre_tokenizers.ByteLevel(False, use_regex=False)]
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps)
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(SENTENCES * 3, trainer)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer.to_str()
 
 
-class FeedForward(nn.Module):
-    """Two layers."""
+def ends(before: Sequence[str], after: Sequence[str], ids: Mapping[str, int], segment: int = 1) -> Any:
+    """A template with tokens before and after each text."""
 
-    def __init__(self, config: Any) -> None:
-        super().__init__()
-        self.fc1 = nn.Linear(config.hidden_size, config.intermediate_size)
-        self.fc2 = nn.Linear(config.intermediate_size, config.hidden_size)
+    def around(text: str, number: int) -> list[str]:
+        return [
+            *(f"{token}:{number}" for token in before),
+            f"${text}:{number}",
+            *(f"{token}:{number}" for token in after),
+        ]
 
-    def forward(self, x: Any) -> Any:
-        """(B, L, D) → (B, L, D)."""
-        return self.fc2(functional.gelu(self.fc1(x)))
-
-
-class Mixture(nn.Module):
-    """Experts without biases, of which every token adds up the ones that its router prefers; one bias follows."""
-
-    def __init__(self, config: Any) -> None:
-        super().__init__()
-        rows, width = config.num_experts * config.intermediate_size, config.hidden_size
-        self.count, self.used = config.num_experts, config.moe_top_k
-        self.router = nn.ModuleDict({"layer": nn.Linear(width, config.num_experts, bias=False)})
-        self.experts = nn.Module()
-        self.experts.mlp = nn.Module()
-        self.experts.mlp.w1, self.experts.mlp.w2 = (nn.Parameter(torch.empty(rows, width)) for _ in range(2))
-        self.experts.bias = nn.Parameter(torch.zeros(width))
-
-    def forward(self, x: Any) -> Any:
-        """(B, L, D) → (B, L, D)."""
-        shares = self.router["layer"](x).softmax(-1, dtype=torch.promote_types(x.dtype, torch.float32))
-        least = shares.topk(self.used, -1).values[..., -1:]
-        shares = torch.where(shares >= least, shares, 0).to(x.dtype)  # those that are used keep what they have
-        mixed = torch.zeros_like(x)
-        pairs = zip(*(matrix.chunk(self.count) for matrix in (self.experts.mlp.w1, self.experts.mlp.w2)), strict=True)
-        for number, (up, down) in enumerate(pairs):
-            rows = torch.nonzero(shares[..., number], as_tuple=True)
-            found = functional.gelu(x[rows] @ up.T) @ down
-            mixed = mixed.index_put(rows, found * shares[..., number][rows][:, None], accumulate=True)
-        return mixed + self.experts.bias
+    used = [(token, ids[token]) for token in dict.fromkeys([*before, *after])]
+    pair = [*around("A", 0), *around("B", segment)]
+    return processors.TemplateProcessing(single=around("A", 0), pair=pair, special_tokens=used)
 
 
-class Layer(nn.Module):
-    """Attention, add, norm, feed-forward, add, norm."""
-
-    def __init__(self, config: Any, attention: str, mlp: nn.Module) -> None:
-        super().__init__()
-        self.attention = attention
-        self.add_module(attention, Attention(config))
-        self.norm1 = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.mlp = mlp
-        self.norm2 = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-
-    def forward(self, x: Any, masked: Any) -> tuple[Any, Any]:
-        """(B, L, D) → (B, L, D) and the weights of attention."""
-        attended, weights = getattr(self, self.attention)(x, masked)
-        x = self.norm1(x + attended)
-        return self.norm2(x + self.mlp(x)), weights
+def _byte_pairs(
+    split: str, special: Sequence[str], plain: Sequence[str], before: Sequence[str], after: Sequence[str]
+) -> dict[str, Any]:
+    """A `tokenizer.json` of byte pairs with added tokens behind them."""
+    saved: dict[str, Any] = json.loads(_trained_pairs(split, 330))
+    first = len(saved["model"]["vocab"])
+    saved["added_tokens"] = [
+        *_entries(special, first, special=True), *_entries(plain, first + len(special), special=False)
+    ]  # fmt: skip
+    numbers = {token["content"]: token["id"] for token in saved["added_tokens"]}
+    steps = [processors.ByteLevel(trim_offsets=False), ends(before, after, numbers)]
+    saved["post_processor"] = json.loads(processors.Sequence(steps).__getstate__())
+    return saved
 
 
-class Encoder(nn.Module):
-    """Embeddings and layers; a pooler if the configuration has one."""
-
-    def __init__(self, config: Any, attention: str) -> None:
-        super().__init__()
-        width, self.config = config.hidden_size, config
-        self.embeddings = nn.Module()
-        self.embeddings.word_embeddings = nn.Embedding(config.vocab_size, width, padding_idx=config.pad_token_id)
-        self.embeddings.token_type_embeddings = nn.Embedding(config.type_vocab_size, width)
-        if not config.theta:
-            self.embeddings.position_embeddings = nn.Embedding(config.max_position_embeddings, width)
-        self.emb_ln = nn.LayerNorm(width, eps=config.layer_norm_eps)
-        self.encoder = nn.Module()
-        self.encoder.layers = nn.ModuleList(
-            Layer(config, attention, (Mixture if self.has_experts(number) else FeedForward)(config))
-            for number in range(config.num_hidden_layers)
-        )
-
-    def has_experts(self, number: int) -> bool:
-        """Whether a layer has experts: every n-th one, from the second on."""
-        every = vars(self.config).get("moe_every_n_layers", 0)
-        return bool(every) and number % every == 1
-
-    def forward(self, ids: Any, attention_mask: Any = None, token_type_ids: Any = None, **_: Any) -> Any:
-        """What a model of transformers gives."""
-        real = torch.ones_like(ids) if attention_mask is None else attention_mask
-        x = self.embeddings.word_embeddings(ids)
-        x = x + self.embeddings.token_type_embeddings(
-            torch.zeros_like(ids) if token_type_ids is None else token_type_ids
-        )
-        if not self.config.theta:
-            counted = ids != self.config.pad_token_id
-            x = x + self.embeddings.position_embeddings(counted.cumsum(-1) * counted + self.config.pad_token_id)
-        x = self.emb_ln(x)
-        states, attentions = [x], []
-        for layer in self.encoder.layers:
-            x, weights = layer(x, real[:, None, None] == 0)
-            states.append(x)
-            attentions.append(weights)
-        return SimpleNamespace(last_hidden_state=x, hidden_states=tuple(states), attentions=tuple(attentions))
+def _settings(saved: Mapping[str, Any], **settings: Any) -> dict[str, Any]:
+    """A `tokenizer_config.json`, which repeats the added tokens."""
+    decoder = {str(token["id"]): {key: token[key] for key in token if key != "id"} for token in saved["added_tokens"]}
+    return {"added_tokens_decoder": decoder, "clean_up_tokenization_spaces": False, **settings}
 
 
-class Published(nn.Module):
-    """An encoder alone, or with a head."""
-
-    config_class: ClassVar[type[Config]]
-    base_model_prefix: ClassVar[str]
-    attention: ClassVar[str]
-
-    def __init__(self, config: Any) -> None:
-        super().__init__()
-        self.config = config
-        self.add_module(self.base_model_prefix, Encoder(config, self.attention))
-        self.add_head()
-        for parameter in self.parameters():
-            if parameter.ndim > 1:
-                nn.init.normal_(parameter, std=config.initializer_range)
-
-    def add_head(self) -> None:
-        """Adds the layers of the head."""
-
-    def logits(self, states: Any) -> Any:
-        """What the head gives; `None` without one."""
-
-    def state_dict(self, *given: Any, **options: Any) -> Any:
-        """The tensors; of an encoder alone without prefix."""
-        found = super().state_dict(*given, **options)
-        alone = type(self).__name__.endswith("Model")
-        return {name.removeprefix(f"{self.base_model_prefix}.") if alone else name: found[name] for name in found}
-
-    def load_state_dict(self, tensors: Any, strict: bool = True, assign: bool = False) -> Any:
-        """Loads tensors, with the prefix or without it."""
-        mine = super().state_dict()
-        full = {name if name in mine else f"{self.base_model_prefix}.{name}": tensors[name] for name in tensors}
-        return super().load_state_dict(full, strict, assign)
-
-    def forward(self, ids: Any, labels: Any = None, **inputs: Any) -> Any:
-        """What a model of transformers gives."""
-        found = getattr(self, self.base_model_prefix)(ids, **inputs)
-        found.logits = logits = self.logits(found.last_hidden_state)
-        if labels is not None:
-            found.loss = functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1))
-        return found
-
-    def save_pretrained(self, folder: str | Path) -> None:
-        """Writes a model folder as its authors did."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        save_file(
-            {name: tensor.contiguous() for name, tensor in self.state_dict().items()}, folder / "model.safetensors"
-        )
-        values = self.config.published(type(self).__name__)
-        (folder / "config.json").write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
-
-    @classmethod
-    def from_pretrained(cls, folder: Path, dtype: Any = torch.float32, **_: Any) -> Any:
-        """The model of a folder, and which tensors do not fit."""
-        values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        model = cls(cls.config_class.read(values))
-        missing = model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
-        report = {
-            "missing_keys": missing.missing_keys,
-            "unexpected_keys": missing.unexpected_keys,
-            "mismatched_keys": [],
-        }
-        return model.to(dtype), report
+def eurobert(folder: Path, after: Sequence[str] = LLAMA_TOKENS[1:2], **settings: Any) -> Path:
+    """Byte pairs of Llama 3."""
+    saved = _byte_pairs(LLAMA_SPLIT, LLAMA_TOKENS, [], LLAMA_TOKENS[:1], after)
+    saved["model"]["ignore_merges"] = True
+    roles = dict(zip(("bos_token", "eos_token", "mask_token", "", "pad_token"), LLAMA_TOKENS, strict=True))
+    named = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 8192} | roles
+    named["model_input_names"] = ["input_ids", "attention_mask"]
+    del named[""]
+    return put(
+        folder,
+        {
+            "tokenizer.json": saved,
+            "tokenizer_config.json": _settings(saved, **named | settings),
+            "special_tokens_map.json": {key: value for key, value in roles.items() if key},
+            "config.json": {"model_type": "eurobert", "pad_token_id": saved["added_tokens"][1]["id"]},
+        },
+    )
 
 
-class NomicMoeConfig(Config):
-    """Nomic's own configuration; the keys are those of GPT-2."""
-
-    NAMES: ClassVar[dict[str, str]] = {
-        "hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head",
-        "intermediate_size": "n_inner", "max_position_embeddings": "n_positions", "hidden_act": "activation_function",
-        "layer_norm_eps": "layer_norm_epsilon", "theta": "rotary_emb_base", "hidden_dropout_prob": "resid_pdrop",
-        "attention_probs_dropout_prob": "attn_pdrop",
+def qwen3(folder: Path, after: Sequence[str] = QWEN_TOKENS[:1], **settings: Any) -> Path:
+    """Byte pairs of Qwen 2; the embedding models append a token, the rerankers none."""
+    saved = _byte_pairs(QWEN_SPLIT, QWEN_TOKENS, QWEN_PLAIN, [], after)
+    saved["normalizer"] = {"type": "NFC"}
+    named = {
+        "tokenizer_class": "Qwen2Tokenizer", "model_max_length": 131072, "add_prefix_space": False, "bos_token": None,
+        "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "unk_token": None, "split_special_tokens": False,
+        "additional_special_tokens": QWEN_TOKENS[1:], "errors": "replace", "add_bos_token": False,
     }  # fmt: skip
-    FIXED: ClassVar[dict[str, Any]] = {
-        "model_type": "nomic_bert", "rotary_emb_fraction": 1.0, "rotary_emb_interleaved": False, "prenorm": False,
-        "rotary_emb_scale_base": None, "rotary_scaling_factor": None, "causal": False, "moe_impl": "megablocks",
-        "moe_normalize_expert_weights": False, "num_shared_experts": 0, "expert_choice_router": False,
-        **dict.fromkeys(("qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias"), True),
-    }  # fmt: skip
-
-    def published(self, name: str) -> dict[str, Any]:
-        """The content of a config.json."""
-        facts = {self.NAMES.get(key, key): value for key, value in vars(self).items() if key != "attn_implementation"}
-        return facts | self.FIXED | {"architectures": [name.replace("Moe", "Bert")]}
-
-    @classmethod
-    def read(cls, values: dict[str, Any]) -> "NomicMoeConfig":
-        """The facts in a config.json."""
-        own = {theirs: key for key, theirs in cls.NAMES.items()}
-        return cls(**{own.get(key, key): value for key, value in values.items()})
+    files: dict[str, Any] = {"tokenizer.json": saved, "tokenizer_config.json": _settings(saved, **named | settings)}
+    return put(folder, {**files, "config.json": {"model_type": "qwen3"}})
 
 
-class NomicMoeModel(Published):
-    """nomic-embed-text-v2-moe: rotary positions, and experts in every n-th layer."""
-
-    config_class, base_model_prefix, attention = NomicMoeConfig, "bert", "attn"
-
-
-class NomicMoeForMaskedLM(NomicMoeModel):
-    """With the masked-LM head, whose last matrix is that of the words."""
-
-    def add_head(self) -> None:
-        """Adds the layers of the head."""
-        width, self.cls = self.config.hidden_size, nn.Module()
-        self.cls.predictions = nn.Module()
-        self.cls.predictions.transform = nn.Module()
-        self.cls.predictions.transform.dense = nn.Linear(width, width)
-        self.cls.predictions.transform.layer_norm = nn.LayerNorm(width, eps=self.config.layer_norm_eps)
-        self.cls.predictions.bias = nn.Parameter(torch.zeros(self.config.vocab_size))
-
-    def logits(self, states: Any) -> Any:
-        """The scores of words."""
-        head = self.cls.predictions
-        states = head.transform.layer_norm(functional.gelu(head.transform.dense(states)))
-        return states @ self.bert.embeddings.word_embeddings.weight.T + head.bias
+@functools.cache
+def _gemma() -> str:
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    tokenizer.normalizer = normalizers.Replace(" ", "\u2581")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("\u2581", "merged_with_next")  # to train with
+    plain = [*GEMMA_TOKENS, *GEMMA_PLAIN, *GEMMA_TURNS, *BYTES]
+    trainer = trainers.BpeTrainer(vocab_size=420, special_tokens=plain, show_progress=False)
+    tokenizer.train_from_iterator(SENTENCES * 3, trainer)
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()])
+    saved = json.loads(tokenizer.to_str())
+    saved["model"]["merges"] += [["\u2581", "\u2581"], ["\u2581", "\u2581\u2581"]]
+    saved["model"] |= {"fuse_unk": True, "byte_fallback": True}
+    flagged = ((GEMMA_TOKENS, True), (GEMMA_PLAIN, False), (GEMMA_TURNS, True))
+    saved["added_tokens"] = []
+    for tokens, special in flagged:
+        saved["added_tokens"] += _entries(tokens, len(saved["added_tokens"]), special=special)
+    numbers = saved["model"]["vocab"]
+    saved["post_processor"] = json.loads(ends(["<bos>"], ["<eos>"], numbers).__getstate__())
+    return json.dumps(saved)
 
 
-class NomicMoeForTokenClassification(NomicMoeModel):
-    """With a layer over every token."""
+GEMMA_SETTINGS: dict[str, Any] = {
+    "tokenizer_class": "GemmaTokenizer", "add_bos_token": True, "add_eos_token": True, "model_max_length": 2048,
+    "bos_token": "<bos>", "eos_token": "<eos>", "pad_token": "<pad>", "unk_token": "<unk>", "mask_token": "<mask>",
+    "spaces_between_special_tokens": False, "sp_model_kwargs": None, "use_default_system_prompt": False,
+}  # fmt: skip
 
-    def add_head(self) -> None:
-        """Adds the layer."""
-        self.classifier = nn.Linear(self.config.hidden_size, self.config.num_labels)
 
-    def logits(self, states: Any) -> Any:
-        """The scores of classes."""
-        return self.classifier(states)
+def gemma(folder: Path, **settings: Any) -> Path:
+    """Pairs of pieces of EmbeddingGemma, with bytes for other characters."""
+    saved = json.loads(_gemma())
+    return put(
+        folder,
+        {
+            "tokenizer.json": saved,
+            "tokenizer_config.json": _settings(saved, **GEMMA_SETTINGS | settings),
+            "config.json": {"model_type": "gemma3_text"},
+        },
+    )
+
+
+@functools.cache
+def _gemma_model() -> bytes:
+    import sentencepiece
+
+    written = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(SENTENCES * 3), model_writer=written, model_type="bpe", vocab_size=420,
+        hard_vocab_limit=False, byte_fallback=True, pad_id=0, eos_id=1, bos_id=2, unk_id=3, pad_piece="<pad>",
+        eos_piece="<eos>", bos_piece="<bos>", user_defined_symbols=[*GEMMA_PLAIN, *GEMMA_TURNS], split_digits=True,
+        add_dummy_prefix=False, remove_extra_whitespaces=False, normalization_rule_name="identity", minloglevel=3,
+    )  # fmt: skip
+    return written.getvalue()
+
+
+def gemma_model(folder: Path, **settings: Any) -> Path:
+    """The same as a SentencePiece model alone."""
+    files: dict[str, Any] = {"tokenizer.model": _gemma_model(), "config.json": {"model_type": "gemma3_text"}}
+    return put(folder, files | ({"tokenizer_config.json": settings} if settings else {}))
+
+
+def neobert(folder: Path, **settings: Any) -> Path:
+    """Word pieces of BERT."""
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    tokenizer.train_from_iterator(
+        SENTENCES * 3, trainers.WordPieceTrainer(vocab_size=150, special_tokens=special, show_progress=False)
+    )
+    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    )  # fmt: skip
+    named = {f"{token.strip('[]').lower()}_token": token for token in special}
+    given = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, **named, **settings}
+    saved = json.loads(tokenizer.to_str())
+    files: dict[str, Any] = {"tokenizer.json": saved, "tokenizer_config.json": _settings(saved, **given)}
+    return put(folder, {**files, "config.json": {"model_type": "neobert"}})
+
+
+def xlm_roberta(folder: Path, model_type: str | None, **settings: Any) -> Path:
+    """Pieces of XLM-RoBERTa, as jina-embeddings-v3 and nomic-embed-text-v2-moe have them."""
+    (folder / "made").mkdir(parents=True)
+    made = put(folder / "made", {"sentencepiece.bpe.model": trained(), "config.json": {"model_type": "xlm-roberta"}})
+    saved = json.loads(read_tokenizer(made).tokenizer.to_str())
+    roles = {"bos": "<s>", "eos": "</s>", "sep": "</s>", "cls": "<s>", "unk": "<unk>", "pad": "<pad>", "mask": "<mask>"}
+    named = {f"{role}_token": token for role, token in roles.items()} | {"tokenizer_class": "XLMRobertaTokenizer"}
+    files: dict[str, Any] = {"tokenizer.json": saved, "tokenizer_config.json": _settings(saved, **named | settings)}
+    return put(folder, {**files, "config.json": {"model_type": model_type} if model_type else {}})
+
+
+def jina_code(folder: Path, **settings: Any) -> Path:
+    """Byte pairs of RoBERTa, as jina-embeddings-v2-base-code has them."""
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    saved = _byte_pairs(QWEN_SPLIT, special, [], [], [])
+    saved["pre_tokenizer"] = json.loads(pre_tokenizers.ByteLevel(add_prefix_space=False).__getstate__())
+    saved["added_tokens"][-1]["lstrip"] = True
+    numbers = {token["content"]: token["id"] for token in saved["added_tokens"]}
+    step = processors.RobertaProcessing(("</s>", numbers["</s>"]), ("<s>", numbers["<s>"]), add_prefix_space=False)
+    saved["post_processor"] = json.loads(step.__getstate__())
+    roles = ("bos", "pad", "eos", "unk", "mask")
+    named: dict[str, Any] = {f"{role}_token": token for role, token in zip(roles, special, strict=True)}
+    named |= {"cls_token": "<s>", "sep_token": "</s>", "add_prefix_space": False}
+    named["mask_token"] = {"__type": "AddedToken"} | {
+        key: value for key, value in saved["added_tokens"][-1].items() if key != "id"
+    }
+    named["tokenizer_class"] = "RobertaTokenizer"
+    files: dict[str, Any] = {"tokenizer.json": saved, "tokenizer_config.json": _settings(saved, **named | settings)}
+    return put(folder, {**files, "config.json": {"model_type": "bert"}})

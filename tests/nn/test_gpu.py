@@ -106,8 +106,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     found: list[Call] = []
     right = mx.fast.scaled_dot_product_attention
 
-    def spy(q: mx.array, k: mx.array, v: mx.array, *, scale: float, mask: mx.array | None) -> mx.array:
-        found.append((q.shape[-1], q.shape[2], k.shape[2], q.dtype, None if mask is None else mask.dtype))
+    def spy(q: mx.array, k: mx.array, v: mx.array, *, scale: float, mask: mx.array | str | None) -> mx.array:
+        dtype = mask.dtype if isinstance(mask, mx.array) else None
+        found.append((q.shape[-1], q.shape[2], k.shape[2], q.dtype, dtype))
         return right(q, k, v, scale=scale, mask=mask)
 
     monkeypatch.setattr(mx.fast, "scaled_dot_product_attention", spy)
@@ -120,9 +121,9 @@ def sized(family: str, head_size: int) -> Network:
     wanted = {
         **dict.fromkeys(("hidden_size", "dim", "pooler_hidden_size"), 2 * head_size),
         **dict.fromkeys(("num_attention_heads", "n_heads"), 2),
-        **{"head_dim": head_size, "max_position_embeddings": 700, "local_attention": 128},
+        **{"head_dim": head_size, "max_position_embeddings": 700, "local_attention": 128, "sliding_window": 128},
     }
-    changes = {key: value for key, value in wanted.items() if key in config}
+    changes = {key: value for key, value in wanted.items() if config.get(key) is not None}
     network = Network(read_architecture(ConfigJson(Path("config.json"), config | changes)).config)
     network.set_dtype(mx.float16)
     network.eval()
@@ -205,7 +206,7 @@ def test_padding_and_blocks_give_the_same(
     for name, case in FROZEN[family].cases.items():
         assert_equal(outputs(network, case), frozen_outputs(family, "Model", name), dtype)
     assert {size for size, *_ in calls} == {16}
-    assert any(keys > queries for _, queries, keys, *_ in calls) == family.startswith("modernbert")
+    assert any(keys > queries for _, queries, keys, *_ in calls) == family.startswith(("modernbert", "gemma3"))
 
 
 # --- numbers ---

@@ -48,7 +48,8 @@ def their_model(family: str, problem: str) -> Any:
         for module in made.modules():
             if isinstance(module, torch.nn.Linear) and module.out_features == 4:
                 module.weight = torch.nn.Parameter(module.weight[:outputs].clone())
-                module.bias = torch.nn.Parameter(module.bias[:outputs].clone())
+                if module.bias is not None:
+                    module.bias = torch.nn.Parameter(module.bias[:outputs].clone())
         made.config.id2label, made.config.label2id, made.num_labels = {0: "A"}, {"A": 0}, 1
     made.config.problem_type = problem
     return made

@@ -1,6 +1,7 @@
 """Long texts of which only the beginning is tokenized: the result is that of the whole text."""
 
 import functools
+import json
 import random
 import tracemalloc
 from dataclasses import replace
@@ -14,11 +15,12 @@ from mlxbert.config import Absolute
 from mlxbert.errors import InputError
 from mlxbert.text import parts, tokenizer as module
 from mlxbert.text.blocks import text_windows
-from mlxbert.text.encoding import Encoding
+from mlxbert.text.encoding import Encoding, Pieces
 from mlxbert.text.parts import SIZE, beginning, has_more_tokens
 from mlxbert.text.tokenizer import Tokenizer
-from mlxbert.weights.tokenizers.files import read_tokenizer
+from mlxbert.weights.tokenizers.files import has_words_between_spaces, read_tokenizer
 from mlxbert.weights.tokenizers.growth import MAX_TEXT
+from tests.helpers.published import eurobert, gemma
 from tests.helpers.tiny import tiny_config
 from tests.helpers.vocabularies import byte_files, put, trained
 from tests.text.test_tokenizer import tokenizer
@@ -40,6 +42,8 @@ def made_up(length: int, seed: int) -> str:
 def of_kind(kind: str, folder: Path) -> Tokenizer:
     if kind == "words":
         return tokenizer(64)
+    if kind == "one word":
+        return Tokenizer(read_tokenizer(gemma(folder)), tiny_config(vocab_size=500, positions=Absolute(65)))
     files = byte_files() if kind == "bytes" else {"sentencepiece.bpe.model": trained()}
     return Tokenizer(read_tokenizer(put(folder, files)), tiny_config(vocab_size=200, positions=Absolute(65)))
 
@@ -50,7 +54,7 @@ def without_after(found: Encoding, texts: int) -> Encoding:
     return replace(found, positions=found.positions[:kept] if texts == 2 else found.positions[:-1])
 
 
-@pytest.mark.parametrize("kind", ["words", "bytes", "pieces"])
+@pytest.mark.parametrize("kind", ["words", "bytes", "pieces", "one word"])
 @pytest.mark.parametrize("seed", range(12))
 def test_a_truncated_text_is_the_beginning_of_the_whole_one(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, kind: str, seed: int
@@ -72,6 +76,8 @@ def test_a_truncated_text_is_the_beginning_of_the_whole_one(
             ]
         )
         assert has_more_tokens(found.split, text, other) == (len(found.pieces(text)) > len(found.pieces(other)))
+    if kind == "one word":  # to the library; only long texts have the words between spaces
+        inputs = [[replace(one, word_ids=[]) for one in some] for some in inputs]
     assert inputs[0] == inputs[1] == inputs[2]
     assert all(one.truncated for one in inputs[0])
 
@@ -101,6 +107,39 @@ def test_a_text_longer_than_may_be_tokenized_at_once_is_truncated() -> None:
     assert len(long.encode_each(text, ["a", "b"], overflow="truncate")[1]) == 128
     with pytest.raises(InputError, match=r"at least [\d,]+ tokens"):
         long.encode(text)
+
+
+def test_a_long_text_that_is_one_word_to_the_library_is_read_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = of_kind("one word", tmp_path)
+    text = made_up(9000, 3)
+    assert len(text) > 2 * SIZE
+    whole, sizes = found.split(text), list[int]()
+    split = found.split
+
+    def counted(text: str) -> Pieces:
+        sizes.append(len(text))
+        return split(text)
+
+    monkeypatch.setattr(found, "split", counted)
+    blocks = [*parts.token_blocks(found.split, text)]
+    assert [number for block in blocks for number in block.ids] == whole.ids
+    assert [place for block in blocks for place in block.offsets] == whole.offsets
+    assert found.encode(text, overflow="truncate").ids[1:-1] == whole.ids[:63]
+    assert len(blocks) > 2 and max(sizes) == SIZE
+
+
+def test_a_vocabulary_whose_pieces_go_over_a_space_is_read_whole(tmp_path: Path) -> None:
+    folder = gemma(tmp_path)
+    saved = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    saved["model"]["vocab"]["s\u2581the"] = len(saved["model"]["vocab"])
+    saved["model"]["merges"].append(["s", "\u2581the"])
+    for change, expected in ((False, True), (True, False)):
+        if change:
+            put(folder, {"tokenizer.json": saved})
+        assert has_words_between_spaces(read_tokenizer(folder).tokenizer) is expected
+    assert not has_words_between_spaces(read_tokenizer(eurobert(tmp_path / "bytes")).tokenizer)
 
 
 def test_what_is_no_character_is_found_behind_the_beginning() -> None:

@@ -12,17 +12,18 @@ _POOLINGS = {"bos": "cls", "mean": "mean", "late": "mean"}
 def _read(config: ConfigJson) -> EncoderConfig:
     config.only("tie_word_embeddings", False, "mlxbert runs EuroBERT with a decoder of its own")
     config = config.with_aliases({"classifier_pooling": "clf_pooling"})
+    bias = config.flag("mlp_bias", default=False)
     pooling = config.choice("classifier_pooling", _POOLINGS, "late")
     classifier = sequence_classifier.Facts(Transform("gelu"), pooling=_POOLINGS[pooling], late=pooling == "late")
     return llama.facts(
         config,
         (llama.rope(config),) * config.integer("num_hidden_layers", most=1000),
-        bias=config.flag("mlp_bias", default=False),
+        bias=bias,
         layer_norm_eps=config.with_aliases({"layer_norm_eps": "rms_norm_eps"}).number(
             "layer_norm_eps", low=read.MIN_EPS, high=1.0, default=1e-5
         ),
         heads={
-            "masked_lm": masked_lm.Facts(None, bias=False, tied=False),
+            "masked_lm": masked_lm.Facts(None, bias=bias, tied=False),
             "sequence_classifier": classifier,
             "token_classifier": HeadFacts(),
         },

@@ -34,6 +34,7 @@ VOCABULARY = (
     "spiece.model",
     "sentencepiece.bpe.model",
     "spm.model",
+    "tokenizer.model",
 )
 SMALL = (
     CONFIG,

@@ -10,9 +10,11 @@ from tokenizers.normalizers import Normalizer
 from tokenizers.pre_tokenizers import PreTokenizer
 
 from mlxbert.weights.tokenizers.pieces import (
+    GEMMA_FILE,
     PieceRules,
     albert_layout,
     camembert_layout,
+    gemma_pieces,
     plain_layout,
     xlm_roberta_layout,
 )
@@ -24,6 +26,7 @@ FAIRSEQ_TOKENS = {
     **{"bos": "<s>", "eos": "</s>"},
     **{"unk": "<unk>", "sep": "</s>", "pad": "<pad>", "cls": "<s>", "mask": "<mask>"},
 }
+GEMMA_TOKENS = {role: f"<{role}>" for role in ("unk", "bos", "eos", "pad", "mask")}
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class TokenizerClass:
             where it has none, or the file's is used.
         special: The default special tokens by role, bos and eos included; settings override them.
         segments: Whether a second text is in segment 1, `[CLS] A [SEP] B [SEP]`; otherwise `<s> A </s></s> B </s>`.
+            Without `cls` and `sep` it is in segment 1, and each text has its own ends: `<bos> A <eos> <bos> B <eos>`.
         mask_lstrip: Whether the mask token includes the spaces before it.
         appends_missing: Whether special tokens that the files lack are appended to the vocabulary.
         trims_offsets: Whether offsets exclude spaces at the ends of a token.
@@ -82,6 +86,7 @@ CLASSES = {
         PieceRules("spm.model", plain_layout, lower_case=False, words=False, punctuation=True),
         BERT_TOKENS | _ENDS, segments=True, mask_lstrip=False, appends_missing=True,
     ),
+    "GemmaTokenizer": TokenizerClass((GEMMA_FILE,), gemma_pieces, GEMMA_TOKENS, segments=True, mask_lstrip=False),
 }  # fmt: skip
 
 _SAME = {
@@ -92,13 +97,15 @@ CLASSES |= {name: CLASSES[like] for like, names in _SAME.items() for name in nam
 
 # The class of a model whose files do not name one, by model_type.
 MODEL_TYPES = {
-    **dict.fromkeys(("bert", "distilbert", "electra", "nomic_bert"), "BertTokenizer"),
+    **dict.fromkeys(("bert", "distilbert", "electra", "nomic_bert", "neobert"), "BertTokenizer"),
     "roberta": "RobertaTokenizer",
     "xlm-roberta": "XLMRobertaTokenizer",
     "albert": "AlbertTokenizer",
     "camembert": "CamembertTokenizer",
     "deberta-v2": "DebertaV2Tokenizer",
     "mpnet": "MPNetTokenizer",
+    "jina_embeddings_v3": "XLMRobertaTokenizer",
+    "gemma3_text": "GemmaTokenizer",
 }
 
 _OWN_SPLIT = "it splits texts with its own rules before it uses the vocabulary"
@@ -119,6 +126,8 @@ def template(
     kind: TokenizerClass, tokenizer: Tokenizer, special: Mapping[str, str], settings: Mapping[str, Any]
 ) -> Any:
     """The post-processor that adds the class's special tokens to one text or two; `tokenizer` supplies their ids."""
+    if "cls" not in special:
+        return _between_ends(tokenizer, special, settings)
     cls, sep = ((special[role], tokenizer.token_to_id(special[role]) or 0) for role in ("cls", "sep"))
     if kind.trims_offsets:
         trims, spaced = settings.get("trim_offsets") is not False, settings.get("add_prefix_space") is True
@@ -126,3 +135,19 @@ def template(
     first = [f"{cls[0]}:0", "$A:0", f"{sep[0]}:0"]
     second = ["$B:1", f"{sep[0]}:1"] if kind.segments else [f"{sep[0]}:0", "$B:0", f"{sep[0]}:0"]
     return processors.TemplateProcessing(single=first, pair=first + second, special_tokens=[cls, sep])
+
+
+def _between_ends(tokenizer: Tokenizer, special: Mapping[str, str], settings: Mapping[str, Any]) -> Any:
+    """`<bos> A <eos> <bos> B <eos>`, each end unless `add_bos_token` or `add_eos_token` is false.
+
+    These settings count only here: a `tokenizer.json` is taken with the post-processor that it has, as in transformers
+    5. Where they are missing, both tokens are added, as EmbeddingGemma was trained; transformers would add neither.
+    """
+    before, after = (
+        [special[role]] if settings.get(f"add_{role}_token") is not False else [] for role in ("bos", "eos")
+    )
+    first, second = (
+        [f"{token}:{number}" for token in (*before, text, *after)] for number, text in enumerate(("$A", "$B"))
+    )
+    used = [(token, tokenizer.token_to_id(token) or 0) for token in (*before, *after)]
+    return processors.TemplateProcessing(single=first, pair=first + second, special_tokens=used)

@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import re
 import string
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from mlxbert.weights.tokenizers.classes import (
 from mlxbert.weights.tokenizers.growth import check_templates
 from mlxbert.weights.tokenizers.settings import (
     ROLES,
+    SPECIAL_ROLES,
     declared_class,
     flag,
     read_settings,
@@ -68,7 +70,8 @@ class TokenizerFiles:
 
     Attributes:
         tokenizer: The tokenizer, without padding and truncation.
-        special: The special tokens in the vocabulary, by role (`unk`, `sep`, `pad`, `cls`, `mask`).
+        special: The special tokens in the vocabulary, by role (`unk`, `sep`, `pad`, `cls`, `mask`; without `cls` and
+            `sep` also `bos` and `eos`).
         spelling: How tokens mark word boundaries.
         max_length: The maximum input length in tokens, if the files state one.
     """
@@ -134,7 +137,9 @@ def _wanted(folder: Path, missing: list[str]) -> str:
 
 
 def _known(tokenizer: Tokenizer, tokens: Mapping[str, AddedToken]) -> dict[str, str]:
-    found = {role: tokens[role].content for role in ROLES if role in tokens}
+    """The special tokens in the vocabulary, by role; bos and eos only where no cls and sep stand in their places."""
+    roles = ROLES if {"cls", "sep"} & tokens.keys() else SPECIAL_ROLES
+    found = {role: tokens[role].content for role in roles if role in tokens}
     return {role: content for role, content in found.items() if tokenizer.token_to_id(content) is not None}
 
 
@@ -145,7 +150,7 @@ def _from_vocabulary(
     special = {role: token.content for role, token in tokens.items()}
     tokenizer = kind.build(folder, settings, special)
     if not kind.appends_missing:
-        for role in ("unk", "sep", "cls"):
+        for role in ("unk", "sep", "cls") if "cls" in special else ("unk", "bos", "eos"):
             if tokenizer.token_to_id(special[role]) is None:
                 raise TokenizerError(
                     f"{folder / kind.files[0]}: the {role} token {special[role]!r} is not in the vocabulary"
@@ -233,20 +238,34 @@ def _from_tokenizer_json(
         if kind is not None:
             _apply_steps(folder, kind, tokenizer, settings)
         _apply_switches(folder, tokenizer, settings)
-    # Some folders name a class that does not match their file: use the special tokens of the first class that matches.
-    for like in (kind, CLASSES["BertTokenizer"], CLASSES["XLMRobertaTokenizer"], None):
-        tokens = special_tokens(settings, like.special if like else {}, mask_lstrip=bool(like and like.mask_lstrip))
-        if like is not kind or like is None:  # for a guessed class, use only tokens that exist
-            tokens = {role: token for role, token in tokens.items() if _has_token(tokenizer, settings, role, token)}
-        if like is not None and {"cls", "sep"} <= _known(tokenizer, tokens).keys():
-            break
+    like, tokens = _roles(tokenizer, kind, settings)
     add_tokens(tokenizer, collect(folder, settings, tokens, like.special if like else {}), folder, complete=False)
-    if like is None:
-        return tokenizer, {}
     special = _known(tokenizer, tokens)
-    if tokenizer.post_processor is None:
+    if tokenizer.post_processor is None and like is not None and {"cls", "sep"} <= special.keys():
         tokenizer.post_processor = template(like, tokenizer, special, settings)  # as transformers does
     return tokenizer, special
+
+
+def _roles(
+    tokenizer: Tokenizer, kind: TokenizerClass | None, settings: Mapping[str, Any]
+) -> tuple[TokenizerClass | None, dict[str, AddedToken]]:
+    """The special tokens given with a `tokenizer.json`, and the class whose defaults are among them.
+
+    Some folders name a class that does not match their file: then they are those of the first class that matches. But
+    where `<bos>` and `<eos>` stand for `[CLS]` and `[SEP]`, a `<s>` in the vocabulary strikes out a text in HTML.
+    """
+    named = special_tokens(settings, kind.special if kind else {}, mask_lstrip=bool(kind and kind.mask_lstrip))
+    if "eos" in named and not {"cls", "sep"} & named.keys():
+        return kind, named
+    for like in (kind, CLASSES["BertTokenizer"], CLASSES["XLMRobertaTokenizer"]):
+        if like is None:
+            continue
+        tokens = special_tokens(settings, like.special, mask_lstrip=like.mask_lstrip)
+        if like is not kind:  # for a guessed class, use only tokens that exist
+            tokens = {role: token for role, token in tokens.items() if _has_token(tokenizer, settings, role, token)}
+        if {"cls", "sep"} <= _known(tokenizer, tokens).keys():
+            return like, tokens
+    return None, special_tokens(settings, {}, mask_lstrip=False)
 
 
 def lower_cased(tokenizer: Tokenizer) -> Tokenizer:
@@ -289,6 +308,20 @@ def _spelling(tokenizer: Tokenizer) -> Spelling:
         text = "".join(word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(text)[-1:])
     mark = text[-2:-1]
     return Spelling("" if mark in string.whitespace or mark == "a" else mark, "")
+
+
+def has_words_between_spaces(tokenizer: Tokenizer) -> bool:
+    """Whether the tokens of a word do not depend on what precedes the space in front of it, as in Gemma.
+
+    Its pieces have that space at their start or not at all, but the library takes a whole text as one word.
+    """
+    if not isinstance(tokenizer.model, models.BPE) or tokenizer.normalizer is None:
+        return False
+    if tokenizer.normalizer.normalize_str(" b  b ") != "\u2581b\u2581\u2581b\u2581":
+        return False
+    if len({*tokenizer.encode("b b", add_special_tokens=False).word_ids}) > 1:
+        return False
+    return not re.search("[^\u2581\n]\u2581", "\n".join(tokenizer.get_vocab(with_added_tokens=False)))
 
 
 def read_tokenizer(folder: Path | ModelFolder) -> TokenizerFiles:

@@ -17,6 +17,7 @@ Special = Mapping[str, str]
 Entries = list[tuple[str, float]]
 Settings = Mapping[str, Any]
 Layout = Callable[[SentencePieceModel, Special, Path], Entries]
+GEMMA_FILE = "tokenizer.model"
 _SPACE = "\u2581"  # the character that SentencePiece uses for a space
 
 
@@ -160,3 +161,30 @@ class PieceRules:
         known = [text for text in model.of_type(CONTROL) if tokenizer.token_to_id(text) is not None]
         tokenizer.add_special_tokens([AddedToken(text, normalized=False) for text in known])
         return tokenizer
+
+
+def gemma_pieces(folder: Path, settings: Settings, special: Special) -> Tokenizer:
+    """Builds the tokenizer of Gemma: pairs, in the order of the pieces, and bytes for what no piece covers."""
+    path = folder / GEMMA_FILE
+    model = read_sentencepiece(path, symbols=True)
+    if model.kind != "bpe" or model.dummy_prefix or model.collapse_spaces or model.charsmap:
+        raise TokenizerError(
+            f"{path}: a {model.kind} model that changes spaces or characters, expected a bpe model that does not, as "
+            "Gemma has",
+            hint="add the model's tokenizer.json to the folder",
+        )
+    numbers = {text: number for number, text in enumerate(model.texts)}
+    halves = ((text[:at], text[at:]) for text in model.texts for at in range(1, len(text)))
+    merges = [(left, right) for left, right in halves if left in numbers and right in numbers]
+    try:
+        tokenizer = Tokenizer(
+            models.BPE(vocab=numbers, merges=merges, unk_token=special["unk"], fuse_unk=True, byte_fallback=True)
+        )
+    except Exception as problem:
+        raise TokenizerError(f"{path}: damaged: {problem}") from None
+    tokenizer.normalizer = normalizers.Replace(" ", _SPACE)
+    tokenizer.decoder = decoders.Sequence([decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()])
+    for kind, is_special in ((CONTROL, True), (USER_DEFINED, False)):
+        symbols = [AddedToken(text, normalized=False, special=is_special) for text in model.of_type(kind)]
+        tokenizer.add_tokens(symbols)
+    return tokenizer

@@ -143,7 +143,7 @@ def _unpacked(scores: list[bytes]) -> list[float] | None:
     return found if math.isfinite(sum(found)) else None
 
 
-def _parse(data: bytes) -> SentencePieceModel:
+def _parse(data: bytes, *, symbols: bool) -> SentencePieceModel:
     pieces = _Vocabulary()
     trainer: dict[int, int] = {}
     normalizer: dict[int, int] = {}
@@ -170,7 +170,7 @@ def _parse(data: bytes) -> SentencePieceModel:
         "it marks the ends of words, not their starts (treat_whitespace_as_suffix)": trainer.get(_SUFFIX, 0),
         "it does not escape spaces (escape_whitespaces is false)": not normalizer.get(_ESCAPE, 1),
         "it has unused pieces": UNUSED in types,
-        "it is a bpe model with user-defined symbols": method == "bpe" and USER_DEFINED in types,
+        "it is a bpe model with user-defined symbols": method == "bpe" and USER_DEFINED in types and not symbols,
     }
     for what, found in unsupported.items():
         if found:
@@ -183,14 +183,18 @@ def _parse(data: bytes) -> SentencePieceModel:
     )  # fmt: skip
 
 
-def read_sentencepiece(path: Path) -> SentencePieceModel:
+def read_sentencepiece(path: Path, *, symbols: bool = False) -> SentencePieceModel:
     """Reads a SentencePiece model.
+
+    Args:
+        path: The file.
+        symbols: Whether the caller knows what to do with user-defined symbols in a bpe model.
 
     Raises:
         TokenizerError: The file is damaged, or of a kind that mlxbert does not read.
     """
     try:
-        model = _parse(path.read_bytes())
+        model = _parse(path.read_bytes(), symbols=symbols)
     except OSError as problem:
         raise TokenizerError(f"{path}: cannot be read ({problem.strerror})") from None
     except TokenizerError as problem:

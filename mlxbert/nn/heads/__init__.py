@@ -8,7 +8,7 @@ Shapes: B batch, L length, V vocabulary.
 from collections.abc import Callable, Container, Iterable, Sequence
 from typing import cast
 
-from mlxbert.config import EncoderConfig
+from mlxbert.config import EncoderConfig, Rotary
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import ops
@@ -182,10 +182,16 @@ def _check_inputs(
         if not mx.issubdtype(token_type_ids.dtype, mx.integer):
             raise InputError(f"token_type_ids are {token_type_ids.dtype}, expected integers")
         tables.append(("token_type_ids", token_type_ids, config.type_vocab_size, "table of segments"))
-    bounds = mx.stack([bound.astype(mx.int64) for _, ids, _, _ in tables for bound in (ids.min(), ids.max())])
+    real = mx.ones((1, 1)) if attention_mask is None else (attention_mask != 0).astype(mx.int64)
+    bounds = [bound.astype(mx.int64) for _, ids, _, _ in tables for bound in (ids.min(), ids.max())]
+    bounds.append((real[:, 1:] > real[:, :-1]).any().astype(mx.int64))
     try:
-        limits = cast(list[int], bounds.tolist())
+        *limits, left = cast(list[int], mx.stack(bounds).tolist())
     except ValueError:  # MLX: "Attempting to eval an array during function transformations"
         return
+    if left and isinstance(config.positions, Rotary) and config.positions.causal:
+        raise InputError(
+            "attention_mask has padding before tokens, expected it after them: this model attends to earlier tokens"
+        )
     for (name, _, rows, table), low, high in zip(tables, limits[::2], limits[1::2], strict=True):
         check_rows(name, low, high, rows, table)

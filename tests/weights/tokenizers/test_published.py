@@ -1,0 +1,175 @@
+"""Tokenizers of newer embedding models: ends, padding, special tokens and bytes, as their files say."""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from mlxbert import model as models
+from mlxbert.config import Absolute
+from mlxbert.errors import InputError, TokenizerError
+from mlxbert.text.batch import make_batch
+from mlxbert.text.tokenizer import Tokenizer, load_tokenizer
+from tests.helpers.cells import quick
+from tests.helpers.published import GEMMA_SETTINGS, eurobert, gemma, gemma_model, qwen3
+from tests.helpers.tiny import tiny_config
+from tests.helpers.vocabularies import HEAD, pieces_file, plain, put
+
+ENDS: dict[str, tuple[Callable[..., Path], list[str], list[str]]] = {
+    "EuroBERT": (eurobert, ["<|begin_of_text|>"], ["<|end_of_text|>"]),
+    "EuroBERT without an end": (functools.partial(eurobert, after=[]), ["<|begin_of_text|>"], []),
+    "Qwen3-Embedding": (qwen3, [], ["<|endoftext|>"]),
+    "Qwen3-Reranker": (functools.partial(qwen3, after=[]), [], []),
+    "EmbeddingGemma": (gemma, ["<bos>"], ["<eos>"]),
+    "EmbeddingGemma, tokenizer.model": (gemma_model, ["<bos>"], ["<eos>"]),
+}
+FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
+
+
+def opened(folder: Path, longest: int = 32) -> Tokenizer:
+    return load_tokenizer(folder, tiny_config(vocab_size=1000, positions=Absolute(longest)))
+
+
+@functools.cache
+def made(make: Callable[..., Path]) -> Tokenizer:
+    with TemporaryDirectory() as place:
+        return opened(make(Path(place)), 2048)
+
+
+def tokens(found: Tokenizer, text: str, pair: str | None = None) -> list[str]:
+    return [found.token(number) for number in found.encode(text, pair, overflow="truncate").ids]
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_the_ends_are_there_however_long_a_text_is(name: str, tmp_path: Path) -> None:
+    make, before, after = ENDS[name]
+    found = opened(make(tmp_path))
+    for text in ("the cat", "the cat sat on the mat " * 50, "x" * 60_000):
+        got = tokens(found, text)
+        assert got[: len(before)] == before and got[len(got) - len(after) :] == after
+        assert len(got) == (32 if len(text) > 99 else 2 + len(before + after) + (got[len(before)] == "t"))
+        one, other = tokens(found, text, "Paris"), tokens(found, "Paris", text)
+        for pair in (one, other):
+            assert [token for token in pair if token in before + after] == (before + after) * 2
+    for window in found.windows("the cat sat on the mat " * 50, stride=4):
+        assert [found.token(number) for number in window.ids][len(window) - len(after) :] == after
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_an_empty_text_has_its_ends_alone(name: str, tmp_path: Path) -> None:
+    make, before, after = ENDS[name]
+    found = opened(make(tmp_path))
+    if before + after:
+        assert tokens(found, "") == before + after
+    else:
+        with pytest.raises(InputError, match="no token"):
+            found.encode("")
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_ends_in_the_settings_count_only_without_a_tokenizer_json(wanted: bool, tmp_path: Path) -> None:
+    settings = {"add_bos_token": wanted, "add_eos_token": wanted}
+    for number, (make, before, after) in enumerate(ENDS.values()):
+        found = opened(make(tmp_path / str(number), **settings))
+        if make is gemma_model:
+            before, after = (before, after) if wanted else ([], [])
+        assert tokens(found, "\u00e9")[: len(before)] == before and tokens(found, "the")[-1:] == (after or ["the"])
+
+
+@pytest.mark.parametrize(("bos", "eos"), [(True, False), (False, True)])
+def test_one_end_alone_is_that_of_the_settings(bos: bool, eos: bool, tmp_path: Path) -> None:
+    found = opened(gemma_model(tmp_path, **GEMMA_SETTINGS | {"add_bos_token": bos, "add_eos_token": eos}))
+    ends = [token for token in tokens(found, "the", "cat") if token in ("<bos>", "<eos>")]
+    assert ends == ["<bos>" if bos else "<eos>"] * 2
+
+
+def test_padding_is_what_the_mask_says_not_an_id(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The config.json of EuroBERT pads with the token that ends a text, its tokenizer with another."""
+    found = opened(eurobert(tmp_path))
+    end, pad = found.token_id("<|end_of_text|>"), found.token_id("<|pad|>")
+    assert end is not None and found.special["pad"] == "<|pad|>"
+    config = tiny_config(vocab_size=found.vocab_size, pad_token_id=end, type_vocab_size=0)
+    batch = make_batch([found.encode("the cat sat on the mat"), found.encode("the<|end_of_text|>")], config)
+    assert batch.attention_mask is not None
+    ids: Any = batch.input_ids.tolist()
+    mask: Any = batch.attention_mask.tolist()
+    assert ids[1][-1] == ids[1][2] == end and mask[1] == [number < 4 for number in range(len(ids[1]))]
+    models._warn_about_tokenizer("here", found, config)
+    assert not caplog.records
+    models._warn_about_tokenizer("here", found, tiny_config(vocab_size=found.vocab_size, pad_token_id=7))
+    assert f"pads with token {pad}, but pad_token_id is 7" in caplog.text
+
+
+def test_special_tokens_in_a_text_are_those_of_the_files(tmp_path: Path) -> None:
+    text = "<|im_start|>the<|im_end|><think> <|im_sep|><mask><s>"
+    qwen, euro, pieces = (opened(make(tmp_path / make.__name__)) for make in (qwen3, eurobert, gemma))
+    found = {one: [one.token(number) for number in one.pieces(text)] for one in (qwen, euro, pieces)}
+    added = [token for token in found[qwen] if token.startswith("<") and len(token) > 2]
+    assert added == ["<|im_start|>", "<|im_end|>", "<think>"]
+    assert not [token for token in found[euro] if token.startswith("<") and len(token) > 2]
+    assert found[pieces][-2:] == ["<mask>", "<s>"] and "<|im_start|>" not in found[pieces]
+    assert len(qwen.encode_many(["<|im_start|>"])[0].ids) > 1  # where special tokens are text, as in corpora
+
+
+def test_roles_are_those_of_the_settings_whatever_the_vocabulary_has(tmp_path: Path) -> None:
+    """`<s>` and `</s>` are tokens of Gemma, for HTML."""
+    for number, make in enumerate((gemma, gemma_model)):
+        found = opened(make(tmp_path / str(number)))
+        assert found.token_id("<s>") is not None
+        assert found.special == {role: f"<{role}>" for role in ("bos", "eos", "unk", "pad", "mask")}
+        assert found.decode(found.encode("a <s>b</s> c").ids, skip_special_tokens=True) == "a <s>b</s> c"
+    assert opened(qwen3(tmp_path / "qwen")).special == {"eos": "<|im_end|>", "pad": "<|endoftext|>"}
+
+
+@pytest.mark.parametrize("make", [gemma, gemma_model])
+def test_a_character_that_no_piece_covers_is_bytes_with_its_place(make: Callable[..., Path]) -> None:
+    found = made(make)
+    split = found.split(f"a\U0001f642b {FAMILY}\u4e2d")
+    shown = [found.token(number) for number in split.ids]
+    assert shown[1:5] == ["<0xF0>", "<0x9F>", "<0x99>", "<0x82>"]
+    assert split.offsets[:6] == [(0, 1), *[(1, 2)] * 4, (2, 3)]
+    bytes_of = [len(letter.encode()) for letter in f"{FAMILY}\u4e2d"]
+    assert split.offsets[-sum(bytes_of) :] == [
+        (place, place + 1) for place, size in enumerate(bytes_of, start=4) for _ in range(size)
+    ]
+    assert "<unk>" not in shown
+
+
+@quick(60)
+@given(st.text(st.sampled_from("the cat\u00e9e\u0301 \n\u4e2d\U0001f642\u200d\u2581<s>\u00df\u0130\t"), max_size=40))
+@pytest.mark.parametrize("make", [eurobert, gemma, gemma_model])
+def test_tokens_cover_a_text_without_gaps_and_read_as_it(make: Callable[..., Path], text: str) -> None:
+    found = made(make)
+    split, covered = found.split(text), 0
+    for (start, end), before in zip(split.offsets, [(0, 0), *split.offsets], strict=False):
+        assert start < end and start in (covered, before[0])  # bytes of one character share its place
+        covered = end
+    assert covered == len(text)
+    assert found.decode(split.ids) == (text if make is eurobert else text.replace("\u2581", " "))
+
+
+@quick(60)
+@given(st.text(st.sampled_from("e\u0301\u1100\u1161\u212b \U0001f642ab"), max_size=30))
+def test_offsets_of_composed_characters_lie_in_the_text_as_written(text: str) -> None:
+    split = made(qwen3).split(text)
+    assert all(0 <= start < end <= len(text) for start, end in split.offsets)
+    assert split.offsets == sorted(split.offsets)
+
+
+def test_a_model_that_is_not_like_gemmas_is_refused(tmp_path: Path) -> None:
+    entries = [*HEAD, *plain("\u2581", "a")]
+    for number, changes in enumerate(({}, {3: 1}, {3: 0, 4: 1}, {3: 0, 4: 0, 2: b"\0" * 8})):
+        settings: dict[str, Any] = {"normalizer": changes, "trainer": {3: 2}}
+        folder = put(tmp_path / str(number), {"tokenizer.model": pieces_file(entries, **settings)})
+        with pytest.raises(TokenizerError, match="as Gemma has"):
+            opened(folder)
+    unigram = pieces_file(entries, normalizer={3: 0, 4: 0})
+    with pytest.raises(TokenizerError, match="a unigram model"):
+        opened(put(tmp_path / "unigram", {"tokenizer.model": unigram}))
+    bare = pieces_file(entries, normalizer={3: 0, 4: 0}, trainer={3: 2})
+    with pytest.raises(TokenizerError, match="the bos token '<bos>' is not in the vocabulary"):
+        opened(put(tmp_path / "bare", {"tokenizer.model": bare}))
