@@ -192,9 +192,9 @@ class Published(nn.Module):
         full = {name if name in mine else f"{self.base_model_prefix}.{name}": tensors[name] for name in tensors}
         return super().load_state_dict(full, strict, assign)
 
-    def forward(self, ids: Any, labels: Any = None, **inputs: Any) -> Any:
+    def forward(self, input_ids: Any, labels: Any = None, **inputs: Any) -> Any:
         """What a model of transformers gives."""
-        found = getattr(self, self.base_model_prefix)(ids, **inputs)
+        found = getattr(self, self.base_model_prefix)(input_ids, **inputs)
         found.logits = logits = self.logits(found.last_hidden_state)
         if labels is not None:
             found.loss = functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1))

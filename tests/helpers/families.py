@@ -1,5 +1,6 @@
 """The families and heads that are compared with transformers: tiny models, every value far from its default."""
 
+import importlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -75,6 +76,9 @@ KINDS = {
 }
 
 
+_ELSEWHERE = ("NomicMoe",)
+
+
 @dataclass(frozen=True)
 class Compared:
     """A family as it is compared.
@@ -88,6 +92,11 @@ class Compared:
     classes: str
     changes: dict[str, Any] = field(default_factory=dict)
     heads: tuple[str, ...] = _ALL
+
+    @property
+    def in_transformers(self) -> bool:
+        """Whether transformers has it; the others are in `tests.helpers.authors`."""
+        return self.classes not in _ELSEWHERE
 
     @property
     def kind(self) -> Kind:
@@ -192,8 +201,8 @@ FAMILIES: dict[str, Compared] = {
     "nomic moe": Compared(
         "NomicMoe",
         {
-            "initializer_range": 0.1, "theta": 50.0, "num_hidden_layers": 5, "num_experts": 5, "moe_top_k": 2, "moe_every_n_layers": 3,
-            "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1,
+            "initializer_range": 0.1, "theta": 50.0, "num_hidden_layers": 5, "num_experts": 5, "moe_top_k": 2,
+            "moe_every_n_layers": 3, "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1,
         },
         ("Model", "ForMaskedLM", "ForTokenClassification"),
     ),
@@ -270,12 +279,8 @@ CELLS = [(family, head) for family, compared in FAMILIES.items() for head in com
 
 
 def _library(compared: Compared) -> Any:
-    """The module with the classes of a family: transformers, or our own of what it does not have."""
-    import transformers
-
-    from tests.helpers import authors
-
-    return authors if hasattr(authors, f"{compared.classes}Config") else transformers
+    """The module with the classes of a family."""
+    return importlib.import_module("transformers" if compared.in_transformers else "tests.helpers.authors")
 
 
 def make_config(compared: Compared, head: str) -> Any:
