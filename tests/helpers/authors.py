@@ -12,10 +12,17 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional
+from torch.nn.utils import parametrize
 
 
 class Config:
-    """The facts of a model, as attributes."""
+    """The facts of a model, as attributes.
+
+    Attributes:
+        theta: The base of rotary positions; `None` for a table.
+    """
+
+    theta: float | None = None
 
     def __init__(self, **facts: Any) -> None:
         self.__dict__ |= facts
@@ -158,6 +165,14 @@ class Encoder(nn.Module):
         return SimpleNamespace(last_hidden_state=x, hidden_states=tuple(states), attentions=tuple(attentions))
 
 
+def _loss(problem_type: str | None, logits: Any, labels: Any) -> Any:
+    if problem_type == "regression":
+        return functional.mse_loss(logits[:, 0], labels)
+    if problem_type == "multi_label_classification":
+        return functional.binary_cross_entropy_with_logits(logits, labels)
+    return functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1))
+
+
 class Published(nn.Module):
     """An encoder alone, or with a head."""
 
@@ -197,7 +212,7 @@ class Published(nn.Module):
         found = getattr(self, self.base_model_prefix)(input_ids, **inputs)
         found.logits = logits = self.logits(found.last_hidden_state)
         if labels is not None:
-            found.loss = functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1))
+            found.loss = _loss(vars(self.config).get("problem_type"), logits, labels)
         return found
 
     def save_pretrained(self, folder: str | Path) -> None:
@@ -287,3 +302,69 @@ class NomicMoeForTokenClassification(NomicMoeModel):
     def logits(self, states: Any) -> Any:
         """The scores of classes."""
         return self.classifier(states)
+
+
+class JinaFlashConfig(Config):
+    """XLM-RoBERTa's configuration without a `model_type`, but with the class that reads it."""
+
+    def published(self, name: str) -> dict[str, Any]:
+        """The content of a config.json."""
+        facts = {key: value for key, value in vars(self).items() if key not in ("attn_implementation", "theta")}
+        base = {"rotary_emb_base": self.theta} if self.theta else {}
+        code = "jinaai/xlm-roberta-flash-implementation--configuration_xlm_roberta.XLMRobertaFlashConfig"
+        named = {"architectures": [name.replace("JinaFlash", "XLMRoberta")], "auto_map": {"AutoConfig": code}}
+        kind = "rotary" if self.theta else "absolute"
+        return facts | base | named | {"position_embedding_type": kind, "use_flash_attn": True}
+
+    @classmethod
+    def read(cls, values: dict[str, Any]) -> "JinaFlashConfig":
+        """The facts in a config.json."""
+        return cls(**values, theta=values.get("rotary_emb_base"))
+
+
+class Stacked(nn.Module):
+    """What the adapters of all tasks add to a weight; nothing without a task."""
+
+    task: ClassVar[int | None] = None
+
+    def __init__(self, weight: Any, tasks: int, rank: int, *, table: bool) -> None:
+        super().__init__()
+        self.table, (rows, columns) = table, weight.shape
+        first, second = ((rows, rank), (rank, columns)) if table else ((rank, columns), (rows, rank))
+        self.lora_A, self.lora_B = (nn.Parameter(torch.zeros(tasks, *shape)) for shape in (first, second))
+
+    def forward(self, weight: Any) -> Any:
+        """The weight with the adapter of the task."""
+        if Stacked.task is None:
+            return weight
+        a, b = self.lora_A[Stacked.task], self.lora_B[Stacked.task]
+        return weight + (a @ b if self.table else b @ a) / a.shape[1 if self.table else 0]
+
+
+class JinaFlashModel(Published):
+    """jina-embeddings-v3, with adapters if the configuration names some; with absolute positions jina-reranker-v2."""
+
+    config_class, base_model_prefix, attention = JinaFlashConfig, "roberta", "mixer"
+
+    def add_head(self) -> None:
+        """Adds the adapters."""
+        tasks = vars(self.config).get("lora_adaptations") or ()
+        for module in [*self.modules()] if tasks else ():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                table = isinstance(module, nn.Embedding)
+                made = Stacked(module.weight, len(tasks), self.config.lora_rank, table=table)
+                parametrize.register_parametrization(module, "weight", made)
+
+
+class JinaFlashForSequenceClassification(JinaFlashModel):
+    """With the classifier of RoBERTa."""
+
+    def add_head(self) -> None:
+        """Adds the layers of the head."""
+        self.num_labels, self.classifier = self.config.num_labels, nn.Module()
+        self.classifier.dense = nn.Linear(self.config.hidden_size, self.config.hidden_size)
+        self.classifier.out_proj = nn.Linear(self.config.hidden_size, self.config.num_labels)
+
+    def logits(self, states: Any) -> Any:
+        """The scores of classes."""
+        return self.classifier.out_proj(self.classifier.dense(states[:, 0]).tanh())

@@ -70,13 +70,15 @@ KINDS = {
     "NomicMoe": Kind(_CLS, rotary=True, gelu_masked_lm=True, activation_key=None, eps_key="layer_norm_epsilon"),
     "Gte": Kind(("lm_head.decoder.weight", None, None), rotary=True, gelu_masked_lm=True),
     "DebertaV2": Kind(_CLS, classifier="silu"),  # pooler_hidden_act
+    "JinaEmbeddingsV3": Kind(_LM_HEAD, rotary=True, gelu_masked_lm=True, classifier="tanh"),
+    "JinaFlash": Kind(None, counted=True, classifier="tanh", activation_key=None),
     "EuroBert": Kind(None, rotary=True, classifier="gelu", eps_key="rms_norm_eps"),
     "Qwen3": Kind(None, rotary=True, eps_key="rms_norm_eps"),
     "Gemma3Text": Kind(None, rotary=True, activation_key="hidden_activation", eps_key="rms_norm_eps"),
 }
 
 
-_ELSEWHERE = ("NomicMoe",)
+_ELSEWHERE = "NomicMoe", "JinaFlash"
 
 
 @dataclass(frozen=True)
@@ -224,6 +226,16 @@ FAMILIES: dict[str, Compared] = {
     "deberta-v2, no buckets": Compared(
         "DebertaV2", _DEBERTA | {"position_buckets": -1, "norm_rel_ebd": "none", "pos_att_type": "c2p"}
     ),
+    "jina-v3": Compared(
+        "JinaEmbeddingsV3",
+        _CALM
+        | {"rope_parameters": {"rope_type": "default", "rope_theta": 50.0}, "type_vocab_size": 1, "hidden_act": "silu"},
+    ),
+    "jina-reranker-v2": Compared(
+        "JinaFlash",
+        _ROBERTA | {"type_vocab_size": 1, "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1},
+        ("Model", "ForSequenceClassification"),
+    ),
     "eurobert": Compared("EuroBert", _CALM | _EURO, _EURO_HEADS),
     "eurobert, mean, biases": Compared(
         "EuroBert",
@@ -253,7 +265,7 @@ REPRESENTATIVES = {
     "gte, no segments": "Model", "deberta-v3": "ForMaskedLM", "deberta-v2": "ForSequenceClassification",
     "deberta-v2, no buckets": "Model", "eurobert": "ForMaskedLM",
     "eurobert, mean, biases": "ForSequenceClassification", "qwen3": "ForTokenClassification",
-    "gemma3": "ForSequenceClassification",
+    "gemma3": "ForSequenceClassification", "jina-v3": "ForMaskedLM", "jina-reranker-v2": "ForSequenceClassification",
 }  # fmt: skip
 # What is computed like another family, or differs from one in a value.
 _VARIANTS = {family for family in FAMILIES if ", " in family} | {"xlm-roberta", "camembert", "deberta-v3"}

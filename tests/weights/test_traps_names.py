@@ -17,7 +17,18 @@ from tests.helpers.frozen import tensors_in, write_model, write_tensors
 TIED = {family: compared.kind.decoder for family, compared in FROZEN.items() if compared.kind.decoder}
 MASKED_LM = [family for family in TIED if "ForMaskedLM" in FROZEN[family].heads]
 TWO_BIASES = [family for family in MASKED_LM if TIED[family][1]]
-_NEW = "ModernBert", "NomicBert", "NomicMoe", "Gte", "DebertaV2", "EuroBert", "Qwen3", "Gemma3Text"
+_NEW = (
+    "ModernBert",
+    "NomicBert",
+    "NomicMoe",
+    "Gte",
+    "DebertaV2",
+    "EuroBert",
+    "JinaEmbeddingsV3",
+    "JinaFlash",
+    "Qwen3",
+    "Gemma3Text",
+)
 OLD_ENOUGH = [name for name, compared in FROZEN.items() if compared.classes not in _NEW]
 POOLED = [name for name, compared in FROZEN.items() if compared.kind.counted or compared.classes in ("Bert", "Albert")]
 WORDS = "word_embeddings.weight", "tok_embeddings.weight", "embed_tokens.weight"
