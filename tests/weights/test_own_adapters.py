@@ -102,14 +102,15 @@ def test_every_module_has_its_adapter(folder: Path) -> None:
 
 def test_prompts_choose_the_task(theirs: Any, folder: Path) -> None:
     model = mlxbert.load(folder, dtype="float32", task="embed")
-    for given, task in (
+    cases: tuple[tuple[dict[str, Any], str | None], ...] = (
         ({"kind": "query"}, "retrieval.query"),
         ({"kind": "document"}, "retrieval.passage"),
         ({"prompt": "a query "}, "retrieval.query"),
         ({"prompt_name": "separation"}, "separation"),
         ({"prompt": "cats "}, None),
         ({}, None),
-    ):
+    )
+    for given, task in cases:
         prompt = given.get("prompt", "") if task is None else PROMPTS[task]
         for text, vector in zip(TEXTS, mlxbert.embed(model, TEXTS, **given), strict=True):
             assert np.abs(vector - their_vectors(theirs, model, task, prompt, text)).max() < 2e-5, given
@@ -169,6 +170,13 @@ def test_what_does_not_fit_is_refused(folder: Path) -> None:
     write_tensors(folder, {name: array for name, array in tensors.items() if "lora_" not in name})
     with pytest.raises(CheckpointError, match="no adapters"):
         mlxbert.load(folder, adapter="separation")
+
+
+def test_inspect_shows_tasks_and_what_the_file_is_known_by(folder: Path) -> None:
+    found = mlxbert.inspect(folder)
+    assert found.adapters == (*TASKS,) and "XLMRobertaFlashConfig" in found.because
+    assert found.family == "jina_embeddings_v3" and found.embedding.prompts == PROMPTS  # type: ignore[union-attr]
+    assert {tensor.name.rpartition(".")[2] for tensor in found.unused} == {"lora_A", "lora_B"}
 
 
 def test_bases_that_files_leave_out(folder: Path) -> None:
