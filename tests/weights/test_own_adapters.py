@@ -172,6 +172,13 @@ def test_what_does_not_fit_is_refused(folder: Path) -> None:
         mlxbert.load(folder, adapter="separation")
 
 
+def test_inspect_shows_tasks_and_what_the_file_is_known_by(folder: Path) -> None:
+    found = mlxbert.inspect(folder)
+    assert found.adapters == (*TASKS,) and "XLMRobertaFlashConfig" in found.because
+    assert found.family == "jina_embeddings_v3" and found.embedding.prompts == PROMPTS  # type: ignore[union-attr]
+    assert {tensor.name.rpartition(".")[2] for tensor in found.unused} == {"lora_A", "lora_B"}
+
+
 def test_bases_that_files_leave_out(folder: Path) -> None:
     for kind, base in ((None, 10_000.0), ("jina_embeddings_v3", 20_000.0)):
         change_config(folder, model_type=kind, rotary_emb_base=None)
