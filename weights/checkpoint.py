@@ -26,6 +26,7 @@ from mlxbert.weights.formats.headers import LazyArrays, TensorInfo
 from mlxbert.weights.formats.names import ADAPTER
 from mlxbert.weights.formats.quantized import Storage, read_quantization
 from mlxbert.weights.google import with_google_defaults
+from mlxbert.weights.own_adapters import read_own_adapter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,6 +202,8 @@ def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
         adapter = read_adapter(opened.adapter, family, config.num_stored_layers, known, shapes)
         names = merged_names(adapter, heads_of(config_json), known, family.tied, names)
         tensors = {**tensors, **tensor_infos(adapter)}
+    if opened.own_adapter is not None:
+        adapter = read_own_adapter(opened.own_adapter, config_json, weights, names, tensors)
     parts = _parts(config_json, known, names)
     ours = set().union(known["encoder"], *(known[part] for part in parts), family.tied)
     ignored = tuple(name for name in names if name not in ours and _is_ignored(name, family, known))

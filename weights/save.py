@@ -236,7 +236,7 @@ def _named(architecture: Architecture, tensors: list[Tensor]) -> list[Tensor]:
     alone = all(within or is_own(tensor.plain) for tensor, within in zip(tensors, inside, strict=True))
     prefix = "" if alone else family.prefixes[0]
     return [
-        replace(tensor, name=(prefix if within else "") + family.exported(architecture.config_json, tensor.plain))
+        replace(tensor, name=family.exported(architecture.config_json, (prefix if within else "") + tensor.plain))
         for tensor, within in zip(tensors, inside, strict=True)
     ]
 

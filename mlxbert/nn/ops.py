@@ -292,8 +292,9 @@ def mixture(
         found = _by_expert(given, up, down, experts, activation)
     else:
         multiply = partial(mx.gather_mm, rhs_indices=experts, sorted_indices=True)
-        inner = activate(activation, multiply(given[:, None], up.swapaxes(1, 2)))
-        found = multiply(inner, down)[:, 0]
+        dtype = mx.float32 if mx.default_device() == mx.cpu else tokens.dtype  # a CPU multiplies nothing else so
+        inner = activate(activation, multiply(given[:, None].astype(dtype), up.swapaxes(1, 2).astype(dtype)))
+        found = multiply(inner, down.astype(dtype))[:, 0].astype(tokens.dtype)
     return (found[places].reshape(*chosen.shape, -1) * weights[..., None]).sum(axis=1)
 
 

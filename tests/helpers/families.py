@@ -67,8 +67,11 @@ KINDS = {
         eps_key="norm_eps",
     ),
     "NomicBert": Kind(_CLS, rotary=True),
+    "NomicMoe": Kind(_CLS, rotary=True, gelu_masked_lm=True, activation_key=None, eps_key="layer_norm_epsilon"),
     "Gte": Kind(("lm_head.decoder.weight", None, None), rotary=True, gelu_masked_lm=True),
     "DebertaV2": Kind(_CLS, classifier="silu"),  # pooler_hidden_act
+    "JinaEmbeddingsV3": Kind(_LM_HEAD, rotary=True, gelu_masked_lm=True, classifier="tanh"),
+    "JinaFlash": Kind(None, counted=True, classifier="tanh", activation_key=None),
     "EuroBert": Kind(None, rotary=True, classifier="gelu", eps_key="rms_norm_eps"),
     "Qwen3": Kind(None, rotary=True, eps_key="rms_norm_eps"),
     "NeoBERT": Kind(None, rotary=True, classifier="tanh", activation_key=None, eps_key="norm_eps"),
@@ -76,6 +79,9 @@ KINDS = {
     "NormedJinaBert": Kind(_CLS, rotary=True, activation_key="feed_forward_type"),
     "Gemma3Text": Kind(None, rotary=True, activation_key="hidden_activation", eps_key="rms_norm_eps"),
 }
+
+
+_ELSEWHERE = "NomicMoe", "JinaFlash", "NeoBERT", "JinaBert", "NormedJinaBert"
 
 
 @dataclass(frozen=True)
@@ -93,14 +99,14 @@ class Compared:
     heads: tuple[str, ...] = _ALL
 
     @property
+    def in_transformers(self) -> bool:
+        """Whether transformers has it; the others are in `tests.helpers.authors` and `tests.helpers.remote_code`."""
+        return self.classes not in _ELSEWHERE
+
+    @property
     def kind(self) -> Kind:
         """What tests expect of it."""
         return KINDS[self.classes]
-
-    @property
-    def foreign(self) -> bool:
-        """Whether its classes are those of `tests.helpers.remote_code`."""
-        return self.classes in ("NeoBERT", "JinaBert", "NormedJinaBert")
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -205,6 +211,14 @@ FAMILIES: dict[str, Compared] = {
         _CALM | {"hidden_act": "silu", "rope_parameters": {"rope_type": "default", "rope_theta": 50.0}},
         ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification"),
     ),
+    "nomic moe": Compared(
+        "NomicMoe",
+        {
+            "initializer_range": 0.1, "theta": 50.0, "num_hidden_layers": 5, "num_experts": 5, "moe_top_k": 2,
+            "moe_every_n_layers": 3, "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1,
+        },
+        ("Model", "ForMaskedLM", "ForTokenClassification"),
+    ),
     "gte": Compared(
         "Gte",
         _CALM | {"rope_parameters": {"rope_type": "default", "rope_theta": 50.0}, "type_vocab_size": 2},
@@ -222,6 +236,16 @@ FAMILIES: dict[str, Compared] = {
     ),
     "deberta-v2, no buckets": Compared(
         "DebertaV2", _DEBERTA | {"position_buckets": -1, "norm_rel_ebd": "none", "pos_att_type": "c2p"}
+    ),
+    "jina-v3": Compared(
+        "JinaEmbeddingsV3",
+        _CALM
+        | {"rope_parameters": {"rope_type": "default", "rope_theta": 50.0}, "type_vocab_size": 1, "hidden_act": "silu"},
+    ),
+    "jina-reranker-v2": Compared(
+        "JinaFlash",
+        _ROBERTA | {"type_vocab_size": 1, "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1},
+        ("Model", "ForSequenceClassification"),
     ),
     "eurobert": Compared("EuroBert", _CALM | _EURO, _EURO_HEADS),
     "eurobert, mean, biases": Compared(
@@ -256,12 +280,14 @@ REPRESENTATIVES = {
     "camembert": "ForMaskedLM", "distilbert": "ForSequenceClassification", "albert": "ForPreTraining",
     "albert, two groups": "ForMaskedLM", "electra": "ForPreTraining", "electra, as wide": "ForMaskedLM",
     "mpnet": "ForQuestionAnswering", "modernbert": "ForMaskedLM",
-    "modernbert, mean, biases": "ForSequenceClassification", "nomic": "ForMaskedLM", "gte": "ForTokenClassification",
+    "modernbert, mean, biases": "ForSequenceClassification", "nomic": "ForMaskedLM", "nomic moe": "ForMaskedLM",
+    "gte": "ForTokenClassification",
     "gte, no segments": "Model", "deberta-v3": "ForMaskedLM", "deberta-v2": "ForSequenceClassification",
     "deberta-v2, no buckets": "Model", "eurobert": "ForMaskedLM",
     "eurobert, mean, biases": "ForSequenceClassification", "qwen3": "ForTokenClassification",
     "gemma3": "ForSequenceClassification", "neobert": "ForMaskedLM", "jina-v2": "ForTokenClassification",
     "jina-v2, reglu": "Model", "jina-v2, normed": "ForSequenceClassification",
+    "jina-v3": "ForMaskedLM", "jina-reranker-v2": "ForSequenceClassification",
 }  # fmt: skip
 # What is computed like another family, or differs from one in a value.
 _VARIANTS = {family for family in FAMILIES if ", " in family} | {"xlm-roberta", "camembert", "deberta-v3"}
@@ -287,12 +313,12 @@ CELLS = [(family, head) for family, compared in FAMILIES.items() for head in com
 
 
 def class_of(name: str) -> Any:
-    """A class of transformers, or of `tests.helpers.remote_code`."""
+    """A class of transformers, or one of ours after published code."""
     import transformers
 
-    from tests.helpers import remote_code
+    from tests.helpers import authors, remote_code
 
-    return getattr(remote_code, name, None) or getattr(transformers, name)
+    return next(getattr(place, name) for place in (remote_code, authors, transformers) if hasattr(place, name))
 
 
 def make_config(compared: Compared, head: str) -> Any:

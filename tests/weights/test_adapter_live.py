@@ -104,8 +104,8 @@ def test_peft_opens_what_is_written_here(family: str, head: str, kind: str, tmp_
     write_trained(model, tmp_path / "out", lambda folder: {}, {}, adapter=adapters.writer(model, source))
     (tmp_path / "out/.unfinished").unlink()
     # Theirs.
-    named = class_of(FAMILIES[family].classes + HEADS[head])
-    plain = named.from_pretrained(base, num_labels=4, attn_implementation="eager")
+    theirs_of = class_of(FAMILIES[family].classes + HEADS[head])
+    plain = theirs_of.from_pretrained(base, num_labels=4, attn_implementation="eager")
     theirs = peft.PeftModel.from_pretrained(plain, tmp_path / "out").eval()
     assert _difference(family, head, _with(_ours, model), _with(_theirs, theirs)) < 1e-5
     # Merged while it is loaded, with and without the name of its base.
@@ -115,7 +115,7 @@ def test_peft_opens_what_is_written_here(family: str, head: str, kind: str, tmp_
         assert _difference(family, head, _with(_ours, merged), _with(_ours, model)) < 1e-5
     # Merged into a folder, for transformers.
     mlxbert.convert(base, tmp_path / "merged", adapter=tmp_path / "out")
-    opened = named.from_pretrained(tmp_path / "merged", attn_implementation="eager")
+    opened = theirs_of.from_pretrained(tmp_path / "merged", attn_implementation="eager")
     assert [*opened.config.id2label.values()] == [*NAMES]
     assert _difference(family, head, _with(_theirs, opened.eval()), _with(_ours, model)) < 1e-5
 

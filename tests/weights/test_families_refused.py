@@ -46,7 +46,7 @@ def assert_refused(values: dict[str, Any], said: str) -> None:
             *("ernie", "ernie_m", "megatron-bert", "roberta-prelayernorm", "xlm-roberta-xl", "nezha", "roformer"),
             "deberta",
         ),
-        *("jina_embeddings_v3", "convbert", "rembert", "mobilebert", "squeezebert", "ibert"),
+        *("convbert", "rembert", "mobilebert", "squeezebert", "ibert"),
     ],
 )
 def test_families_that_look_like_ours_are_refused_with_the_difference(name: str) -> None:
@@ -93,6 +93,13 @@ LOOK_ALIKES: list[tuple[str, dict[str, Any]]] = [
     ("nomic", {"rotary_emb_fraction": 0.0}),
     ("nomic", {"rotary_emb_scale_base": 512}),
     ("nomic", {"rotary_scaling_factor": 0.5}),
+    *(
+        ("nomic moe", {key: 1})
+        for key in ("moe_normalize_expert_weights", "expert_choice_router", "num_shared_experts")
+    ),
+    *(("nomic moe", change) for change in ({"num_experts": 1}, {"moe_top_k": 6}, {"moe_top_k": None}, {"moe_x": 1})),
+    *(("nomic moe", {"activation_function": name}) for name in ("swiglu", "gelu_new")),
+    ("nomic moe", {"moe_resid_pdrop": 0.1}),
     *(("nomic", change) for change in ({"rotary_head_dim": True}, {"register_tokens": 4})),
     ("nomic", {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}),
     ("nomic", {"head_dim": 8}),

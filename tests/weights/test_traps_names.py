@@ -17,7 +17,10 @@ from tests.helpers.frozen import prefix_in, tensors_in, words_in, write_model, w
 TIED = {family: compared.kind.decoder for family, compared in FROZEN.items() if compared.kind.decoder}
 MASKED_LM = [family for family in TIED if "ForMaskedLM" in FROZEN[family].heads]
 TWO_BIASES = [family for family in MASKED_LM if TIED[family][1]]
-_NEW = "ModernBert", "NomicBert", "Gte", "DebertaV2", "EuroBert", "Qwen3", "Gemma3Text", "NeoBERT"
+_NEW = (
+    *("ModernBert", "NomicBert", "NomicMoe", "Gte", "DebertaV2", "EuroBert", "JinaEmbeddingsV3", "JinaFlash", "Qwen3"),
+    *("Gemma3Text", "NeoBERT"),
+)
 OLD_ENOUGH = [name for name, compared in FROZEN.items() if compared.classes not in _NEW]
 POOLED = [name for name, compared in FROZEN.items() if compared.kind.counted or compared.classes in ("Bert", "Albert")]
 Arrays = dict[str, mx.array]

@@ -29,11 +29,13 @@ class Family:
         parts: The tensors of the optional parts: the pooler, and heads. A checkpoint has a part if it has a tensor that
             no other part has, or if `architectures` names its class (`HeadSpec.class_names`).
         old_spellings: Patterns (regular expressions) in old names and their current spelling; read only.
-        buffers: Patterns (full names without prefix) of tensors that are not learned: position ids.
+        buffers: Patterns (full names without prefix) of tensors that are never written: position ids, which are not
+            learned, and adapters, which are merged or left out.
+        code: The class of the configuration in its authors' code, by which files without `model_type` are known.
         ignored: Patterns of tensors that the network does not use: heads of other tasks. `inspect` lists both.
         tied: Copies that must equal the tensor they are tied to (their names without prefix).
-        exported: The name in transformers of a tensor (plain name) that is written, where it depends on the
-            configuration.
+        exported: The name in transformers of a tensor that is written, by its plain name with the first prefix, where
+            it depends on the configuration.
         pooled: Whether the class without a head has the pooler, if the family has one at all.
         modules: Patterns of stems on disk whose modules in transformers have other names in memory, and these names:
             several where a matrix is fused on disk alone. PEFT names adapters by them.
@@ -52,6 +54,7 @@ class Family:
     old_spellings: Mapping[str, str] = field(default_factory=dict)
     buffers: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
+    code: str = ""
     tied: Mapping[str, str] = field(default_factory=dict)
     pooled: bool = True
     foreign: bool = False
@@ -94,7 +97,6 @@ _LOOK_ALIKES = {
     "nezha": "a BERT with relative positions",
     "roformer": "a BERT with another kind of rotary positions",
     "deberta": "version 1, whose attention differs from versions 2 and 3",
-    "jina_embeddings_v3": "an XLM-RoBERTa with rotary positions and adapters",
     "convbert": "an ELECTRA with convolutions in its attention",
     "rembert": "a BERT with other embeddings for input and output",
     "mobilebert": "a BERT with bottlenecks",

@@ -14,6 +14,7 @@ from mlxbert.weights.families.family import Family, no_family, unknown_family
 from mlxbert.weights.families.gemma3 import GEMMA3
 from mlxbert.weights.families.gte import GTE
 from mlxbert.weights.families.jina_v2 import JINA, JINA_NORMED
+from mlxbert.weights.families.jina_v3 import JINA_V3
 from mlxbert.weights.families.modernbert import MODERNBERT
 from mlxbert.weights.families.mpnet import MPNET
 from mlxbert.weights.families.neobert import NEOBERT
@@ -24,7 +25,7 @@ from mlxbert.weights.formats.config_json import ConfigJson
 
 _ALL = (
     *(BERT, ROBERTA, DISTILBERT, ALBERT, ELECTRA, MPNET, MODERNBERT, NOMIC, GTE, DEBERTA, EUROBERT, QWEN3, GEMMA3),
-    NEOBERT,
+    *(NEOBERT, JINA_V3),
 )
 _ALIKE = (JINA_NORMED, JINA)  # those with the `model_type` of another, the most special first
 FAMILIES: dict[str, Family] = {model_type: family for family in _ALL for model_type in family.class_prefixes}
@@ -36,7 +37,8 @@ def family_of(config: ConfigJson, tensors: Collection[str] = ()) -> tuple[str, F
     Raises:
         ConfigError: There is no `model_type`, or mlxbert does not run it.
     """
-    name = config.get("model_type")
+    name, code = config.get("model_type"), str(config.nested("auto_map").get("AutoConfig"))
+    name = next((next(iter(one.class_prefixes)) for one in _ALL if one.code and code.endswith(one.code)), name)
     if not isinstance(name, str):
         raise no_family(config, tuple(FAMILIES))
     if name not in FAMILIES:
