@@ -15,9 +15,10 @@ from mlxbert.errors import CheckpointError
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import HEADS, OWN_LAYERS, Network
 from mlxbert.weights.adapter import Adapter, heads_of, merged_names, read_adapter, tensor_infos
+from mlxbert.weights.causal import HEAD, as_classifier
 from mlxbert.weights.families import keymap
 from mlxbert.weights.families.family import Family
-from mlxbert.weights.families.registry import Architecture, family_of
+from mlxbert.weights.families.registry import FAMILIES, Architecture, family_of
 from mlxbert.weights.folder import ModelFolder, open_folder
 from mlxbert.weights.formats import int8_rows
 from mlxbert.weights.formats.config_json import ConfigJson
@@ -54,7 +55,8 @@ class Checkpoint(Architecture):
 
     def without_weights(self) -> Architecture:
         """What remains of a checkpoint when its files are closed."""
-        return Architecture(**{field.name: getattr(self, field.name) for field in fields(Architecture)})
+        found = {field.name: getattr(self, field.name) for field in fields(Architecture)}
+        return Architecture(**found | {"family": FAMILIES[self.family_name]})
 
     @cached_property
     def table(self) -> keymap.Table:
@@ -183,7 +185,7 @@ def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
     weights = open_weights(folder, config_json.strings("architectures"), opened.headers)
     if weights.format == TENSORFLOW:
         config_json = with_google_defaults(config_json, weights.tensors)
-    config = family.read_config(config_json)
+    family, config = as_classifier(opened, family, family.read_config(config_json))
     weights = with_own(weights, folder, (own for own in OWN_LAYERS if own.used(config.labels)), opened.headers)
     if config.num_stored_layers > len(weights.tensors):  # checked first, as building that many takes long
         raise CheckpointError(
@@ -200,7 +202,8 @@ def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
         adapter = read_adapter(opened.adapter, family, config.num_stored_layers, known, shapes)
         names = merged_names(adapter, heads_of(config_json), known, family.tied, names)
         tensors = {**tensors, **tensor_infos(adapter)}
-    parts = _parts(config_json, known, names)
+    made = [HEAD] if family is not FAMILIES[family_name] else []  # of tensors that are also others'
+    parts = tuple(dict.fromkeys((*_parts(config_json, known, names), *made)))
     ours = set().union(known["encoder"], *(known[part] for part in parts), family.tied)
     ignored = tuple(name for name in names if name not in ours and _is_ignored(name, family, known))
     unknown = [plain for plain in names if plain not in ours and plain not in ignored]

@@ -15,11 +15,15 @@ from mlxbert.weights.families.gte import GTE
 from mlxbert.weights.families.modernbert import MODERNBERT
 from mlxbert.weights.families.mpnet import MPNET
 from mlxbert.weights.families.nomic import NOMIC
+from mlxbert.weights.families.qwen2 import QWEN2
 from mlxbert.weights.families.qwen3 import QWEN3
 from mlxbert.weights.families.roberta import ROBERTA
 from mlxbert.weights.formats.config_json import ConfigJson
 
-_ALL = (BERT, ROBERTA, DISTILBERT, ALBERT, ELECTRA, MPNET, MODERNBERT, NOMIC, GTE, DEBERTA, EUROBERT, QWEN3, GEMMA3)
+_ALL = (
+    *(BERT, ROBERTA, DISTILBERT, ALBERT, ELECTRA, MPNET, MODERNBERT, NOMIC, GTE, DEBERTA, EUROBERT),
+    *(QWEN2, QWEN3, GEMMA3),
+)
 FAMILIES: dict[str, Family] = {model_type: family for family in _ALL for model_type in family.class_prefixes}
 
 
