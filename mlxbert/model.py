@@ -15,7 +15,7 @@ from mlxbert.config import EncoderConfig
 from mlxbert.errors import ArgumentError, CheckpointError, MissingHeadError, MlxbertError, ThreadError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine import device as devices
-from mlxbert.machine.device import dtype_name, mx
+from mlxbert.machine.device import dtype_name, mx, nn
 from mlxbert.machine.faults import device_errors
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.heads import HEADS, TASKS, Network, head_parts, missing_parts, task_parts, titles
@@ -23,10 +23,13 @@ from mlxbert.progress import Progress
 from mlxbert.text.tokenizer import Tokenizer, load_tokenizer
 from mlxbert.weights.adapted import find_model
 from mlxbert.weights.build import build_network, first_problem, new_network
+from mlxbert.weights.causal import HEAD as CLASSIFIER
+from mlxbert.weights.chat_template import read_prompt
 from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
 from mlxbert.weights.families.registry import Architecture, read_architecture
 from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.formats.config_json import ConfigJson
+from mlxbert.weights.hub.files import TEMPLATE
 from mlxbert.weights.own_adapters import own_adapters
 from mlxbert.weights.sentence_transformers import read_embedder
 from mlxbert.weights.source import BUILTIN, ModelRef, check_source, find_folder
@@ -48,6 +51,7 @@ else:
     functions = type("_Functions", (), {"__getattr__": lambda self, name: _Method(name)})()
 
 _LOG = logging.getLogger("mlxbert")
+_ROUNDED = 0.02  # of the largest number: how far numbers that were rounded to bfloat16 may be apart
 
 
 @dataclass
@@ -309,6 +313,8 @@ def load(
         _LOG.info("%s: not used: %s", source, ", ".join(unused))
     config = network.encoder.config
     labels = config.labels if any(HEADS[head].labelled for head in network.heads) else None
+    if CLASSIFIER in parts and labels is not None and len(labels) == 1:
+        tokenizer = _prompted(folder, tokenizer, network)
     embedder = None
     if task in (None, "embed"):
         embedder = embedder_of(folder, config, tokenizer)
@@ -321,6 +327,28 @@ def load(
         _embedder=embedder,
         _ref=ref,
     )
+
+
+def _prompted(folder: ModelFolder, tokenizer: Tokenizer, network: Network) -> Tokenizer:
+    """The tokenizer of a model that gives a pair one score, with the prompt that it reads around the pair, if any."""
+    prompt = read_prompt(folder)
+    if prompt is not None:
+        limited = folder.has_modules and folder.transformer_settings.get("max_seq_length") is not None
+        limit = folder.transformer_settings.integer("max_seq_length") if limited else None
+        return tokenizer.adapted(max_length=limit, prompt=prompt)
+    ids = [tokenizer.token_id(word) for word in ("yes", "no")]
+    out = dict(network.heads[CLASSIFIER].named_modules()).get("out")
+    if None in ids or not isinstance(out, nn.Linear) or out.weight.shape != (1, network.encoder.config.hidden_size):
+        return tokenizer
+    yes, no = network.encoder.embeddings.word(mx.array(ids)).astype(mx.float32)
+    apart, largest = mx.abs(yes - no - out.weight).max().item(), mx.abs(out.weight).max().item()
+    if apart <= _ROUNDED * largest:
+        raise CheckpointError(
+            f"{folder.transformer}: the classifier is what tells yes from no, of a converted Qwen3-Reranker, and there "
+            "is no chat template with its prompt, without which all scores are almost the same",
+            hint=f"copy {TEMPLATE} or tokenizer_config.json of Qwen/Qwen3-Reranker-0.6B into the folder",
+        )
+    return tokenizer
 
 
 def _ref(source: str | Path | ModelRef, *others: Any) -> ModelRef:

@@ -233,6 +233,8 @@ def _load_weights(
 
 def _is_packed(checkpoint: Checkpoint, entry: keymap.Entry, kept: set[str]) -> bool:
     assert checkpoint.storage is not None
+    if entry.operation not in (keymap.SAME, keymap.SPLIT):
+        return False
     if checkpoint.adapter is not None and not checkpoint.adapter.updates.keys().isdisjoint(entry.theirs):
         return False  # merged matrices are no longer in that layout
     dtypes = {checkpoint.tensors[checkpoint.names[name]].dtype for name in entry.theirs}

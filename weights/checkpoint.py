@@ -15,6 +15,7 @@ from mlxbert.errors import CheckpointError
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import HEADS, OWN_LAYERS, Network
 from mlxbert.weights.adapter import Adapter, heads_of, merged_names, read_adapter, tensor_infos
+from mlxbert.weights.causal import HEAD, as_classifier
 from mlxbert.weights.families import keymap
 from mlxbert.weights.families.family import Family
 from mlxbert.weights.families.registry import Architecture, family_of
@@ -41,6 +42,7 @@ class Checkpoint(Architecture):
         parts: Which optional parts (pooler, heads) the weights hold.
         weights: The files.
         storage: How matrices are stored if not as plain floats.
+        plain_family: The family without a classifier that is made of a decoder, see `mlxbert.weights.causal`.
         adapter: What is merged into the weights; `None` for the weights as they are.
     """
 
@@ -51,11 +53,13 @@ class Checkpoint(Architecture):
     parts: tuple[str, ...]
     weights: WeightFiles
     storage: Storage | None
+    plain_family: Family
     adapter: Adapter | None = None
 
     def without_weights(self) -> Architecture:
         """What remains of a checkpoint when its files are closed."""
-        return Architecture(**{field.name: getattr(self, field.name) for field in fields(Architecture)})
+        found = {field.name: getattr(self, field.name) for field in fields(Architecture)}
+        return Architecture(**found | {"family": self.plain_family})
 
     @cached_property
     def table(self) -> keymap.Table:
@@ -182,10 +186,10 @@ def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
         )
     family_of(config_json)  # refuses what has none before its weights are looked for
     weights = open_weights(folder, config_json.strings("architectures"), opened.headers)
-    family_name, family = family_of(config_json, weights.tensors)
+    family_name, plain = family_of(config_json, weights.tensors)
     if weights.format == TENSORFLOW:
         config_json = with_google_defaults(config_json, weights.tensors)
-    config = family.read_config(config_json)
+    family, config = as_classifier(opened, plain, plain.read_config(config_json))
     weights = with_own(weights, folder, (own for own in OWN_LAYERS if own.used(config.labels)), opened.headers)
     if config.num_stored_layers > len(weights.tensors):  # checked first, as building that many takes long
         raise CheckpointError(
@@ -204,7 +208,8 @@ def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
         tensors = {**tensors, **tensor_infos(adapter)}
     if opened.own_adapter is not None:
         adapter = read_own_adapter(opened.own_adapter, config_json, weights, names, tensors)
-    parts = _parts(config_json, known, names)
+    made = [] if family is plain else [HEAD]  # of tensors that are also others'
+    parts = tuple(dict.fromkeys((*_parts(config_json, known, names), *made)))
     ours = set().union(known["encoder"], *(known[part] for part in parts), family.tied)
     ignored = tuple(name for name in names if name not in ours and _is_ignored(name, family, known))
     unknown = [plain for plain in names if plain not in ours and plain not in ignored]
@@ -228,6 +233,7 @@ def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
         parts=parts,
         weights=weights,
         storage=storage,
+        plain_family=plain,
         adapter=adapter,
     )
 

@@ -11,13 +11,14 @@ from pathlib import Path
 from mlxbert.errors import ConfigError
 from mlxbert.weights.formats.config_json import ConfigJson, read_config, read_json, read_json_list
 from mlxbert.weights.formats.headers import Header
-from mlxbert.weights.hub.files import CONFIG, MODULES, leaves_folder
+from mlxbert.weights.hub.files import CONFIG, MODULES, TRANSFORMER_SETTINGS, leaves_folder
 
 SETTINGS = "config_sentence_transformers.json"
 WITH_WEIGHTS = ("Dense", "LayerNorm")
 _NAMESPACE = "sentence_transformers."
 CUSTOM = "custom_st.Transformer"  # Jina's, which also chooses the adapter
-_KNOWN = ("Transformer", "Pooling", *WITH_WEIGHTS, "Normalize")
+_KNOWN = ("Transformer", "Pooling", *WITH_WEIGHTS, "Normalize", "LogitScore")
+_RERANKERS = (["Transformer"], ["Transformer", "LogitScore"])
 _MAX_PATH = 255  # bytes; file systems refuse longer names anyway
 
 
@@ -62,6 +63,27 @@ class ModelFolder:
         if isinstance(self._modules, ConfigError):
             raise self._modules
         return self._modules
+
+    @property
+    def has_modules(self) -> bool:
+        """Whether there is a `modules.json` that can be used."""
+        return bool(self._modules) and not isinstance(self._modules, ConfigError)
+
+    @property
+    def logit_score(self) -> Path | None:
+        """The folder of the module that makes a score of the logits of two tokens; `None` without one."""
+        found = self.modules if self.has_modules else ()
+        return next((module.folder for module in found if module.kind == "LogitScore"), None)
+
+    @property
+    def transformer_settings(self) -> ConfigJson:
+        """The settings of the Transformer of `modules.json`; empty if there are none.
+
+        Raises:
+            ConfigError: They are damaged.
+        """
+        paths = [self.modules[0].folder / name for name in TRANSFORMER_SETTINGS]
+        return read_settings(next((path for path in paths if path.is_file()), paths[0]))
 
     @cached_property
     def transformer(self) -> Path:
@@ -164,7 +186,8 @@ def _read_modules(folder: Path) -> tuple[Module, ...]:
             raise ConfigError(f"{path}: path {inner!r:.80}… of {len(inner)} characters, expected a shorter one")
         modules.append(Module(name, folder / inner))
     kinds = [module.kind for module in modules]
-    if kinds[:2] != ["Transformer", "Pooling"] or {"Transformer", "Pooling"} & {*kinds[2:]}:
+    others = {"Transformer", "Pooling", "LogitScore"}
+    if kinds not in _RERANKERS and (kinds[:2] != ["Transformer", "Pooling"] or others & {*kinds[2:]}):
         raise ConfigError(
             f"{path}: modules {', '.join(kinds) or 'none'}; expected Transformer, Pooling, "
             "then any of Dense, LayerNorm, Normalize"

@@ -19,6 +19,7 @@ from mlxbert.machine.device import mx
 from mlxbert.machine.faults import device_errors
 from mlxbert.nn.heads import HEADS, OWN_LAYERS, Network, class_names, is_tied
 from mlxbert.weights import build
+from mlxbert.weights.causal import generates
 from mlxbert.weights.checkpoint import Checkpoint, network_shapes, part_of
 from mlxbert.weights.families import keymap
 from mlxbert.weights.families.registry import Architecture
@@ -134,10 +135,11 @@ def plan(checkpoint: Checkpoint, dtype: str | None, quantization: Quantization |
 
     suited = quantizable(build.empty(checkpoint, checkpoint.parts)) if quantization else set()
     shapes = build.shapes(checkpoint, checkpoint.parts)
-    tensors = []
+    used: dict[str, Tensor] = {}
     for entry in keymap.pairs(checkpoint.table, checkpoint.config, shapes):
         how = quantization if suited.issuperset(entry.ours) else None
-        tensors += [_quantized(tensor, how) for tensor in map(stored, entry.theirs)]
+        used |= {plain: _quantized(stored(plain), how) for plain in entry.theirs if plain not in used}
+    tensors = [*used.values()]
     if quantization is None:  # an unquantized copy would differ from the quantized original
         tensors += [stored(copy) for copy in _copies(checkpoint, checkpoint.parts) if copy in checkpoint.names]
     tensors += map(stored, _unused_weights(checkpoint))
@@ -349,7 +351,8 @@ def network_changes(architecture: Architecture, network: Network) -> dict[str, A
     heads = [part for part in architecture.family.parts if part in network.heads]
     labels, before = network.encoder.config.labels, architecture.config.labels
     known, opened = ([head for head in heads if not HEADS[head].is_own(given)] for given in (labels, before))
-    if architecture.parts is None or {*heads} != {*architecture.parts} - {"pooler"} or known != opened:
+    made = bool(heads) and generates(architecture.config_json)  # a language model has none of our heads
+    if architecture.parts is None or {*heads} != {*architecture.parts} - {"pooler"} or known != opened or made:
         named = class_names(architecture.family.class_prefixes[architecture.family_name], known)
         changed["architectures"] = [architecture.family.class_names.get(name, name) for name in named]
         # Without labels that are not used: transformers gives question answering as many outputs as there are.

@@ -17,7 +17,7 @@ from mlxbert.weights.folder import SETTINGS, ModelFolder, Module, open_folder, r
 from mlxbert.weights.formats.config_json import ConfigJson, read_json
 from mlxbert.weights.formats.files import open_weights
 from mlxbert.weights.formats.headers import FLOATS, Header
-from mlxbert.weights.hub.files import CONFIG, MODULES, TRANSFORMER_SETTINGS
+from mlxbert.weights.hub.files import CONFIG, MODULES
 
 # Our poolings by the names of sentence-transformers, in the order in which the older dialect concatenates several.
 POOLINGS = {
@@ -52,8 +52,10 @@ def read_embedder(folder: Path | ModelFolder, width: int, *, with_weights: bool 
     folder = open_folder(folder)
     modules, headers = folder.modules, folder.headers
     config = EmbeddingConfig(stated=bool(modules))
+    if modules and modules[-1].kind in ("Transformer", "LogitScore"):
+        raise ConfigError(f"{folder.path / MODULES}: modules of a cross-encoder, expected a Pooling")
     if modules:
-        config = _with_pooling(_with_transformer(config, modules[0]), modules[1], width)
+        config = _with_pooling(_with_transformer(config, folder.transformer_settings), modules[1], width)
     config = _with_settings(config, folder)
 
     def read(module: Path, expected: _Shapes) -> dict[str, mx.array]:
@@ -65,9 +67,7 @@ def read_embedder(folder: Path | ModelFolder, width: int, *, with_weights: bool 
         raise ConfigError(f"{folder.path / (MODULES if modules else SETTINGS)}: {problem.message}") from None
 
 
-def _with_transformer(config: EmbeddingConfig, module: Module) -> EmbeddingConfig:
-    paths = [module.folder / name for name in TRANSFORMER_SETTINGS]
-    settings = read_settings(next((path for path in paths if path.is_file()), paths[0]))
+def _with_transformer(config: EmbeddingConfig, settings: ConfigJson) -> EmbeddingConfig:
     settings.only("module_output_name", _TOKENS, f"mlxbert reads {_TOKENS!r} only")
     settings.only("transformer_task", "feature-extraction", "mlxbert reads 'feature-extraction' only")
     settings.only("query_expansion", None, "mlxbert does not expand queries")

@@ -26,6 +26,9 @@ def rerank(
     out: FileOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="QUERY TEXT…", help="A query, and texts.")] = None,
     top_k: Annotated[int | None, Option("Show only the N best.")] = None,
+    prompt: Annotated[
+        str | None, Option("What texts are judged by, for models that are given an instruction.", "TEXT")
+    ] = None,
     overflow: Annotated[
         Overflow, Option("Overlong pairs. What happens to pairs too long for the model; window takes the best window.")
     ] = "truncate",
@@ -44,16 +47,16 @@ def rerank(
 
     def score(query: str, others: Iterator[Any], usage: "Usage") -> Iterator[Any]:
         if session.is_remote(loaded):
-            return loaded.scores("rerank", query, others, usage, overflow=overflow)
+            return loaded.scores("rerank", query, others, usage, prompt=prompt, overflow=overflow)
         from mlxbert.tasks.ranking import with_query
         from mlxbert.tasks.rerank import RerankTask
 
-        task = RerankTask(loaded, overflow=overflow, batch_tokens=model.batch_tokens, usage=usage)
+        task = RerankTask(loaded, prompt=prompt, overflow=overflow, batch_tokens=model.batch_tokens, usage=usage)
         task.check_query(query)
         return task.run(with_query(query, others), "return")
 
     draw = functools.partial(view.draw_ranked, bars=_gives_probabilities(loaded))
-    given = {"texts": texts, "top_k": top_k, "overflow": overflow}
+    given = {"texts": texts, "top_k": top_k, "prompt": prompt, "overflow": overflow}
     made_of = session.OutputManifest("rerank", loaded, model, given)
     write_ranking(texts or (), opened, out, draw, top_k, made_of, score, lambda query, one: Reranked(query, *one[:5]))
 

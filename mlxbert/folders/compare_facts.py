@@ -145,9 +145,10 @@ def _of_vocabularies(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]:
 
 def encoded(model: OpenedModel) -> list[Encoding]:
     """The fixed texts and pairs as inputs of a model, truncated to its longest input."""
-    encode = model.tokenizer.encode
-    single = [encode(text, overflow="truncate") for text in TEXTS]
-    return single + [encode(text, pair, overflow="truncate") for text, pair in PAIRS]
+    tokenizer = model.tokenizer
+    bare = len(tokenizer.templates[0]) == 1  # without special tokens, which are all that an empty text has
+    single = [tokenizer.encode(text or "a" * bare, overflow="truncate") for text in TEXTS]
+    return single + [tokenizer.encode(text, pair, overflow="truncate") for text, pair in PAIRS]
 
 
 def spelled(model: OpenedModel, encoding: Encoding) -> list[str]:

@@ -14,7 +14,10 @@ from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.heads import OWN_LAYERS
 from mlxbert.version import __version__
 from mlxbert.weights import save as weights
+from mlxbert.weights.causal import generates
+from mlxbert.weights.cross_encoder import activation, gives_probabilities
 from mlxbert.weights.folder import ModelFolder
+from mlxbert.weights.hub.files import TEMPLATE
 from mlxbert.weights.modules import write_embedder
 from mlxbert.weights.sentence_transformers import read_embedder
 from mlxbert.weights.tokenizers.files import read_tokenizer
@@ -65,11 +68,13 @@ def save(
     destination.check_apart(target, [path for path in source.path.rglob("*") if path.is_file()])
     check_space(target, sum(tensor.bytes for tensor in tensors))
     with destination.partial_folder(target, source.path, overwrite) as partial:
-        # A new model has only the vocabulary in common with that folder, not its modules.
-        inner = partial / source.transformer.relative_to(source.path) if architecture.parts is not None else partial
-        _copy(model, partial, inner, dtype)
-        _write(model, inner, tensors, dtype, most)
-        _seal(model, partial, modules=model.architecture.parts is not None)
+        # A new model has only the vocabulary in common with that folder, not its modules; so has a classifier that was
+        # made of a language model.
+        same = architecture.parts is not None and not made_of_decoder(model)
+        inner = partial / source.transformer.relative_to(source.path) if same else partial
+        _copy(model, partial, inner, dtype, modules=same)
+        _write(model, inner, tensors, dtype, most, _keys(model))
+        _seal(model, partial, modules=same)
         destination.move(partial, target)
     return target
 
@@ -128,7 +133,12 @@ def _write(
 ) -> None:
     """Writes weights and configuration into a folder that holds vocabulary and modules."""
     weights.write_weights(tensors, inner, most)
-    weights.write_config(model.architecture, inner, _changes(model, tensors, dtype) | dict(keys))
+    changed = _changes(model, tensors, dtype)
+    if made_of_decoder(model):
+        assert model.tokenizer.prompt is not None
+        (inner / TEMPLATE).write_text(model.tokenizer.prompt.template(), encoding="utf-8")
+        changed["pad_token_id"] = model.tokenizer.token_id(model.tokenizer.special.get("pad", ""))
+    weights.write_config(model.architecture, inner, changed | dict(keys))
 
 
 def _seal(model: Model, partial: Path, *, modules: bool) -> None:
@@ -142,11 +152,21 @@ def _seal(model: Model, partial: Path, *, modules: bool) -> None:
     weights.write_json(partial / SAVED, saved)
 
 
-def _copy(model: Model, partial: Path, inner: Path, dtype: str | None) -> None:
+def made_of_decoder(model: Model) -> bool:
+    """Whether the classifier of a model is made of the decoder of a language model, see `mlxbert.weights.causal`."""
+    return model.tokenizer.prompt is not None and generates(model.architecture.config_json)
+
+
+def _keys(model: Model) -> Mapping[str, object]:
+    """The keys of `config.json` that make such a classifier a cross-encoder of sentence-transformers."""
+    return activation(probabilities=gives_probabilities(model.files)) if made_of_decoder(model) else {}
+
+
+def _copy(model: Model, partial: Path, inner: Path, dtype: str | None, *, modules: bool) -> None:
     """Copies the files of the folder that the model was loaded from, all but its weights and its configuration."""
     source = model.files
     inner.mkdir(parents=True, exist_ok=True)
-    if model.architecture.parts is None:
+    if not modules:
         copies.copy_vocabulary(source, inner)
     else:
         # A model card describes the heads that the model came with.

@@ -74,6 +74,8 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
     def prepare(self, item: Item) -> ClassifyJob:
         """Tokenizes a text or a pair into one input, or into the windows that cover it."""
         text, pair = _split(item)
+        if pair is None and self.tokenizer.prompt is not None:
+            raise InputError("the model judges a text by a query, expected a pair of them", hint="rerank takes both")
         if self._pairs and pair is None:
             self._pairs = False  # once is enough
             _LOG.warning("%s", missing_pair(self.model.source))

@@ -1,9 +1,10 @@
 """Reranking: a cross-encoder reads the query and each text together, and gives one score."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Literal, cast, overload
 
-from mlxbert.errors import CheckpointError, InputError
+from mlxbert.errors import ArgumentError, CheckpointError, InputError, TokenizerError
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
@@ -16,6 +17,7 @@ from mlxbert.tasks.ranking import Scored, check_query, rank, with_query
 from mlxbert.tasks.runner import check_on_error
 from mlxbert.tasks.scored import HEAD
 from mlxbert.tasks.task import Job, Task, check_finite, check_top_k
+from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.text.usage import Usage
 from mlxbert.weights.cross_encoder import gives_probabilities
 
@@ -39,11 +41,14 @@ class RerankTask(Task[Pair, Job[Pair], float, Scored]):
         overflow: str,
         batch_tokens: int | None = None,
         usage: Usage | None = None,
+        prompt: str | None = None,
         raw: bool = False,
     ) -> None:
         super().__init__(model, overflow, batch_tokens, usage)
         check_one_score(model)
         self.probabilities = gives_probabilities(model.files) and not raw
+        if prompt is not None:
+            self.tokenizer = _instructed(self.tokenizer, prompt)
 
     def is_item(self, given: object) -> bool:
         """Whether `given` is one pair: a tuple, since a list may hold any number of pairs."""
@@ -63,6 +68,10 @@ class RerankTask(Task[Pair, Job[Pair], float, Scored]):
                     hint="overflow='truncate' cuts it",
                 )
         self.tokenizer.encode(query, "", overflow="truncate")
+
+    def texts(self, item: Pair) -> Sequence[str]:
+        """The texts as they stand in the input."""
+        return self.tokenizer.inside(*item)
 
     def prepare(self, item: Pair) -> Job[Pair]:
         """Tokenizes a query and a text into one input, or into windows, each with the whole query."""
@@ -90,6 +99,25 @@ class RerankTask(Task[Pair, Job[Pair], float, Scored]):
         return Scored(max(outputs), job.item[1], job.truncated)
 
 
+def _instructed(tokenizer: Tokenizer, instruction: str) -> Tokenizer:
+    """The tokenizer with another instruction in its prompt.
+
+    Raises:
+        ArgumentError: There is no place for one, or it is too long.
+    """
+    if not isinstance(instruction, str):
+        raise ArgumentError(f"prompt is {instruction!r:.60}, expected a text")
+    if tokenizer.prompt is None:
+        raise ArgumentError(
+            f"prompt is {instruction!r:.60}, but the model reads the query and the text alone",
+            hint="rerankers such as Qwen3-Reranker are given an instruction",
+        )
+    try:
+        return tokenizer.adapted(prompt=replace(tokenizer.prompt, instruction=instruction))
+    except TokenizerError as problem:
+        raise ArgumentError(f"prompt is {instruction!r:.60}: {problem.message}") from None
+
+
 def check_one_score(model: Model) -> None:
     """Refuses a model that gives a pair of texts several scores.
 
@@ -108,12 +136,14 @@ def check_one_score(model: Model) -> None:
 @overload
 def rerank(
     model: Model, query: str, texts: Iterable[str | InputError], *, on_error: Literal["raise"] = "raise",
-    top_k: int | None = None, overflow: str = "truncate", batch_tokens: int | None = None, usage: Usage | None = None,
+    top_k: int | None = None, prompt: str | None = None, overflow: str = "truncate", batch_tokens: int | None = None,
+    usage: Usage | None = None,
 ) -> list[Reranked]: ...
 @overload
 def rerank(
     model: Model, query: str, texts: Iterable[str | InputError], *, on_error: str,
-    top_k: int | None = None, overflow: str = "truncate", batch_tokens: int | None = None, usage: Usage | None = None,
+    top_k: int | None = None, prompt: str | None = None, overflow: str = "truncate", batch_tokens: int | None = None,
+    usage: Usage | None = None,
 ) -> list[Reranked | Failure]: ...
 # fmt: on
 def rerank(
@@ -123,6 +153,7 @@ def rerank(
     *,
     on_error: str = "raise",
     top_k: int | None = None,
+    prompt: str | None = None,
     overflow: str = "truncate",
     batch_tokens: int | None = None,
     usage: Usage | None = None,
@@ -137,11 +168,13 @@ def rerank(
         >>> mlxbert.rerank(model, "Who wrote Emma?", ["Jane Austen did.", "It rains."])[0].text
 
     Args:
-        model: A cross-encoder: a sequence classifier with one output, as sentence-transformers trains them.
+        model: A cross-encoder: a sequence classifier with one output, as sentence-transformers trains them; or a
+            Qwen3-Reranker.
         query: The query.
         texts: The texts, any number.
         on_error: `raise`, or `return` a Failure for each text that cannot be used, after all others.
         top_k: Keep only the best, in memory too; `None` keeps all. Failures are all kept.
+        prompt: What texts are judged by, in place of the model's own instruction; for models that are given one.
         overflow: A pair too long for the model: `truncate` drops the end of the longer text, `window` takes the best
             score of windows that cover the text, each with the whole query, `error` refuses it.
         batch_tokens: Tokens per batch, padding included.
@@ -160,7 +193,7 @@ def rerank(
     check_top_k(top_k)
     check_model(model, query, texts)
     check_query(query, texts)
-    task = RerankTask(model, overflow=overflow, batch_tokens=batch_tokens, usage=usage)
+    task = RerankTask(model, overflow=overflow, batch_tokens=batch_tokens, usage=usage, prompt=prompt)
     task.check_query(query)  # not each text, but the query is to blame where it cannot be used
     best, failures = rank(task.run(with_query(query, check_texts(texts)), on_error), top_k)
     return Listed([*(Reranked(query, *one[:5]) for one in best), *failures])

@@ -17,6 +17,7 @@ from mlxbert.config import EncoderConfig
 from mlxbert.errors import ArgumentError, InputError, TokenizerError, TooLongError
 from mlxbert.text.encoding import Encoding, Pieces, Template, assemble, starts_around
 from mlxbert.text.parts import SIZE, beginning, has_more_tokens, words_between_spaces
+from mlxbert.weights.chat_template import PairPrompt
 from mlxbert.weights.folder import ModelFolder, open_folder
 from mlxbert.weights.tokenizers.checks import guarded, largest_id
 from mlxbert.weights.tokenizers.files import (
@@ -30,6 +31,7 @@ from mlxbert.weights.tokenizers.growth import check_size, growth_of
 
 _TOGETHER = 2**17  # code points that are split at once
 _PLACEHOLDERS = ("<image_soft_token>",)  # of Gemma 3; its models of text have no embedding for it
+_LEAST = 32  # tokens of a pair and what stands between, so that each has some
 _LONG = 256  # code points from which on a text is kept until the next: the questions about one follow each other
 
 
@@ -43,6 +45,7 @@ class Tokenizer:
         growth: How much longer a text can become, and how long one may be.
         vocab_size: The number of tokens, added ones included.
         templates: The special tokens around one text, and around two.
+        prompt: What stands around the texts of a pair, if the model reads more than the pair.
     """
 
     def __init__(self, files: TokenizerFiles, config: EncoderConfig) -> None:
@@ -58,6 +61,7 @@ class Tokenizer:
         # Others are found where they leave this class: to look at all would take a third of the time to the first ids.
         self._check_largest(max(self.vocab_size - 1, 0, *(added.keys() - self._beyond)))
         self._spelling, self.growth = files.spelling, growth_of(files.tokenizer)
+        self.prompt: PairPrompt | None = None
         self._last: tuple[str, Pieces] | None = None
         self._ready: dict[str, Pieces] = {}
         self._plain: Plain | None = None
@@ -93,15 +97,19 @@ class Tokenizer:
             )
         return template
 
-    def adapted(self, *, max_length: int | None = None, lower_case: bool = False) -> "Tokenizer":
-        """A copy of the tokenizer with the settings of an embedding model.
+    def adapted(
+        self, *, max_length: int | None = None, lower_case: bool = False, prompt: PairPrompt | None = None
+    ) -> "Tokenizer":
+        """A copy of the tokenizer with the settings of an embedding model, or of a reranker.
 
         Args:
             max_length: The maximum input length in tokens, limited by the positions of the model; `None` keeps it.
             lower_case: Whether to lower-case texts first.
+            prompt: What stands around the texts of a pair, in place of special tokens.
 
         Raises:
-            TokenizerError: `max_length` leaves no room for text, or the vocabulary is not one of the model.
+            TokenizerError: `max_length` or the prompt leaves no room for text, or the vocabulary is not that of the
+                model.
         """
         changed = copy.copy(self)
         if max_length is not None:
@@ -114,7 +122,24 @@ class Tokenizer:
             self._check_largest(largest_id(self._tokenizer, self._beyond))  # the copy lists all ids below it
             changed._tokenizer, changed._last, changed._plain = lower_cased(self._tokenizer), None, None
         changed._ready = {}
+        if prompt is not None:
+            before, after = (self.pieces(text) for text in (prompt.before, prompt.after))
+            texts: Template = [(None, 0), (None, 0)]
+            changed._pair = [*((token, 0) for token in before), *texts, *((token, 0) for token in after)]
+            changed.templates, changed.prompt = (self._single, changed._pair), prompt
+            whole = self.pieces(prompt.before + "".join(changed.inside("a", "a")) + prompt.after)
+            if changed.room(2) >= _LEAST and changed.encode("a", "a").ids != whole:
+                raise TokenizerError("the tokenizer does not split the prompt of the model before spaces")
+        if changed.prompt is not None and changed.room(2) < _LEAST:
+            raise TokenizerError(
+                f"the maximum input length is {changed.max_length} tokens, the prompt of the model needs "
+                f"{len(changed._pair) - 2}, and texts at least {_LEAST}"
+            )
         return changed
+
+    def inside(self, text: str, pair: str) -> tuple[str, str]:
+        """The texts of a pair as they stand in the prompt, if there is one."""
+        return (text, pair) if self.prompt is None else (f" {text}{self.prompt.between}", f" {pair}")
 
     @property
     def mask_token(self) -> str | None:
@@ -340,7 +365,7 @@ class Tokenizer:
             InputError: The text is too long, or is not valid Unicode.
             ArgumentError: `overflow` is unknown.
         """
-        given = [text] if pair is None else [text, pair]
+        given = [text] if pair is None else [*self.inside(text, pair)]
         room = self.room(len(given))
         texts = [beginning(self.split, one, room) for one in given]
         total, long = sum(map(len, texts)), any(len(one) > SIZE for one in given)
@@ -354,9 +379,16 @@ class Tokenizer:
             return self.assemble([texts[0].slice(0, room)], truncated=True)
         shorter = min(*map(len, texts), room // 2)
         all_counted = not long or min(map(len, texts)) <= room  # as far as it matters
-        longer = len(texts[0]) > len(texts[1]) if all_counted else has_more_tokens(self.split, text, pair)
+        longer = len(texts[0]) > len(texts[1]) if all_counted else has_more_tokens(self.split, *given)
         first = room - shorter if longer else shorter
-        return self.assemble([texts[0].slice(0, first), texts[1].slice(0, room - first)], truncated=True)
+        return self.assemble([self._cut(texts[0], first), texts[1].slice(0, room - first)], truncated=True)
+
+    def _cut(self, first: Pieces, count: int) -> Pieces:
+        """So many tokens of the first text of a pair; of a prompt, what follows the text stays."""
+        if self.prompt is None or count >= len(first):
+            return first.slice(0, count)
+        between = self.split(self.prompt.between)
+        return first.slice(0, count - len(between)).then(between)
 
     def encode_each(self, text: str, pairs: Sequence[str], *, overflow: str = "error") -> list[Encoding]:
         """Encodes a text with each of several second texts, which are never truncated.
@@ -408,11 +440,13 @@ class Tokenizer:
             ArgumentError: `stride` is negative.
         """
         check_whole("stride", stride)
+        if pair is not None:
+            text, pair = self.inside(text, pair)
         fixed = [] if pair is None else [self.split(text)]
         run = self.split(prompt + (text if pair is None else pair))
         head = run.slice(0, len(self.split(prompt)) if prompt else 0)
         run = run.slice(len(head), len(run))
-        swapped = longer and any(len(one) > len(run) for one in fixed)
+        swapped = longer and self.prompt is None and any(len(one) > len(run) for one in fixed)
         if swapped:
             fixed, run = [run], fixed[0]
         room = self.room(1 + len(fixed)) - sum(map(len, fixed)) - len(head)

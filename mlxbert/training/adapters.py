@@ -12,6 +12,7 @@ from mlxbert.training.base import BaseModel
 from mlxbert.training.options import ALL_LINEAR, TrainingOptions
 from mlxbert.training.plan import Plan
 from mlxbert.weights.build import parameters
+from mlxbert.weights.causal import generates
 from mlxbert.weights.checkpoint import network_shapes
 from mlxbert.weights.families.registry import Architecture
 from mlxbert.weights.folder import ModelFolder
@@ -108,6 +109,11 @@ def check_adapters(architecture: Architecture, options: TrainingOptions, plan: P
             raise ArgumentError(f"{name} is {value!r} with lora, but an adapter makes vectors as its base does")
     if any(HEADS[head].is_own(labels) for head, labels in plan.heads.items()):
         raise ArgumentError("few_shot is given with lora, but an adapter cannot hold a classifier of vectors")
+    if "sequence_classifier" in plan.heads and generates(architecture.config_json) and architecture.parts:
+        raise ArgumentError(
+            "lora is given, but the model is a language model whose classifier is made of its decoder",
+            hint="mlxbert.save(mlxbert.load(MODEL, task='classify'), FOLDER) makes it a classifier, which lora trains",
+        )
     if others := [head for head in plan.heads if head not in FINE_TUNED]:
         raise ArgumentError(f"lora trains {', '.join(FINE_TUNED)}, this objective has the head {others[0]}")
 

@@ -75,6 +75,37 @@ def _byte_pairs(
     return saved
 
 
+RERANKER_TEMPLATE = (
+    '{%- set instruction = messages | selectattr("role", "eq", "system") | map(attribute="content") | first | default('
+    '"Given a web search query, retrieve relevant passages that answer the query") -%}\n'
+    '{%- set query_text = messages | selectattr("role", "eq", "query") | map(attribute="content") | first -%}\n'
+    '{%- set document_text = messages | selectattr("role", "eq", "document") | map(attribute="content") | first -%}\n'
+    "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "
+    'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n'
+    "<|im_start|>user\n<Instruct>: {{ instruction }}\n"
+    "<Query>: {{ query_text }}\n<Document>: {{ document_text }}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>"
+    "\n\n\n"
+)
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>{% endfor %}"
+)
+
+
+def qwen3_reranker(folder: Path, template: str | None = RERANKER_TEMPLATE) -> Path:
+    """The same for a reranker, whose vocabulary has its two answers."""
+    qwen3(folder, after=(), **({} if template is None else {"chat_template": template}))
+    path = folder / "tokenizer.json"
+    saved = json.loads(path.read_text(encoding="utf-8"))
+    vocabulary, first = saved["model"]["vocab"], len(saved["model"]["vocab"])
+    vocabulary |= {word: first + number for number, word in enumerate(("ye", "yes", "no")) if word not in vocabulary}
+    saved["model"]["merges"] += [["y", "e"], ["ye", "s"], ["n", "o"]]
+    for number, token in enumerate(saved["added_tokens"]):
+        token["id"] = len(vocabulary) + number
+    settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    settings["added_tokens_decoder"] = _settings(saved)["added_tokens_decoder"]
+    return put(folder, {"tokenizer.json": saved, "tokenizer_config.json": settings})
+
+
 def _settings(saved: Mapping[str, Any], **settings: Any) -> dict[str, Any]:
     """A `tokenizer_config.json`, which repeats the added tokens."""
     decoder = {str(token["id"]): {key: token[key] for key in token if key != "id"} for token in saved["added_tokens"]}

@@ -63,6 +63,16 @@ CHANNELS_LAST = Operation("channels last", _channels_last, _channels_last)
 PAIRS = Operation("pairs", _halves, _pairs)
 
 
+def difference(first: int, second: int) -> Operation:
+    """One row instead of a matrix: the difference of two of its rows, in float32. There is no way back."""
+
+    def load(arrays: list[mx.array], count: int, head_size: int) -> list[mx.array]:
+        rows = arrays[0][mx.array([first, second])].astype(mx.float32)
+        return [rows[:1] - rows[1:]]
+
+    return Operation(f"row {first} - row {second}", load, _keep)
+
+
 @dataclass(frozen=True)
 class Entry:
     """Our stems, their stems, and the operation from theirs to ours, which may need the size of an attention head."""

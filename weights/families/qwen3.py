@@ -1,5 +1,7 @@
 """Qwen3 as an embedder: a causal model whose last token stands for the text."""
 
+from typing import Any
+
 from mlxbert.config import EncoderConfig, HeadFacts, Rotation
 from mlxbert.nn.heads import sequence_classifier
 from mlxbert.weights.families import llama, read, tables
@@ -7,8 +9,9 @@ from mlxbert.weights.families.family import Family
 from mlxbert.weights.formats.config_json import ConfigJson
 
 
-def _read(config: ConfigJson) -> EncoderConfig:
-    config.only("use_sliding_window", False, "mlxbert runs Qwen3 without sliding windows")
+def read_qwen(config: ConfigJson, **own: Any) -> EncoderConfig:
+    """The facts of a Qwen; `own`: those in which its versions differ."""
+    config.only("use_sliding_window", False, "mlxbert runs Qwen without sliding windows")
     layers = config.integer("num_hidden_layers", most=1000)
     if {*config.strings("layer_types")} - {"full_attention"}:
         raise config.refuse("layer_types", "'full_attention' only")
@@ -17,24 +20,29 @@ def _read(config: ConfigJson) -> EncoderConfig:
     return llama.facts(
         config,
         (Rotation(llama.rope(config).theta, causal=causal),) * layers,
-        query_key_norm="head",
-        own_head_size=config.integer("head_dim", most=2**12, default=128),
         heads={
             "sequence_classifier": sequence_classifier.Facts(pooling="last_token", bias=False),
             "token_classifier": HeadFacts(dropout=rate),
         },
+        **own,
     )
 
 
+def _read(config: ConfigJson) -> EncoderConfig:
+    size = config.integer("head_dim", most=2**12, default=128)
+    return read_qwen(config, query_key_norm="head", own_head_size=size)
+
+
+PARTS = tables.heads(
+    *("sequence_classifier", "token_classifier"),
+    sequence_classifier=llama.SCORES,
+    token_classifier=llama.SCORES,
+)
 QWEN3 = Family(
     class_prefixes={"qwen3": "Qwen3"},
     facts=_read,
     prefixes=("model.",),
     encoder=llama.encoder(llama.LAYER, llama.NORM_BEFORE_FEED_FORWARD, llama.QUERY_KEY_NORMS),
-    parts=tables.heads(
-        *("sequence_classifier", "token_classifier"),
-        sequence_classifier=llama.SCORES,
-        token_classifier=llama.SCORES,
-    ),
+    parts=PARTS,
     ignored=(r"lm_head\.weight",),
 )

@@ -19,13 +19,14 @@ from mlxbert.weights.families.modernbert import MODERNBERT
 from mlxbert.weights.families.mpnet import MPNET
 from mlxbert.weights.families.neobert import NEOBERT
 from mlxbert.weights.families.nomic import NOMIC
+from mlxbert.weights.families.qwen2 import QWEN2
 from mlxbert.weights.families.qwen3 import QWEN3
 from mlxbert.weights.families.roberta import ROBERTA
 from mlxbert.weights.formats.config_json import ConfigJson
 
 _ALL = (
-    *(BERT, ROBERTA, DISTILBERT, ALBERT, ELECTRA, MPNET, MODERNBERT, NOMIC, GTE, DEBERTA, EUROBERT, QWEN3, GEMMA3),
-    *(NEOBERT, JINA_V3),
+    *(BERT, ROBERTA, DISTILBERT, ALBERT, ELECTRA, MPNET, MODERNBERT, NOMIC, GTE, DEBERTA, EUROBERT),
+    *(QWEN2, QWEN3, GEMMA3, NEOBERT, JINA_V3),
 )
 _ALIKE = (JINA_NORMED, JINA)  # those with the `model_type` of another, the most special first
 FAMILIES: dict[str, Family] = {model_type: family for family in _ALL for model_type in family.class_prefixes}

@@ -23,6 +23,7 @@ TRANSFORMER_SETTINGS = tuple(
     f"sentence_{family}_config.json"
     for family in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
+TEMPLATE = "chat_template.jinja"
 VOCABULARY = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -35,6 +36,7 @@ VOCABULARY = (
     "sentencepiece.bpe.model",
     "spm.model",
     "tokenizer.model",
+    TEMPLATE,
 )
 SMALL = (
     CONFIG,

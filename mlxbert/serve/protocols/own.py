@@ -143,6 +143,7 @@ class Rerank(Body, kw_only=True):
     query: str
     texts: list[str]
     top_k: Annotated[int, Meta(ge=1)] | None = None
+    prompt: str | None = None
     overflow: Overflow = "truncate"
 
 

@@ -1,0 +1,25 @@
+"""Qwen2 as an embedder, as in gte-Qwen2: a Qwen3 without norms of queries and keys, with biases of theirs."""
+
+from mlxbert.config import Biases, EncoderConfig
+from mlxbert.weights.families import llama
+from mlxbert.weights.families.family import Family
+from mlxbert.weights.families.qwen3 import PARTS, read_qwen
+from mlxbert.weights.formats.config_json import ConfigJson
+
+
+def _read(config: ConfigJson) -> EncoderConfig:
+    if config.get("is_causal") is None and config.get("auto_map") is not None:
+        raise config.refuse(
+            "is_causal", "true or false: the code of such a model decides it", 'gte-Qwen2 has "is_causal": false'
+        )
+    return read_qwen(config, biases=Biases(True, False, False, False))
+
+
+QWEN2 = Family(
+    class_prefixes={"qwen2": "Qwen2"},
+    facts=_read,
+    prefixes=("model.",),
+    encoder=llama.encoder(llama.LAYER, llama.NORM_BEFORE_FEED_FORWARD),
+    parts=PARTS,
+    ignored=(r"lm_head\.weight",),
+)
