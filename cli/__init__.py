@@ -1,17 +1,35 @@
 """The `mlxbert` command."""
 
-import contextlib
 import os
-import signal
 import sys
 
 
 def main() -> None:
     """Entry point of the console script.
 
-    An interrupt during imports ends the process without a traceback; after them, see `signals`.
+    An interrupt during imports ends the process without a traceback; after them, see `signals`. The module `signal` is
+    not imported before that: it takes as long as all else until then.
     """
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    import _signal  # type: ignore[import-not-found]
+
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+    from mlxbert.cli import signals
+
+    try:
+        status = _run()
+    except KeyboardInterrupt:
+        status = signals.status(130)
+    except Exception:  # a signal in the middle of an import can become another error on its way
+        status = signals.status(0)
+        if not status:
+            raise
+    os._exit(status)  # freeing a model and its vocabulary piece by piece takes up to .3 s
+
+
+def _run() -> int:
+    """Runs the program; returns its exit status, when all that it has written is out."""
+    import contextlib
+
     from mlxbert.cli import signals
     from mlxbert.cli.app import run
     from mlxbert.machine import launched
@@ -26,4 +44,4 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError, ValueError):  # absent or closed; `run` has told of the rest
             stream.flush()
-    os._exit(status)  # freeing a model and its vocabulary piece by piece takes up to .3 s
+    return status

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO, Generic, TypeVar, overload
@@ -15,17 +16,18 @@ from typing import Any, BinaryIO, Generic, TypeVar, overload
 from mlxbert.cli.options import InputOptions, PairInputOptions, RecordOptions
 from mlxbert.cli.views import console
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
-from mlxbert.readers.formats import FORMATS, Format, find_format
+from mlxbert.readers.formats import FORMATS, Format, find_format, read_items
 from mlxbert.readers.inputs import InputFile, open_source
 from mlxbert.readers.lines import UTF8, check_encoding, read_text
 from mlxbert.readers.live import LONGEST, Live, as_it_comes, first_line
-from mlxbert.readers.reading import placed
+from mlxbert.readers.reading import Wanted, placed
 from mlxbert.readers.records import Record, Records, read_records
 from mlxbert.results.result import Failure
 
 STDIN = "-"
 ARGUMENTS = "arguments"  # the name of an input that is not a file
 Pair = tuple[str, str]
+_SAMPLE = 1000  # rows that are looked at
 _SENTENCE = 4  # words that are rather a text without quotes than texts
 T_co = TypeVar("T_co", covariant=True)
 _SOMETIMES = ("index", "error", "unknown_tokens")  # fields of results that the first ones may not have
@@ -37,6 +39,8 @@ _NAMING = {
     **{"field": (Format.jsonl, Format.json), "column": _TABLES, "text_column": _NAMED, "pair_column": _NAMED},
     **{"no_header": (Format.csv, Format.tsv), "keep": _NAMED, "encoding": _TEXT},
 }
+
+_CHOSEN = {"field", "column", "text_column", "pair_column"}
 
 
 class Places:
@@ -123,18 +127,21 @@ class InputStream(Generic[T_co]):
 
 
 @overload
-def open_input(arguments: Sequence[str], options: InputOptions, names: str) -> InputStream[str]: ...
+def open_input(arguments: Sequence[str], options: InputOptions, names: str, guessed: str = "") -> InputStream[str]: ...
 
 
 @overload
 def open_input(arguments: Sequence[str], options: InputOptions, names: Pair) -> InputStream[Pair]: ...
 
 
-def open_input(arguments: Sequence[str], options: InputOptions, names: str | Pair) -> InputStream[Any]:
+def open_input(
+    arguments: Sequence[str], options: InputOptions, names: str | Pair, guessed: str = ""
+) -> InputStream[Any]:
     """The records that a command works on: its arguments, or else the fields or columns `names` of its input.
 
     With two names the arguments are one record. `--field`, `--column` or `--text-column` rename a single name, which
-    becomes a pair with `--pair-column`; `--text-column` and `--pair-column` rename a pair.
+    becomes a pair with `--pair-column`; `--text-column` and `--pair-column` rename a pair. If `guessed` is `texts` or
+    `texts or pairs`, these are guessed of a table without the column `names`.
 
     Raises:
         ArgumentError: There is no input, or options contradict each other.
@@ -148,7 +155,7 @@ def open_input(arguments: Sequence[str], options: InputOptions, names: str | Pai
     inputs = options.input or [STDIN]
     if inputs.count(STDIN) > 1:
         raise ArgumentError("--input - is given twice; stdin can be read only once")
-    return _from_files(inputs, options, names)
+    return _from_files(inputs, options, names, guessed)
 
 
 def open_texts(arguments: Sequence[str], options: PairInputOptions, pair: str | None) -> InputStream[str | Pair]:
@@ -160,7 +167,8 @@ def open_texts(arguments: Sequence[str], options: PairInputOptions, pair: str | 
     """
     if pair is not None and options.pair_column is not None:
         raise ArgumentError("there are both --pair and --pair-column", hint="give one of them")
-    opened: InputStream[Any] = open_input(arguments, options, "text")
+    guessed = "texts" if pair is not None else "texts or pairs"
+    opened: InputStream[Any] = open_input(arguments, options, "text", guessed)
     return opened if pair is None else opened.paired(pair)
 
 
@@ -242,7 +250,7 @@ def _given(options: InputOptions) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value not in (None, False)}
 
 
-def _from_files(inputs: Sequence[str], options: InputOptions, names: str | Pair) -> InputStream[Any]:
+def _from_files(inputs: Sequence[str], options: InputOptions, names: str | Pair, guessed: str) -> InputStream[Any]:
     given = _given(options)
     keep = options.keep and [*dict.fromkeys(options.keep)] if isinstance(options, RecordOptions) else ()
     if taken := [name for name in keep or () if name in _SOMETIMES]:
@@ -258,6 +266,8 @@ def _from_files(inputs: Sequence[str], options: InputOptions, names: str | Pair)
     read_as: list[str] = []
     for source, format in zip(sources, formats, strict=True):
         text, pair, choose = _names({key: given[key] for key in given if format in _NAMING[key]}, names, format)
+        if guessed and format in _TABLES and not given.keys() & _CHOSEN and isinstance(source, str):
+            text, pair = _guess_columns(source, format, options, text, pairs="pairs" in guessed)
         found = read_records(
             source, text, pair, format=format, name=None if isinstance(source, str) else "stdin",
             header="no_header" not in given or format not in _NAMING["no_header"], keep=keep, choose=choose,
@@ -347,6 +357,26 @@ def _guess_format(source: str | BinaryIO, given: dict[str, Any], names: str | Pa
         return Format.txt
     console.say("note", f"stdin holds JSON lines, {names!r} is read of each; --format txt takes them as texts")
     return Format.jsonl
+
+
+def _guess_columns(
+    source: str, format: Format, options: InputOptions, text: str, *, pairs: bool
+) -> tuple[str, str | None]:
+    """The columns of a table that training would take; `text` if there is such a column, or none can be told."""
+    from mlxbert.data.columns import find_columns
+    from mlxbert.readers.rows import read_rows
+
+    if not Path(source).is_file():  # a pipe can be read only once
+        return text, None
+    with suppress(MlxbertError), open_source(source) as file:  # said again where it is read
+        items = read_items(source, file, format, Wanted(header=not options.no_header, encoding=options.encoding))[0]
+        rows = read_rows(values for _, values in islice(items, _SAMPLE) if not isinstance(values, InputError))
+        found = find_columns(rows, labels=False)
+        if text not in rows.columns and (pairs or found.pair is None):
+            names = " and ".join(repr(column) for column in found.to_dict().values())
+            console.say("note", f"{source}: the text is read from column {names}; --text-column names another")
+            return found.text, found.pair
+    return text, None
 
 
 def _is_object(line: str, *, whole: bool) -> bool:

@@ -1,6 +1,7 @@
 """The commands of the program as typer runs them: their help, other names of commands, and wrong usage in our words."""
 
 import difflib
+import itertools
 import os
 import re
 import shlex
@@ -219,6 +220,8 @@ def _no_such_option(problem: Any, path: str, typed: Sequence[str], help_of: str)
     if text is not None:
         after = f"mlxbert {' '.join(path.split()[1:])} -- {shlex.quote(text)}"
         return f"{text!r:.60} begins with a hyphen, like an option", f"put -- before such texts: {after}"
+    if name in ("--model", "-m") and view.usage(problem.ctx.command).startswith(("MODEL", "[MODEL")):
+        return f"{path} has no option {name}", f"the model is an argument: {path} {shlex.quote(_value(typed, name))}"
     bare = {option.removeprefix("--"): option for option in known if option.startswith("--")}
     word = name.removeprefix("--")  # hyphens that all options have make none similar
     near = [bare[one] for one in nearest(word, [*bare])] if name.startswith("--") else []
@@ -231,6 +234,13 @@ def _no_such_option(problem: Any, path: str, typed: Sequence[str], help_of: str)
         f"{path} has no option {name}",
         f"did you mean {_either(meant)}?" if meant else f"{help_of} explains all options",
     )
+
+
+def _value(typed: Sequence[str], name: str) -> str:
+    """What is given as the value of an option."""
+    given = [word.partition("=")[2] for word in typed if word.startswith(f"{name}=")]
+    given += [after for word, after in itertools.pairwise(typed) if word == name]
+    return given[0] if given else "MODEL"
 
 
 def _no_such_command(name: str, group: CommandGroup, path: str) -> ArgumentError:

@@ -33,7 +33,6 @@ _WINDOW = 512  # items of a request, at most
 _TRIES, _LONGEST = 5, 30.0  # requests to a server that is busy; seconds between two of them
 _SECONDS = 600.0  # that a server may take to answer
 _ADDRESS = "is it the address that `mlxbert serve` says?"
-_ADDRESS = "is it the address that `mlxbert serve` says?"
 _SURROGATE = "contains half of a surrogate pair, which is not a character"
 _PLAIN: Mapping[str, Any] = {  # results that consist of what their JSON does
     "fill-mask": FillMask, "tag": Tagged, "replaced": Replaced, "next-sentence": NextSentence, "answer": Answer,
@@ -196,7 +195,11 @@ class RemoteModel:
         """
         start = 0
         for window, _ in windows(records, _WINDOW):
-            for number, found in enumerate(self._window(task, window, options, usage), start):
+            checked = [_checked(record) for record in window]
+            good = [record for record in checked if not isinstance(record, InputError)]
+            results = iter(self._results(task, good, options, usage) if good else ())
+            for number, record in enumerate(checked, start):
+                found = record if isinstance(record, InputError) else next(results)
                 if isinstance(found, InputError) and on_error == "raise":
                     alone = start == 0 and len(window) == 1
                     raise found if alone else InputError(f"input {number}: {found.message}", hint=found.hint)
@@ -216,15 +219,8 @@ class RemoteModel:
         usage.texts += task == "similarity"  # the query has a vector of its own
         return self.run(task, with_query(query, texts), on_error="return", usage=usage, **options)
 
-    def _window(self, task: str, window: Sequence[Any], options: Mapping[str, Any], usage: "Usage | None") -> list[Any]:
-        """The result of each record, or its error."""
-        checked = [_checked(record) for record in window]
-        good = [record for record in checked if not isinstance(record, InputError)]
-        results = iter(self._results(task, good, options, usage) if good else ())
-        return [record if isinstance(record, InputError) else next(results) for record in checked]
-
     def _results(self, task: str, items: Sequence[Any], options: Mapping[str, Any], usage: "Usage | None") -> list[Any]:
-        """The results of items; of fewer at a time, if they are too many for the server."""
+        """The results of items, which are counted; of fewer at a time, if they are too many for the server."""
         given = {name: value for name, value in options.items() if value is not None}
         body = {**_body(task, items), **given, "model": self.source, "on_error": "return"}
         try:
@@ -235,30 +231,19 @@ class RemoteModel:
             half = len(items) // 2
             return [one for part in (items[:half], items[half:]) for one in self._results(task, part, options, usage)]
         try:
-            return self._read(task, items, reply, options, usage)
+            truncated, unknown, found = {*reply["truncated"]}, {*reply["only_unknown"]}, reply["results"]
+            if task in ("rerank", "similarity"):
+                found.sort(key=lambda one: one["index"])
+            if usage is not None:
+                usage.texts += sum("error" not in one for one in found)
+                usage.tokens += reply["tokens"]
+                usage.truncated += len(truncated)
+                usage.only_unknown += len(unknown)
+            for number, one in enumerate(found):
+                one |= {"truncated": number in truncated, "only_unknown": number in unknown}
+            return [_result(task, item, one, options) for item, one in zip(items, found, strict=True)]
         except (KeyError, TypeError, AttributeError, ValueError):  # also where there are more results than items
             raise _foreign(self._server.url, "other results") from None
-
-    def _read(
-        self,
-        task: str,
-        items: Sequence[Any],
-        reply: Mapping[str, Any],
-        options: Mapping[str, Any],
-        usage: "Usage | None",
-    ) -> list[Any]:
-        """The results in an answer, which are counted."""
-        truncated, unknown, found = {*reply["truncated"]}, {*reply["only_unknown"]}, reply["results"]
-        if task in ("rerank", "similarity"):
-            found.sort(key=lambda one: one["index"])
-        if usage is not None:
-            usage.texts += sum("error" not in one for one in found)
-            usage.tokens += reply["tokens"]
-            usage.truncated += len(truncated)
-            usage.only_unknown += len(unknown)
-        for number, one in enumerate(found):
-            one |= {"truncated": number in truncated, "only_unknown": number in unknown}
-        return [_result(task, item, one, options) for item, one in zip(items, found, strict=True)]
 
 
 def _foreign(url: str, what: str) -> MlxbertError:

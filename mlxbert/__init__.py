@@ -10,24 +10,30 @@ print(mlxbert.fill_mask(model, "Tokyo is the largest city in [MASK].").masks[0].
 Importing the package does nothing; what is used is imported when it is used.
 """
 
-import ast
 import importlib
-from pathlib import Path
 
-_HOMES = {
-    alias.name: node.module
-    for node in ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")).body
-    if isinstance(node, ast.ImportFrom) and node.module
-    for alias in node.names
-}
-__all__ = sorted(_HOMES)
+_homes: dict[str, str] = {}  # the module of each name; read when the first one is used
+
+
+def _read_homes() -> dict[str, str]:
+    if not _homes:
+        import ast
+        from pathlib import Path
+
+        stub = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+        found = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
+        _homes.update({alias.name: node.module for node in found if node.module for alias in node.names})
+    return _homes
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    homes = _read_homes()
+    if name == "__all__":
+        return sorted(homes)
+    if name not in homes:
         raise AttributeError(f"module 'mlxbert' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    return getattr(importlib.import_module(homes[name]), name)
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted(_read_homes())

@@ -60,6 +60,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "max_models": (1, 1000),
     "max_queue": _COUNT,
     "max_texts": _COUNT,
+    "max_characters": _COUNT,
     "max_score": (_TINY, 1_000_000),
     "max_words": (1, 10_000),
     "min_score": (-1_000_000, 1_000_000),

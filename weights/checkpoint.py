@@ -180,8 +180,9 @@ def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
             f"{folder}: has an {ADAPTER} next to weights of its own, expected a model or an adapter",
             hint="move the adapter into a folder of its own, and name that, too: adapter='FOLDER'",
         )
-    family_name, family = family_of(config_json)
+    family_of(config_json)  # refuses what has none before its weights are looked for
     weights = open_weights(folder, config_json.strings("architectures"), opened.headers)
+    family_name, family = family_of(config_json, weights.tensors)
     if weights.format == TENSORFLOW:
         config_json = with_google_defaults(config_json, weights.tensors)
     config = family.read_config(config_json)

@@ -109,6 +109,12 @@ class ModelFolder:
         """
         return read_settings(self.path / SETTINGS)
 
+    @property
+    def instructions(self) -> object:
+        """The prompts in the configuration of Jina's models; empty if there are none."""
+        described = self._config if self.described_by is None else self.described_by
+        return {} if described is None else described.get("task_instructions", {})
+
     @cached_property
     def _config(self) -> ConfigJson | None:
         return read_config(self.path) if (self.path / CONFIG).is_file() else None

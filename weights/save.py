@@ -350,7 +350,8 @@ def network_changes(architecture: Architecture, network: Network) -> dict[str, A
     labels, before = network.encoder.config.labels, architecture.config.labels
     known, opened = ([head for head in heads if not HEADS[head].is_own(given)] for given in (labels, before))
     if architecture.parts is None or {*heads} != {*architecture.parts} - {"pooler"} or known != opened:
-        changed["architectures"] = class_names(architecture.family.class_prefixes[architecture.family_name], known)
+        named = class_names(architecture.family.class_prefixes[architecture.family_name], known)
+        changed["architectures"] = [architecture.family.class_names.get(name, name) for name in named]
         # Without labels that are not used: transformers gives question answering as many outputs as there are.
         stated = {} if labels is None else labels.to_config()
         used = {key for head in heads for key in (stated if HEADS[head].labelled else HEADS[head].keys)}

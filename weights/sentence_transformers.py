@@ -110,7 +110,7 @@ def _with_settings(config: EmbeddingConfig, folder: ModelFolder) -> EmbeddingCon
     settings = folder.settings
     settings.only("model_type", "SentenceTransformer", "mlxbert reads 'SentenceTransformer' only")
     raw = settings.values.get("prompts")
-    raw = folder.config_json.get("task_instructions", {}) if raw is None else raw  # Jina's
+    raw = folder.instructions if raw is None else raw
     if not isinstance(raw, Mapping) or not all(isinstance(text, str | None) for text in raw.values()):
         raise ConfigError(f"{settings.path}: prompts is {raw!r:.80}, expected an object of strings")
     prompts = {name: text or "" for name, text in raw.items()}

@@ -48,7 +48,7 @@ def rerank(
         from mlxbert.tasks.ranking import with_query
         from mlxbert.tasks.rerank import RerankTask
 
-        task = RerankTask(loaded, overflow, model.batch_tokens, usage)
+        task = RerankTask(loaded, overflow=overflow, batch_tokens=model.batch_tokens, usage=usage)
         task.check_query(query)
         return task.run(with_query(query, others), "return")
 

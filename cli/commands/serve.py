@@ -28,28 +28,33 @@ def serve(
     offline: Offline = False,
     dtype: ComputingDType = "auto",
     device: ComputingDevice = "auto",
-    print_launchd: Annotated[bool, Option("Print a service file for a Mac, and exit.")] = False,
-    print_systemd: Annotated[bool, Option("Print a service file for Linux, and exit.")] = False,
+    print_launchd: Annotated[bool, Option("Print a launchd service file (macOS) and exit.")] = False,
+    print_systemd: Annotated[bool, Option("Print a systemd service file (Linux) and exit.")] = False,
 ) -> None:
-    """Answer programs over HTTP, in the protocols that they speak.
+    """Serve models to other programs over HTTP.
 
-    OpenAI's embeddings and others, see docs/serve.md. A client names a model by NAME, by default the name of its folder
-    or on the hub. Without a model it serves the one that MLXBERT_MODEL names, or the built-in one.
+    It speaks the protocols of OpenAI, Cohere, Jina, Text Embeddings Inference and Hugging Face, see docs/serve.md.
+    Clients ask for a model by its NAME; by default this is its name on the hub, or that of its folder. Without MODEL it
+    serves the model in MLXBERT_MODEL, or the built-in one.
 
     Example: mlxbert serve small=BAAI/bge-small-en-v1.5
     """
+    from mlxbert.search.sqlite import SqliteStore
     from mlxbert.serve import units
 
     given = models or [os.environ.get("MLXBERT_MODEL") or BUILTIN]
     sources, indexes = _named(given, "MODEL"), {name: Path(file) for name, file in _named(index or (), "index").items()}
     if missing := [file for file in indexes.values() if not file.is_file()]:
         raise ArgumentError(f"index is {missing[0]}: there is no such file", hint="`mlxbert indexes list` shows them")
+    for file in indexes.values():
+        SqliteStore(file).close()  # what is not an index is refused now, and not by the first search
     if print_launchd or print_systemd:
         chosen = {"index": [f"{name}={file.absolute()}" for name, file in indexes.items()], "offline": offline}
         chosen |= {"dtype": dtype, "device": device}
         words = [*_words(sources, chosen), *_changed(options), *_changed(engine)]
         if odd := [word for word in words if not word.isprintable()]:
             raise ArgumentError(f"{odd[0]!r:.100} cannot stand in a service file, expected characters that are shown")
+        _check(sources, options, offline=offline)
         log = str(Path.home() / "Library/Logs/mlxbert-serve.log")
         sys.stdout.write(units.launchd(words, log) if print_launchd else units.systemd(words))
         return
@@ -60,6 +65,28 @@ def serve(
         refs, options, engine_options=engine, indexes=indexes, quiet=talk.quiet,
         say=lambda text: console.say("note", text),
     )  # fmt: skip
+
+
+def _check(sources: Mapping[str, str], options: ServeOptions, *, offline: bool) -> None:
+    """Refuses what a service would fail at when it starts; nothing is loaded, and no weights are downloaded.
+
+    Raises:
+        MlxbertError: A model or a file cannot be used, or the key would be missing.
+    """
+    from mlxbert.folders.inspect import inspect
+    from mlxbert.serve.http.safety import VARIABLE, AccessPolicy, is_loopback, read_key
+
+    AccessPolicy(options, options.port, read_key(options))
+    if options.api_key_file is None and VARIABLE in os.environ:
+        said = f"{VARIABLE} is not written into a service file"
+        if not is_loopback(options.host):
+            message = f"host is {options.host!r:.100}, which needs a key; and {said}"
+            raise ArgumentError(message, hint="api_key_file= names a file with one")
+        console.say("note", f"{said}: the server will ask for no key, unless --api-key-file names one")
+    if options.log_file is not None and not options.log_file.absolute().parent.is_dir():
+        raise ArgumentError(f"log_file is {options.log_file}: there is no such folder")
+    for source in sources.values():
+        inspect(source, offline=offline)
 
 
 def _named(given: Sequence[str], what: str) -> dict[str, str]:

@@ -284,12 +284,18 @@ class Index:
         """Says why nothing is left of what was found, if conditions or the lowest score are to blame."""
         if hits:
             _LOG.warning("the best score is %.3g, below min_score=", max(hit.score for hit in hits))
-        elif unknown := only.fields - {*(names := self.store.fields())}:
-            _LOG.warning("no document has the field %r, there are: %s", min(unknown), ", ".join(names) or "none")
+        elif unknown := self.unknown_field(only):
+            _LOG.warning("%s", unknown)
         elif only.where:
             found, every = self.store.count(only), self.store.count(replace(only, where=()))
             exact = "" if found else "; values have to be equal, also in upper and lower case"
             _LOG.warning("where= lets %s of %s documents through%s", f"{found:,}", f"{every:,}", exact)
+
+    def unknown_field(self, only: Filter) -> str | None:
+        """What is wrong with a filter by a field that no document has; `None` if there is none such."""
+        known = self.store.fields() if only.where else []
+        unknown = only.fields - {*known}
+        return f"no document has the field {min(unknown)!r:.60}, there are: {', '.join(known)}" if unknown else None
 
     def read(self, chunk: int, *, around: int = 1) -> Passage:
         """A chunk that a search found, with some of its document before and after it.
@@ -342,7 +348,7 @@ class Index:
         result = next(iter(task.run([query], "raise")))
         assert isinstance(result, Embedding)
         if result.truncated:
-            _LOG.warning("the query is too long for the model, its end does not count: %.60r", query)
+            _LOG.warning("the query is too long for the model: its end does not count")
         return unit(result.embedding, self.about.similarity)
 
     def _reranked(self, query: str, hits: Sequence[Hit], reranker: Model | ModelRef | str) -> list[Hit]:

@@ -15,6 +15,7 @@ from mlxbert.search.store import SCHEMA
 APPLICATION = 0x6D6C7862  # "mlxb", in the header of the file
 BLOCK = 256  # vectors whose signs are in one row
 ENDINGS = ("", "-wal", "-shm", ".lock")  # of the names of an index's files
+_INDEXES = "`mlxbert indexes list` shows the indexes that there are"
 _TOKENIZER = "unicode61 remove_diacritics 2"
 _TABLES = (
     "CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
@@ -79,7 +80,7 @@ def error_of(path: str, problem: sqlite3.Error) -> StoreError:
     if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_AUTH")):
         return StoreError(f"{path}: cannot be opened for writing ({problem})", hint="--index FILE names another place")
     if name.startswith("SQLITE_NOTADB"):
-        return StoreError(f"{path}: is not an index of mlxbert")
+        return StoreError(f"{path}: is not an index of mlxbert", hint=_INDEXES)
     if name.startswith("SQLITE_IOERR"):
         return StoreError(f"{path}: the disk cannot be read or written ({problem})")
     return damaged(path, str(problem))
@@ -107,7 +108,7 @@ def check(path: str, connection: sqlite3.Connection) -> None:
         StoreError: It is not.
     """
     if _pragma(connection, "application_id") != APPLICATION:
-        raise StoreError(f"{path}: is not an index of mlxbert")
+        raise StoreError(f"{path}: is not an index of mlxbert", hint=_INDEXES)
     version = _pragma(connection, "user_version")
     if version != SCHEMA:
         newer = f"{path}: the index has schema version {version}, this mlxbert knows {SCHEMA}"

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-LEFT = 499  # the status in the log where the client did not wait for the answer
+CLIENT_CLOSED = 499  # the status in the log where the client did not wait for the answer
 
 
 @dataclass(eq=False)
-class Seen:
-    """What a request has asked for so far; see `SEEN`."""
+class RequestUsage:
+    """What a request has asked for so far; see `USAGE`."""
 
     texts: int = 0
     tokens: int = 0
@@ -41,12 +41,12 @@ class Seen:
         self.items.append(items)
 
 
-SEEN: ContextVar[Seen] = ContextVar("SEEN")  # of the request that is being answered
+USAGE: ContextVar[RequestUsage] = ContextVar("USAGE")  # of the request that is being answered
 
 
 @dataclass(eq=False)
 class Metrics:
-    """Requests, as the door of the server counts them.
+    """Requests, as the server counts them.
 
     Attributes:
         requests: How many there were, by method, route and status.
@@ -119,8 +119,8 @@ class Access:
         """Answers a request."""
         if scope["type"] != "http":
             return
-        begun, status, seen, name = time.perf_counter(), LEFT, Seen(), secrets.token_hex(8)
-        SEEN.set(seen)
+        begun, status, seen, name = time.perf_counter(), CLIENT_CLOSED, RequestUsage(), secrets.token_hex(8)
+        USAGE.set(seen)
 
         async def sending(message: "Message") -> None:
             nonlocal status
@@ -130,10 +130,10 @@ class Access:
             await send(message)
 
         try:
-            with _leaving(scope):
+            with _cancelled_on_disconnect(scope):
                 await self._app(scope, receive, sending)
         except asyncio.CancelledError:  # the client is gone
-            status = LEFT
+            status = CLIENT_CLOSED
         finally:
             seconds = time.perf_counter() - begun
             route = getattr(scope.get("route"), "path", "-")
@@ -148,7 +148,7 @@ class Access:
 
 
 @contextmanager
-def _leaving(scope: "Scope") -> Iterator[None]:
+def _cancelled_on_disconnect(scope: "Scope") -> Iterator[None]:
     """Ends a request when its client leaves, where the connection can tell."""
     gone: list[Callable[[], object]] = scope.get("gone", [])
     task = asyncio.current_task()

@@ -4,7 +4,16 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from mlxbert.errors import ArgumentError, InputError, MissingHeadError, MlxbertError, OverloadedError, TooLongError
+from mlxbert.errors import (
+    ArgumentError,
+    BusyError,
+    InputError,
+    MissingHeadError,
+    MlxbertError,
+    OutOfMemoryError,
+    OverloadedError,
+    TooLongError,
+)
 
 # What can be wrong, and its status where the protocol has none of its own.
 Kind = Literal[
@@ -26,7 +35,7 @@ STATUS: Mapping[Kind, int] = {
     "misdirected": 421,  # a host that is not ours
     "overloaded": 429,
     "internal": 500,
-    "unavailable": 503,  # not ready yet, or about to end
+    "unavailable": 503,  # for a while: not ready yet, or too little memory, or an index that is busy
 }
 
 
@@ -62,8 +71,11 @@ def as_problem(error: BaseException) -> Problem:
         return Problem("bad_text", error.message, hint=error.hint)
     if isinstance(error, ArgumentError | MissingHeadError):
         return Problem("invalid", error.message, hint=error.hint)
+    if isinstance(error, OutOfMemoryError | BusyError):  # all else lasts
+        what = "the index is being updated" if isinstance(error, BusyError) else "there is too little memory"
+        return Problem("unavailable", what, hint="ask again in a moment")
     if isinstance(error, MlxbertError):
-        return Problem("unavailable", "the model cannot be used; the server's log says why")
+        return Problem("internal", "the model or the index cannot be used; the server's log says why")
     return Problem("internal", "the request failed; the server's log says why")
 
 
@@ -72,7 +84,8 @@ class Reply:
     """What a request gets.
 
     Attributes:
-        value: The body: what msgspec makes JSON of, or bytes that are sent as they are.
+        value: The body: what msgspec makes JSON of, or bytes that are sent as they are; or a function that makes it,
+            which takes long where there were many tokens.
         tokens: How many tokens were computed, for the log.
         truncated: How many texts were truncated; a header says so, too.
         headers: More headers.
@@ -95,7 +108,8 @@ class Route:
         path: As Starlette writes it: `/v1/models/{name:path}`.
         answer: Computes the reply from the service and, of a POST, the body; of a GET, the parameters of the path.
         summary: A sentence for `/openapi.json`.
-        body: The type of the body of a POST, a `msgspec.Struct` (or a union of them).
+        body: The type of the body of a POST, a `msgspec.Struct` (or a union of them); its `shorten` says what to do
+            about a text that is too long.
         reply: The type of the reply, for `/openapi.json`.
     """
 
@@ -115,13 +129,15 @@ class Protocol:
         name: What it is called in `/openapi.json` and in the log.
         routes: Its routes.
         shape: The status and the body of an error.
+        prefix: What paths begin with that are its own, even where there is no route.
     """
 
     name: str
     routes: Sequence[Route]
     shape: Callable[[Problem], tuple[int, Any]]
+    prefix: str | None = None
 
 
 def plain_shape(problem: Problem) -> tuple[int, Any]:
-    """An error where the path belongs to no other protocol."""
+    """An error of our own routes, and where the path belongs to no protocol."""
     return STATUS[problem.kind], {"error": problem.message, "hint": problem.hint, "kind": problem.kind}

@@ -1,6 +1,6 @@
 """What an engine still has to compute: requests, and which of their texts go into the next batch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 from mlxbert.serve.tasks import AnyTask
 from mlxbert.tasks.task import Job
 
-# The model, the task, and the options, in a form that can be compared.
+# The model, the task, and a hash of the options.
 Key = tuple[str, str, str]
 
 
@@ -38,7 +38,7 @@ class Request:
         served: When it came, or last got a batch, in seconds of the monotonic clock.
         future: Gets the results.
         results: Those that are known.
-        left: How many are not.
+        unfinished: How many are not.
         prepared: How many items have been made into jobs.
         tokens: See `Answered`; so is `truncated`.
     """
@@ -49,13 +49,18 @@ class Request:
     served: float
     future: "Future[Answered]" = field(default_factory=Future)
     results: list[Any] = field(default_factory=list)
-    left: int = 0
+    unfinished: int = 0
     prepared: int = 0
     tokens: int = 0
     truncated: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.results, self.left = [None] * len(self.items), len(self.items)
+        self.results, self.unfinished = [None] * len(self.items), len(self.items)
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more is to be done: it is answered, cancelled, or failed."""
+        return not self.unfinished or self.future.done()
 
     def answered(self) -> Answered:
         """What the caller gets."""
@@ -81,7 +86,7 @@ class Entry:
     tokens: int
 
 
-def choose(entries: Sequence[Entry], budget: int, overdue: float) -> list[Entry]:
+def choose(entries: Sequence[Entry], budget: Callable[[Entry], int], overdue: float) -> list[Entry]:
     """Which entries are computed next: of one key, similar in length, and together within the budget.
 
     The request that has got nothing for the longest time decides on the key. Short ones come first; but what has waited
@@ -89,7 +94,7 @@ def choose(entries: Sequence[Entry], budget: int, overdue: float) -> list[Entry]
 
     Args:
         entries: Those that wait, in the order in which they came; at least one.
-        budget: Tokens; a longer entry is computed alone.
+        budget: The tokens of a batch with an entry; a longer one is computed alone.
         overdue: In seconds of the monotonic clock.
     """
     first = min(entries, key=lambda entry: entry.request.served)
@@ -97,9 +102,9 @@ def choose(entries: Sequence[Entry], budget: int, overdue: float) -> list[Entry]
     if first.request.served > overdue:
         first = min(same, key=lambda entry: entry.tokens)
     same.sort(key=lambda entry: abs(entry.tokens - first.tokens))  # stable: of equal ones the oldest first
-    chosen, total = [first], first.tokens
+    chosen, total, most = [first], first.tokens, budget(first)
     for entry in same:
-        if entry is not first and total + entry.tokens <= budget:
+        if entry is not first and total + entry.tokens <= most:
             chosen.append(entry)
             total += entry.tokens
     return chosen

@@ -10,12 +10,12 @@ from mlxbert.folders.fingerprint import hash_model
 from mlxbert.machine.device import dtype_name, nn
 from mlxbert.model import Model
 from mlxbert.results.result import Failure
-from mlxbert.serve.access import SEEN, Metrics, Seen
+from mlxbert.serve.access import USAGE, Metrics, RequestUsage
 from mlxbert.serve.engine import Engine
 from mlxbert.serve.options import ServeOptions
 from mlxbert.serve.protocol import Problem, as_problem
 from mlxbert.serve.queue import Answered
-from mlxbert.serve.tasks import ASKED, make_task
+from mlxbert.serve.tasks import TASKS, make_task, measure
 from mlxbert.tasks.ranking import Ranked, rank
 from mlxbert.weights.cross_encoder import gives_probabilities
 
@@ -126,14 +126,19 @@ class Service:
         who = "no model" if name is None else f"{name} is not a model that"
         raise Problem("invalid", f"{who} can do {' or '.join(tasks)}", hint=f"there are {can}", param="model")
 
-    def check_count(self, texts: int) -> None:
-        """Refuses too many texts.
+    def check_size(self, texts: int, characters: int) -> None:
+        """Refuses too much work, see `mlxbert.serve.tasks.measure`.
 
         Raises:
-            Problem: There are more than a request may have.
+            Problem: It is more than a request may ask for.
         """
-        if texts > self.options.max_texts:
-            raise Problem("too_large", f"{texts:,} texts, expected at most {self.options.max_texts:,} in a request")
+        limits = ((texts, "texts", self.options.max_texts), (characters, "characters", self.options.max_characters))
+        for found, what, most in limits:
+            if found > most:
+                raise Problem(
+                    "too_large", f"{found:,} {what}, expected at most {most:,} in a request",
+                    hint="with labels, each text counts once for each" if what == "texts" else None,
+                )  # fmt: skip
 
     async def run(
         self, model: str | None, task: str, items: Sequence[Any], *, on_error: str = "raise", **options: Any
@@ -151,10 +156,11 @@ class Service:
             Problem: There is no such model, there are too many items, or an item cannot be used.
             MlxbertError: An option has an invalid value, or too much waits.
         """
-        self.check_count(len(items))
         given = {name: value for name, value in options.items() if value is not None}  # so that batches are shared
-        answered = await self.engine.ask(self.find(model, task), task, items, **given)
-        SEEN.get(Seen()).add(items, answered.tokens, len(answered.truncated))
+        name = self.find(model, task)
+        self.check_size(*measure(items, given, self.facts[name].max_length))
+        answered = await self.engine.ask(name, task, items, **given)
+        USAGE.get(RequestUsage()).add(items, answered.tokens, len(answered.truncated))
         for failure in (one for one in answered.results if isinstance(one, Failure) and on_error == "raise"):
             place = f"text {failure.index}: " if len(items) > 1 else ""
             problem = as_problem(failure.error)
@@ -175,7 +181,7 @@ class Service:
 
 def read_facts(name: str, model: Model) -> ModelFacts:
     """What is known of a model; on the thread that it belongs to."""
-    tasks = [task for task in ASKED if _can(task, model)]
+    tasks = [task for task in TASKS if _can(task, model)]
     size = model.embedder.size if "embed" in tasks else 0
     own = [task for task in ("rerank", "classify", "tag", "answer") if task in tasks]
     embeds = "embed" in tasks and (model.folder / "modules.json").is_file()

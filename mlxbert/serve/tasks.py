@@ -4,13 +4,15 @@ Requests with the same model, task and options share a task, and are computed to
 is part of the item, as the query is of a pair that is scored.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.model import Model
-from mlxbert.tasks.answer import MAX_WORDS, AnswerTask
+from mlxbert.tasks.answer import MAX_LENGTH, AnswerTask
 from mlxbert.tasks.classify import ClassifyTask
 from mlxbert.tasks.embed import EmbedTask
 from mlxbert.tasks.embed_tokens import EmbedTokensTask
@@ -24,94 +26,63 @@ from mlxbert.tasks.task import Task
 from mlxbert.tasks.zero_shot import ZeroShotTask
 
 AnyTask = Task[Any, Any, Any, Any]
-
-
-def _fill_mask(
-    model: Model,
-    *,
-    top_k: int | None = None,
-    targets: Sequence[str] | None = None,
-    text: bool = True,
-    overflow: str = "window",
-) -> AnyTask:
-    return FillMaskTask(model, top_k, targets, text, overflow, None)
-
-
-def _classify(
-    model: Model,
-    *,
-    labels: Iterable[str] | None = None,
-    hypothesis: str | None = None,
-    multi: bool = False,
-    top_k: int | None = None,
-    raw: bool = False,
-    overflow: str = "truncate",
-) -> AnyTask:
-    if labels is not None:
-        try:
-            return ZeroShotTask(model, labels, hypothesis, multi, top_k, overflow, None)
-        except CheckpointError as problem:  # nothing is wrong with its files: it is another model than labels need
-            message = problem.message.removeprefix(f"{model.source}: ")
-            raise ArgumentError(
-                f"labels are given to a model that is not for them: {message}", hint=problem.hint
-            ) from None
-    return ClassifyTask(model, top_k, overflow, None, raw=raw)
-
-
-def _tag(model: Model, *, aggregation: str | None = None, overflow: str = "window") -> AnyTask:
-    return TagTask(model, aggregation, overflow, None)
-
-
-def _answer(
-    model: Model,
-    *,
-    top_k: int = 1,
-    max_words: int = MAX_WORDS,
-    max_length: int | None = None,
-    stride: int | None = None,
-    no_answer_threshold: float | None = None,
-    overflow: str = "window",
-) -> AnyTask:
-    return AnswerTask(
-        model, None, top_k=top_k, max_words=max_words, max_length=max_length, stride=stride,
-        no_answer_threshold=no_answer_threshold, overflow=overflow, batch_tokens=None,
-    )  # fmt: skip
-
-
-def _embed_words(model: Model, *, layer: int = -1, overflow: str = "window") -> AnyTask:
-    return EmbedWordsTask(model, layer, overflow, None)
-
-
-def _embed_tokens(model: Model, *, prompt_name: str | None = None, overflow: str = "truncate") -> AnyTask:
-    return EmbedTokensTask(model, prompt_name=prompt_name, overflow=overflow)
-
-
-def _rerank(model: Model, *, raw: bool = False, overflow: str = "truncate") -> AnyTask:
-    return RerankTask(model, overflow, None, raw=raw)
-
-
-def _next_sentence(model: Model, *, overflow: str = "truncate") -> AnyTask:
-    return NextSentenceTask(model, overflow, None)
-
-
-def _replaced(model: Model, *, overflow: str = "window") -> AnyTask:
-    return ReplacedTask(model, overflow, None)
+_SPECIAL = 4  # special tokens of a pair, at most
+_LARGEST = 262_144  # bytes of options: an engine keeps those of its latest tasks
 
 
 # By the names that the command line gives them. Items are texts; for `classify` texts or pairs; for others pairs: of a
 # query and a text for `rerank`, of a question and its context for `answer`, of two sentences for `next-sentence`.
-ASKED: Mapping[str, Callable[..., AnyTask]] = MappingProxyType({
+TASKS: Mapping[str, type[AnyTask]] = MappingProxyType({
     "embed": EmbedTask,
-    "embed-words": _embed_words,
-    "embed-tokens": _embed_tokens,
-    "fill-mask": _fill_mask,
-    "classify": _classify,
-    "tag": _tag,
-    "answer": _answer,
-    "rerank": _rerank,
-    "next-sentence": _next_sentence,
-    "replaced": _replaced,
+    "embed-words": EmbedWordsTask,
+    "embed-tokens": EmbedTokensTask,
+    "fill-mask": FillMaskTask,
+    "classify": ClassifyTask,  # or, with labels, ZeroShotTask
+    "tag": TagTask,
+    "answer": AnswerTask,
+    "rerank": RerankTask,
+    "next-sentence": NextSentenceTask,
+    "replaced": ReplacedTask,
 })  # fmt: skip
+
+
+def hash_options(options: Mapping[str, Any]) -> str:
+    """The same text for the same options, and for no others.
+
+    Raises:
+        ArgumentError: They consist of other values than JSON has, or are too large to be kept.
+    """
+    try:
+        shown = json.dumps(options, sort_keys=True).encode()
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise ArgumentError(f"options are not all texts, numbers, or lists of these: {problem}") from None
+    if len(shown) > _LARGEST:
+        raise ArgumentError(f"options take {len(shown):,} bytes as JSON, expected at most {_LARGEST:,}")
+    return hashlib.sha256(shown).hexdigest()
+
+
+def measure(items: Sequence[Any], options: Mapping[str, Any], max_length: int) -> tuple[int, int]:
+    """How many texts a model gets for a request, and their characters: with all labels, prompts, and all windows.
+
+    Args:
+        items: Those of the request.
+        options: Its options.
+        max_length: Most tokens of a text, for the model.
+    """
+    labels = options.get("labels") or ("",)
+    added = len(options.get("prompt") or "") + len(options.get("hypothesis") or "")
+    window, stride = min(options.get("max_length") or MAX_LENGTH, max_length), options.get("stride")
+
+    def characters(item: Any) -> int:
+        texts = (item,) if isinstance(item, str) else item
+        total = sum(map(len, texts))
+        if stride is None:
+            return total
+        step = window - _SPECIAL - min(len(texts[0]), window // 2) - stride  # from one window to the next, at least
+        return total * window // max(step, 1)
+
+    each = sum(map(characters, items)) + added * len(items)
+    return len(items) * len(labels), each * len(labels) + len(items) * sum(map(len, labels))
 
 
 def make_task(name: str, model: Model, options: Mapping[str, Any]) -> AnyTask:
@@ -122,8 +93,16 @@ def make_task(name: str, model: Model, options: Mapping[str, Any]) -> AnyTask:
         MlxbertError: The model cannot do it.
     """
     check_task(name)
+    kind: type[AnyTask] = ZeroShotTask if name == "classify" and "labels" in options else TASKS[name]
+    given: dict[str, Any] = {"overflow": kind.overflows[0], **options}
     try:
-        return ASKED[name](model, **options)
+        return kind(model, **given)
+    except CheckpointError as problem:
+        if kind is not ZeroShotTask:
+            raise
+        # Nothing is wrong with its files: it is another model than labels need.
+        message = problem.message.removeprefix(f"{model.source}: ")
+        raise ArgumentError(f"labels are given to a model that is not for them: {message}", hint=problem.hint) from None
     except TypeError as problem:
         if "argument" not in str(problem) and "option" not in str(problem):
             raise
@@ -134,7 +113,7 @@ def check_task(name: str) -> None:
     """Refuses a task that an engine does not know.
 
     Raises:
-        ArgumentError: It is not one of `ASKED`.
+        ArgumentError: It is not one of `TASKS`.
     """
-    if name not in list(ASKED):
-        raise ArgumentError(f"task is {name!r:.60}, expected one of {', '.join(ASKED)}")
+    if name not in list(TASKS):
+        raise ArgumentError(f"task is {name!r:.60}, expected one of {', '.join(TASKS)}")

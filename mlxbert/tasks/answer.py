@@ -71,15 +71,15 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
     def __init__(
         self,
         model: Model,
-        context: str | None,
+        context: str | None = None,
         *,
-        top_k: int,
-        max_words: int,
-        max_length: int | None,
-        stride: int | None,
-        no_answer_threshold: float | None,
+        top_k: int = 1,
+        max_words: int = MAX_WORDS,
+        max_length: int | None = None,
+        stride: int | None = None,
+        no_answer_threshold: float | None = None,
         overflow: str,
-        batch_tokens: int | None,
+        batch_tokens: int | None = None,
         usage: Usage | None = None,
     ) -> None:
         super().__init__(model, overflow, batch_tokens, usage)

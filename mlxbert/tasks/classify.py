@@ -54,11 +54,11 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
     def __init__(
         self,
         model: Model,
-        top_k: int | None,
-        overflow: str,
-        batch_tokens: int | None,
-        usage: Usage | None = None,
         *,
+        top_k: int | None = None,
+        overflow: str,
+        batch_tokens: int | None = None,
+        usage: Usage | None = None,
         raw: bool = False,
     ) -> None:
         super().__init__(model, overflow, batch_tokens, usage)
@@ -172,11 +172,14 @@ def classify(
 
     def task() -> Task[Item, Any, Any, Classification | Regression]:
         if labels is not None:
-            return ZeroShotTask(model, labels, hypothesis, multi, top_k, overflow, batch_tokens, usage)
+            return ZeroShotTask(
+                model, labels=labels, hypothesis=hypothesis, multi=multi, top_k=top_k, overflow=overflow,
+                batch_tokens=batch_tokens, usage=usage,
+            )  # fmt: skip
         for name, given in (("hypothesis", hypothesis), ("multi", multi or None)):
             if given is not None:
                 raise ArgumentError(f"{name} is given, which works only with labels")
-        return ClassifyTask(model, top_k, overflow, batch_tokens, usage)
+        return ClassifyTask(model, top_k=top_k, overflow=overflow, batch_tokens=batch_tokens, usage=usage)
 
     return one_or_many(task, model, texts, "texts", on_error)
 

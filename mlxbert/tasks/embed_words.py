@@ -24,7 +24,13 @@ class EmbedWordsTask(TokenTask[Words]):
     name = "embed"
 
     def __init__(
-        self, model: Model, layer: int, overflow: str, batch_tokens: int | None, usage: Usage | None = None
+        self,
+        model: Model,
+        *,
+        layer: int = -1,
+        overflow: str,
+        batch_tokens: int | None = None,
+        usage: Usage | None = None,
     ) -> None:
         super().__init__(model, overflow, batch_tokens, usage)
         layers = len(model.config.layer_schedule)
@@ -103,5 +109,9 @@ def embed_words(
         ArgumentError: An argument has an invalid value.
     """
     return one_or_many(
-        lambda: EmbedWordsTask(model, layer, overflow, batch_tokens, usage), model, texts, "texts", on_error
+        lambda: EmbedWordsTask(model, layer=layer, overflow=overflow, batch_tokens=batch_tokens, usage=usage),
+        model,
+        texts,
+        "texts",
+        on_error,
     )

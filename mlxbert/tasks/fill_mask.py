@@ -50,11 +50,12 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
     def __init__(
         self,
         model: Model,
-        top_k: int | None,
-        targets: Sequence[str] | None,
-        text: bool,
+        *,
+        top_k: int | None = None,
+        targets: Sequence[str] | None = None,
+        text: bool = True,
         overflow: str,
-        batch_tokens: int | None,
+        batch_tokens: int | None = None,
         usage: Usage | None = None,
     ) -> None:
         super().__init__(model, overflow, batch_tokens, usage)
@@ -212,7 +213,9 @@ def fill_mask(
     """
 
     def task() -> FillMaskTask:
-        return FillMaskTask(model, top_k, targets, text, overflow, batch_tokens, usage)
+        return FillMaskTask(
+            model, top_k=top_k, targets=targets, text=text, overflow=overflow, batch_tokens=batch_tokens, usage=usage
+        )
 
     return one_or_many(task, model, texts, "texts", on_error)
 

@@ -33,7 +33,13 @@ class RerankTask(Task[Pair, Job[Pair], float, Scored]):
     overflows = ("truncate", "window", "error")
 
     def __init__(
-        self, model: Model, overflow: str, batch_tokens: int | None, usage: Usage | None = None, *, raw: bool = False
+        self,
+        model: Model,
+        *,
+        overflow: str,
+        batch_tokens: int | None = None,
+        usage: Usage | None = None,
+        raw: bool = False,
     ) -> None:
         super().__init__(model, overflow, batch_tokens, usage)
         check_one_score(model)
@@ -154,7 +160,7 @@ def rerank(
     check_top_k(top_k)
     check_model(model, query, texts)
     check_query(query, texts)
-    task = RerankTask(model, overflow, batch_tokens, usage)
+    task = RerankTask(model, overflow=overflow, batch_tokens=batch_tokens, usage=usage)
     task.check_query(query)  # not each text, but the query is to blame where it cannot be used
     best, failures = rank(task.run(with_query(query, check_texts(texts)), on_error), top_k)
     return Listed([*(Reranked(query, *one[:5]) for one in best), *failures])

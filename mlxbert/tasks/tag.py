@@ -43,9 +43,10 @@ class TagTask(TokenTask[Tagged]):
     def __init__(
         self,
         model: Model,
-        aggregation: str | None,
+        *,
+        aggregation: str | None = None,
         overflow: str,
-        batch_tokens: int | None,
+        batch_tokens: int | None = None,
         usage: Usage | None = None,
     ) -> None:
         super().__init__(model, overflow, batch_tokens, usage)
@@ -140,5 +141,9 @@ def tag(
         ArgumentError: An argument has an invalid value.
     """
     return one_or_many(
-        lambda: TagTask(model, aggregation, overflow, batch_tokens, usage), model, texts, "texts", on_error
+        lambda: TagTask(model, aggregation=aggregation, overflow=overflow, batch_tokens=batch_tokens, usage=usage),
+        model,
+        texts,
+        "texts",
+        on_error,
     )

@@ -72,7 +72,9 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
     overflows: ClassVar[tuple[str, ...]]
     window = WINDOW
 
-    def __init__(self, model: Model, overflow: str, batch_tokens: int | None, usage: Usage | None = None) -> None:
+    def __init__(
+        self, model: Model, overflow: str, batch_tokens: int | None = None, usage: Usage | None = None
+    ) -> None:
         check_model(model)
         model.require(self.name)
         if overflow not in self.overflows:

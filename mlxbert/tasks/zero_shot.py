@@ -46,12 +46,13 @@ class ZeroShotTask(Task[Item, Job[str], Logits, Classification | Regression]):
     def __init__(
         self,
         model: Model,
+        *,
         labels: Iterable[str],
-        hypothesis: str | None,
-        multi: bool,
-        top_k: int | None,
+        hypothesis: str | None = None,
+        multi: bool = False,
+        top_k: int | None = None,
         overflow: str,
-        batch_tokens: int | None,
+        batch_tokens: int | None = None,
         usage: Usage | None = None,
     ) -> None:
         super().__init__(model, overflow, batch_tokens, usage)

@@ -29,6 +29,7 @@ from mlxbert.weights.tokenizers.files import (
 from mlxbert.weights.tokenizers.growth import check_size, growth_of
 
 _TOGETHER = 2**17  # code points that are split at once
+_PLACEHOLDERS = ("<image_soft_token>",)  # of Gemma 3; its models of text have no embedding for it
 _LONG = 256  # code points from which on a text is kept until the next: the questions about one follow each other
 
 
@@ -51,14 +52,11 @@ class Tokenizer:
         self.special = files.special
         self._limit = config.max_length
         self.max_length = min(config.max_length, files.max_length or config.max_length)
-        self.vocab_size: int = files.tokenizer.get_vocab_size()
-        largest = largest_id(files.tokenizer)  # MLX would silently read past the embeddings
-        if self.vocab_size > config.vocab_size or largest >= config.vocab_size:
-            gaps = "" if largest < self.vocab_size else f" with ids up to {largest}"
-            raise TokenizerError(
-                f"the tokenizer has {self.vocab_size} tokens{gaps}, the model {config.vocab_size} word embeddings: "
-                "the tokenizer is from another model"
-            )
+        added = files.tokenizer.get_added_tokens_decoder()
+        self._beyond = {n for n, token in added.items() if n >= self._rows and token.content in _PLACEHOLDERS}
+        self.vocab_size: int = files.tokenizer.get_vocab_size() - len(self._beyond)
+        # Others are found where they leave this class: to look at all would take a third of the time to the first ids.
+        self._check_largest(max(self.vocab_size - 1, 0, *(added.keys() - self._beyond)))
         self._spelling, self.growth = files.spelling, growth_of(files.tokenizer)
         self._last: tuple[str, Pieces] | None = None
         self._ready: dict[str, Pieces] = {}
@@ -71,6 +69,15 @@ class Tokenizer:
         if self.max_length <= len(self._pair):
             raise TokenizerError(
                 f"the maximum input length is {self.max_length} tokens, special tokens need {len(self._pair) - 2}"
+            )
+
+    def _check_largest(self, largest: int) -> None:
+        """Refuses a vocabulary with this largest id if the model has no embedding for it; MLX would read past them."""
+        if largest >= self._rows:
+            gaps = "" if largest < self.vocab_size else f" with ids up to {largest}"
+            raise TokenizerError(
+                f"the tokenizer has {self.vocab_size} tokens{gaps}, the model {self._rows} word embeddings: "
+                "the tokenizer is from another model"
             )
 
     def _template(self, *, pair: bool) -> Template:
@@ -94,7 +101,7 @@ class Tokenizer:
             lower_case: Whether to lower-case texts first.
 
         Raises:
-            TokenizerError: `max_length` leaves no room for text.
+            TokenizerError: `max_length` leaves no room for text, or the vocabulary is not one of the model.
         """
         changed = copy.copy(self)
         if max_length is not None:
@@ -104,6 +111,7 @@ class Tokenizer:
                     f"the maximum input length is {max_length} tokens, special tokens need {len(self._single) - 1}"
                 )
         if lower_case:
+            self._check_largest(largest_id(self._tokenizer, self._beyond))  # the copy lists all ids below it
             changed._tokenizer, changed._last, changed._plain = lower_cased(self._tokenizer), None, None
         changed._ready = {}
         return changed
@@ -114,16 +122,25 @@ class Tokenizer:
         return self.special.get("mask")
 
     def token_id(self, token: str) -> int | None:
-        """The id of a token, `None` if it is not in the vocabulary."""
+        """The id of a token, `None` if it is not in the vocabulary.
+
+        Raises:
+            TokenizerError: The model has no word embedding for it.
+        """
         with suppress(UnicodeEncodeError):  # half of a surrogate pair
-            return self._tokenizer.token_to_id(token)
+            number: int | None = self._tokenizer.token_to_id(token)
+            if number in self._beyond:
+                return None
+            self._check_largest(number or 0)
+            return number
         return None
 
     def known_ids(self) -> list[int] | None:
         """The ids with a token, `None` if every word embedding has one; some checkpoints pad their embeddings."""
+        self._check_largest(largest_id(self._tokenizer, self._beyond))
         if self.vocab_size == self._rows:
             return None
-        return sorted(self._tokenizer.get_vocab(with_added_tokens=True).values())
+        return sorted({*self._tokenizer.get_vocab(with_added_tokens=True).values()} - self._beyond)
 
     def token(self, number: int) -> str:
         """The token with an id.
@@ -223,7 +240,9 @@ class Tokenizer:
 
     def encode_many(self, texts: Sequence[str]) -> list[Library]:
         """The `ids` and `word_ids` of many texts of valid Unicode, on all cores; special tokens in them are text."""
-        self._plain = self._plain or without_special(self._tokenizer)
+        if self._plain is None:
+            self._check_largest(largest_id(self._tokenizer, self._beyond))
+            self._plain = without_special(self._tokenizer)
         with guarded("the vocabulary"):
             return list(self._plain.encode_batch(list(texts), add_special_tokens=False))
 
@@ -264,6 +283,12 @@ class Tokenizer:
 
     def _check(self, text: str, ids: list[int]) -> None:
         largest = max(ids, default=0)
+        if largest in self._beyond:
+            token = self._tokenizer.id_to_token(largest)
+            raise InputError(
+                f"the text has {token}, for which the model has no embedding",
+                hint="take it out, or put a space in it",
+            )
         if largest >= self._rows:  # of a special token that only the post-processor knows
             raise TokenizerError(f"token id {largest} in {text!r:.60}, the model has {self._rows} word embeddings")
 

@@ -211,3 +211,29 @@ def test_thresholds_of_labels_stand_beside_their_scores(tmp_path: Path) -> None:
     assert not told["anger"].startswith("✓") and told["anger"].endswith("from 99.0%")
     without = save_classifier(tmp_path / "without", Labels(("joy", "anger"), "multi_label_classification"))
     assert "from" not in terminal("classify", "the cat", "--model", str(without))[1]
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [("review,stars", ("a", None)), ("premise,hypothesis", ("a", "b")), ("label,body", ("b", None))],
+)
+def test_columns_of_a_table_are_guessed_as_training_guesses_them(
+    header: str, expected: tuple[str, str | None], model: str, tmp_path: Path
+) -> None:
+    texts = {"a": "the cat sat", "b": "he bought milk"}
+    file = tmp_path / "in.csv"
+    file.write_text(f"{header}\n{','.join(texts.values())}\n")
+    outcome = call("classify", "--input", str(file), "--model", model)
+    assert outcome.status == 0 and outcome.err.count("note: ") == 1 and "--text-column" in outcome.err
+    (line,) = outcome.lines
+    assert (line["text"], line.get("pair")) == tuple(one and texts[one] for one in expected)
+
+
+def test_columns_that_cannot_be_told_are_to_be_named(model: str, tmp_path: Path) -> None:
+    file = tmp_path / "in.csv"
+    file.write_text("comment,message\nthe cat,a dog\n")
+    call("classify", "--input", str(file), "--model", model).fails(1, "comment, message", "--column")
+    file.write_text("premise,hypothesis\nthe cat,a dog\n")
+    call("classify", "--input", str(file), "--model", model, "--pair", "a man").fails(1, "premise, hypothesis")
+    named = call("classify", "--input", str(file), "--model", model, "--column", "premise")
+    assert named.lines[0]["text"] == "the cat" and "note: " not in named.err

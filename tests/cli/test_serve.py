@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from mlxbert.search.sqlite import SqliteStore
+from mlxbert.search.store import About
 from tests.helpers.program import call
+
+ABOUT = About("model", "0" * 64, 8, "cosine", "mean", ("", ""), 200, True)
 
 
 def printed(*arguments: str, model: str = "") -> list[str]:
@@ -23,8 +27,10 @@ def printed(*arguments: str, model: str = "") -> list[str]:
 
 def test_a_service_has_the_given_arguments_with_absolute_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("mlxbert.folders.inspect.inspect", lambda source, *, offline: None)  # some are of the hub
     (tmp_path / "models" / "mine").mkdir(parents=True)
-    (tmp_path / "notes.db").touch()
+    (tmp_path / "key").write_text("a-key-of-some-length")
+    SqliteStore(tmp_path / "notes.db", ABOUT).close()
     assert printed() == ["builtin"]
     assert printed(model="org/name") == ["org/name"]
     assert printed("models/mine", "small=org/name") == [f"mine={tmp_path}/models/mine", "small=org/name"]
@@ -67,6 +73,42 @@ def test_wrong_usage(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("mlxbert.serve.http.server.listen", refused)
     call("serve", *arguments).fails(2, expected)
+
+
+@pytest.mark.parametrize("given", [("--model", "a dir"), ("--model=a dir",), ("-m", "a dir")])
+def test_the_model_is_an_argument(given: tuple[str, ...]) -> None:
+    call("serve", *given).fails(2, f"no option {given[0].partition('=')[0]}", "mlxbert serve 'a dir'")
+    call("inspect", *given).fails(2, "mlxbert inspect 'a dir'")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "expected"),
+    [
+        (("no/such/model",), 1, "no/such/model"),
+        (("damaged",), 1, "damaged"),
+        (("--api-key-file", "nothing"), 2, "--api-key-file is nothing"),
+        (("--host", "0.0.0.0"), 2, "--host"),
+        (("--allow-origin", "*"), 2, "--allow-origin is '*'"),
+        (("--log-file", "nowhere/log"), 2, "--log-file is nowhere/log"),
+    ],
+)
+def test_a_service_that_could_not_start_is_not_printed(
+    arguments: tuple[str, ...], status: int, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "config.json").write_text("{}")
+    for kind in ("--print-systemd", "--print-launchd"):
+        outcome = call("serve", *arguments, kind, HF_HUB_OFFLINE="1", MLXBERT_API_KEY="a-secret-of-mine")
+        outcome.fails(status, expected)
+        assert not outcome.out
+
+
+def test_what_is_no_index_is_refused_at_the_start(tmp_path: Path) -> None:
+    file = tmp_path / "notes.db"
+    for content in (b"", b"the cat sat on the mat " * 100):
+        file.write_bytes(content)
+        call("serve", "--index", str(file), "--print-launchd").fails(1, f"{file}: ", "hint: ")
 
 
 def refused(*_: object) -> None:

@@ -13,7 +13,7 @@ from mlxbert.cli import remote
 from mlxbert.errors import MlxbertError
 from mlxbert.serve.access import Log
 from mlxbert.serve.http.app import make_app
-from mlxbert.serve.http.safety import Door
+from mlxbert.serve.http.safety import AccessPolicy
 from mlxbert.serve.http.server import make_guarded
 from mlxbert.serve.options import ServeOptions
 from tests.helpers.program import Outcome, call, terminal
@@ -177,7 +177,7 @@ def test_a_run_resumes_with_the_same_model_only(folders: dict[str, Path], tmp_pa
 def test_more_than_a_server_takes_is_asked_for_in_parts(folders: dict[str, Path], monkeypatch: Any) -> None:
     with serving({"embed": folders["embed"]}) as service:
         service.options = ServeOptions(max_texts=2, max_body=0.001)
-        guarded = make_guarded(service, Door(service.options, 8484, "secret"), Log(None))
+        guarded = make_guarded(service, AccessPolicy(service.options, 8484, "secret"), Log(None))
         connect(monkeypatch, TestClient(guarded, base_url="http://127.0.0.1:8484"))
         call("embed", "cat", "--server", URL).fails(1, "refuses the key", "hint: ", "MLXBERT_API_KEY")
         found = call("embed", *TEXTS, *TEXTS, "cat " * 1000, "--server", URL, MLXBERT_API_KEY="secret")

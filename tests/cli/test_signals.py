@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -205,3 +206,17 @@ except KeyboardInterrupt:
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=TIMEOUT, check=False)
     assert (done.returncode, done.stderr) == (128 + signal.SIGTERM, b"")
+
+
+def test_an_interrupt_while_the_program_starts_says_nothing() -> None:
+    """From the first line of the program on: Python itself, which starts before it, shows where it was."""
+    rng = random.Random(7)
+    for _ in range(20):
+        words = command("embed", "the cat", prelude="import os; os.write(1, b'.')\n")
+        running = subprocess.Popen(words, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert running.stdout is not None and running.stdout.read(1) == b"."
+        time.sleep(rng.uniform(0, 0.5))
+        running.send_signal(signal.SIGINT)
+        _, said = running.communicate(timeout=TIMEOUT)
+        assert running.returncode in (0, 130, -signal.SIGINT)  # the last is 130 for a shell
+        assert b"Traceback" not in said

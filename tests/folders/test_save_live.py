@@ -8,7 +8,7 @@ import pytest
 import mlxbert
 from mlxbert import Labels
 from mlxbert.bench.reference import outputs
-from tests.helpers.families import CELLS, FAMILIES, make_config, make_model
+from tests.helpers.families import CELLS, FAMILIES, class_of, make_config, make_model
 from tests.helpers.frozen import add_vocabulary, read_config, write_config
 from tests.helpers.parity import assert_equal, reference_outputs
 
@@ -43,10 +43,10 @@ def heads_of(family: str, head: str) -> dict[str, Labels | None]:
 
 def reload(saved: Path, family: str, head: str) -> Any:
     """What was saved, as the class that its configuration names, with nothing missing and nothing unexpected."""
-    name = FAMILIES[family].classes + head
-    assert read_config(saved)["architectures"] == [name]
+    named = class_of(FAMILIES[family].classes + head)
+    assert read_config(saved)["architectures"] == [named.__name__]
     with torch.device("meta"):
-        empty = getattr(transformers, name)(make_config(FAMILIES[family], head))
+        empty = named(make_config(FAMILIES[family], head))
     return live.reload(empty, saved)
 
 

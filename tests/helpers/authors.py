@@ -43,7 +43,7 @@ class Config:
         return len(vars(self).get("id2label") or "12")
 
 
-class Attention(nn.Module):
+class Attention(nn.Module):  # type: ignore[misc]
     """Heads of one fused projection; queries and keys are rotated if the model has rotary positions."""
 
     def __init__(self, config: Any) -> None:
@@ -71,7 +71,7 @@ def _rotated(x: Any, cosines: Any, sines: Any) -> Any:
     return torch.cat([near * cosines - far * sines, far * cosines + near * sines], -1)
 
 
-class FeedForward(nn.Module):
+class FeedForward(nn.Module):  # type: ignore[misc]
     """Two layers."""
 
     def __init__(self, config: Any) -> None:
@@ -84,7 +84,7 @@ class FeedForward(nn.Module):
         return self.fc2(functional.gelu(self.fc1(x)))
 
 
-class Mixture(nn.Module):
+class Mixture(nn.Module):  # type: ignore[misc]
     """Experts without biases, of which every token adds up the ones that its router prefers; one bias follows."""
 
     def __init__(self, config: Any) -> None:
@@ -111,7 +111,7 @@ class Mixture(nn.Module):
         return mixed + self.experts.bias
 
 
-class Layer(nn.Module):
+class Layer(nn.Module):  # type: ignore[misc]
     """Attention, add, norm, feed-forward, add, norm."""
 
     def __init__(self, config: Any, attention: str, mlp: nn.Module) -> None:
@@ -129,7 +129,7 @@ class Layer(nn.Module):
         return self.norm2(x + self.mlp(x)), weights
 
 
-class Encoder(nn.Module):
+class Encoder(nn.Module):  # type: ignore[misc]
     """Embeddings and layers; a pooler if the configuration has one."""
 
     def __init__(self, config: Any, attention: str) -> None:
@@ -179,7 +179,7 @@ def _loss(problem_type: str | None, logits: Any, labels: Any) -> Any:
     return functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1))
 
 
-class Published(nn.Module):
+class Published(nn.Module):  # type: ignore[misc]
     """An encoder alone, or with a head."""
 
     config_class: ClassVar[type[Config]]
@@ -235,7 +235,8 @@ class Published(nn.Module):
     def from_pretrained(cls, folder: Path, dtype: Any = torch.float32, **_: Any) -> Any:
         """The model of a folder, and which tensors do not fit."""
         values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        model = cls(cls.config_class.read(values))
+        read: Any = cls.config_class
+        model = cls(read.read(values))
         missing = model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
         report = {
             "missing_keys": missing.missing_keys,
@@ -328,7 +329,7 @@ class JinaFlashConfig(Config):
         return cls(**values, theta=values.get("rotary_emb_base"))
 
 
-class Stacked(nn.Module):
+class Stacked(nn.Module):  # type: ignore[misc]
     """What the adapters of all tasks add to a weight; nothing without a task."""
 
     task: ClassVar[int | None] = None

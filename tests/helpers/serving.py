@@ -57,13 +57,13 @@ def listening(service: Service, key: str | None = None) -> Iterator[str]:
     import uvicorn
 
     from mlxbert.serve.access import Log
-    from mlxbert.serve.http.safety import Door
+    from mlxbert.serve.http.safety import AccessPolicy
     from mlxbert.serve.http.server import address, listen, make_guarded
 
     options = replace(service.options, port=0)
     with listen(options) as listener:
         port = listener.getsockname()[1]
-        app = make_guarded(service, Door(options, port, key), Log(None))
+        app = make_guarded(service, AccessPolicy(options, port, key), Log(None))
         server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_level="warning"))
         thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
         thread.start()

@@ -124,6 +124,7 @@ def sized(family: str, head_size: int) -> Network:
         **{
             "head_dim": head_size,
             "max_position_embeddings": 700,
+            "max_length": 700,
             "n_positions": 700,
             "local_attention": 128,
             "sliding_window": 128,

@@ -5,7 +5,6 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
-from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from mlxbert.results.result import Failure
 from mlxbert.serve.engine import Engine
 from mlxbert.serve.options import EngineOptions
 from mlxbert.serve.queue import Entry, Request, choose
+from mlxbert.serve.tasks import hash_options
 from mlxbert.tasks.task import Job
 
 TEXTS = ["the cat sat on the mat", "paris is a city", "a dog", "the largest city of tokyo is of milk and play", ""]
@@ -116,6 +116,19 @@ def test_windows_of_a_long_text_are_all_computed(engine: Engine, model: mlxbert.
 def test_wrong_requests_are_refused(engine: Engine, task: str, options: dict[str, Any]) -> None:
     with pytest.raises(MlxbertError):
         engine.submit("one", task, ["a"], **options).result()
+
+
+def test_options_are_told_apart_and_odd_ones_are_refused(engine: Engine) -> None:
+    class Same:
+        def __repr__(self) -> str:
+            return "Same()"
+
+    for odd in (Same(), {1, 2}, b"x", "x" * 300_000):
+        with pytest.raises(ArgumentError):
+            engine.submit("one", "embed", ["a"], prompt=odd)
+    given: list[dict[str, Any]] = [{"a": value} for value in (1, 1.0, True, "1", None, "null", [1], [[1]])]
+    assert len({hash_options(one) for one in given}) == len(given)
+    assert hash_options({"a": 1, "b": [2]}) == hash_options({"b": (2,), "a": 1}) and len(hash_options(given[0])) == 64
 
 
 def test_a_text_is_not_a_list_of_texts(engine: Engine) -> None:
@@ -282,15 +295,71 @@ def test_closing_computes_what_was_taken() -> None:
         engine.submit("builtin", "embed", ["x"])
 
 
-def test_closing_without_draining_cancels_what_waits() -> None:
+@pytest.mark.parametrize("pause", [0.0, 0.005, 0.05, 0.2])
+def test_closing_without_draining_leaves_nobody_waiting(pause: float) -> None:
+    engine = Engine({"one": "builtin", "two": "builtin"})
+    asked: list[Any] = [
+        engine.submit(name, "embed", ["some words"] * 200, overflow=overflow)
+        for name in ("one", "two", "one")
+        for overflow in ("truncate", "window")
+    ]
+    asked += [engine.call("one", lambda model: model.source) for _ in range(3)]
+    time.sleep(pause)
+    engine.close(drain=False)
+    assert all(one.done() for one in asked) and engine.waiting == 0
+    assert {type(one.exception()) for one in asked} <= {MlxbertError, type(None)}
+    with pytest.raises(MlxbertError):
+        engine.submit("one", "embed", ["x"])
+
+
+def test_closing_without_draining_is_an_error_for_what_waits() -> None:
     engine = Engine()
     blocked = threading.Event()
     engine.call(None, blocked.wait)
-    asked = engine.submit("builtin", "embed", ["x"])
+    asked: list[Any] = [engine.submit("builtin", "embed", ["x"]), engine.call(None, lambda: None)]
     threading.Timer(0.1, blocked.set).start()
     engine.close(drain=False)
-    with pytest.raises(CancelledError):
-        asked.result()
+    for one in asked:
+        with pytest.raises(MlxbertError):
+            one.result(timeout=0)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_what_waits_ends_with_an_error_when_the_thread_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mlxbert.serve.owner import Owner
+
+    blocked = threading.Event()
+
+    def fails(self: Any) -> None:
+        blocked.wait()
+        raise SystemExit
+
+    monkeypatch.setattr(Owner, "_step", fails)
+    engine = Engine()
+    asked: list[Any] = [engine.submit("builtin", "embed", ["x"]), engine.call(None, lambda: None)]
+    blocked.set()
+    for one in asked:
+        with pytest.raises(MlxbertError):
+            one.result(timeout=20)
+    engine.close()
+
+
+def test_callbacks_may_wait_for_another_thread_that_asks(engine: Engine) -> None:
+    for task, items in (("embed", ["a"]), ("embed", [3]), ("tag", ["a"])):  # a result, a failure, an error
+        asked: list[Any] = []
+        blocked, called = threading.Event(), threading.Event()
+
+        def ask_elsewhere(_: Any, asked: list[Any] = asked, called: threading.Event = called) -> None:
+            thread = threading.Thread(target=lambda: asked.append(engine.submit("one", "embed", ["b"])))
+            thread.start()
+            thread.join(5)
+            called.set()
+
+        engine.call(None, blocked.wait)
+        engine.submit("one", task, items).add_done_callback(ask_elsewhere)
+        blocked.set()
+        assert called.wait(20) and len(asked) == 1
+        assert len(asked[0].result().results) == 1
 
 
 def test_an_engine_can_be_closed_by_its_own_thread() -> None:
@@ -303,9 +372,9 @@ def test_a_bulk_request_does_not_keep_another_task_waiting() -> None:
     bulk = Request(("m", "embed", "{}"), {}, ["x"], 1.0)
     other = Request(("m", "tag", "{}"), {}, ["x"], 2.0)
     entries = [Entry(one, 0, None, Job("x", [], False), 10) for one in (bulk, bulk, other)]  # type: ignore[arg-type]
-    assert choose(entries, 10, overdue=0.0)[0].request is bulk
+    assert choose(entries, lambda _: 10, overdue=0.0)[0].request is bulk
     bulk.served = 3.0
-    assert choose(entries, 10, overdue=0.0)[0].request is other
+    assert choose(entries, lambda _: 10, overdue=0.0)[0].request is other
 
 
 def test_what_is_answered_is_freed() -> None:
@@ -359,7 +428,7 @@ def _entry(tokens: int, arrived: float, model: str = "m") -> Entry:
 
 def test_short_ones_come_first_unless_others_have_waited_too_long() -> None:
     long, short, other = _entry(300, 1.0), _entry(10, 2.0), _entry(5, 3.0, "other")
-    assert choose([long, short, other], 305, overdue=0.0) == [short]
-    assert choose([long, short, other], 310, overdue=0.0) == [short, long]
-    assert choose([long, short, other], 305, overdue=1.5) == [long]
-    assert choose([other, long], 305, overdue=0.0) == [long]
+    assert choose([long, short, other], lambda _: 305, overdue=0.0) == [short]
+    assert choose([long, short, other], lambda _: 310, overdue=0.0) == [short, long]
+    assert choose([long, short, other], lambda _: 305, overdue=1.5) == [long]
+    assert choose([other, long], lambda _: 305, overdue=0.0) == [long]

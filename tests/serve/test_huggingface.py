@@ -63,9 +63,11 @@ def test_classes_are_always_a_list_for_each_text(client: TestClient) -> None:
     assert post(client, "sentiment", TEXTS[0], parameters={"top_k": 1}) == [alone[:1]]
 
 
-def test_a_request_says_itself_what_it_wants(client: TestClient) -> None:
+def test_a_request_says_itself_what_it_wants(client: TestClient, folders: dict[str, Path]) -> None:
     assert post(client, None, QUESTION) == post(client, "answer", QUESTION)
     wanted = {"source_sentence": TEXTS[0], "sentences": TEXTS}
+    vectors = mlxbert.embed(mlxbert.load(folders["embed"]), TEXTS, normalize=True)
+    assert post(client, None, wanted) == pytest.approx((vectors @ vectors[0]).tolist(), abs=1e-6)
     assert post(client, None, wanted) == pytest.approx(post(client, "embed", wanted))
     assert post(client, None, "the [MASK] sat", model="fill-mask") == post(client, "fill-mask", "the [MASK] sat")
 
@@ -84,6 +86,8 @@ def test_a_request_says_itself_what_it_wants(client: TestClient) -> None:
         ("sentiment", TEXTS[0], LABELS),
         ("sentiment", "cat " * 100, {}),
         ("fill-mask", "no mask", {}),
+        ("embed", {"source_sentence": "cat", "sentences": ["dog"]}, {"colour": 1}),
+        ("embed", {"source_sentence": "cat", "sentences": "dog"}, {}),
         ("nli", TEXTS[0], LABELS | {"hypothesis_template": "none"}),
     ],
 )

@@ -31,6 +31,22 @@ def test_references_have_an_end_and_names_are_unique(document: Any) -> None:
     assert len({*names}) == len(names)
 
 
+def test_types_fields_and_routes_have_descriptions(document: Any) -> None:
+    for schema in document["components"]["schemas"].values():
+        assert schema["description"] and "Attributes:" not in schema["description"]
+    operations = [one for methods in document["paths"].values() for one in methods.values()]
+    assert all(one["description"] for one in operations)
+    bodies = [one["requestBody"]["content"]["application/json"]["schema"] for one in operations if "requestBody" in one]
+    names = {one["$ref"].rpartition("/")[2] for one in bodies if "$ref" in one}
+    own = [name for name in names if document["components"]["schemas"][name]["description"].count("See `mlxbert.")]
+    assert len(own) == 11
+    for name in [*own, "EmbeddingsBody"]:
+        fields = document["components"]["schemas"][name]["properties"]
+        assert [field for field, schema in fields.items() if not schema.get("description")] == []
+    embed = document["components"]["schemas"]["Embed"]["properties"]
+    assert embed["kind"]["description"].startswith("`query` or `document`") and "on_error" in embed
+
+
 def test_it_is_valid(document: Any) -> None:
     validator = pytest.importorskip("openapi_spec_validator")
     validator.validate(document)

@@ -9,6 +9,8 @@ from starlette.testclient import TestClient
 
 import mlxbert
 from mlxbert.serve.http.app import make_app
+from mlxbert.serve.options import ServeOptions
+from mlxbert.serve.service import Service
 from tests.helpers.indexes import build, write_files
 from tests.helpers.serving import serving
 
@@ -24,9 +26,14 @@ def index(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture(scope="module")
-def client(folders: dict[str, Path], index: Path) -> Iterator[TestClient]:
+def service(folders: dict[str, Path], index: Path) -> Iterator[Service]:
     with serving(folders, {"notes": index}) as service:
-        yield TestClient(make_app(service))
+        yield service
+
+
+@pytest.fixture(scope="module")
+def client(service: Service) -> TestClient:
+    return TestClient(make_app(service))
 
 
 def loaded(folders: dict[str, Path], name: str) -> mlxbert.Model:
@@ -126,6 +133,9 @@ def test_search(client: TestClient, index: Path) -> None:
             assert expected
     assert post(client, "search", 404, query="cat", index="other")["kind"] == "not_found"
     assert post(client, "search", 400, query=" ")["kind"] == "bad_text"
+    unknown = post(client, "search", 400, query="cat", where=["yaer>1990"])["error"]
+    assert "'yaer'" in unknown and "year" in unknown and "title" in unknown
+    assert post(client, "search", query="cat", where=["year>9999"])["results"] == []
 
 
 def test_a_bad_text_is_an_error_or_stands_in_its_place(client: TestClient) -> None:
@@ -167,6 +177,35 @@ def test_truncated_texts_are_named(client: TestClient) -> None:
 def test_wrong_bodies_are_refused(client: TestClient, task: str, body: dict[str, Any], status: int) -> None:
     error = post(client, task, status, **body)
     assert set(error) == {"error", "hint", "kind"}
+
+
+@pytest.mark.parametrize(
+    ("task", "body", "limit"),
+    [
+        ("embed", {"texts": ["cat"] * 51}, "50"),
+        ("classify", {"texts": ["cat"] * 6, "labels": [*"abcdefghij"], "model": "nli"}, "50"),
+        ("embed", {"texts": ["x" * 2001]}, "2,000"),
+        ("embed", {"texts": ["cat"] * 3, "prompt": "x" * 700}, "2,000"),
+        ("classify", {"texts": ["x" * 300], "labels": [*"abcdefg"], "model": "nli"}, "2,000"),
+        ("classify", {"texts": ["x"], "labels": ["a", "b"], "hypothesis": "{}" + "x" * 999, "model": "nli"}, "2,000"),
+        ("rerank", {"query": "x" * 700, "texts": ["cat"] * 3}, "2,000"),
+        ("rerank", {"query": "x" * 2001, "texts": ["cat"], "overflow": "error"}, "2,000"),
+        ("similarity", {"query": "x" * 2001, "texts": ["cat"]}, "2,000"),
+        ("answer", {"pairs": [["a ?", "x " * 100]], "stride": 24}, "2,000"),  # of windows of 32 tokens
+        ("search", {"query": "x" * 2001}, "2,000"),
+    ],
+)
+def test_the_work_of_a_request_is_limited_and_the_limit_is_told(
+    client: TestClient,
+    service: Service,
+    monkeypatch: pytest.MonkeyPatch,
+    task: str,
+    body: dict[str, Any],
+    limit: str,
+) -> None:
+    monkeypatch.setattr(service, "options", ServeOptions(max_texts=50, max_characters=2000))
+    error = post(client, task, 413, **body)
+    assert error["kind"] == "too_large" and f"at most {limit} in a request" in error["error"]
 
 
 def test_no_texts_give_no_results(client: TestClient) -> None:

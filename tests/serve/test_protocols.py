@@ -1,11 +1,14 @@
 """The routes of TEI, Cohere, Jina and OpenAI: right numbers, and errors in the protocol's own shape."""
 
+import asyncio
 import base64
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
@@ -344,13 +347,87 @@ def test_openai_truncates_only_when_asked(
         ({"input": "a", "input_type": "query", "task": "retrieval.query"}, 400, "task", "invalid"),
         ({"input": "a", "input_type": "poem"}, 400, "input_type", "invalid"),
         ({"input": "a", "prompt_name": "poem"}, 400, None, "invalid"),
-        ({"input": "a", "embedding_type": "ubinary"}, 400, None, "invalid"),
+        ({"input": "a", "embedding_type": "ubinary"}, 400, "embedding_type", "invalid"),
+        ({"inptu": "a"}, 400, "inptu", "invalid"),
+        ({"input": "a", "dimension": 8}, 400, "dimension", "invalid"),
+        ({"input": "a", "encoding-format": "float"}, 400, "encoding-format", "invalid"),
         ({"input": ["a"] * 51}, 413, None, "too_large"),
     ],
 )
 def test_openai_refuses(client: TestClient, body: Any, status: int, param: str | None, code: str) -> None:
     refused = post(client, "/v1/embeddings", body, status)["error"]
     assert (refused["param"], refused["code"]) == (param, code)
+
+
+def test_large_replies_are_not_made_on_the_thread_that_answers(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, found = msgspec.json.Encoder().encode, {}
+
+    def encode(value: Any) -> bytes:
+        found[len(value.data)] = runs_coroutines()
+        return whole(value)
+
+    monkeypatch.setattr("mlxbert.serve.http.app._encode", encode)
+    for count in (1, 50):
+        post(client, "/v1/embeddings", {"input": ["the cat sat on the mat"] * count})
+    assert found == {1: True, 50: False}
+
+
+def runs_coroutines() -> bool:
+    """Whether this thread does."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def test_fields_of_other_servers_are_ignored(client: TestClient) -> None:
+    more = {"user": "me", "priority": 1, "add_special_tokens": True, "prompt": "", "tags": [], "extra": {"input": "b"}}
+    post(client, "/v1/embeddings", {"input": "a", **more})
+    post(client, "/v2/rerank", {"query": "a", "documents": ["a"], "max_chunks_per_doc": 10, "api_version": 2, **more})
+    post(client, "/embed", {"inputs": "a", **more})
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "known"),
+    [
+        ("/v1/embeddings", {"input": "a", "encoding_format": "x"}, ("float", "base64")),
+        ("/v1/embeddings", {"input": "a", "truncate": "x"}, ("NONE", "END", "START")),
+        ("/v2/embed", {"texts": ["a"], "embedding_types": ["x"]}, ("float", "base64", "int8", "binary")),
+        ("/similarity", {"inputs": {"source_sentence": "a", "sentences": ["a"]}, "parameters": {
+            "truncation_direction": "x"}}, ("right", "left")),
+        ("/api/search", {"query": "a", "mode": "x"}, ("hybrid", "vectors", "words")),
+        ("/models/emotions", {"inputs": "a", "parameters": {"function_to_apply": "x"}}, ("sigmoid", "softmax", "none")),
+    ],
+)  # fmt: skip
+def test_a_value_that_is_not_among_those_of_a_field_is_refused_with_these(
+    client: TestClient, path: str, body: Any, known: tuple[str, ...]
+) -> None:
+    refused = client.post(path, json=body)
+    assert refused.status_code in (400, 422)
+    assert all(one in refused.text for one in ("'x'", *known))
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "remedy"),
+    [
+        ("/v1/embeddings", {"input": LONG}, {"truncate": True}),
+        ("/embed", {"inputs": LONG}, {"truncate": True}),
+        ("/similarity", {"inputs": {"source_sentence": LONG, "sentences": ["a"]}}, {"parameters": {"truncate": True}}),
+        ("/v2/embed", {"texts": [LONG], "truncate": "NONE"}, {"truncate": "END"}),
+        ("/v1/rerank", {"query": "a", "documents": [LONG], "truncation": False}, {"truncation": True}),
+        ("/models/unit", {"inputs": LONG}, {"truncate": True}),
+    ],
+)
+def test_the_error_of_a_text_that_is_too_long_says_what_helps(
+    client: TestClient, path: str, body: Any, remedy: dict[str, Any]
+) -> None:
+    refused = client.post(path, json=body)
+    assert refused.status_code in (400, 413)
+    assert json.dumps(json.dumps(remedy)[1:-1])[1:-1] in refused.text
+    post(client, path, body | remedy)
 
 
 def test_openai_knows_models_by_names_with_slashes(unit_folder: Path) -> None:

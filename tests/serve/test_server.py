@@ -236,7 +236,7 @@ def is_cut(server: Running, connection: socket.socket) -> bool:
 
 def test_clients_that_leave_are_taken_out_of_the_queue(server: Running) -> None:
     body = json.dumps({"input": ["the cat sat on the mat " * 3] * 4000}).encode()
-    before = server.metric("left_total")
+    before = server.metric("abandoned_total")
     leaving = [server.connect() for _ in range(4)]
     for connection in leaving:
         connection.sendall(head(f"Content-Length: {len(body)}") + body)
@@ -244,8 +244,25 @@ def test_clients_that_leave_are_taken_out_of_the_queue(server: Running) -> None:
     for connection in leaving:
         connection.close()
     waited(lambda: server.metric("queue_texts") == 0 or None)
-    assert server.metric("left_total") > before
+    assert server.metric("abandoned_total") > before
     assert any('"status": 499' in line for line in server.lines)
+
+
+def test_500_clients_leave_and_others_are_served_meanwhile(server: Running) -> None:
+    body = json.dumps({"texts": ["the cat sat on the mat " * 1000], "overflow": "window"}).encode()
+    before, failed = server.metric("abandoned_total"), server.metric("failed_total")
+    leaving = [server.connect() for _ in range(500)]
+    for number, connection in enumerate(leaving):
+        part = body if number % 10 else body[:-1]  # some leave before all is sent
+        connection.sendall(head(f"Content-Length: {len(body)}", "/api/embed") + part)
+    waited(lambda: server.metric("queue_texts") > 100 or None)
+    for connection in leaving:
+        connection.close()
+    check_served(server)
+    waited(lambda: server.metric("queue_texts") == 0 or None)
+    assert server.metric("abandoned_total") - before > 300
+    assert server.metric("failed_total") == failed
+    check_served(server)
 
 
 def test_mutated_requests_end_in_no_error_of_ours(server: Running) -> None:
@@ -307,7 +324,8 @@ def test_a_signal_under_load_lets_every_request_that_was_taken_be_answered(tiny_
 
 
 def test_a_second_signal_ends_it_at_once(tiny_folder: Path) -> None:
-    with serving(f"tiny={tiny_folder}", "--max-texts", "100000", "--max-queue", "100000") as server:
+    limits = ("--max-texts", "100000", "--max-queue", "100000", "--max-characters", "4000000")
+    with serving(f"tiny={tiny_folder}", *limits) as server:
         body = json.dumps({"input": ["the cat sat on the mat"] * 90_000}).encode()
         with server.connect() as connection:
             connection.sendall(head(f"Content-Length: {len(body)}") + body)

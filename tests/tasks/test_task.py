@@ -177,7 +177,7 @@ def test_a_model_without_the_head_is_refused_with_what_has_or_makes_one(task: st
 
 
 def test_a_task_prepares_on_any_thread_and_computes_on_the_models(tiny: mlxbert.Model) -> None:
-    task = FillMaskTask(tiny, 2, None, True, "window", None)
+    task = FillMaskTask(tiny, top_k=2, overflow="window")
     with ThreadPoolExecutor(1) as thread:
         job = thread.submit(task.prepare, TEXT).result()
         assert isinstance(thread.submit(task.compute, [job]).exception(), mlxbert.ThreadError)

@@ -58,10 +58,23 @@ def test_families_that_look_like_ours_are_refused_with_the_difference(name: str)
 LOOK_ALIKES: list[tuple[str, dict[str, Any]]] = [
     ("bert", {"use_task_id": True}),
     ("bert", {"is_decoder": True}),
+    ("bert", {"position_embedding_type": "rotary"}),
+    *(("xlm-roberta", {"position_embedding_type": kind}) for kind in ("alibi", "rotary")),
+    ("bert", {"feed_forward_type": None, "position_embedding_type": "alibi"}),
+    ("jina-v2", {"feed_forward_type": "original"}),
+    ("jina-v2", {"feed_forward_type": "swiglu"}),
     *(
-        (family, {"position_embedding_type": kind})
-        for family in ("bert", "xlm-roberta")
-        for kind in ("alibi", "rotary")
+        ("neobert", change)
+        for change in (
+            *({"ngpt": True}, {"rms_norm": False}, {"rope": False}, {"hidden_act": "gelu"}, {"rope_theta": 160_000.0}),
+            *(
+                {"encoder_init_range": 0.02},
+                {"expert_sizes": "0,1536,3072"},
+                {"head_dim": 8},
+                {"num_attention_heads": 2},
+            ),
+            *({"rope_scaling": {"factor": 2.0}}, {"num_key_value_heads": 1}),
+        )
     ),
     *(
         (family, {"position_embedding_type": "relative_key"})
@@ -147,6 +160,14 @@ HOSTILE: list[tuple[str, str, Any, str]] = [
     ("nomic", "rope_parameters", {"rope_theta": VAST}, "rope_parameters.rope_theta"),
     ("nomic", "rope_parameters", {"type": "linear"}, "rope_parameters.type"),
     ("nomic", "num_attention_heads", 10, "num_attention_heads"),
+    ("neobert", "max_length", 0, "max_length"),
+    ("neobert", "norm_eps", 0, "norm_eps"),
+    ("neobert", "intermediate_size", "3072", "intermediate_size"),
+    ("neobert", "decoder_init_range", -1, "decoder_init_range"),
+    ("neobert", "classifier_dropout", 1.5, "classifier_dropout"),
+    ("jina-v2", "feed_forward_type", ["geglu"], "feed_forward_type"),
+    ("jina-v2", "max_position_embeddings", 0, "max_position_embeddings"),
+    ("jina-v2", "num_attention_heads", 7, "num_attention_heads"),
     ("gte", "rope_parameters", {"rope_theta": float("nan")}, "rope_parameters.rope_theta"),
     ("new", "rope_scaling", {"type": "ntk", "factor": VAST}, "rope_scaling.factor"),
     ("new", "rope_scaling", {"type": "ntk", "factor": 0.5}, "rope_scaling.factor"),

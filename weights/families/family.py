@@ -1,6 +1,6 @@
 """What a model family is."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -19,6 +19,9 @@ class Family:
 
     Attributes:
         class_prefixes: The prefix of its class names in transformers, by `model_type`.
+        class_names: The names of its classes that differ from a prefix and the usual suffix, by these.
+        recognizes: Where another family has its `model_type`, too: whether a `config.json` is one of its own, by the
+            names of the tensors as well, which are empty where they are not known.
         facts: Reads the facts of the encoder from a `config.json`, and those of heads that are not `HeadSpec.facts`.
         prefixes: Prefixes of the encoder's tensors in files that also hold a head, and only there. All are read, the
             first is written.
@@ -36,6 +39,7 @@ class Family:
         pooled: Whether the class without a head has the pooler, if the family has one at all.
         modules: Patterns of stems on disk whose modules in transformers have other names in memory, and these names:
             several where a matrix is fused on disk alone. PEFT names adapters by them.
+        foreign: Whether transformers runs its models with code of their authors alone, or takes them for others.
         config_overrides: Keys of `config.json` that are written for transformers where the file is in another dialect;
             `None` for a key that is omitted.
     """
@@ -45,12 +49,15 @@ class Family:
     prefixes: tuple[str, ...]
     encoder: Table
     parts: Mapping[str, Table]
+    class_names: Mapping[str, str] = field(default_factory=dict)
+    recognizes: Callable[[ConfigJson, Collection[str]], bool] = lambda config, tensors: False
     old_spellings: Mapping[str, str] = field(default_factory=dict)
     buffers: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     code: str = ""
     tied: Mapping[str, str] = field(default_factory=dict)
     pooled: bool = True
+    foreign: bool = False
     modules: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     exported: Callable[[ConfigJson, str], str] = lambda config, name: name
     config_overrides: Callable[[ConfigJson, EncoderConfig], dict[str, Any]] = lambda config, facts: {}

@@ -5,6 +5,7 @@ The order is that of transformers: tokens with an id, special tokens by role, ot
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tokenizers import AddedToken, Tokenizer
 
 from mlxbert.errors import TokenizerError
 from mlxbert.weights.formats.config_json import read_json
+from mlxbert.weights.tokenizers.checks import MAX_TOKEN
 from mlxbert.weights.tokenizers.growth import check_added, growth_of
 from mlxbert.weights.tokenizers.settings import SPECIAL_ROLES, content_of, make_token
 
@@ -104,23 +106,31 @@ def add_tokens(tokenizer: Tokenizer, added: Sequence[Added], folder: Path, *, co
     `complete` appends default tokens of the class that the vocabulary lacks, even if no other tokens are appended.
 
     Raises:
-        TokenizerError: A token gets another id than the files declare, or would be too long when it is normalized.
+        TokenizerError: A token gets another id than the files declare, is too long, or would be when it is normalized.
     """
     check_added(folder, [one.token.content for one in added if one.token.normalized], growth_of(tokenizer).total)
-    known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    longest = max((one.token.content for one in added), key=len, default="")
+    if len(longest) > MAX_TOKEN:
+        raise TokenizerError(
+            f"{folder}: added token {longest!r:.40} has {len(longest):,} characters, expected at most {MAX_TOKEN:,}"
+        )
+    known = {token.content: token for token in tokenizer.get_added_tokens_decoder().values()}
     # If the vocabulary lacks a token of its class, the model has no embedding for it, unless embeddings were added for
     # other tokens as well.
     complete = complete or any(one.number is None and not one.from_class for one in _missing(tokenizer, added))
+    chosen = [
+        one.token
+        for one in added
+        if (complete or not one.from_class or tokenizer.token_to_id(one.token.content) is not None)
+        and (one.token.content not in known or (one.overrides and one.token != known[one.token.content]))
+    ]
+    # Many at once: the library makes its tables anew each time, and Gemma has thousands.
+    for special, tokens in groupby(chosen, key=lambda token: token.special):
+        (tokenizer.add_special_tokens if special else tokenizer.add_tokens)([*tokens])
     for one in added:
-        content = one.token.content
-        lacks = tokenizer.token_to_id(content) is None
-        if lacks and one.from_class and not complete:
-            continue
-        if lacks or one.overrides or content not in known:
-            (tokenizer.add_special_tokens if one.token.special else tokenizer.add_tokens)([one.token])
-        got = tokenizer.token_to_id(content)
+        got = tokenizer.token_to_id(one.token.content)
         if one.number not in (None, got):
             raise TokenizerError(
-                f"{folder}: added token {content!r} has id {got} in the vocabulary, expected {one.number}",
+                f"{folder}: added token {one.token.content!r} has id {got} in the vocabulary, expected {one.number}",
                 hint="the vocabulary, added_tokens.json and tokenizer_config.json must be from the same model",
             )

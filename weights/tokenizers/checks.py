@@ -8,14 +8,14 @@ import base64
 import json
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from pathlib import Path
 
 from tokenizers import Tokenizer, models
 
 from mlxbert.errors import InputError, TokenizerError
-from mlxbert.weights.tokenizers.growth import check_growth, longest_output
+from mlxbert.weights.tokenizers.growth import check_growth, longest_output, places
 
 MAX_TOKEN = 2048  # bytes: 512 characters, the maximum of SentencePiece; the library recurses over them
 MAX_FILE = 2**26  # bytes; the largest vocabularies have 2**25
@@ -23,8 +23,7 @@ MAX_ID = 2**24  # when it writes a vocabulary, the library lists every id withou
 MAX_OUTPUT = 256  # bytes, of a replacement in the table of a normalizer; those of NFKC have up to 33
 _AGAIN = "download it again"
 _CHARSMAP = re.compile(rb'"precompiled_charsmap"\s*:\s*"([^"]*)')
-_ESCAPED = re.compile(rb"\\(?:/|u00[2-7])")  # or what looks like an escape after another backslash
-_LONG = re.compile(rb'(?:[^"]{0,%d}+")*+[^"]{%d}[^"]*+"?' % (MAX_TOKEN, MAX_TOKEN + 1))
+_ESCAPES = re.compile(rb"\\(?:\\\\)*+(?:(/|u00[2-7])|\\)?")  # a run of backslashes, and a plain character after it
 
 
 @contextmanager
@@ -85,7 +84,7 @@ def read_checked(path: Path) -> bytes:
     if size > MAX_FILE:
         raise TokenizerError(f"{path}: {size:,} bytes, expected at most {MAX_FILE:,}", hint=_AGAIN)
     data = path.read_bytes()
-    if _ESCAPED.search(data):
+    if any(found[1] for found in _ESCAPES.finditer(data)):
         data = _unescaped(path, data)
     _check(path, data)
     check_growth(path, data)
@@ -93,31 +92,39 @@ def read_checked(path: Path) -> bytes:
 
 
 def _check(path: Path, data: bytes) -> None:
-    if b"\\" in data:
-        data = data.replace(b"\\\\", b"__").replace(b'\\"', b"__")
     charsmaps = set()
-    for found in _CHARSMAP.finditer(data):
+    for at in places(data, b'"precompiled_charsmap"'):
+        found = _CHARSMAP.match(data, at)
+        if found is None:
+            continue
         charsmaps.add(found.start(1))
         try:
             table = base64.b64decode(found[1])
         except ValueError:
             continue  # the library refuses it as well
         check_charsmap(path, table)
-    at = 0
-    while (long := _LONG.match(data, at)) is not None:
-        begin, at = data.rfind(b'"', at, long.end() - 1) + 1, long.end()
-        if begin not in charsmaps:
+    at = 0  # behind a quotation mark
+    while at + MAX_TOKEN < len(data):
+        near = data[at : at + MAX_TOKEN + 1]
+        if near[(last := near.rfind(b'"')) - 1 : last] == b"\\":  # it may be one of a token
+            last = near.replace(b"\\\\", b"__").replace(b'\\"', b"__").rfind(b'"')
+        if last >= 0:
+            at += last + 1
+            continue
+        if at not in charsmaps:
             raise TokenizerError(
-                f"{path}: {at - begin} bytes without a quotation mark, expected tokens of at most {MAX_TOKEN}",
+                f"{path}: more than {MAX_TOKEN} bytes without a quotation mark, expected tokens of at most {MAX_TOKEN}",
                 hint=_AGAIN,
             )
+        at = data.find(b'"', at) + 1 or len(data)
 
 
-def largest_id(tokenizer: Tokenizer) -> int:
-    """The largest id of a token, added ones included; -1 without tokens."""
+def largest_id(tokenizer: Tokenizer, aside: Set[int] = frozenset()) -> int:
+    """The largest id of a token, added ones included, but for those set aside; -1 without tokens."""
     if isinstance(tokenizer.model, models.Unigram):  # its ids are places in a list: no need to copy all its tokens
-        return max(tokenizer.get_vocab_size(with_added_tokens=False) - 1, *tokenizer.get_added_tokens_decoder(), -1)
-    return max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
+        added = tokenizer.get_added_tokens_decoder().keys() - aside
+        return max(tokenizer.get_vocab_size(with_added_tokens=False) - 1, *added, -1)
+    return max({*tokenizer.get_vocab(with_added_tokens=True).values()} - aside, default=-1)
 
 
 def check_ids(tokenizer: Tokenizer) -> None:

@@ -1,5 +1,6 @@
 """The server as an ASGI application: every route of every protocol, with one way to read bodies and answer errors."""
 
+import asyncio
 import functools
 import logging
 from collections.abc import Callable, Mapping
@@ -11,6 +12,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route as Address, compile_path
 
+from mlxbert.errors import MlxbertError
+from mlxbert.serve.bodies import check_fields, explain
 from mlxbert.serve.http import metrics
 from mlxbert.serve.http.openapi import describe
 from mlxbert.serve.http.pages import page_routes
@@ -25,6 +28,8 @@ _HEADERS: Mapping[str, Mapping[str, str]] = {
     "unavailable": {"Retry-After": "1"},
     "unauthorized": {"WWW-Authenticate": "Bearer"},
 }
+_SMALL = 128  # tokens: the JSON of their results takes no time
+_HOW = "send JSON, with the header Content-Type: application/json"
 _encode = msgspec.json.Encoder().encode
 
 
@@ -37,7 +42,7 @@ async def _describe(service: Service, path: Mapping[str, str]) -> Reply:
     return Reply(_description())
 
 
-_ABOUT = Protocol("about", (Route("GET", "/openapi.json", _describe, "This description", reply=dict),), own.shape)
+_ABOUT = Protocol("about", (Route("GET", "/openapi.json", _describe, "This description", reply=dict),), plain_shape)
 PROTOCOLS: tuple[Protocol, ...] = (
     own.PROTOCOL, huggingface.PROTOCOL, openai.PROTOCOL, tei.PROTOCOL, cohere.PROTOCOL, metrics.PROTOCOL, _ABOUT,
 )  # fmt: skip
@@ -54,7 +59,9 @@ def make_app(service: Service) -> Starlette:
 
 def respond(path: str, error: Exception) -> Response:
     """An error in the shape of the protocol that a path belongs to."""
-    return _error(next((protocol for place, protocol in _PLACES if place.fullmatch(path)), _OWN), error)
+    found = (protocol for place, protocol in _PLACES if place.fullmatch(path))
+    below = (one for one in PROTOCOLS if one.prefix is not None and path.startswith(one.prefix))
+    return _error(next(found, None) or next(below, _OWN), error)
 
 
 def _no_route(request: Request, _: Exception) -> Response:
@@ -77,31 +84,29 @@ def _address(service: Service, protocol: Protocol, route: Route) -> Address:
                 raise Problem("unavailable", "the server is not ready")
             given: Any = request.path_params
             if decode is not None:
-                given = _decoded(decode, await _body(request))
+                given = _decoded(route.body, decode, await _body(request))
                 for name, value in request.path_params.items():  # what stands in the path is a field of the body
                     setattr(given, name, value)
-            return _response(await route.answer(service, given))
+            return await _response(await route.answer(service, given))
         except ClientDisconnect:
             return Response(status_code=499)
-        except msgspec.ValidationError as problem:
-            return _error(protocol, Problem("invalid", f"the body is not what is expected: {problem}"))
         except Exception as problem:
-            return _error(protocol, problem)
+            return _error(protocol, problem, getattr(route.body, "shorten", None))
 
     return Address(route.path, endpoint, methods=[route.method], name=f"{protocol.name} {route.method} {route.path}")
 
 
-def _decoded(decode: Callable[[bytes], Any], body: bytes) -> Any:
+def _decoded(kind: Any, decode: Callable[[bytes], Any], body: bytes) -> Any:
     """What a body says.
 
     Raises:
-        Problem: It is not JSON.
-        ValidationError: It is not what the route takes.
+        Problem: It is not JSON, or not what the route takes.
     """
     try:
+        check_fields(kind, body)
         return decode(body)
-    except msgspec.ValidationError:
-        raise
+    except msgspec.ValidationError as problem:
+        raise explain(problem, kind) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise Problem("invalid", f"the body is not JSON: {problem}") from None
 
@@ -112,22 +117,31 @@ async def _body(request: Request) -> bytes:
     Raises:
         Problem: It is not said to be JSON; or it is larger or slower than allowed, see `mlxbert.serve.http.safety`.
     """
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise Problem("media_type", "Content-Type is not application/json")
+    kind = request.headers.get("content-type", "")
+    if kind.partition(";")[0].strip().lower() != "application/json":
+        raise Problem("media_type", f"Content-Type is {kind!r:.60}, expected application/json", hint=_HOW)
     return await request.body()
 
 
-def _response(reply: Reply) -> Response:
-    body = reply.value if isinstance(reply.value, bytes) else _encode(reply.value)
+async def _response(reply: Reply) -> Response:
+    """A reply; one that may be large is made on another thread, so that nobody waits for that."""
+    body = await asyncio.to_thread(_encoded, reply) if reply.tokens > _SMALL else _encoded(reply)
     headers = {**reply.headers, **({"X-Truncated-Texts": str(reply.truncated)} if reply.truncated else {})}
     return Response(body, headers=headers, media_type=reply.media_type)
 
 
-def _error(protocol: Protocol, error: Exception) -> Response:
-    """An error in the protocol's shape."""
+def _encoded(reply: Reply) -> bytes:
+    value = reply.value() if callable(reply.value) else reply.value
+    return value if isinstance(value, bytes) else _encode(value)
+
+
+def _error(protocol: Protocol, error: Exception, shorten: str | None = None) -> Response:
+    """An error in the protocol's shape; the hint of one about a text that is too long is `shorten`."""
     problem = as_problem(error)
+    if problem.kind == "too_long" and problem.hint is None:
+        problem = Problem(problem.kind, problem.message, hint=shorten, param=problem.param)
     if problem.kind in ("internal", "unavailable") and not isinstance(error, Problem):
-        _LOG.error("%s: %s", protocol.name, error, exc_info=problem.kind == "internal")
+        _LOG.error("%s: %s", protocol.name, error, exc_info=not isinstance(error, MlxbertError))
     status, value = protocol.shape(problem)
     headers = _HEADERS.get(problem.kind, {})
     return Response(_encode(value), status, headers, "application/json")

@@ -10,15 +10,29 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from mlxbert.serve.options import ServeOptions
 
 HEADERS = 65_536  # bytes of headers; and of what is sent around the parts of a body, if these are not as large
 _LINGER = 2.0  # seconds in which the rest of a request that is refused is read, so that its client sees the answer
+_PIPELINED = 16  # requests that wait for those before them, until no more of what has come is looked at
+_PIECE = 4096  # bytes that are looked at together
 _LINES = {
     400: "Bad Request", 408: "Request Timeout", 431: "Request Header Fields Too Large", 503: "Service Unavailable",
 }  # fmt: skip
+
+
+class _Flow(FlowControl):
+    """Reads nothing as long as there is something that is not looked at."""
+
+    full = False
+
+    def resume_reading(self) -> None:
+        """Reads on, if that is of use."""
+        if not self.full:
+            super().resume_reading()
 
 
 class Connection(HttpToolsProtocol):
@@ -32,13 +46,17 @@ class Connection(HttpToolsProtocol):
     def __init__(self, options: ServeOptions, **given: Any) -> None:
         super().__init__(**given)
         self._options, self._spare, self._refused = options, HEADERS, False
+        self._held = b""  # has come, and is looked at when fewer requests wait
         self._reading: asyncio.TimerHandle | None = None  # until the headers of a request have come
-        self._writing: asyncio.TimerHandle | None = None  # until the client reads again
+        self._writing: asyncio.TimerHandle | None = None  # until the client has read an answer
+        self._written = True  # whether all of it is in the buffer
         self._gone: list[Callable[[], object]] = []  # what ends the requests that are answered
 
     def connection_made(self, transport: Any) -> None:
         """Begins; or refuses one connection too many."""
         super().connection_made(transport)
+        self.flow: _Flow = _Flow(transport)
+        transport.set_write_buffer_limits(0)  # so that writing is paused until everything is read
         # asyncio does this for sockets of its own only; without it an answer waits 40 ms for an acknowledgement.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if len(self.connections) > self._options.max_connections:
@@ -56,8 +74,17 @@ class Connection(HttpToolsProtocol):
             leave()
 
     def data_received(self, data: bytes) -> None:
-        """Reads on."""
-        if self._refused:
+        """Looks at what has come, as long as few requests wait."""
+        data, self._held, self.flow.full = self._held + data, b"", False
+        for start in range(0, len(data), _PIECE):
+            if len(self.pipeline) >= _PIPELINED:
+                self._held, self.flow.full = data[start:], True
+                self.flow.pause_reading()
+                return
+            self._parse(data[start : start + _PIECE])
+
+    def _parse(self, data: bytes) -> None:
+        if self._refused or self.transport.is_closing():
             return
         if self._reading is None and (self.cycle is None or self.cycle.response_complete):
             self._await_headers()
@@ -92,12 +119,16 @@ class Connection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """It is answered; what is left of its body is of no use."""
+        self._written = True
+        self._end_writing()
         if self.transport.is_closing():
             self._flush()
         elif self.cycle.response_complete and self.cycle.more_body:
             self._linger()
         else:
             super().on_response_complete()
+            if self._held:
+                self.data_received(b"")
 
     def timeout_keep_alive_handler(self) -> None:
         """Nothing more has come for a while."""
@@ -105,14 +136,20 @@ class Connection(HttpToolsProtocol):
         self._flush()
 
     def pause_writing(self) -> None:
-        """The client does not read as fast as we write."""
+        """The client does not read as fast as we write; it has so long for the whole answer, however often it reads."""
         super().pause_writing()
-        self._writing = self.loop.call_later(self._options.read_seconds, self.transport.abort)
+        self._written = False  # perhaps; `on_response_complete` follows if it is
+        if self._writing is None:
+            self._writing = self.loop.call_later(self._options.read_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """The client reads."""
+        """The client has read everything."""
         super().resume_writing()
-        if self._writing is not None:
+        self._end_writing()
+
+    def _end_writing(self) -> None:
+        """Stops the clock of an answer that is whole and read."""
+        if self._writing is not None and self._written and not self.flow.write_paused:
             self._writing.cancel()
             self._writing = None
 
@@ -142,7 +179,7 @@ class Connection(HttpToolsProtocol):
 
     def _linger(self) -> None:
         """Drops what else comes: a connection that is closed before all is read would take the answer with it."""
-        self._refused = True
+        self._refused, self._held, self.flow.full = True, b"", False
         self.flow.resume_reading()
         if self.transport.can_write_eof():
             self.transport.write_eof()

@@ -38,7 +38,10 @@ def _lines(service: Service) -> Iterator[str]:
     for route, numbers in [*seen.latencies.items()]:
         seconds |= _histogram(SECONDS, numbers, seen.seconds[route], route=route)
     yield from _family("http_request_seconds", "histogram", "Seconds from headers to the end of the answer.", seconds)
-    sizes = _histogram(SIZES, [counts.sizes[place] for place in range(len(SIZES) + 1)], counts.texts)
+    numbers = [0] * (len(SIZES) + 1)
+    for place, number in [*counts.sizes.items()]:
+        numbers[min(place, len(SIZES))] += number
+    sizes = _histogram(SIZES, numbers, counts.texts)
     yield from _family("batch_texts", "histogram", "Texts of a batch.", sizes)
     told: Mapping[str, tuple[str, float]] = {
         "texts_total": ("Texts that were computed.", counts.texts),
@@ -46,7 +49,7 @@ def _lines(service: Service) -> Iterator[str]:
         "truncated_total": ("Texts that were truncated.", counts.truncated),
         "busy_seconds_total": ("Seconds of computing.", counts.busy),
         "refused_total": ("Requests that found the queue full.", counts.refused),
-        "left_total": ("Requests that their clients gave up.", counts.left),
+        "abandoned_total": ("Requests that their clients gave up.", counts.abandoned),
         "failed_total": ("Requests that ended with an error of the engine.", counts.failed),
         "queue_texts": ("Texts that wait.", service.engine.waiting),
         "models_loaded": ("Models in memory.", len(service.engine.loaded)),

@@ -34,11 +34,11 @@ _POLICY = "default-src 'none'; frame-ancestors 'none'"  # the page has its own
 _AT_ONCE = 16  # times the largest body: what all bodies that are being received take together
 _SHORTEST = 8  # characters of a key
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s]+")
-_ASKED = re.compile(r"[\w, -]{0,2000}", re.ASCII)  # names of headers
+_HEADER_NAMES = re.compile(r"[\w, -]{0,2000}", re.ASCII)  # names of headers
 
 
 @dataclass(frozen=True)
-class Door:
+class AccessPolicy:
     """Whom requests may name and come from.
 
     Attributes:
@@ -162,11 +162,11 @@ class Guard:
 
     Args:
         app: The application.
-        door: Whom requests may name and come from.
+        policy: Whom requests may name and come from.
     """
 
-    def __init__(self, app: "ASGIApp", door: Door) -> None:
-        self._app, self._door, self._held = app, door, 0
+    def __init__(self, app: "ASGIApp", policy: AccessPolicy) -> None:
+        self._app, self._policy, self._held = app, policy, 0
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         """Answers a request."""
@@ -180,17 +180,17 @@ class Guard:
                 _secure(MutableHeaders(raw=message["headers"]), origin)
             await send(message)
 
-        body = _Body(self, receive, self._door.options)
+        body = _Body(self, receive, self._policy.options)
         try:
             headers = Headers(scope=scope)
             host = _only(headers, "host") or ""
-            self._door.check_host(host)
-            origin = self._door.foreign(_only(headers, "origin"), host)
+            self._policy.check_host(host)
+            origin = self._policy.foreign(_only(headers, "origin"), host)
             if origin is not None and scope["method"] == "OPTIONS":
                 await _preflight(headers)(scope, receive, sending)
                 return
             if not (scope["method"] in ("GET", "HEAD") and scope["path"] in PUBLIC):
-                self._door.check_key(headers)
+                self._policy.check_key(headers)
             body.check_length(headers)
             await self._app(scope, body.receive, sending)
         except ClientDisconnect:
@@ -209,7 +209,7 @@ class Guard:
             Problem: There is none.
         """
         self._held += size
-        if self._held > _AT_ONCE * self._door.options.max_body * 1e6:
+        if self._held > _AT_ONCE * self._policy.options.max_body * 1e6:
             raise Problem("overloaded", "too much is being received", hint="ask again in a moment")
 
 
@@ -274,7 +274,7 @@ def _preflight(headers: Headers) -> Response:
     asked = headers.get("access-control-request-headers", "")
     allowed = {
         "Access-Control-Allow-Methods": "GET, POST",
-        "Access-Control-Allow-Headers": asked if _ASKED.fullmatch(asked) else "authorization, content-type",
+        "Access-Control-Allow-Headers": asked if _HEADER_NAMES.fullmatch(asked) else "authorization, content-type",
         "Access-Control-Max-Age": "600",
     }
     return Response(status_code=HTTPStatus.NO_CONTENT, headers=allowed)

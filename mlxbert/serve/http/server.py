@@ -26,15 +26,17 @@ from mlxbert.serve.access import Access, Log, LogHandler, open_log
 from mlxbert.serve.engine import Engine
 from mlxbert.serve.http.app import make_app
 from mlxbert.serve.http.connection import Connection
-from mlxbert.serve.http.safety import Door, Guard, read_key
+from mlxbert.serve.http.safety import AccessPolicy, Guard, read_key
 from mlxbert.serve.options import EngineOptions, ServeOptions
 from mlxbert.serve.service import ModelFacts, Service, read_facts
+from mlxbert.serve.state import Counts
 from mlxbert.weights.source import ModelRef
 
-_LOGGERS = ("mlxbert.serve", "uvicorn.error", "asyncio")
+# Whose lines go into the log, from which level on; not those of "mlxbert", which may quote texts.
+_LOGGERS = {"mlxbert.serve": logging.INFO, "uvicorn.error": logging.ERROR, "asyncio": logging.ERROR}
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _BACKLOG = 2048
-_LATE = 0.2  # seconds after the last connection in which a request that is under way still arrives
+_GRACE = 0.2  # seconds after the last connection in which a request that is under way still arrives
 _FILES = 200  # that are open besides connections
 _WARM = (4, 30, 120)  # words of texts
 
@@ -67,16 +69,16 @@ def serve(
         log = open_log(options.log_file, quiet=quiet, texts=options.log_texts)
     except OSError as problem:
         raise ArgumentError(f"log_file is {options.log_file}, which cannot be written: {problem.strerror}") from None
-    door = Door(options, options.port, key)
-    with listen(options) as listener, Engine(models, engine_options) as engine, _logging(log):
+    policy = AccessPolicy(options, options.port, key)
+    with listen(options) as listener, Engine(models, engine_options) as engine, logged(log):
         service = Service(engine, options, indexes=indexes)
-        door = dataclasses.replace(door, port=listener.getsockname()[1])
-        asyncio.run(_serve(service, door, listener, log, say))
+        policy = dataclasses.replace(policy, port=listener.getsockname()[1])
+        asyncio.run(_serve(service, policy, listener, log, say))
 
 
-def make_guarded(service: Service, door: Door, log: Log) -> Access:
+def make_guarded(service: Service, policy: AccessPolicy, log: Log) -> Access:
     """The application with everything that stands before it."""
-    return Access(Guard(make_app(service), door), service.metrics, log)
+    return Access(Guard(make_app(service), policy), service.metrics, log)
 
 
 @contextmanager
@@ -119,16 +121,18 @@ def _for_others(options: ServeOptions, port: int) -> str:
     return ""
 
 
-async def _serve(service: Service, door: Door, listener: socket.socket, log: Log, say: Callable[[str], None]) -> None:
+async def _serve(
+    service: Service, policy: AccessPolicy, listener: socket.socket, log: Log, say: Callable[[str], None]
+) -> None:
     """Answers from the first moment on: that the server is not ready, until it is."""
     _allow_files(service.options.max_connections + _FILES)
     config = uvicorn.Config(
-        make_guarded(service, door, log), loop="asyncio", http=functools.partial(Connection, service.options),  # type: ignore[arg-type]
+        make_guarded(service, policy, log), loop="asyncio", http=functools.partial(Connection, service.options),  # type: ignore[arg-type]
         ws="none", lifespan="off", log_config=None, access_log=False, proxy_headers=False, server_header=False,
         backlog=_BACKLOG,
     )  # fmt: skip
-    server, place = _Server(config, say), address(service.options, door.port)
-    say(f"{place}{_for_others(service.options, door.port)}: loading {', '.join(service.engine.models)}")
+    server, place = _Server(config, say), address(service.options, policy.port)
+    say(f"{place}{_for_others(service.options, policy.port)}: loading {', '.join(service.engine.models)}")
     preparing = asyncio.create_task(_prepare(service, functools.partial(_say_ready, say, place)))
     preparing.add_done_callback(lambda done: server.end(quietly=True))  # its error says why
     await server.serve(sockets=[listener])
@@ -152,6 +156,7 @@ async def _prepare(service: Service, done: Callable[[Service, float], None]) -> 
             if task != "embed-words":  # the encoder of which is that of the others
                 with suppress(MlxbertError):  # one that needs more than a text
                     await service.engine.ask(name, task, [_item(task, words, mask)])
+    vars(service.engine.counts).update(vars(Counts()))  # nobody has asked for these
     service.ready = True
     done(service, time.perf_counter() - begun)
     await asyncio.Event().wait()  # until the server ends, which it does when this does
@@ -215,23 +220,24 @@ class _Server(uvicorn.Server):
             count = len(self.server_state.tasks)
             left = f"{count} more {'request is' if count == 1 else 'requests are'} answered"
             self._say(f"ends once {left}; a second Ctrl-C ends it at once" if count else "ends")
-        await asyncio.sleep(_LATE)
+        await asyncio.sleep(_GRACE)
         await super().shutdown(sockets)
 
 
 @contextmanager
-def _logging(log: Log) -> Iterator[None]:
-    """Writes what goes wrong into the log of requests."""
-    loggers, handler = [logging.getLogger(name) for name in _LOGGERS], LogHandler(log)
-    for one in loggers:
-        one.handlers, one.propagate = [handler], False
-        one.setLevel(logging.ERROR)
+def logged(log: Log) -> Iterator[None]:
+    """Writes what goes wrong, and what the engine does, into the log of requests."""
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    before = [(one.handlers, one.propagate, one.level) for one in loggers]
+    for one, level in zip(loggers, _LOGGERS.values(), strict=True):
+        one.handlers, one.propagate = [LogHandler(log)], False
+        one.setLevel(level)
     try:
         yield
     finally:
-        for one in loggers:
-            one.handlers, one.propagate = [], True
-            one.setLevel(logging.NOTSET)
+        for one, (handlers, propagate, level) in zip(loggers, before, strict=True):
+            one.handlers, one.propagate = handlers, propagate
+            one.setLevel(level)
 
 
 def _allow_files(count: int) -> None:

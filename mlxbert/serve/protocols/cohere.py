@@ -4,7 +4,7 @@ What Jina's clients expect is part of the same answer: `model` and `usage`.
 """
 
 import uuid
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -17,8 +17,20 @@ Document = str | dict[str, Any]
 
 
 class RerankBody(Struct):
-    """What is ranked; Jina's `truncation` is false where a text too long is to be refused."""
+    """What is ranked.
 
+    Attributes:
+        query: What the documents are to answer.
+        documents: Texts, or objects.
+        model: The name of a model; by default the first that ranks.
+        top_n: Keep only the best.
+        rank_fields: Which fields of objects are ranked; by default `text`.
+        return_documents: Whether each result has its document.
+        max_tokens_per_doc: At least what the model takes.
+        truncation: False refuses documents that are too long (Jina); they are truncated otherwise.
+    """
+
+    shorten: ClassVar[str] = '"truncation": true truncates it'
     query: str
     documents: list[Document]
     model: str | None = None
@@ -30,8 +42,20 @@ class RerankBody(Struct):
 
 
 class EmbedBody(Struct, kw_only=True):
-    """Texts that get vectors."""
+    """Texts that get vectors.
 
+    Attributes:
+        texts: The texts.
+        images: Not supported.
+        inputs: Not supported.
+        model: The name of a model; by default the first that makes vectors.
+        input_type: What the texts are, such as `search_query` or `search_document`.
+        embedding_types: The forms of the vectors.
+        truncate: `NONE` refuses texts that are too long, `END` truncates them.
+        output_dimension: Keep only the first values, scaled to length 1.
+    """
+
+    shorten: ClassVar[str] = '"truncate": "END" truncates it'
     texts: list[str] = []
     images: list[Any] | None = None
     inputs: list[Any] | None = None
@@ -134,8 +158,8 @@ def _text(document: Document, fields: list[str]) -> str:
     return "\n".join(str(document[field]) for field in fields)
 
 
-async def _embed(service: Service, body: EmbedBody) -> tuple[Answered, dict[str, list[Any]]]:
-    """The vectors of texts by their types."""
+async def _embed(service: Service, body: EmbedBody, version: int) -> Reply:
+    """The vectors of texts: by types; in version 1 floats alone where no types are named."""
     if body.images or body.inputs or body.input_type == "image":
         raise Problem("invalid", "there are images or mixed inputs, expected texts", param="texts")
     name, texts = service.find(body.model, "embed"), texts_of(body.texts, "texts")
@@ -146,26 +170,25 @@ async def _embed(service: Service, body: EmbedBody) -> tuple[Answered, dict[str,
         normalize=None if size is None else True,
     )  # fmt: skip
     forms: list[Form] = body.embedding_types or ["float"]
-    return answered, {form: [in_form(one.embedding, form) for one in answered.results] for form in forms}
+    plain = version == 1 and body.embedding_types is None
+    notes = _notes(version, answered, {"input_tokens": answered.tokens})
+
+    def value() -> Embeddings:
+        found: dict[str, Any] = {form: [in_form(one.embedding, form) for one in answered.results] for form in forms}
+        kind: Any = "embeddings_floats" if plain else "embeddings_by_type"
+        return Embeddings(uuid.uuid4().hex, found["float"] if plain else found, body.texts, notes, kind)
+
+    return Reply(value, answered.tokens, len(answered.truncated))
 
 
 async def embed1(service: Service, body: EmbedBody) -> Reply:
     """The vectors of texts: floats, or by types where these are named."""
-    answered, found = await _embed(service, body)
-    plain = body.embedding_types is None
-    kind: Any = "embeddings_floats" if plain else "embeddings_by_type"
-    return _embeddings(body, answered, found["float"] if plain else found, kind, 1)
+    return await _embed(service, body, 1)
 
 
 async def embed2(service: Service, body: EmbedBody) -> Reply:
     """The vectors of texts by types."""
-    return _embeddings(body, *await _embed(service, body), "embeddings_by_type", 2)
-
-
-def _embeddings(body: EmbedBody, answered: Answered, found: Any, kind: Any, version: int) -> Reply:
-    notes = _notes(version, answered, {"input_tokens": answered.tokens})
-    value = Embeddings(uuid.uuid4().hex, found, body.texts, notes, kind)
-    return Reply(value, answered.tokens, len(answered.truncated))
+    return await _embed(service, body, 2)
 
 
 def shape(problem: Problem) -> tuple[int, Any]:
@@ -182,4 +205,5 @@ PROTOCOL = Protocol(
         Route("POST", "/v2/embed", embed2, "Vectors of texts", EmbedBody, Embeddings),
     ),
     shape,
+    "/v2/",
 )

@@ -8,19 +8,30 @@ import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Struct, structs
 
 from mlxbert.results.classify import Regression
+from mlxbert.serve.bodies import explain
 from mlxbert.serve.protocol import STATUS, Problem, Protocol, Reply, Route
+from mlxbert.serve.protocols.vectors import Sentences, similarities
 from mlxbert.serve.service import ModelFacts, Service
 from mlxbert.tasks.fill_mask import DEFAULT_TOP_K
 
 
 class Features(Struct, kw_only=True, forbid_unknown_fields=True):
-    """How texts become vectors; only these parameters stand next to the inputs."""
+    """How texts become vectors; only these parameters stand next to the inputs.
+
+    Attributes:
+        normalize: Whether vectors are scaled to length 1; by default as the model's files say.
+        prompt_name: The name of one of the model's own prompts.
+        truncate: Whether texts that are too long are truncated; they are refused otherwise.
+        truncation_direction: Which end is dropped.
+        dimensions: Keep only the first values.
+        encoding_format: `base64` for little-endian float32 in base64.
+    """
 
     normalize: bool | None = None
     prompt_name: str | None = None
@@ -71,10 +82,6 @@ class Answers(Struct, kw_only=True, forbid_unknown_fields=True):
     align_to_words: Literal[False] | None = None
 
 
-class Nothing(Struct, forbid_unknown_fields=True):
-    """No parameters."""
-
-
 class TextPair(Struct, forbid_unknown_fields=True):
     """Two texts that are classified together."""
 
@@ -89,16 +96,19 @@ class Question(Struct, forbid_unknown_fields=True):
     context: str
 
 
-class Sentences(Struct, forbid_unknown_fields=True):
-    """A sentence, and others that it is compared with."""
-
-    source_sentence: str
-    sentences: list[str]
-
-
 class Inputs(Features, kw_only=True, forbid_unknown_fields=False):
-    """What is asked for."""
+    """What is asked for.
 
+    Attributes:
+        inputs: What the pipeline of the model takes, or a list of it: a text; a question with its context; a sentence
+            with others to compare it with.
+        parameters: Those of the pipeline.
+        model: The name of a model; by default the first that can do what is asked for.
+    """
+
+    shorten: ClassVar[str] = (
+        'of a request for vectors "truncate": true truncates it; /api/classify and /api/similarity truncate, too'
+    )
     inputs: str | list[Any] | dict[str, Any]
     parameters: dict[str, Any] | None = None
     model: str | None = None
@@ -129,12 +139,6 @@ def _show_vectors(results: Sequence[Any], given: Features, facts: ModelFacts) ->
     if given.encoding_format == "base64":
         return [base64.b64encode(one.embedding.tobytes()).decode() for one in results]
     return [one.embedding.tolist() for one in results]
-
-
-def _show_cosines(results: Sequence[Any], given: Nothing, facts: ModelFacts) -> list[Any]:
-    """How near the first vector, of length 1, is to each of the others."""
-    source, *others = (one.embedding for one in results)
-    return [max(-1.0, min(float(source @ other), 1.0)) for other in others]
 
 
 def _show_classes(results: Sequence[Any], given: Classes | ZeroShot, facts: ModelFacts) -> list[Any]:
@@ -219,9 +223,8 @@ def _answer_options(given: Answers) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-_SIMILARITY = _Pipeline(
-    "embed", Sentences, Nothing, lambda given: {"normalize": True, "overflow": "error"}, _show_cosines, always=True
-)
+# Of sentences that are compared, none is a query.
+_SIMILARITY = {"normalize": True, "prompt": "", "overflow": "error"}
 _ZERO_SHOT = _Pipeline(
     "classify",
     str | list[str],
@@ -260,7 +263,7 @@ def _choose(service: Service, body: Inputs) -> tuple[str, _Pipeline]:
     """The model and the pipeline of a request."""
     first = body.inputs[0] if isinstance(body.inputs, list) and body.inputs else body.inputs
     keys = {*first, *(body.parameters or ())} if isinstance(first, dict) else {*(body.parameters or ())}
-    told = {"source_sentence": _SIMILARITY, "question": _PIPELINES["answer"], "candidate_labels": _ZERO_SHOT}
+    told = {"question": _PIPELINES["answer"], "candidate_labels": _ZERO_SHOT}
     for key, pipeline in told.items():
         if key in keys:
             return service.find(body.model, pipeline.task), pipeline
@@ -268,22 +271,39 @@ def _choose(service: Service, body: Inputs) -> tuple[str, _Pipeline]:
     return model, _PIPELINES[service.facts[model].main]
 
 
+def _converted(given: Any, kind: Any) -> Any:
+    """What is given as a type of ours.
+
+    Raises:
+        Problem: It is not that.
+    """
+    try:
+        return msgspec.convert(given, kind)
+    except msgspec.ValidationError as problem:
+        raise explain(problem, kind) from None
+
+
 async def infer(service: Service, body: Inputs) -> Reply:
     """What a pipeline gives."""
+    if isinstance(body.inputs, dict) and "source_sentence" in body.inputs:
+        if body.parameters:
+            raise Problem("invalid", "there are parameters, expected none", param="parameters")
+        sentences = _converted(body.inputs, Sentences)
+        return await similarities(service, service.find(body.model, "embed"), sentences, _SIMILARITY)
     model, pipeline = _choose(service, body)
     given = body.parameters or {}
     if pipeline.parameters is Features:
         given = {name: getattr(body, name) for name in Features.__struct_fields__} | given
-    parameters = msgspec.convert(given, pipeline.parameters)
-    inputs = msgspec.convert(body.inputs, pipeline.inputs)
-    if isinstance(inputs, Sentences):
-        items: list[Any] = [inputs.source_sentence, *inputs.sentences]
-    else:
-        many = inputs if isinstance(inputs, list) else [inputs]
-        items = [one if isinstance(one, str) else structs.astuple(one) for one in many]
+    parameters = _converted(given, pipeline.parameters)
+    inputs = _converted(body.inputs, pipeline.inputs)
+    many = inputs if isinstance(inputs, list) else [inputs]
+    items = [one if isinstance(one, str) else structs.astuple(one) for one in many]
     answered = await service.run(model, pipeline.task, items, **pipeline.options(parameters))
-    shown = pipeline.show(answered.results, parameters, service.facts[model])
-    value = shown if pipeline.always or isinstance(inputs, list) else shown[0]
+
+    def value() -> Any:
+        shown = pipeline.show(answered.results, parameters, service.facts[model])
+        return shown if pipeline.always or isinstance(inputs, list) else shown[0]
+
     return Reply(value, answered.tokens, len(answered.truncated))
 
 

@@ -1,7 +1,7 @@
 """OpenAI's embeddings and list of models."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -19,10 +19,22 @@ _KINDS = {
 class EmbeddingsBody(Struct):
     """What is asked for, with what vLLM, Jina and TEI have added; other fields are ignored, as clients send many.
 
-    What the texts are is said by `input_type`, by Jina's `task`, or by the `prompt_name` of one of the model's prompts.
-    Texts that are too long are refused, unless `truncate` or `truncate_prompt_tokens` is given.
+    Attributes:
+        input: A text, or a list of texts; no token ids.
+        model: The name of a model; by default the first that makes vectors.
+        encoding_format: `base64` for little-endian float32 in base64.
+        dimensions: Keep only the first values, scaled to length 1.
+        input_type: What the texts are, such as `query` or `document`: the model's own prompt for it is used.
+        task: The same in the words of Jina, such as `retrieval.query`.
+        prompt_name: The name of one of the model's own prompts.
+        truncate: True, or `END`, truncates texts that are too long; they are refused otherwise.
+        truncate_prompt_tokens: -1, or at least what the model takes: the same.
+        normalized: Whether vectors are scaled to length 1; by default as the model's files say.
+        embedding_type: `binary` for eight dimensions in each value.
+        late_chunking: Not supported.
     """
 
+    shorten: ClassVar[str] = '"truncate": true truncates it'
     input: Texts
     model: str | None = None
     encoding_format: Literal["float", "base64"] | None = "float"
@@ -89,8 +101,11 @@ async def embeddings(service: Service, body: EmbeddingsBody) -> Reply:
         normalize=True if body.normalized is None and body.dimensions is not None else body.normalized,
     )  # fmt: skip
     form: Form = body.embedding_type or body.encoding_format or "float"
-    data = [Embedding(in_form(one.embedding, form), number) for number, one in enumerate(answered.results)]
-    value = Embeddings(data, name, Usage(answered.tokens, answered.tokens), answered.truncated or UNSET)
+
+    def value() -> Embeddings:
+        data = [Embedding(in_form(one.embedding, form), number) for number, one in enumerate(answered.results)]
+        return Embeddings(data, name, Usage(answered.tokens, answered.tokens), answered.truncated or UNSET)
+
     return Reply(value, answered.tokens, len(answered.truncated))
 
 
@@ -153,4 +168,5 @@ PROTOCOL = Protocol(
         Route("GET", "/v1/models/{name:path}", model, "One of these models", reply=ModelCard),
     ),
     shape,
+    "/v1/",
 )

@@ -15,8 +15,9 @@ from mlxbert.results.embed import Embedding
 from mlxbert.results.json import without_nan
 from mlxbert.results.related import Reranked, Similarity
 from mlxbert.results.result import Failure
+from mlxbert.search.filters import make_filter
 from mlxbert.search.index import open_index
-from mlxbert.serve.protocol import STATUS, Problem, Protocol, Reply, Route
+from mlxbert.serve.protocol import Problem, Protocol, Reply, Route, plain_shape
 from mlxbert.serve.protocols.vectors import compare
 from mlxbert.serve.queue import Answered
 from mlxbert.serve.service import ModelFacts, Service
@@ -29,18 +30,26 @@ Pair = Annotated[list[str], Meta(min_length=2, max_length=2)]
 Overflow = Literal["truncate", "window", "error"]
 # What is not an option of a task.
 _APART = ("model", "on_error", "texts", "pairs", "questions", "context", "query", "encoding_format")
-_FEW = 16  # results whose JSON takes no time
 
 
 class Body(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What all requests have: the model, by default the first one that was made for the task."""
+    """What all requests have.
+
+    Attributes:
+        model: The name of the model; by default the first one that was made for the task.
+        on_error: `raise` makes an unusable text an error, `return` puts `{"index", "error"}` in its place.
+    """
 
     model: str | None = None
     on_error: Literal["raise", "return"] = "raise"
 
 
 class Vectors(Body, kw_only=True):
-    """How texts become vectors, see `mlxbert.embed`."""
+    """How texts become vectors, see `mlxbert.embed`.
+
+    Attributes:
+        pooling: How the vectors of tokens become one, in place of the model's own way.
+    """
 
     pooling: str | None = None
     normalize: bool | None = None
@@ -51,7 +60,11 @@ class Vectors(Body, kw_only=True):
 
 
 class Embed(Vectors, kw_only=True):
-    """See `mlxbert.embed`."""
+    """See `mlxbert.embed`.
+
+    Attributes:
+        encoding_format: `base64` for the bytes of the vectors in base64, little-endian.
+    """
 
     texts: list[str]
     kind: Literal["query", "document"] | None = None
@@ -97,7 +110,13 @@ class Tag(Body, kw_only=True):
 
 
 class Answer(Body, kw_only=True):
-    """See `mlxbert.answer`: questions about one context, or each with its own."""
+    """See `mlxbert.answer`: questions about one context, or each with its own.
+
+    Attributes:
+        questions: Questions about `context`.
+        context: The text that has the answers.
+        pairs: In place of both: questions, each with its own context.
+    """
 
     questions: list[str] | None = None
     context: str | None = None
@@ -152,7 +171,11 @@ class Replaced(Body, kw_only=True):
 
 
 class Search(Struct, kw_only=True, forbid_unknown_fields=True):
-    """See `mlxbert.Index.search`; without a name, the first index is searched."""
+    """See `mlxbert.Index.search`.
+
+    Attributes:
+        index: The name of the index; by default the first one.
+    """
 
     query: str
     index: str | None = None
@@ -193,14 +216,6 @@ class Known(Struct):
     indexes: list[str]
 
 
-class Error(Struct):
-    """Why there is no result."""
-
-    error: str
-    hint: str | None
-    kind: str
-
-
 def _options(body: Body, *apart: str) -> dict[str, Any]:
     """The options that are not defaults: requests that spell these out share batches with those that do not."""
     given: dict[str, Any] = msgspec.to_builtins(body)
@@ -210,9 +225,11 @@ def _options(body: Body, *apart: str) -> dict[str, Any]:
 def _reply(
     model: str, answered: Answered, results: Sequence[Any], truncated: int | None = None, *, coded: bool = False
 ) -> Reply:
-    shown = [_coded(one) if coded and isinstance(one, Embedding) else _to_dict(one) for one in results]
-    unknown = [number for number, one in enumerate(answered.results) if getattr(one, "only_unknown", False)]
-    value = Results(model, shown, answered.tokens, answered.truncated, unknown)
+    def value() -> Results:
+        shown = [_coded(one) if coded and isinstance(one, Embedding) else _to_dict(one) for one in results]
+        unknown = [number for number, one in enumerate(answered.results) if getattr(one, "only_unknown", False)]
+        return Results(model, shown, answered.tokens, answered.truncated, unknown)
+
     return Reply(value, answered.tokens, len(answered.truncated) if truncated is None else truncated)
 
 
@@ -236,9 +253,7 @@ def _task(task: str, body: type[Body], summary: str, items: Callable[[Any], Sequ
         model = service.find(body.model, task)
         answered = await service.run(model, task, items(body), on_error=body.on_error, **_options(body))
         coded = getattr(body, "encoding_format", None) == "base64"
-        if len(answered.results) <= _FEW:
-            return _reply(model, answered, answered.results, coded=coded)
-        return await asyncio.to_thread(_reply, model, answered, answered.results, coded=coded)
+        return _reply(model, answered, answered.results, coded=coded)
 
     return Route("POST", f"/api/{task}", answer, summary, body, Results)
 
@@ -246,6 +261,7 @@ def _task(task: str, body: type[Body], summary: str, items: Callable[[Any], Sequ
 async def rerank(service: Service, body: Rerank) -> Reply:
     """Texts in the order of a cross-encoder."""
     model = service.find(body.model, "rerank")
+    service.check_size(len(body.texts), len(body.query))
     if body.overflow != "truncate":
         await asyncio.wrap_future(service.engine.call(model, lambda one: _check_query(one, body)))
     best, failures, answered = await service.rerank(
@@ -256,7 +272,7 @@ async def rerank(service: Service, body: Rerank) -> Reply:
 
 def _check_query(model: Model, body: Rerank) -> None:
     try:
-        RerankTask(model, body.overflow, None).check_query(body.query)
+        RerankTask(model, overflow=body.overflow).check_query(body.query)
     except InputError as problem:  # not each text, but the query is to blame
         raise Problem("too_long", problem.message, hint=problem.hint, param="query") from None
 
@@ -277,13 +293,18 @@ async def search(service: Service, body: Search) -> Reply:
         known = ", ".join(service.indexes) or "none: the server was started without indexes"
         raise Problem("not_found", f"index is {body.index!r:.100}, expected one of {known}", param="index")
     file = service.indexes[name]
+    service.check_size(1, len(body.query))
 
     def find() -> list[Any]:
         if name not in service.opened:
             if not file.exists():  # or it would be made
-                raise Problem("unavailable", f"the index {name} is gone")
+                raise Problem("not_found", f"the index {name} is gone", param="index")
             service.opened[name] = open_index(file)
-        return service.opened[name].search(body.query, top_k=body.top_k, mode=body.mode, where=body.where)
+        opened = service.opened[name]
+        found = opened.search(body.query, top_k=body.top_k, mode=body.mode, where=body.where)
+        if not found and (said := opened.unknown_field(make_filter(body.where))):
+            raise Problem("invalid", said, param="where")
+        return found
 
     hits = await asyncio.wrap_future(service.engine.call(None, find))
     return Reply(Found(name, [without_nan(hit.to_dict()) for hit in hits]))
@@ -299,11 +320,6 @@ async def status(service: Service, path: Mapping[str, str]) -> Reply:
     engine = service.engine
     facts = {"version": __version__, "ready": service.ready, "waiting": engine.waiting, "loaded": [*engine.loaded]}
     return Reply(facts | vars(engine.counts))
-
-
-def shape(problem: Problem) -> tuple[int, Any]:
-    """An error with its hint."""
-    return STATUS[problem.kind], Error(problem.message, problem.hint, problem.kind)
 
 
 def _texts(body: Any) -> Sequence[Any]:
@@ -328,5 +344,5 @@ PROTOCOL = Protocol(
         Route("GET", "/api/models", models, "The models and indexes that are served", reply=Known),
         Route("GET", "/api/status", status, "What the server is doing", reply=dict[str, Any]),
     ),
-    shape,
+    plain_shape,
 )

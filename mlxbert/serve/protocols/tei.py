@@ -2,16 +2,15 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
 from mlxbert.results.classify import Regression
 from mlxbert.serve.protocol import STATUS, Problem, Protocol, Reply, Route
-from mlxbert.serve.protocols.vectors import Texts, compare, overflow_of, texts_of
+from mlxbert.serve.protocols.vectors import Sentences, Texts, overflow_of, similarities, texts_of
 from mlxbert.serve.queue import Answered
 from mlxbert.serve.service import ModelFacts, Service
-from mlxbert.tasks.ranking import Scored
 from mlxbert.text.batch import default_batch_tokens
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.version import __version__
@@ -29,8 +28,14 @@ _ERRORS = {
 
 
 class Truncation(Struct, kw_only=True):
-    """What is done with texts that are too long: refused, unless they may be truncated."""
+    """What is done with texts that are too long.
 
+    Attributes:
+        truncate: Whether they are truncated; they are refused otherwise.
+        truncation_direction: Which end is dropped; only the right one is supported.
+    """
+
+    shorten: ClassVar[str] = '"truncate": true truncates it'
     truncate: bool | None = False
     truncation_direction: Literal["right", "Right", "left", "Left"] | None = "right"
 
@@ -42,24 +47,27 @@ class Truncation(Struct, kw_only=True):
 
 
 class EmbedAllBody(Truncation, kw_only=True):
-    """Texts whose tokens get vectors."""
+    """Texts whose tokens get vectors.
+
+    Attributes:
+        inputs: A text, or a list of texts.
+        prompt_name: The name of one of the model's own prompts.
+    """
 
     inputs: Texts
     prompt_name: str | None = None
 
 
 class EmbedBody(EmbedAllBody, kw_only=True):
-    """Texts that get vectors: of length 1, unless `normalize` is false."""
+    """Texts that get vectors.
+
+    Attributes:
+        normalize: Whether vectors are scaled to length 1.
+        dimensions: Keep only the first values.
+    """
 
     normalize: bool | None = True
     dimensions: int | None = None
-
-
-class Compared(Struct):
-    """A text, and those that it is compared with."""
-
-    source_sentence: str
-    sentences: list[str]
 
 
 class SimilarityOptions(Truncation, kw_only=True):
@@ -71,12 +79,20 @@ class SimilarityOptions(Truncation, kw_only=True):
 class SimilarityBody(Struct):
     """What is compared."""
 
-    inputs: Compared
+    shorten: ClassVar[str] = '"parameters": {"truncate": true} truncates it'
+    inputs: Sentences
     parameters: SimilarityOptions | None = None
 
 
 class RerankBody(Truncation, kw_only=True):
-    """Texts to rank; `raw_scores` are the outputs of the model as they are."""
+    """Texts to rank.
+
+    Attributes:
+        query: What the texts are to answer.
+        texts: The texts.
+        raw_scores: Whether scores are the outputs of the model as they are.
+        return_text: Whether each rank has its text.
+    """
 
     query: str
     texts: list[str]
@@ -93,7 +109,12 @@ class Rank(Struct):
 
 
 class PredictBody(Truncation, kw_only=True):
-    """A text, a pair of texts, or a batch of lists with one or two texts each."""
+    """Texts to label.
+
+    Attributes:
+        inputs: A text, a pair of texts, or a batch of lists with one or two texts each.
+        raw_scores: Whether scores are the outputs of the model as they are.
+    """
 
     inputs: str | list[str | list[str]]
     raw_scores: bool = False
@@ -130,8 +151,8 @@ class DecodeBody(Struct):
     skip_special_tokens: bool = True
 
 
-def _reply(value: Any, *answers: Answered) -> Reply:
-    return Reply(value, sum(one.tokens for one in answers), sum(len(one.truncated) for one in answers))
+def _reply(value: Any, answered: Answered) -> Reply:
+    return Reply(value, answered.tokens, len(answered.truncated))
 
 
 async def vectors(service: Service, body: EmbedBody) -> Reply:
@@ -140,7 +161,7 @@ async def vectors(service: Service, body: EmbedBody) -> Reply:
         None, "embed", texts_of(body.inputs, "inputs"), overflow=body.overflow, normalize=body.normalize,
         dimensions=body.dimensions, prompt_name=body.prompt_name,
     )  # fmt: skip
-    return _reply([one.embedding.tolist() for one in answered.results], answered)
+    return _reply(lambda: [one.embedding.tolist() for one in answered.results], answered)
 
 
 async def vectors_of_tokens(service: Service, body: EmbedAllBody) -> Reply:
@@ -148,7 +169,7 @@ async def vectors_of_tokens(service: Service, body: EmbedAllBody) -> Reply:
     answered = await service.run(
         None, "embed-tokens", texts_of(body.inputs, "inputs"), overflow=body.overflow, prompt_name=body.prompt_name
     )
-    return _reply([one.embedding.tolist() for one in answered.results], answered)
+    return _reply(lambda: [one.embedding.tolist() for one in answered.results], answered)
 
 
 async def sparse(service: Service, body: Any) -> Reply:
@@ -157,14 +178,10 @@ async def sparse(service: Service, body: Any) -> Reply:
 
 
 async def similarity(service: Service, body: SimilarityBody) -> Reply:
-    """How similar texts are to one, in their order; the scores of `mlxbert.similarity`."""
+    """How similar texts are to one, in their order."""
     given = body.parameters or SimilarityOptions()
     how = {"overflow": given.overflow, "prompt_name": given.prompt_name}
-    texts = texts_of(body.inputs.sentences, "sentences")
-    asked, answered, scores = await compare(
-        service, service.find(None, "embed"), body.inputs.source_sentence, texts, how
-    )
-    return _reply([one.score for one in scores if isinstance(one, Scored)], asked, answered)
+    return await similarities(service, service.find(None, "embed"), body.inputs, how)
 
 
 async def rerank(service: Service, body: RerankBody) -> Reply:
@@ -215,7 +232,7 @@ async def tokenize(service: Service, body: TokenizeBody) -> Reply:
     def split(tokenizer: Tokenizer) -> list[list[Token]]:
         return [_tokens(tokenizer, text, special=body.add_special_tokens) for text in texts]
 
-    found = await _with_tokenizer(service, split, len(texts))
+    found = await _with_tokenizer(service, split, texts)
     return Reply(found, tokens=sum(map(len, found)))
 
 
@@ -241,12 +258,12 @@ async def decode(service: Service, body: DecodeBody) -> Reply:
     def join(tokenizer: Tokenizer) -> list[str]:
         return [tokenizer.decode(ids, skip_special_tokens=body.skip_special_tokens) for ids in several]
 
-    return Reply(await _with_tokenizer(service, join, len(several)))
+    return Reply(await _with_tokenizer(service, join, several))
 
 
-async def _with_tokenizer(service: Service, work: Callable[[Tokenizer], Any], count: int) -> Any:
+async def _with_tokenizer(service: Service, work: Callable[[Tokenizer], Any], items: Sequence[Any]) -> Any:
     """Runs a function of the first model's tokenizer on a thread of its own, so that nobody waits for it."""
-    service.check_count(count)
+    service.check_size(len(items), sum(map(len, items)))
     facts = _first(service)
     model = service.engine.call(
         facts.name, lambda model: model.embed_tokenizer if facts.main == "embed" else model.tokenizer

@@ -5,8 +5,10 @@ import base64
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from msgspec import Struct
+
 from mlxbert.results.result import Failure
-from mlxbert.serve.protocol import Problem
+from mlxbert.serve.protocol import Problem, Reply
 from mlxbert.serve.queue import Answered
 from mlxbert.serve.service import Service
 from mlxbert.tasks.prompts import own_prompt
@@ -27,6 +29,13 @@ _KINDS = {
     "document": "document", "passage": "document", "search_document": "document", "retrieval.passage": "document",
     "classification": None, "clustering": None, "separation": None, "text-matching": None,
 }  # fmt: skip
+
+
+class Sentences(Struct):
+    """A sentence, and others that it is compared with."""
+
+    source_sentence: str
+    sentences: list[str]
 
 
 def texts_of(given: str | Sequence[str | int | list[int]], param: str) -> list[str]:
@@ -105,6 +114,14 @@ async def compare(
         return Scored(score, found.text, found.truncated, found.unknown_tokens)
 
     return asked, answered, [scored(one) for one in answered.results]
+
+
+async def similarities(service: Service, model: str, given: Sentences, options: Mapping[str, Any]) -> Reply:
+    """How similar sentences are to one, in their order; the scores of `mlxbert.similarity`."""
+    sentences = texts_of(given.sentences, "sentences")
+    asked, answered, found = await compare(service, model, given.source_sentence, sentences, options)
+    scores = [one.score for one in found if isinstance(one, Scored)]
+    return Reply(scores, asked.tokens + answered.tokens, len(asked.truncated) + len(answered.truncated))
 
 
 def in_form(vector: "Vector", form: Form) -> list[float] | str:

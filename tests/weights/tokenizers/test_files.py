@@ -15,6 +15,7 @@ from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.weights.tokenizers.files import read_tokenizer
 from tests.helpers import tiny
 from tests.helpers.tiny import tiny_config
+from tests.helpers.vocabularies import put
 
 VOCAB = list(dict.fromkeys(tiny.VOCAB))
 TEXTS = [
@@ -213,15 +214,33 @@ def test_the_longest_input_is_what_model_and_tokenizer_both_take(
 
 @pytest.mark.parametrize("number", [len(VOCAB), 5000, 2**32 - 1])
 def test_an_id_beyond_the_word_embeddings_is_refused_with_the_model(tmp_path: Path, number: int) -> None:
-    for place in ("vocab", "post_processor"):
-        saved = json.loads(library().to_str())
-        if place == "vocab":
-            saved["model"]["vocab"]["cat"] = number
-        else:
-            saved["post_processor"] = {"type": "BertProcessing", "sep": ["[SEP]", number], "cls": ["[CLS]", 2]}
-        (tmp_path / "tokenizer.json").write_text(json.dumps(saved), encoding="utf-8")
+    saved = json.loads(library().to_str())
+    saved["post_processor"] = {"type": "BertProcessing", "sep": ["[SEP]", number], "cls": ["[CLS]", 2]}
+    put(tmp_path, {"tokenizer.json": saved})
+    with pytest.raises(TokenizerError, match=rf"{number}.* {len(VOCAB)} word embeddings"):
+        opened(tmp_path, rows=len(VOCAB))
+
+
+@pytest.mark.parametrize("number", [len(VOCAB), 5000, 2**32 - 1])
+def test_one_of_the_vocabulary_is_refused_where_it_is_used(tmp_path: Path, number: int) -> None:
+    """To look at all ids takes as long as a tenth of reading the largest vocabularies."""
+    saved = json.loads(library().to_str())
+    saved["model"]["vocab"]["cat"] = number
+    found = opened(put(tmp_path, {"tokenizer.json": saved}), rows=len(VOCAB))
+    assert found.encode("the dog").ids
+    ways: list[Callable[[], object]] = [
+        lambda: found.encode("the cat sat"),
+        lambda: found.encode("dog", "cat"),
+        lambda: found.windows("dog " * 99 + "cat", stride=0),
+        lambda: found.token_id("cat"),
+        lambda: found.word_id("cat"),
+        lambda: found.encode_many(["dog"]),
+        lambda: found.adapted(lower_case=True),
+        found.known_ids,
+    ]
+    for way in ways:
         with pytest.raises(TokenizerError, match=rf"{number}.* {len(VOCAB)} word embeddings"):
-            opened(tmp_path, rows=len(VOCAB))
+            way()
 
 
 def bare(folder: Path, **parts: Any) -> Path:

@@ -1,9 +1,11 @@
-"""The door of the server: who may ask, how much, and what is known of it afterwards."""
+"""Access to the server: who may ask, how much, and what is known of it afterwards."""
 
+import asyncio
 import io
 import json
 import logging
 import re
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -12,13 +14,14 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from mlxbert.errors import ArgumentError
+from mlxbert.errors import ArgumentError, OutOfMemoryError
 from mlxbert.serve.access import Access, Log, LogHandler
 from mlxbert.serve.engine import Engine
-from mlxbert.serve.http.safety import Door, is_loopback, read_key
-from mlxbert.serve.http.server import _for_others, address, make_guarded
-from mlxbert.serve.options import ServeOptions
+from mlxbert.serve.http.safety import AccessPolicy, is_loopback, read_key
+from mlxbert.serve.http.server import _for_others, _prepare, address, logged, make_guarded
+from mlxbert.serve.options import EngineOptions, ServeOptions
 from mlxbert.serve.service import Service, read_facts
+from mlxbert.serve.state import Counts
 from tests.helpers.asking import Answer, ask
 
 KEY = "a-key-of-some-length"
@@ -45,9 +48,9 @@ class Server:
         self.options = ServeOptions(**options)
         self.service = Service(engine, self.options, facts={"tiny": facts}, ready=True)
         self.stream = io.StringIO()
-        door = Door(self.options, self.options.port, key)
+        policy = AccessPolicy(self.options, self.options.port, key)
         log = Log(self.stream, texts=self.options.log_texts)
-        self.app: Access = make_guarded(self.service, door, log)
+        self.app: Access = make_guarded(self.service, policy, log)
 
     def get(self, path: str = "/v1/models", **headers: str) -> Answer:
         pairs = {"host": "localhost", **{name.replace("_", "-"): value for name, value in headers.items()}}
@@ -89,9 +92,9 @@ def test_other_hosts_are_refused(server: Server, host: str) -> None:
 
 @given(st.text(st.characters(max_codepoint=255), max_size=30))
 def test_a_host_is_ours_only_if_it_is_written_like_ours(host: str) -> None:
-    door = Door(ServeOptions(), 8484)
+    policy = AccessPolicy(ServeOptions(), 8484)
     try:
-        door.check_host(host)
+        policy.check_host(host)
     except Exception as problem:
         assert getattr(problem, "kind", None) == "misdirected"
     else:
@@ -101,6 +104,19 @@ def test_a_host_is_ours_only_if_it_is_written_like_ours(host: str) -> None:
 def test_two_hosts_and_a_missing_one_are_refused(server: Server) -> None:
     twice = ask(server.app, "GET", "/v1/models", headers=[("host", "localhost"), ("host", "evil.example")])
     assert (twice.status, ask(server.app, "GET", "/v1/models", headers=[]).status) == (400, 421)
+
+
+def test_what_is_computed_before_the_server_is_ready_is_not_counted(engine: Engine) -> None:
+    service = Service(engine)
+
+    async def prepared() -> None:
+        ready = asyncio.Event()
+        preparing = asyncio.create_task(_prepare(service, lambda *_: ready.set()))
+        await ready.wait()
+        preparing.cancel()
+
+    asyncio.run(prepared())
+    assert service.ready and service.facts and engine.counts == Counts()
 
 
 def test_hosts_that_are_allowed_may_have_any_port(engine: Engine, facts: Any) -> None:
@@ -162,7 +178,7 @@ def test_a_key_is_needed_where_there_is_one(engine: Engine, facts: Any, headers:
     server = Server(engine, facts, key=KEY)
     found = server.get(**headers)
     assert found.status == status
-    assert KEY not in server.stream.getvalue() + found.body.decode() + repr(Door(ServeOptions(), 1, KEY))
+    assert KEY not in server.stream.getvalue() + found.body.decode() + repr(AccessPolicy(ServeOptions(), 1, KEY))
     assert status == 200 or found.headers["www-authenticate"] == "Bearer"
     assert server.get("/health", **headers).status == 200
 
@@ -258,7 +274,8 @@ def test_hostile_bodies_are_answered(server: Server, name: str) -> None:
 
 def test_what_a_form_of_a_page_can_send_is_refused(server: Server) -> None:
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
-        assert server.post(headers=[("host", "localhost"), ("content-type", kind)]).status == 415
+        refused = server.post(headers=[("host", "localhost"), ("content-type", kind)])
+        assert refused.status == 415 and b"application/json" in refused.body
 
 
 def test_errors_have_the_shape_of_the_protocol_of_their_path(server: Server) -> None:
@@ -267,6 +284,8 @@ def test_errors_have_the_shape_of_the_protocol_of_their_path(server: Server) -> 
         found = server.get(path)
         assert found.status == 404 and "location" not in found.headers
     assert server.get("/nothing").json == {"error": "there is no such route", "hint": None, "kind": "not_found"}
+    assert server.get("/v1/nothing").json["error"]["code"] == "not_found"
+    assert "detail" in server.get("/v2/nothing").json and "detail" in server.get("/v1/rerank").json
 
 
 def test_every_answer_has_headers_that_make_browsers_careful(server: Server) -> None:
@@ -288,6 +307,39 @@ def test_a_request_that_fails_costs_only_itself(server: Server, monkeypatch: pyt
     (trace,) = [line["trace"] for line in server.lines if "trace" in line]
     assert "/secret/path" in trace
     assert server.post().status == 200
+
+
+@pytest.mark.parametrize("path", [EMBED, "/api/embed", "/embed", "/v2/embed", "/"])
+def test_only_what_passes_is_to_be_asked_again(tmp_path: Path, facts: Any, path: str) -> None:
+    name = {"/embed": "inputs", "/": "inputs", EMBED: "input"}.get(path, "texts")
+    lasting = {"/embed": 424}.get(path, 500)  # as the protocol has it
+    with Engine({"tiny": str(tmp_path / "gone")}) as engine:
+        server = Server(engine, facts)
+        found = server.post({name: ["the cat"]}, path)
+        assert found.status == lasting and "retry-after" not in found.headers
+        assert str(tmp_path) not in found.body.decode()
+
+        def fails(*_: object) -> None:
+            raise OutOfMemoryError("planted")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("mlxbert.serve.owner.load", fails)
+            found = server.post({name: ["the cat"]}, path)
+        assert found.status == 503 and found.headers["retry-after"] == "1"
+
+
+def test_what_the_engine_does_is_logged_like_requests(tiny_folder: Path) -> None:
+    stream = io.StringIO()
+    with logged(Log(stream)):
+        with Engine([str(tiny_folder)], EngineOptions(idle_minutes=0.001)) as engine:
+            engine.submit(str(tiny_folder), "embed", ["the cat"]).result()
+            until = time.monotonic() + 10
+            while engine.loaded and time.monotonic() < until:
+                time.sleep(0.01)
+        logging.getLogger("mlxbert").warning("the cat")  # a note of the library may quote a text
+    logging.getLogger("mlxbert.serve").error("afterwards")
+    (line,) = map(json.loads, stream.getvalue().splitlines())
+    assert line["level"] == "info" and "unloaded" in line["message"]
 
 
 def test_the_log_has_a_line_for_each_request_and_no_texts(server: Server) -> None:
@@ -341,6 +393,18 @@ def test_metrics_count_what_was_asked_for(server: Server) -> None:
     kinds = {line.split()[2]: line.split()[3] for line in lines if line.startswith("# TYPE")}
     assert all(re.sub(r"_(bucket|sum|count)$", "", name.partition("{")[0]) in kinds for name in values)
     assert all(re.fullmatch(r"[-+0-9.e]+|inf", value) for value in values.values())
+
+
+def test_large_batches_are_counted_above_all_bounds(server: Server) -> None:
+    def buckets() -> dict[str, int]:
+        found = re.findall(r'^mlxbert_batch_texts_bucket{le="(.*)"} (\d+)$', server.get("/metrics").body.decode(), re.M)
+        return {bound: int(number) for bound, number in found}
+
+    before, sizes = buckets(), server.service.engine.counts.sizes
+    for size in (1024, 1025, 2048, 2049, 100_000):
+        sizes[(size - 1).bit_length()] += 1
+    after = buckets()
+    assert [after[bound] - before[bound] for bound in ("512", "1024", "+Inf")] == [0, 1, 5]
 
 
 def test_health_says_whether_requests_are_answered(server: Server, tiny_folder: Path) -> None:

@@ -1,0 +1,295 @@
+"""Owns the models of an engine: loads them, computes batches with them, and unloads them, all on one thread."""
+
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mlxbert.errors import MlxbertError
+from mlxbert.folders.inspect import inspect
+from mlxbert.machine.device import choose_dtype, dtype_name, use
+from mlxbert.machine.faults import free_memory
+from mlxbert.model import Model, load
+from mlxbert.serve.options import EngineOptions
+from mlxbert.serve.prepare import next_to_prepare, prepare
+from mlxbert.serve.queue import Entry, Request, choose
+from mlxbert.serve.state import State
+from mlxbert.serve.tasks import make_task
+from mlxbert.tasks.runner import remembering
+from mlxbert.text.batch import default_batch_tokens
+from mlxbert.weights.source import ModelRef
+
+_LOG = logging.getLogger("mlxbert.serve")
+_TASKS = 256  # with their options: those least recently used are made again
+_FIRST, _SMALLEST = 512, 256  # tokens of a batch: of the first one, and however slow a model is
+BATCH_SECONDS, OVERTAKEN_SECONDS = 0.15, 0.25  # seconds of a batch; that a request is overtaken by shorter ones
+
+
+@dataclass
+class Loaded:
+    """A model in memory.
+
+    Attributes:
+        model: The model.
+        size: Bytes of its weights; 0 where nobody asks.
+        used: When it was last asked, in seconds of the monotonic clock.
+        budget: Tokens of a batch that takes about `BATCH_SECONDS`; 0 as long as nothing is known.
+    """
+
+    model: Model
+    size: int
+    used: float = 0.0
+    budget: float = 0.0
+
+
+class Owner:
+    """The thread that loads models and computes batches.
+
+    Args:
+        refs: The models by their names.
+        options: How much is done at a time, and kept in memory.
+        state: What is asked for.
+
+    Attributes:
+        loaded: The models in memory, the least recently used first.
+    """
+
+    def __init__(self, refs: Mapping[str, ModelRef], options: EngineOptions, state: State) -> None:
+        self._refs, self._options, self._state = refs, options, state
+        self.loaded: OrderedDict[str, Loaded] = OrderedDict()
+        self._nested = 0.0  # seconds of computing, for what is computed between the batches of a long item
+
+    def run(self) -> None:
+        """Works until the engine is closed and everything is computed."""
+        state = self._state
+        try:
+            while self._wait():
+                self._step()
+        finally:
+            with state.locked():
+                state.ended = True
+                state.fail_all(MlxbertError("the engine has ended"))  # if the thread itself fails
+                state.changed.notify_all()
+                state.tokens.notify_all()
+
+    def _wait(self) -> bool:
+        """Waits for something to do; unloads models meanwhile. Says whether there will be more."""
+        state = self._state
+
+        def pending() -> bool:
+            return bool(state.ready or state.opening or state.calls)
+
+        def preparable() -> bool:
+            return bool(state.arriving and not state.preparing)
+
+        def done() -> bool:
+            return state.closed and not (state.arriving or state.preparing)
+
+        while True:
+            taken = None
+            with state.changed:
+                if not state.changed.wait_for(lambda: pending() or preparable() or done(), self._until_idle()):
+                    idle = True
+                elif pending() or not preparable():
+                    return pending()
+                else:
+                    idle, taken = False, next_to_prepare(state)
+            if idle:
+                self._unload_idle()
+            if taken is not None:
+                prepare(state, *taken)
+
+    def _step(self) -> None:
+        """Computes one batch, or opens a model, or makes a call; in turn where all of these wait."""
+        state = self._state
+        with state.changed:
+            call = state.calls.popleft() if state.calls else None
+            request = state.opening.popleft() if state.opening else None
+        if call is not None:
+            self._call(*call)
+        if request is not None:
+            self._open(request)
+        self._compute_next(long=True)
+
+    def _call(self, future: "Future[Any]", name: str | None, work: Callable[..., Any]) -> None:
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            future.set_result(work() if name is None else work(self._model(name).model))
+        except BaseException as problem:
+            future.set_exception(problem)
+
+    def _open(self, request: Request) -> None:
+        """Loads the model of a request and makes its task; then it is prepared."""
+        state, (name, task, _) = self._state, request.key
+        try:
+            made = None if request.over else make_task(task, self._model(name).model, request.options)
+        except BaseException as problem:
+            with state.locked():
+                state.fail(request, problem)
+            return
+        with state.changed:
+            if made is not None:
+                state.tasks[request.key] = made
+                while len(state.tasks) > _TASKS:
+                    state.tasks.popitem(last=False)
+                state.arriving.appendleft(request)
+
+    def _compute_next(self, *, long: bool) -> None:
+        """Computes the next batch, if there is one; an item with more tokens than a batch only if `long`."""
+        state = self._state
+        with state.changed:
+            waiting = state.ready
+            if not long:
+                waiting = [entry for entry in waiting if entry.tokens <= self._budget(entry)]
+            if not waiting:
+                return
+            now = time.monotonic()
+            chosen = choose(waiting, self._budget, now - OVERTAKEN_SECONDS)
+            taken = set(map(id, chosen))
+            state.ready = [entry for entry in state.ready if id(entry) not in taken]
+            for entry in chosen:
+                entry.request.served = now
+            outside, state.computing = state.computing, True
+            if state.arriving:
+                state.tokens.notify_all()
+        self._compute(chosen)
+        state.computing = outside
+
+    def _budget(self, entry: Entry) -> int:
+        """Tokens of a batch of a model."""
+        most = self._options.max_batch_tokens or default_batch_tokens()
+        loaded = self.loaded.get(entry.request.key[0])
+        found = loaded.budget if loaded is not None else 0.0
+        return min(most, int(found or _FIRST))
+
+    def _learn(self, loaded: Loaded, tokens: int, seconds: float) -> None:
+        """Makes batches of a model larger or smaller. One that is not full says nothing: it has its own fixed cost."""
+        most = self._options.max_batch_tokens or default_batch_tokens()
+        budget = loaded.budget or min(most, _FIRST)
+        if 2 * tokens >= budget:
+            loaded.budget = min(max(budget * (1.25 if seconds < BATCH_SECONDS else 0.8), min(_SMALLEST, most)), most)
+
+    def _compute(self, entries: Sequence[Entry]) -> None:
+        """Computes entries together; alone, where they fail, so that only those that do are lost."""
+        begun, nested = time.perf_counter(), self._nested
+        try:
+            results = self._results(entries)
+        except BaseException as problem:  # whatever it is, this thread stays alive
+            if len({id(entry.request) for entry in entries}) == 1:
+                with self._state.locked():
+                    self._state.fail(entries[0].request, problem)
+                return
+        else:
+            seconds = time.perf_counter() - begun
+            self._nested, own = nested + seconds, seconds - (self._nested - nested)
+            self._finish(entries, results, own)
+            return
+        for entry in entries:
+            self._compute_again(entry)
+
+    def _compute_again(self, entry: Entry) -> None:
+        """Computes an entry alone, whose job may be used up in part."""
+        if not entry.request.over:
+            try:
+                job = entry.task.prepare(entry.request.items[entry.number])
+            except BaseException as problem:
+                with self._state.locked():
+                    self._state.fail(entry.request, problem)
+                return
+            self._compute([replace(entry, job=job)])
+
+    def _results(self, entries: Sequence[Entry]) -> list[Any]:
+        task, jobs, budget = entries[0].task, [entry.job for entry in entries], self._budget(entries[0])
+        if entries[0].tokens <= budget:
+            task.batch_tokens = None
+            with remembering(None):
+                return task.compute(jobs)
+        task.batch_tokens, first = budget, True
+
+        def between(_: str, compute: Callable[[], Sequence[Any]]) -> Sequence[Any]:
+            nonlocal first
+            if not first:
+                self._compute_next(long=False)
+                task.batch_tokens = budget
+            if entries[0].request.over:
+                raise CancelledError
+            first = False
+            return compute()
+
+        with remembering(between):
+            return task.compute(jobs)
+
+    def _finish(self, entries: Sequence[Entry], results: Sequence[Any], seconds: float) -> None:
+        """Gives the results to those who asked."""
+        tokens, name = sum(entry.tokens for entry in entries), entries[0].request.key[0]
+        loaded = self.loaded.get(name)
+        if loaded is not None:
+            loaded.used = time.monotonic()
+            self._learn(loaded, tokens, seconds)
+        with self._state.locked():
+            counts = self._state.counts
+            counts.batches, counts.texts = counts.batches + 1, counts.texts + len(entries)
+            counts.tokens, counts.busy = counts.tokens + tokens, counts.busy + seconds
+            counts.truncated += sum(entry.job.truncated for entry in entries)
+            counts.sizes[(len(entries) - 1).bit_length()] += 1
+            for entry, result in zip(entries, results, strict=True):
+                self._state.settle(entry.request, entry.number, result)
+
+    def _model(self, name: str) -> Loaded:
+        """A model, loaded if it is not; others make room for it."""
+        if name not in self.loaded:
+            ref = self._refs[name]
+            size = _size(ref) if self._options.max_memory else 0
+            while self.loaded and not self._fits(size):
+                self._unload(next(iter(self.loaded)))
+            if not self._fits(size):
+                most = self._options.max_memory
+                raise MlxbertError(f"{name} takes {size / 1e9:.2f} GB, expected at most {most} GB for all models")
+            self.loaded[name] = Loaded(load(ref), size)
+        self.loaded.move_to_end(name)
+        self.loaded[name].used = time.monotonic()
+        return self.loaded[name]
+
+    def _fits(self, size: int) -> bool:
+        """Whether there is room for a model of this size, in bytes."""
+        most = self._options.max_memory
+        total = size + sum(one.size for one in self.loaded.values())
+        return len(self.loaded) < self._options.max_models and (most is None or total <= most * 1e9)
+
+    def _unload(self, name: str) -> None:
+        """Forgets a model, once what is prepared for it is computed."""
+        state = self._state
+        with state.changed:
+            for key in [key for key in state.tasks if key[0] == name]:
+                del state.tasks[key]
+            state.changed.wait_for(lambda: state.preparing is None or state.preparing[0] != name)
+        while any(entry.request.key[0] == name for entry in state.ready):
+            self._compute_next(long=True)
+        del self.loaded[name]
+        free_memory()
+        _LOG.info("%s: unloaded", name)
+
+    def _until_idle(self) -> float | None:
+        """Seconds until a model will have been idle for too long; `None` if none will."""
+        if self._options.idle_minutes is None or not self.loaded:
+            return None
+        return max(
+            min(one.used for one in self.loaded.values()) + 60 * self._options.idle_minutes - time.monotonic(), 0
+        )
+
+    def _unload_idle(self) -> None:
+        assert self._options.idle_minutes is not None  # or nobody would have been waited for
+        since = time.monotonic() - 60 * self._options.idle_minutes
+        for name in [name for name, one in self.loaded.items() if one.used <= since]:
+            self._unload(name)
+
+
+def _size(ref: ModelRef) -> int:
+    """Bytes of the weights of a model, from the headers of its files."""
+    use(ref.device)
+    found = inspect(ref.source, revision=ref.revision, offline=ref.offline)
+    return found.memory[dtype_name(choose_dtype(ref.dtype))]

@@ -1,0 +1,87 @@
+"""Splits the texts of requests into tokens, a few of each in turn, on whichever thread of an engine is idle."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from mlxbert.errors import InputError
+from mlxbert.results.result import Failure
+from mlxbert.serve.queue import Entry, Request
+from mlxbert.serve.state import State
+from mlxbert.serve.tasks import AnyTask
+
+_PIECE = 64  # items that are prepared before those of another request
+
+
+def prepare_all(state: State) -> None:
+    """Splits texts into tokens while a batch is computed, until the engine ends."""
+    while True:
+        taken = None  # or the last task, and its model, would stay while this waits
+        with state.changed:
+            state.tokens.wait_for(lambda: (state.arriving and state.computing and not state.preparing) or state.ended)
+            if state.ended:
+                return
+            taken = next_to_prepare(state)
+        if taken is not None:
+            prepare(state, *taken)
+
+
+def next_to_prepare(state: State) -> tuple[Request, AnyTask] | None:
+    """Takes the next request, under the lock; one whose model or task is not there is put aside, to open these."""
+    request = state.arriving.popleft()
+    task = state.tasks.get(request.key)
+    if task is None:
+        state.opening.append(request)
+        state.changed.notify_all()
+        return None
+    state.tasks.move_to_end(request.key)
+    state.preparing = request.key
+    return request, task
+
+
+def prepare(state: State, request: Request, task: AnyTask) -> None:
+    """Splits a few texts of a request into tokens; then it is the turn of other requests."""
+    try:
+        jobs = [] if request.over else _prepared(request, task)
+    except BaseException as problem:  # whatever it is, this thread stays alive
+        jobs = [problem]
+    with state.locked():
+        state.preparing = None
+        _take(state, request, task, jobs)
+        state.changed.notify_all()
+        if state.computing and state.arriving:
+            state.tokens.notify_all()
+
+
+def _prepared(request: Request, task: AnyTask) -> list[Any]:
+    """The next jobs of a request; errors stand in the place of those that cannot be prepared."""
+    items = request.items[request.prepared : request.prepared + _PIECE]
+
+    def one(item: Any) -> Any:
+        try:
+            return item if isinstance(item, InputError) else task.prepare(item)
+        except Exception as problem:
+            return problem
+
+    with task.together([item for item in items if not isinstance(item, InputError)]):
+        return [one(item) for item in items]
+
+
+def _take(state: State, request: Request, task: AnyTask, jobs: Sequence[Any]) -> None:
+    """Puts jobs into the queue; and the request at the end of its own, if it has more items."""
+    if request.over:
+        return
+    for number, job in enumerate(jobs, request.prepared):
+        if isinstance(job, InputError):
+            state.settle(request, number, Failure(number, job))
+        elif isinstance(job, BaseException):
+            state.fail(request, job)
+            return
+        else:
+            tokens = job.tokens
+            request.tokens += tokens
+            if job.truncated:
+                request.truncated.append(number)
+            state.ready.append(Entry(request, number, task, job, tokens))
+    request.prepared += len(jobs)
+    if request.prepared < len(request.items):
+        state.arrive(request)
