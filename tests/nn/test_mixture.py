@@ -21,7 +21,8 @@ def test_each_token_adds_up_the_experts_that_it_uses(tokens: int, used: int) -> 
         sum(weight * (np.maximum(up[expert] @ row, 0) @ down[expert]) for weight, expert in zip(*one, strict=True))
         for row, *one in zip(x, weights, chosen, strict=True)
     ]
-    compute = partial(ops.mixture, *map(mx.array, (x, up, down, chosen.astype(np.uint32), weights)), activation="relu")
+    rows, first, second, numbers, shares = map(mx.array, (x, up, down, chosen.astype(np.uint32), weights))
+    compute = partial(ops.mixture, rows, first, second, numbers, shares, "relu")
     assert np.abs(np.array(compute()) - wanted).max() < 1e-5
     with inference():
         assert np.abs(np.array(compute()) - wanted).max() < 1e-5
