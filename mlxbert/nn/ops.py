@@ -301,10 +301,11 @@ def mixture(
 def _by_expert(tokens: mx.array, up: mx.array, down: mx.array, experts: mx.array, activation: str) -> mx.array:
     """The tokens of each expert in one product: on a CPU, products of single tokens are slow."""
     counts = Counter(cast(list[int], experts.tolist()))
-    found, start = [], 0
+    found, start, layer = [], 0, Linear(1, 1, bias=False)
     for expert, count in counts.items():
         part = tokens[start : start + count]
-        found.append(activate(activation, part @ up[expert].T) @ down[expert])
+        layer.weight = up[expert]
+        found.append(activated(activation, layer, part) @ down[expert])
         start += count
     return mx.concatenate(found)
 
