@@ -1,16 +1,19 @@
 """rerank with a language model that answers yes or no: its prompt, its answers, and what is refused."""
 
+import functools
 import json
 import math
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings, strategies as st
 
 import mlxbert
 from mlxbert.errors import ArgumentError, CheckpointError, ConfigError, InputError, MissingHeadError, TokenizerError
 from mlxbert.machine.device import mx
 from mlxbert.serve.tasks import make_task
+from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.text.usage import Usage
 from mlxbert.weights.chat_template import read_prompt
 from mlxbert.weights.folder import ModelFolder
@@ -126,6 +129,26 @@ def _batch(ids: list[int]) -> Any:
     from mlxbert.nn.encoder import Batch
 
     return Batch(mx.array([ids]), mx.ones((1, len(ids))), None)
+
+
+_PARTS = st.sampled_from([*"aZ7é中😀 ?!.,\t\n\r\u0301", "  ", "yes", "<|im_end|>", "<think>", "\n<D"])
+_TEXTS = st.lists(_PARTS, max_size=4).map("".join)
+
+
+@functools.cache
+def _tokenizer(folder: Path) -> Tokenizer:
+    return load(language_model(folder)).tokenizer
+
+
+@given(_TEXTS, _TEXTS)
+@settings(max_examples=60)
+def test_the_tokens_are_those_of_the_whole_input(
+    tmp_path_factory: pytest.TempPathFactory, query: str, text: str
+) -> None:
+    tokenizer = _tokenizer(tmp_path_factory.getbasetemp() / "reranker")
+    assert tokenizer.prompt is not None
+    whole = f"{tokenizer.prompt.before} {query}\n<Document>: {text}{tokenizer.prompt.after}"
+    assert tokenizer.encode(query, text).ids == tokenizer.pieces(whole)
 
 
 _VARIANTS = [
