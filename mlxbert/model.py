@@ -15,15 +15,15 @@ from mlxbert.config import EncoderConfig
 from mlxbert.errors import ArgumentError, CheckpointError, MissingHeadError, MlxbertError, ThreadError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine import device as devices
-from mlxbert.machine.device import dtype_name, mx, nn
+from mlxbert.machine.device import dtype_name, mx
 from mlxbert.machine.faults import device_errors
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.heads import HEADS, TASKS, Network, head_parts, missing_parts, task_parts, titles
 from mlxbert.progress import Progress
 from mlxbert.text.tokenizer import Tokenizer, load_tokenizer
 from mlxbert.weights.adapted import find_model
-from mlxbert.weights.build import build_network, first_problem, new_network
-from mlxbert.weights.causal import HEAD as CLASSIFIER
+from mlxbert.weights.build import build_network, first_problem, new_network, parameters
+from mlxbert.weights.causal import HEAD as CLASSIFIER, generates
 from mlxbert.weights.chat_template import read_prompt
 from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
 from mlxbert.weights.families.registry import Architecture, read_architecture
@@ -193,12 +193,12 @@ class Model:
         return (*self.network.heads, *(("pooler",) if self.config.pooler else ()))
 
 
-def _check_parts(source: str, task: str, config: EncoderConfig, parts: tuple[str, ...]) -> None:
+def _check_parts(source: str, task: str, config: EncoderConfig, parts: tuple[str, ...], more: str = "") -> None:
     missing = missing_parts(task, config, parts)
     if missing:
         can = [name for name in TASKS if not missing_parts(name, config, parts)]
         raise MissingHeadError(
-            f"{source}: this checkpoint has no {titles(missing)}",
+            f"{source}: this checkpoint has no {titles(missing)}{more}",
             hint=f"{HEADS[TASKS[task] or ''].hint}; this one can be used for {', '.join(can)}",
         )
 
@@ -207,7 +207,9 @@ def _open(source: str, folder: ModelFolder, task: str | None) -> tuple[Checkpoin
     checkpoint = open_checkpoint(folder)
     if task is None:
         return checkpoint, checkpoint.parts
-    _check_parts(source, task, checkpoint.config, checkpoint.parts)
+    judges = TASKS[task] == CLASSIFIER and generates(checkpoint.config_json)
+    more = ", and a chat template of Qwen3-Reranker, which would make it one, is missing, too" * judges
+    _check_parts(source, task, checkpoint.config, checkpoint.parts, more)
     return checkpoint, task_parts(task, checkpoint.config)
 
 
@@ -337,15 +339,14 @@ def _prompted(folder: ModelFolder, tokenizer: Tokenizer, network: Network) -> To
         limit = folder.transformer_settings.integer("max_seq_length") if limited else None
         return tokenizer.adapted(max_length=limit, prompt=prompt)
     ids = [tokenizer.token_id(word) for word in ("yes", "no")]
-    out = dict(network.heads[CLASSIFIER].named_modules()).get("out")
-    if None in ids or not isinstance(out, nn.Linear) or out.weight.shape != (1, network.encoder.config.hidden_size):
+    out = parameters(network).get(f"heads.{CLASSIFIER}.out.weight")
+    if None in ids or out is None or out.shape != (1, network.encoder.config.embedding_size):
         return tokenizer
     yes, no = network.encoder.embeddings.word(mx.array(ids)).astype(mx.float32)
-    apart, largest = mx.abs(yes - no - out.weight).max().item(), mx.abs(out.weight).max().item()
-    if apart <= _ROUNDED * largest:
+    if (mx.abs(yes - no - out).max() <= _ROUNDED * mx.abs(out).max()).item():
         raise CheckpointError(
-            f"{folder.transformer}: the classifier is what tells yes from no, of a converted Qwen3-Reranker, and there "
-            "is no chat template with its prompt, without which all scores are almost the same",
+            f"{folder.transformer}: the classifier is what tells yes from no, of a converted Qwen3-Reranker, but the "
+            "folder lacks a chat template with its prompt, without which all scores are almost the same",
             hint=f"copy {TEMPLATE} or tokenizer_config.json of Qwen/Qwen3-Reranker-0.6B into the folder",
         )
     return tokenizer

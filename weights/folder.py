@@ -188,8 +188,13 @@ def _read_modules(folder: Path) -> tuple[Module, ...]:
     kinds = [module.kind for module in modules]
     others = {"Transformer", "Pooling", "LogitScore"}
     if kinds not in _RERANKERS and (kinds[:2] != ["Transformer", "Pooling"] or others & {*kinds[2:]}):
-        raise ConfigError(
-            f"{path}: modules {', '.join(kinds) or 'none'}; expected Transformer, Pooling, "
-            "then any of Dense, LayerNorm, Normalize"
-        )
+        raise unknown_modules(path, kinds)
     return tuple(modules)
+
+
+def unknown_modules(path: Path, kinds: list[str]) -> ConfigError:
+    """The error for a file with modules that make no vectors, or not as mlxbert does."""
+    return ConfigError(
+        f"{path}: modules {', '.join(kinds) or 'none'}; expected Transformer, Pooling, "
+        "then any of Dense, LayerNorm, Normalize"
+    )

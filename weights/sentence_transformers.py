@@ -13,7 +13,7 @@ from mlxbert.errors import ArgumentError, CheckpointError, ConfigError
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import activations
 from mlxbert.nn.embedder import SIMILARITIES, Dense, Embedder, EmbeddingConfig, Normalize
-from mlxbert.weights.folder import SETTINGS, ModelFolder, Module, open_folder, read_settings
+from mlxbert.weights.folder import SETTINGS, ModelFolder, Module, open_folder, read_settings, unknown_modules
 from mlxbert.weights.formats.config_json import ConfigJson, read_json
 from mlxbert.weights.formats.files import open_weights
 from mlxbert.weights.formats.headers import FLOATS, Header
@@ -53,7 +53,7 @@ def read_embedder(folder: Path | ModelFolder, width: int, *, with_weights: bool 
     modules, headers = folder.modules, folder.headers
     config = EmbeddingConfig(stated=bool(modules))
     if modules and modules[-1].kind in ("Transformer", "LogitScore"):
-        raise ConfigError(f"{folder.path / MODULES}: modules of a cross-encoder, expected a Pooling")
+        raise unknown_modules(folder.path / MODULES, [module.kind for module in modules])
     if modules:
         config = _with_pooling(_with_transformer(config, folder.transformer_settings), modules[1], width)
     config = _with_settings(config, folder)

@@ -11,7 +11,7 @@ from mlxbert.weights.formats.names import TF_STATE, holds_weights
 if TYPE_CHECKING:
     from mlxbert.weights.folder import ModelFolder
 
-_SMALL_FILES = (".json", ".txt", ".model")
+_SMALL_FILES = (".json", ".txt", ".model", ".jinja")
 _HEAD = 2**18  # bytes: formats begin with a header or a small index
 _BLOCK, _BLOCKS = 2**12, 32  # bytes of each of the blocks of a file of weights that are read, and their number
 

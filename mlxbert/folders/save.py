@@ -14,7 +14,7 @@ from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.heads import OWN_LAYERS
 from mlxbert.version import __version__
 from mlxbert.weights import save as weights
-from mlxbert.weights.causal import generates
+from mlxbert.weights.causal import has_made
 from mlxbert.weights.cross_encoder import activation, gives_probabilities
 from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.hub.files import TEMPLATE
@@ -69,11 +69,13 @@ def save(
     check_space(target, sum(tensor.bytes for tensor in tensors))
     with destination.partial_folder(target, source.path, overwrite) as partial:
         # A new model has only the vocabulary in common with that folder, not its modules; so has a classifier that was
-        # made of a language model.
-        same = architecture.parts is not None and not made_of_decoder(model)
+        # made of a decoder.
+        made = has_made(architecture)
+        same = architecture.parts is not None and not made
         inner = partial / source.transformer.relative_to(source.path) if same else partial
         _copy(model, partial, inner, dtype, modules=same)
-        _write(model, inner, tensors, dtype, most, _keys(model))
+        keys = activation(probabilities=gives_probabilities(source)) if made else {}
+        _write(model, inner, tensors, dtype, most, keys)
         _seal(model, partial, modules=same)
         destination.move(partial, target)
     return target
@@ -134,10 +136,10 @@ def _write(
     """Writes weights and configuration into a folder that holds vocabulary and modules."""
     weights.write_weights(tensors, inner, most)
     changed = _changes(model, tensors, dtype)
-    if made_of_decoder(model):
-        assert model.tokenizer.prompt is not None
+    if model.tokenizer.prompt is not None and has_made(model.architecture):
         (inner / TEMPLATE).write_text(model.tokenizer.prompt.template(), encoding="utf-8")
-        changed["pad_token_id"] = model.tokenizer.token_id(model.tokenizer.special.get("pad", ""))
+        if (pad := model.tokenizer.token_id(model.tokenizer.special.get("pad", ""))) is not None:
+            changed["pad_token_id"] = pad  # transformers finds the last token by it
     weights.write_config(model.architecture, inner, changed | dict(keys))
 
 
@@ -152,16 +154,6 @@ def _seal(model: Model, partial: Path, *, modules: bool) -> None:
     weights.write_json(partial / SAVED, saved)
 
 
-def made_of_decoder(model: Model) -> bool:
-    """Whether the classifier of a model is made of the decoder of a language model, see `mlxbert.weights.causal`."""
-    return model.tokenizer.prompt is not None and generates(model.architecture.config_json)
-
-
-def _keys(model: Model) -> Mapping[str, object]:
-    """The keys of `config.json` that make such a classifier a cross-encoder of sentence-transformers."""
-    return activation(probabilities=gives_probabilities(model.files)) if made_of_decoder(model) else {}
-
-
 def _copy(model: Model, partial: Path, inner: Path, dtype: str | None, *, modules: bool) -> None:
     """Copies the files of the folder that the model was loaded from, all but its weights and its configuration."""
     source = model.files
@@ -170,7 +162,8 @@ def _copy(model: Model, partial: Path, inner: Path, dtype: str | None, *, module
         copies.copy_vocabulary(source, inner)
     else:
         # A model card describes the heads that the model came with.
-        same_heads = {*model.network.heads} == {*model.architecture.parts} - {"pooler"} and source.adapter is None
+        parts = model.architecture.parts or ()
+        same_heads = {*model.network.heads} == {*parts} - {"pooler"} and source.adapter is None
         for path in card.read_from(source.path) if same_heads else ():
             shutil.copyfile(path, partial / path.name)
         for _ in copies.copy_files(source, partial):
@@ -184,7 +177,7 @@ def _check_files(model: Model, saved: ModelFolder, *, modules: bool) -> None:
     """Refuses files that do not give the tokenizer and the pooling in memory: the source may change after loading."""
     try:
         same = read_tokenizer(saved).tokenizer.to_str() == model.tokenizer.files.tokenizer.to_str()
-        if modules and model.files.modules:
+        if modules and model.files.modules[1:]:
             same = same and read_embedder(saved, model.config.hidden_size).config == model.embedder.config
     except MlxbertError:
         same = False

@@ -12,7 +12,7 @@ from mlxbert.training.base import BaseModel
 from mlxbert.training.options import ALL_LINEAR, TrainingOptions
 from mlxbert.training.plan import Plan
 from mlxbert.weights.build import parameters
-from mlxbert.weights.causal import generates
+from mlxbert.weights.causal import has_made
 from mlxbert.weights.checkpoint import network_shapes
 from mlxbert.weights.families.registry import Architecture
 from mlxbert.weights.folder import ModelFolder
@@ -109,7 +109,7 @@ def check_adapters(architecture: Architecture, options: TrainingOptions, plan: P
             raise ArgumentError(f"{name} is {value!r} with lora, but an adapter makes vectors as its base does")
     if any(HEADS[head].is_own(labels) for head, labels in plan.heads.items()):
         raise ArgumentError("few_shot is given with lora, but an adapter cannot hold a classifier of vectors")
-    if "sequence_classifier" in plan.heads and generates(architecture.config_json) and architecture.parts:
+    if has_made(architecture) and not {*plan.heads}.isdisjoint(architecture.parts or ()):
         raise ArgumentError(
             "lora is given, but the model is a language model whose classifier is made of its decoder",
             hint="mlxbert.save(mlxbert.load(MODEL, task='classify'), FOLDER) makes it a classifier, which lora trains",

@@ -61,7 +61,7 @@ def assess(
     best = (one for result in results for one in result["history"] if one["step"] == result["step"])
     scores = [one[evaluation.metric] for one in best]  # a teacher may have chosen by another metric
     with times.phase("comparing with simple methods"):
-        baselines = objective.baselines(base.load(task="embed"), plan.train.records, valid.records)
+        baselines = objective.baselines(base.load(heads=()), plan.train.records, valid.records)
     known = [result for result in results if result["score"] is not None]
     chosen = (min if objective.minimize else max)(known, key=lambda result: result["score"])
     summary = Summary(

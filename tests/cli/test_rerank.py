@@ -10,6 +10,7 @@ from tests.cli.test_terminal import plain
 from tests.helpers.classifiers import EMOTIONS, save_classifier
 from tests.helpers.program import call, terminal
 from tests.tasks.test_rerank import QUERY, SCORE, TEXTS
+from tests.tasks.test_reranker import language_model
 
 
 @pytest.fixture(scope="module")
@@ -71,3 +72,10 @@ def test_a_query_is_to_blame_once(model: str) -> None:
     outcome = call("rerank", "the cat " * 40, *TEXTS, "--overflow", "window", "--model", model)
     outcome.fails(1, "the query has 80 tokens", "hint: ")
     assert outcome.out == "" and outcome.err.count("error: ") == 1
+
+
+def test_an_instruction_is_for_models_that_take_one(model: str, tmp_path: Path) -> None:
+    judge = str(language_model(tmp_path / "m"))
+    lines = [call("rerank", QUERY, *TEXTS, "--model", judge, *more).lines for more in ((), ("--prompt", "Find pets"))]
+    assert lines[0] != lines[1]
+    call("rerank", QUERY, *TEXTS, "--model", model, "--prompt", "Find pets").fails(2, "--prompt is 'Find pets'")

@@ -10,7 +10,7 @@ import pytest
 
 import mlxbert
 from mlxbert.data.relevance import Judged
-from mlxbert.errors import ArgumentError, CheckpointError, InputError
+from mlxbert.errors import ArgumentError, CheckpointError, ConfigError, InputError
 from mlxbert.text.batch import make_batch
 from mlxbert.training.events import Finished, Started
 from mlxbert.training.scores.reranking import (
@@ -21,7 +21,9 @@ from mlxbert.training.scores.reranking import (
     rerank_metrics,
     reranking,
 )
+from tests.helpers.classifiers import save_classifier
 from tests.helpers.tiny import WORDS
+from tests.tasks.test_rerank import SCORE
 from tests.training.test_finetune import one
 
 ANIMALS, PLACES = ("cat", "dog"), ("paris", "tokyo")
@@ -238,3 +240,17 @@ def test_an_adapter_keeps_what_its_scores_are_whatever_the_base_says(
 
 def batch_of(model: mlxbert.Model, query: str, texts: list[str]) -> Any:
     return make_batch([model.tokenizer.encode(query, text) for text in texts], model.network.encoder.config)
+
+
+def test_a_folder_of_todays_cross_encoder_is_trained_and_written(tmp_path: Path) -> None:
+    start = save_classifier(tmp_path / "m", SCORE)
+    module = {"path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"}
+    (start / "modules.json").write_text(json.dumps([module]))
+    [*_] = run(pairs(20), start, tmp_path / "out")
+    mlxbert.load(start, task="classify").save(tmp_path / "saved")
+    mlxbert.convert(start, tmp_path / "converted")
+    for folder in ("saved", "converted"):
+        model = mlxbert.load(tmp_path / folder, dtype="float32")
+        assert mlxbert.rerank(model, "a", ["b"]) == mlxbert.rerank(mlxbert.load(start, dtype="float32"), "a", ["b"])
+        with pytest.raises(ConfigError, match="expected Transformer, Pooling"):
+            mlxbert.embed(model, "a")

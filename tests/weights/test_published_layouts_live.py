@@ -78,6 +78,13 @@ LAYOUTS = {
         lambda: [Pooling(D, "lasttoken"), Normalize()],
         {"query": _INSTRUCTION, "document": ""},
     ),
+    "gte-Qwen2-instruct": Layout(
+        "Qwen2",
+        published.qwen3,
+        {"num_attention_heads": 3, "num_key_value_heads": 1, "hidden_act": "silu", "is_causal": False},
+        lambda: [Pooling(D, "lasttoken"), Normalize()],
+        {"query": _INSTRUCTION + " ", "document": ""},
+    ),
     "embeddinggemma": Layout(
         "Gemma3Text",
         published.gemma,

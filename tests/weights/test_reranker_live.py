@@ -188,3 +188,12 @@ def test_a_quantized_reranker_ranks_alike(bits: int, tmp_path: Path) -> None:
     mlxbert.convert(folder, tmp_path / "quantized", quantize=bits, group_size=32)
     one, other = ours(load(folder)), ours(load(tmp_path / "quantized"))
     assert max(abs(a - b) for a, b in zip(one, other, strict=True)) < 0.1 * (max(one) - min(one))
+
+
+def test_a_trained_reranker_has_the_same_scores_there(tmp_path: Path) -> None:
+    folder = make(tmp_path / "made", tied=False)
+    data = [{"query": QUERY, "text": text, "label": float(number % 2)} for number, text in enumerate(TEXTS * 2) if text]
+    options: dict[str, Any] = {"epochs": 1, "lr": 1e-3, "batch_size": 4, "max_length": MOST}
+    [*_] = mlxbert.finetune("rerank", train=data, valid=data, model=folder, output=tmp_path / "out", **options)
+    change_json(tmp_path / "out/tokenizer_config.json", model_max_length=MOST)
+    close(ours(load(tmp_path / "out")), theirs(tmp_path / "out"))

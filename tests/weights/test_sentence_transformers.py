@@ -196,7 +196,7 @@ def _entry(kind: str = "sentence_transformers.models.Pooling", path: str = "1_Po
         ([{"type": "sentence_transformers.models.Transformer"}], "modules with type and path"),
         ([{"path": None, "type": "sentence_transformers.models.Transformer"}], "modules with type and path"),
         ([], "modules none; expected Transformer, Pooling"),
-        (_entry()[:1], "modules Transformer; expected Transformer, Pooling"),
+        (_entry()[:1] * 2, "modules Transformer, Transformer; expected Transformer, Pooling"),
         (_entry()[::-1], "modules Pooling, Transformer; expected"),
     ],
 )  # fmt: skip
