@@ -33,6 +33,10 @@ _DEBERTA = {
     "vocab_size": 30522,
 }
 _BASE = {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072, "vocab_size": 30522}
+_LLAMA = _SHORT | {
+    "hidden_size": 768, "intermediate_size": 3072, "vocab_size": 30522, "max_position_embeddings": 8192,
+    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
 # The prefix of transformers' classes, and what is far from their defaults.
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "bert-base": ("Bert", {}),
@@ -48,7 +52,22 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "gte": ("Gte", _SHORT | {"vocab_size": 30522, "max_position_embeddings": 512}),
     "deberta-v3": ("DebertaV2", _SHORT | _BASE | _DEBERTA),
     "deberta-v2": ("DebertaV2", _SHORT | _BASE | _DEBERTA | {"conv_kernel_size": 3, "conv_act": "gelu"}),
-}
+    "eurobert": ("EuroBert", _LLAMA | {"num_attention_heads": 12, "num_key_value_heads": 12, "mask_token_id": 3}),
+    "eurobert-610m": (
+        "EuroBert",
+        _LLAMA | {"hidden_size": 1152, "intermediate_size": 4096, "num_attention_heads": 18, "num_key_value_heads": 6}
+        | {"mask_token_id": 3},
+    ),
+    "qwen3": (
+        "Qwen3",
+        _LLAMA | {"hidden_size": 1024, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128},
+    ),
+    "gemma3": (
+        "Gemma3Text",
+        _LLAMA | {"intermediate_size": 1152, "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 256}
+        | {"use_bidirectional_attention": True, "sliding_window": 512},
+    ),
+}  # fmt: skip
 SHAPES = ((32, 32), (16, 128), (8, 512))
 VOCABULARY = 30000  # ids that are drawn
 WARM_UPS = 3  # of torch the first passes of a process are slow

@@ -5,7 +5,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import MethodType
@@ -30,6 +30,7 @@ from mlxbert.weights.families.registry import Architecture, read_architecture
 from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.hub.files import TEMPLATE
+from mlxbert.weights.own_adapters import own_adapters
 from mlxbert.weights.sentence_transformers import read_embedder
 from mlxbert.weights.source import BUILTIN, ModelRef, check_source, find_folder
 
@@ -87,6 +88,8 @@ class Model:
     files: ModelFolder = field(kw_only=True, repr=False)
     _owner: _Owner = field(default_factory=_Owner, repr=False)  # copies by `replace` share it, as they share weights
     _embedder: Embedder | MlxbertError | None = field(default=None, repr=False)
+    _ref: ModelRef | None = field(default=None, repr=False)
+    _others: dict[str, "Model"] = field(default_factory=dict, repr=False)  # see `for_prompt`
 
     answer = functions.answer
     attention = functions.attention
@@ -123,6 +126,25 @@ class Model:
     def embed_tokenizer(self) -> Tokenizer:
         """The tokenizer for `embed`: embedding models may define another longest input and lower-casing."""
         return _embed_tokenizer(self.tokenizer, self.embedder)
+
+    def for_prompt(self, name: str | None, text: str) -> "Model":
+        """The model for texts with one of its own prompts: that with its own adapter for this task, if it has some.
+
+        It is another model, which is loaded once, and kept. This one is used where no adapter is meant.
+
+        Args:
+            name: The name of the prompt, if it is known.
+            text: The prompt, by which it is found otherwise.
+        """
+        known = own_adapters(self.architecture.config_json) if self._ref and self.files.adapter is None else ()
+        if name is None and text:
+            name = next((one for one in known if self.embedder.config.prompts.get(one) == text), None)
+        if self._ref is None or name is None or name not in known or name == self.files.own_adapter:
+            return self
+        if name not in self._others:
+            loaded = load(replace(self._ref, adapter=name), task="embed")
+            self._others[name] = replace(loaded, source=self.source, _owner=self._owner)
+        return self._others[name]
 
     def require(self, task: str) -> None:
         """Checks that the model can do a task, and selects its device.
@@ -241,7 +263,7 @@ def load(
             used as they are; missing ones are downloaded. The folder of an adapter stands for its base with it. A
             `ModelRef` is also the adapter, dtype, device and revision, and whether to be offline.
         adapter: An adapter in PEFT's format (LoRA, DoRA, rsLoRA) that is merged into the weights: its folder, or its
-            name on the hub.
+            name on the hub. Or one that the model has itself, by its task: `retrieval.query`, say, of Jina v3.
         task: `fill-mask`, `next-sentence`, `classify`, `tag`, `answer`, `replaced` or `embed`: loads only the parts
             that it needs, and refuses a checkpoint without them. `None` loads every part.
         new_heads: Heads with fresh weights on the loaded encoder, by their names in `mlxbert.nn.heads.HEADS`, and the
@@ -305,6 +327,7 @@ def load(
         architecture=checkpoint.without_weights(),
         files=folder,
         _embedder=embedder,
+        _ref=ref,
     )
 
 

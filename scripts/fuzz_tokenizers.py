@@ -8,16 +8,22 @@ from random import Random
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from fuzz_mutate import change_json, change_message, flips
-from fuzz_readers import Reader, on
+from fuzz_readers import Files, Reader, on
 from tokenizers import Regex, Tokenizer as Library, decoders, models, normalizers, pre_tokenizers, processors
 
 from mlxbert.errors import InputError
 from mlxbert.text.tokenizer import Tokenizer, load_tokenizer
 from mlxbert.weights.tokenizers.sentencepiece import CONTROL, UNKNOWN, USER_DEFINED
-from tests.helpers import tiny, vocabularies as words
+from tests.helpers import published, tiny, vocabularies as words
 
-_ROWS = 400  # word embeddings of the model that the tokenizer is loaded for: a few more than a vocabulary here has
-_TEXTS = ("the cat sat on the mat, a is of [MASK]!", "caf\u00e9 \u6771\u4eac  \u00bd\tA\u0301\ufb01 <mask>\0", "", " ")
+_ROWS = 450  # word embeddings of the model that the tokenizer is loaded for: a few more than a vocabulary here has
+_TEXTS = (
+    "the cat sat on the mat, a is of [MASK]!",
+    "<|im_start|>x<s>\U0001f642<|mask|>",
+    "caf\u00e9 \u6771\u4eac  \u00bd\tA\u0301\ufb01 <mask>\0",
+    "",
+    " ",
+)
 
 
 def use_tokenizer(folder: Path) -> None:
@@ -124,7 +130,7 @@ def _whole(folder: Path) -> list[Path]:
     return found
 
 
-_IDS = (60, 399, 400, 5000, 2**24, 2**32 - 1)
+_IDS = (60, _ROWS - 1, _ROWS, 5000, 2**24, 2**32 - 1)
 _REMOVERS = (".", "\\S", "[a-z]", "\\s|a")
 
 
@@ -179,6 +185,19 @@ def _words(folder: Path) -> list[Path]:
     ]
 
 
+def _published(folder: Path) -> list[Path]:
+    """Newer embedding models: two of byte pairs, one of pieces with bytes, also as a SentencePiece model."""
+    kinds = (published.eurobert, published.qwen3, published.gemma, published.gemma_model)
+    return [make(folder / make.__name__) for make in kinds]
+
+
+def _change_published(rng: Random, files: Files) -> Files:
+    whole, end = next((name, name[-5:]) for name in ("tokenizer.json", "tokenizer.model") if name in files)
+    if rng.random() < 0.3:
+        return on("_config.json" if "tokenizer_config.json" in files else "config.json", _change_text)(rng, files)
+    return {whole: (_change_tokenizer if end == ".json" else change_message)(rng, files[whole])}
+
+
 def _change_text(rng: Random, data: bytes) -> bytes:
     """Changes a file that may be JSON."""
     try:
@@ -191,5 +210,6 @@ def _change_text(rng: Random, data: bytes) -> bytes:
 TOKENIZERS = {
     "SentencePiece": Reader(_pieces, on(".model", change_message), use_tokenizer),
     "tokenizer.json": Reader(_whole, on("tokenizer.json", _change_tokenizer), use_tokenizer),
+    "newer tokenizers": Reader(_published, _change_published, use_tokenizer),
     "vocab.txt": Reader(_words, on("", _change_text), use_tokenizer),
 }

@@ -20,14 +20,13 @@ from safetensors.numpy import load_file, save_file
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from mlxbert.bench.reference import GOLDENS
 from tests.helpers.families import FROZEN, Compared, make_model
-from tests.helpers.frozen import file_name
+from tests.helpers.frozen import file_name, prefix_in
 from tests.helpers.parity import reference_outputs
 
 ACTIVATIONS = (
     *("gelu", "gelu_python", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "quick_gelu"),
     *("relu", "silu", "swish", "tanh", "sigmoid", "linear"),
 )
-_WORDS = "word_embeddings.weight", "tok_embeddings.weight", "embed_tokens.weight"
 
 
 def _saved(model: Any) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
@@ -47,8 +46,7 @@ def _freeze(compared: Compared, folder: Path) -> None:
         if head != "Model":
             getattr(model, model.base_model_prefix).load_state_dict(encoder.state_dict(), strict=False)
         config, tensors = _saved(model)
-        words = next(name for name in tensors if name.endswith(_WORDS))
-        prefix = words[: words.index("embed")]
+        prefix = prefix_in(tensors)
         from_encoder = {name for name in shared if prefix + name in tensors}
         own = {name: array for name, array in tensors.items() if name.removeprefix(prefix) not in from_encoder}
         golden = {"config": config, "prefix": prefix, "without": sorted(shared.keys() - from_encoder)}

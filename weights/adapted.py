@@ -12,6 +12,7 @@ from mlxbert.weights.adapter import adapted_config, read_settings
 from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.formats.files import has_weights, open_weights
 from mlxbert.weights.formats.names import ADAPTER
+from mlxbert.weights.own_adapters import own_adapters
 from mlxbert.weights.source import ModelRef, find_folder, find_headers, local_folder
 
 _LOG = logging.getLogger("mlxbert")
@@ -38,6 +39,8 @@ def find_model(ref: ModelRef, on_progress: Progress | None = None, *, headers_on
     if ref.adapter is not None:
         if is_adapter(found.path):
             raise ArgumentError(f"{found.path}: is an adapter, expected the model that {ref.adapter} is for")
+        if str(ref.adapter) in own_adapters(found.config_json):
+            return replace(found, own_adapter=str(ref.adapter))
         chosen = with_adapter(found, find(replace(ref, source=ref.adapter, revision=None)).path)
         _check_base(chosen, str(ref.source))
         return chosen

@@ -140,11 +140,13 @@ class Update:
         target: The module.
         scale: The factor of B A.
         names: The names in the file, by `A`, `B` and, for DoRA, `lora_magnitude_vector`.
+        number: Which of those that are stacked in the tensors; `None` for tensors of a single one.
     """
 
     target: Target
     scale: float
     names: Mapping[str, str]
+    number: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,7 +180,9 @@ class Adapter:
             return base
         rows = [*mx.split(base.astype(mx.float32), updates[0].target.parts, axis=0)]
         for update in updates:
-            a, b = (self._arrays[update.names[letter]].astype(mx.float32) for letter in "AB")
+            pair = (self._arrays[update.names[letter]] for letter in "AB")
+            one = slice(None) if update.number is None else update.number
+            a, b = (array[one].astype(mx.float32) for array in pair)
             magnitude = self._arrays[update.names[MAGNITUDE]] if MAGNITUDE in update.names else None
             part = update.target.part
             rows[part] = merged(rows[part], update.scale * (b @ a), magnitude)

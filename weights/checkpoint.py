@@ -18,7 +18,7 @@ from mlxbert.weights.adapter import Adapter, heads_of, merged_names, read_adapte
 from mlxbert.weights.causal import HEAD, as_classifier
 from mlxbert.weights.families import keymap
 from mlxbert.weights.families.family import Family
-from mlxbert.weights.families.registry import FAMILIES, Architecture, family_of
+from mlxbert.weights.families.registry import Architecture, family_of
 from mlxbert.weights.folder import ModelFolder, open_folder
 from mlxbert.weights.formats import int8_rows
 from mlxbert.weights.formats.config_json import ConfigJson
@@ -27,6 +27,7 @@ from mlxbert.weights.formats.headers import LazyArrays, TensorInfo
 from mlxbert.weights.formats.names import ADAPTER
 from mlxbert.weights.formats.quantized import Storage, read_quantization
 from mlxbert.weights.google import with_google_defaults
+from mlxbert.weights.own_adapters import read_own_adapter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +42,7 @@ class Checkpoint(Architecture):
         parts: Which optional parts (pooler, heads) the weights hold.
         weights: The files.
         storage: How matrices are stored if not as plain floats.
+        plain_family: The family without a classifier that is made of a decoder, see `mlxbert.weights.causal`.
         adapter: What is merged into the weights; `None` for the weights as they are.
     """
 
@@ -51,12 +53,13 @@ class Checkpoint(Architecture):
     parts: tuple[str, ...]
     weights: WeightFiles
     storage: Storage | None
+    plain_family: Family
     adapter: Adapter | None = None
 
     def without_weights(self) -> Architecture:
         """What remains of a checkpoint when its files are closed."""
         found = {field.name: getattr(self, field.name) for field in fields(Architecture)}
-        return Architecture(**found | {"family": FAMILIES[self.family_name]})
+        return Architecture(**found | {"family": self.plain_family})
 
     @cached_property
     def table(self) -> keymap.Table:
@@ -181,11 +184,12 @@ def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
             f"{folder}: has an {ADAPTER} next to weights of its own, expected a model or an adapter",
             hint="move the adapter into a folder of its own, and name that, too: adapter='FOLDER'",
         )
-    family_name, family = family_of(config_json)
+    family_of(config_json)  # refuses what has none before its weights are looked for
     weights = open_weights(folder, config_json.strings("architectures"), opened.headers)
+    family_name, plain = family_of(config_json, weights.tensors)
     if weights.format == TENSORFLOW:
         config_json = with_google_defaults(config_json, weights.tensors)
-    family, config = as_classifier(opened, family, family.read_config(config_json))
+    family, config = as_classifier(opened, plain, plain.read_config(config_json))
     weights = with_own(weights, folder, (own for own in OWN_LAYERS if own.used(config.labels)), opened.headers)
     if config.num_stored_layers > len(weights.tensors):  # checked first, as building that many takes long
         raise CheckpointError(
@@ -202,7 +206,9 @@ def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
         adapter = read_adapter(opened.adapter, family, config.num_stored_layers, known, shapes)
         names = merged_names(adapter, heads_of(config_json), known, family.tied, names)
         tensors = {**tensors, **tensor_infos(adapter)}
-    made = [HEAD] if family is not FAMILIES[family_name] else []  # of tensors that are also others'
+    if opened.own_adapter is not None:
+        adapter = read_own_adapter(opened.own_adapter, config_json, weights, names, tensors)
+    made = [] if family is plain else [HEAD]  # of tensors that are also others'
     parts = tuple(dict.fromkeys((*_parts(config_json, known, names), *made)))
     ours = set().union(known["encoder"], *(known[part] for part in parts), family.tied)
     ignored = tuple(name for name in names if name not in ours and _is_ignored(name, family, known))
@@ -227,6 +233,7 @@ def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
         parts=parts,
         weights=weights,
         storage=storage,
+        plain_family=plain,
         adapter=adapter,
     )
 

@@ -16,6 +16,7 @@ from mlxbert.weights.hub.files import CONFIG, MODULES, TRANSFORMER_SETTINGS, lea
 SETTINGS = "config_sentence_transformers.json"
 WITH_WEIGHTS = ("Dense", "LayerNorm")
 _NAMESPACE = "sentence_transformers."
+CUSTOM = "custom_st.Transformer"  # Jina's, which also chooses the adapter
 _KNOWN = ("Transformer", "Pooling", *WITH_WEIGHTS, "Normalize", "LogitScore")
 _RERANKERS = (["Transformer"], ["Transformer", "LogitScore"])
 _MAX_PATH = 255  # bytes; file systems refuse longer names anyway
@@ -38,12 +39,14 @@ class ModelFolder:
         headers: Headers of weights that are on the hub and not in the folder, by the path that they would have here.
         described_by: A configuration that is used instead of the one in the folder.
         adapter: The folder of an adapter that is merged into the weights.
+        own_adapter: The name of one of the checkpoint's own adapters that is, see `mlxbert.weights.own_adapters`.
     """
 
     path: Path
     headers: Mapping[Path, Header] = field(default_factory=dict)
     described_by: ConfigJson | None = None
     adapter: Path | None = None
+    own_adapter: str | None = None
 
     @property
     def own(self) -> Path:
@@ -128,6 +131,12 @@ class ModelFolder:
         """
         return read_settings(self.path / SETTINGS)
 
+    @property
+    def instructions(self) -> object:
+        """The prompts in the configuration of Jina's models; empty if there are none."""
+        described = self._config if self.described_by is None else self.described_by
+        return {} if described is None else described.get("task_instructions", {})
+
     @cached_property
     def _config(self) -> ConfigJson | None:
         return read_config(self.path) if (self.path / CONFIG).is_file() else None
@@ -166,7 +175,7 @@ def _read_modules(folder: Path) -> tuple[Module, ...]:
             case _:
                 raise ConfigError(f"{path}: expected a list of modules with type and path, found {entry!r:.80}")
         name = kind.rpartition(".")[2]
-        if not kind.startswith(_NAMESPACE) or name not in _KNOWN:
+        if not (kind.startswith(_NAMESPACE) or kind == CUSTOM) or name not in _KNOWN:
             raise ConfigError(
                 f"{path}: module {kind!r}, expected one of sentence-transformers' {', '.join(_KNOWN)}",
                 hint="mlxbert never runs code from a model folder",

@@ -238,7 +238,7 @@ def _named(architecture: Architecture, tensors: list[Tensor]) -> list[Tensor]:
     alone = all(within or is_own(tensor.plain) for tensor, within in zip(tensors, inside, strict=True))
     prefix = "" if alone else family.prefixes[0]
     return [
-        replace(tensor, name=(prefix if within else "") + family.exported(architecture.config_json, tensor.plain))
+        replace(tensor, name=family.exported(architecture.config_json, (prefix if within else "") + tensor.plain))
         for tensor, within in zip(tensors, inside, strict=True)
     ]
 
@@ -353,7 +353,8 @@ def network_changes(architecture: Architecture, network: Network) -> dict[str, A
     known, opened = ([head for head in heads if not HEADS[head].is_own(given)] for given in (labels, before))
     made = bool(heads) and generates(architecture.config_json)  # a language model has none of our heads
     if architecture.parts is None or {*heads} != {*architecture.parts} - {"pooler"} or known != opened or made:
-        changed["architectures"] = class_names(architecture.family.class_prefixes[architecture.family_name], known)
+        named = class_names(architecture.family.class_prefixes[architecture.family_name], known)
+        changed["architectures"] = [architecture.family.class_names.get(name, name) for name in named]
         # Without labels that are not used: transformers gives question answering as many outputs as there are.
         stated = {} if labels is None else labels.to_config()
         used = {key for head in heads for key in (stated if HEADS[head].labelled else HEADS[head].keys)}

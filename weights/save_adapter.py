@@ -59,7 +59,7 @@ def write_adapter(
     own = {name: array for name, array in saved.items() if is_own(name)}
     inside = {stem.split(".")[0] for entry in architecture.family.table(["pooler"]) for stem in entry.theirs}
     prefix = architecture.family.prefixes[0] if network.heads else ""
-    arrays = _updates(f"{PREFIX}{prefix}", parameters(network), targets)
+    arrays = _updates(f"{PREFIX}{prefix}", parameters(network), targets, network.encoder.config.head_size)
     for plain in saved.keys() - own.keys():
         arrays[f"{PREFIX}{prefix if plain.split('.')[0] in inside else ''}{plain}"] = saved[plain]
     mx.eval(arrays, own)
@@ -84,15 +84,18 @@ def write_adapter(
     write_json(folder / ADAPTER, values)
 
 
-def _updates(prefix: str, ours: Mapping[str, mx.array], targets: Sequence[Target]) -> dict[str, mx.array]:
-    """The tensors of adapters: layers of ours that are one module share A, and their rows of B are stacked."""
+def _updates(
+    prefix: str, ours: Mapping[str, mx.array], targets: Sequence[Target], head_size: int
+) -> dict[str, mx.array]:
+    """The tensors of adapters: layers of ours that are one module share A; rows of B are those of its file."""
     arrays: dict[str, mx.array] = {}
     for target in targets:
         name, paths = prefix + target.name, target.ours
         arrays[f"{name}.lora_A.weight"] = ours[f"{paths[0]}.lora_a"]
-        arrays[f"{name}.lora_B.weight"] = mx.concatenate([ours[f"{path}.lora_b"] for path in paths])
-        if f"{paths[0]}.magnitude" in ours:
-            arrays[f"{name}.{MAGNITUDE}"] = mx.concatenate([ours[f"{path}.magnitude"] for path in paths])
+        for own, theirs in (("lora_b", "lora_B.weight"), ("magnitude", MAGNITUDE)):
+            if f"{paths[0]}.{own}" in ours:
+                rows = [ours[f"{path}.{own}"] for path in paths]
+                (arrays[f"{name}.{theirs}"],) = target.operation.save(rows, 1, head_size)
     return arrays
 
 

@@ -56,7 +56,7 @@ def read_embedder(folder: Path | ModelFolder, width: int, *, with_weights: bool 
         raise unknown_modules(folder.path / MODULES, [module.kind for module in modules])
     if modules:
         config = _with_pooling(_with_transformer(config, folder.transformer_settings), modules[1], width)
-    config = _with_settings(config, folder.settings)
+    config = _with_settings(config, folder)
 
     def read(module: Path, expected: _Shapes) -> dict[str, mx.array]:
         return _weights(module, expected, headers, with_weights=with_weights)
@@ -106,14 +106,16 @@ def _with_pooling(config: EmbeddingConfig, module: Module, width: int) -> Embedd
     return replace(config, poolings=poolings, include_prompt=settings.flag("include_prompt", default=True))
 
 
-def _with_settings(config: EmbeddingConfig, settings: ConfigJson) -> EmbeddingConfig:
+def _with_settings(config: EmbeddingConfig, folder: ModelFolder) -> EmbeddingConfig:
+    settings = folder.settings
     settings.only("model_type", "SentenceTransformer", "mlxbert reads 'SentenceTransformer' only")
     raw = settings.values.get("prompts")
-    raw = {} if raw is None else raw
+    raw = folder.instructions if raw is None else raw
     if not isinstance(raw, Mapping) or not all(isinstance(text, str | None) for text in raw.values()):
         raise ConfigError(f"{settings.path}: prompts is {raw!r:.80}, expected an object of strings")
     prompts = {name: text or "" for name, text in raw.items()}
-    default = settings.values.get("default_prompt_name")
+    own = folder.own_adapter if folder.own_adapter in prompts else None
+    default = settings.values.get("default_prompt_name", own) or own
     if default is not None and default not in list(prompts):  # a list: the value may not be hashable
         raise ConfigError(f"{settings.path}: default_prompt_name is {default!r}, expected one of {', '.join(prompts)}")
     truncated = settings.values.get("truncate_dim")

@@ -21,6 +21,7 @@ class Target:
         tensor: The plain name of the tensor on disk that holds its weights.
         part: Which part of the rows of that tensor is its own.
         parts: How many parts of equal size the tensor has.
+        operation: What happens to its rows on the way from the file.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Target:
     tensor: str
     part: int = 0
     parts: int = 1
+    operation: keymap.Operation = keymap.SAME
 
     @property
     def layered(self) -> bool:
@@ -60,7 +62,7 @@ def targets(family: Family, layers: int, parts: Iterable[str] = ()) -> Iterator[
         (stem,) = entry.theirs
         names = _in_memory(family, stem)
         if len(names) == 1:
-            yield Target(names[0], entry.ours, f"{stem}.weight")
+            yield Target(names[0], entry.ours, f"{stem}.weight", operation=entry.operation)
         else:
             for part, (name, own) in enumerate(zip(names, entry.ours, strict=True)):
                 yield Target(name, (own,), f"{stem}.weight", part, len(names))

@@ -143,6 +143,8 @@ def _summary(found: "Inspection") -> _Rows:
         yield "for vectors", f"{embedding.max_length} tokens, by its sentence-transformers files"
     where = "" if weights.here else ", on the hub, not downloaded"
     yield "weights", f"{weights.format}, {weights.storage}, {console.size(weights.bytes)} in {files}{where}"
+    if found.adapters:
+        yield "adapters", _shown(found.adapters)
     if found.labels:
         yield "labels", _shown(found.labels)
 

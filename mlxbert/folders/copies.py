@@ -8,11 +8,11 @@ from tokenizers.normalizers import BertNormalizer
 
 from mlxbert.errors import ConfigError
 from mlxbert.weights import save
-from mlxbert.weights.folder import WITH_WEIGHTS, ModelFolder
+from mlxbert.weights.folder import CUSTOM, SETTINGS as ST_SETTINGS, WITH_WEIGHTS, ModelFolder
 from mlxbert.weights.formats import safetensors
 from mlxbert.weights.formats.config_json import read_json
 from mlxbert.weights.formats.files import open_weights
-from mlxbert.weights.hub.files import CONFIG, SMALL, VOCABULARY
+from mlxbert.weights.hub.files import CONFIG, MODULES, SMALL, VOCABULARY
 from mlxbert.weights.hub.guard import is_commit
 from mlxbert.weights.tokenizers.files import WHOLE, TokenizerFiles
 
@@ -38,7 +38,16 @@ def copy_files(source: ModelFolder, folder: Path) -> Iterator[Path]:
             target = folder / path.relative_to(source.path)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
+            if path.name == MODULES:  # adapters, for which Jina has a module of its own, are merged or left out
+                target.write_bytes(
+                    path.read_bytes().replace(CUSTOM.encode(), b"sentence_transformers.models.Transformer")
+                )
             yield path
+    if source.own_adapter is not None:  # its prompt is the default
+        settings = source.settings.values
+        prompts = settings.get("prompts") or source.config_json.get("task_instructions", {})
+        named = {"default_prompt_name": source.own_adapter} if source.own_adapter in prompts else {}
+        save.write_json(folder / ST_SETTINGS, {**settings, "prompts": prompts, **named})
 
 
 def copy_licenses(source: ModelFolder, folder: Path) -> None:

@@ -38,6 +38,8 @@ def hash_folder(folder: Path) -> str:
 
 def hash_model(files: "ModelFolder") -> str:
     """A fingerprint of a model, see `hash_folder`; with an adapter, of its base and of the adapter."""
+    if files.own_adapter is not None:
+        return hashlib.sha256(f"{hash_folder(files.path)} {files.own_adapter}".encode()).hexdigest()
     if files.adapter is None:
         return hash_folder(files.path)
     return hashlib.sha256(f"{hash_folder(files.path)} {hash_folder(files.adapter)}".encode()).hexdigest()

@@ -28,6 +28,7 @@ from mlxbert.weights.adapted import find_model
 from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
 from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.formats.files import open_weights
+from mlxbert.weights.own_adapters import own_adapters
 from mlxbert.weights.sentence_transformers import read_embedder
 from mlxbert.weights.source import BUILTIN, ModelRef
 from mlxbert.weights.tokenizers.files import TokenizerFiles, read_tokenizer
@@ -76,7 +77,7 @@ def inspect(
     return Inspection(
         folder=folder.path,
         family=checkpoint.family_name,
-        because=f"{checkpoint.config_json.path.name} says model_type {values.get('model_type')!r}",
+        because=_because(checkpoint),
         architectures=frozen(values.get("architectures")),
         config=config,
         max_length=_longest(config, files),
@@ -90,11 +91,19 @@ def inspect(
         weights=_weights(folder, checkpoint, modules),
         tokenizer=tokenizer,
         embedding=embedding,
+        adapters=own_adapters(checkpoint.config_json),
         labels=frozen(values.get("id2label")),
         tasks=tuple(task for task in TASKS if task not in lacking),
         lacking=lacking,
         tensors=inventory.tensors(checkpoint),
     )
+
+
+def _because(checkpoint: Checkpoint) -> str:
+    file, named = checkpoint.config_json.path.name, checkpoint.config_json.get("model_type")
+    if named in checkpoint.family.class_prefixes:
+        return f"{file} says model_type {named!r}"
+    return f"{file} is read by {checkpoint.family.code} in its authors' code"
 
 
 def _longest(config: EncoderConfig, files: TokenizerFiles) -> int:

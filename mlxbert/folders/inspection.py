@@ -223,6 +223,7 @@ class Inspection(Record):
         weights: The weights.
         tokenizer: The tokenizer.
         embedding: How the model makes vectors, or why it does not.
+        adapters: The model's own adapters for tasks, see `mlxbert.load`.
         labels: The names of the classes by their numbers, as in `config.json`.
         tasks: The tasks that the model can be used for.
         lacking: Why it cannot be used for the others.
@@ -246,6 +247,7 @@ class Inspection(Record):
     weights: WeightFacts
     tokenizer: TokenizerFacts
     embedding: EmbeddingFacts | NoEmbedding
+    adapters: tuple[str, ...]
     labels: Any
     tasks: tuple[str, ...]
     lacking: Table[str]

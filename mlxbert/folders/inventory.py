@@ -10,6 +10,7 @@ from mlxbert.weights.build import shapes
 from mlxbert.weights.checkpoint import Checkpoint
 from mlxbert.weights.families import keymap
 
+_ADAPTER = "an adapter for a task"
 _IGNORED = "a buffer, or part of a head that mlxbert does not run"
 _SHOWN = 3  # problems of a part
 
@@ -68,7 +69,7 @@ def unused(checkpoint: Checkpoint) -> tuple[UnusedTensor, ...]:
     """The tensors that are not loaded, and why."""
     tied = checkpoint.family.tied
     return tuple(
-        UnusedTensor(name, f"a copy of {tied[plain]}" if plain in tied else _IGNORED)
+        UnusedTensor(name, f"a copy of {tied[plain]}" if plain in tied else _ADAPTER if ".lora_" in plain else _IGNORED)
         for plain, name in checkpoint.names.items()
         if plain in tied or plain in checkpoint.ignored
     )

@@ -10,7 +10,7 @@ from mlxbert.config import Absolute, Alibi, Disentangled, EncoderConfig, Relativ
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import ops
 from mlxbert.nn.dropout import Dropout
-from mlxbert.nn.norms import build_norm
+from mlxbert.nn.norms import Norm, build_norm
 from mlxbert.nn.ops import Linear, PositionedQK
 from mlxbert.nn.positions import Context, Distances
 
@@ -31,7 +31,6 @@ class SelfAttention(nn.Module):
             each = config.query_key_norm == "head"
             self.query_norm = build_norm(config, self.head_size if each else inner)
             self.key_norm = build_norm(config, self.head_size if each else shared)
-            self.norms_heads = each
         self.scale = config.attention_scale or 1 / math.sqrt(self.head_size)
         self.dropout = Dropout(config.dropout.attention)
 
@@ -41,11 +40,10 @@ class SelfAttention(nn.Module):
 
     def queries_and_keys(self, x: mx.array) -> tuple[mx.array, mx.array]:
         """(B, L, D) → (B, H, L, d) and (B, key heads, L, d), without positions."""
-        if "query_norm" not in self:
-            return self.split(self.query(x)), self.split(self.key(x))
-        if self.norms_heads:
-            return self.query_norm(self.split(self.query(x))), self.key_norm(self.split(self.key(x)))
-        return self.split(self.query_norm(self.query(x))), self.split(self.key_norm(self.key(x)))
+        q, k = self.query(x), self.key(x)
+        if "query_norm" in self:
+            q, k = _normed(self.query_norm, q), _normed(self.key_norm, k)
+        return self.split(q), self.split(k)
 
     def apply_positions(self, q: mx.array, k: mx.array, context: Context) -> PositionedQK:
         """Queries and keys (B, H, L, d) with positions applied."""
@@ -62,6 +60,11 @@ class SelfAttention(nn.Module):
         mixed = ops.attention(positioned, v, self.scale, self.dropout)
         merged = mixed.transpose(0, 2, 1, 3).flatten(2)
         return self.output(merged), weights
+
+
+def _normed(norm: Norm, x: mx.array) -> mx.array:
+    """(B, L, D) with norms over parts of the width of `norm`."""
+    return norm(x.reshape(*x.shape[:2], -1, norm.weight.size)).reshape(x.shape)
 
 
 class RotaryAttention(SelfAttention):

@@ -59,7 +59,7 @@ class ExpertFeedForward(nn.Module):
         """(B, L, D) → (B, L, D)."""
         tokens = x.flatten(0, 1)
         shares = mx.softmax(self.router(tokens).astype(mx.float32), axis=-1)
-        chosen = mx.argpartition(-shares, self.used - 1, axis=-1)[:, : self.used]
+        chosen = mx.stop_gradient(mx.argpartition(-shares, self.used - 1, axis=-1)[:, : self.used])
         weights = mx.take_along_axis(shares, chosen, axis=-1).astype(x.dtype)
         up, down = (matrix.reshape(self.count, -1, x.shape[-1]) for matrix in (self.experts.w1, self.experts.w2))
         mixed = ops.mixture(tokens, up, down, chosen, weights, self.activation).reshape(x.shape)

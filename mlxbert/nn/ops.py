@@ -292,18 +292,20 @@ def mixture(
         found = _by_expert(given, up, down, experts, activation)
     else:
         multiply = partial(mx.gather_mm, rhs_indices=experts, sorted_indices=True)
-        inner = activate(activation, multiply(given[:, None], up.swapaxes(1, 2)))
-        found = multiply(inner, down)[:, 0]
+        dtype = mx.float32 if mx.default_device() == mx.cpu else tokens.dtype  # a CPU multiplies nothing else so
+        inner = activate(activation, multiply(given[:, None].astype(dtype), up.swapaxes(1, 2).astype(dtype)))
+        found = multiply(inner, down.astype(dtype))[:, 0].astype(tokens.dtype)
     return (found[places].reshape(*chosen.shape, -1) * weights[..., None]).sum(axis=1)
 
 
 def _by_expert(tokens: mx.array, up: mx.array, down: mx.array, experts: mx.array, activation: str) -> mx.array:
     """The tokens of each expert in one product: on a CPU, products of single tokens are slow."""
     counts = Counter(cast(list[int], experts.tolist()))
-    found, start = [], 0
+    found, start, layer = [], 0, Linear(1, 1, bias=False)
     for expert, count in counts.items():
         part = tokens[start : start + count]
-        found.append(activate(activation, part @ up[expert].T) @ down[expert])
+        layer.weight = up[expert]
+        found.append(activated(activation, layer, part) @ down[expert])
         start += count
     return mx.concatenate(found)
 

@@ -72,6 +72,10 @@ def with_layers(model: Model, layers: Sequence[int], device: str = "auto") -> Mo
         raise ArgumentError(f"layers are {[*layers]!r:.60}, expected numbers from 0 to {count - 1} in order")
     heads: dict[str, Labels | None] = dict.fromkeys(model.network.heads)
     found = new_model(values | {key: len(layers)}, model.files.path, heads=heads, dtype="float32", device=device)
+    if found.architecture.family is not model.architecture.family:  # only the names of its tensors tell it
+        raise ArgumentError(
+            f"{model.source}: its config.json does not tell which layers it has, expected _name_or_path"
+        )
     theirs = {f"encoder.layers.{new}.": f"encoder.layers.{old}." for new, old in enumerate(layers)}
     weights = parameters(model.network)
     names = {

@@ -84,6 +84,7 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
         self.output_dtype = output_dtype
         self.tokenizer = model.embed_tokenizer
         self.prompt = choose_prompt(model, chosen.get("prompt"), chosen.get("prompt_name"), kind)
+        self.model = model.for_prompt(chosen.get("prompt_name"), self.prompt)
         self.prompt_length = self.tokenizer.prompt_length(self.prompt)
         most = self.tokenizer.max_length
         if self.prompt and self.prompt_length >= most - 1:

@@ -4,8 +4,11 @@ from collections.abc import Mapping
 
 from mlxbert.errors import ArgumentError
 
-# The names that models give their prompts, by what a text is; those of sentence-transformers.
-KINDS = {"query": ("query",), "document": ("document", "passage", "corpus")}
+# The names that models give their prompts, by what a text is; those of sentence-transformers and of Jina.
+KINDS = {
+    "query": ("query", "retrieval.query"),
+    "document": ("document", "passage", "corpus", "retrieval.passage"),
+}
 
 
 def own_prompt(prompts: Mapping[str, str], kind: str) -> str | None:

@@ -30,6 +30,7 @@ from mlxbert.weights.tokenizers.files import (
 from mlxbert.weights.tokenizers.growth import check_size, growth_of
 
 _TOGETHER = 2**17  # code points that are split at once
+_PLACEHOLDERS = ("<image_soft_token>",)  # of Gemma 3; its models of text have no embedding for it
 _LEAST = 32  # tokens of a pair and what stands between, so that each has some
 _LONG = 256  # code points from which on a text is kept until the next: the questions about one follow each other
 
@@ -54,9 +55,11 @@ class Tokenizer:
         self.special = files.special
         self._limit = config.max_length
         self.max_length = min(config.max_length, files.max_length or config.max_length)
-        self.vocab_size: int = files.tokenizer.get_vocab_size()
+        added = files.tokenizer.get_added_tokens_decoder()
+        self._beyond = {n for n, token in added.items() if n >= self._rows and token.content in _PLACEHOLDERS}
+        self.vocab_size: int = files.tokenizer.get_vocab_size() - len(self._beyond)
         # Others are found where they leave this class: to look at all would take a third of the time to the first ids.
-        self._check_largest(max(self.vocab_size - 1, *files.tokenizer.get_added_tokens_decoder(), 0))
+        self._check_largest(max(self.vocab_size - 1, 0, *(added.keys() - self._beyond)))
         self._spelling, self.growth = files.spelling, growth_of(files.tokenizer)
         self.prompt: PairPrompt | None = None
         self._last: tuple[str, Pieces] | None = None
@@ -105,7 +108,8 @@ class Tokenizer:
             prompt: What stands around the texts of a pair, in place of special tokens.
 
         Raises:
-            TokenizerError: `max_length` or the prompt leaves no room for text.
+            TokenizerError: `max_length` or the prompt leaves no room for text, or the vocabulary is not that of the
+                model.
         """
         changed = copy.copy(self)
         if max_length is not None:
@@ -115,6 +119,7 @@ class Tokenizer:
                     f"the maximum input length is {max_length} tokens, special tokens need {len(self._single) - 1}"
                 )
         if lower_case:
+            self._check_largest(largest_id(self._tokenizer, self._beyond))  # the copy lists all ids below it
             changed._tokenizer, changed._last, changed._plain = lower_cased(self._tokenizer), None, None
         changed._ready = {}
         if prompt is not None:
@@ -149,16 +154,18 @@ class Tokenizer:
         """
         with suppress(UnicodeEncodeError):  # half of a surrogate pair
             number: int | None = self._tokenizer.token_to_id(token)
+            if number in self._beyond:
+                return None
             self._check_largest(number or 0)
             return number
         return None
 
     def known_ids(self) -> list[int] | None:
         """The ids with a token, `None` if every word embedding has one; some checkpoints pad their embeddings."""
-        self._check_largest(largest_id(self._tokenizer))
+        self._check_largest(largest_id(self._tokenizer, self._beyond))
         if self.vocab_size == self._rows:
             return None
-        return sorted(self._tokenizer.get_vocab(with_added_tokens=True).values())
+        return sorted({*self._tokenizer.get_vocab(with_added_tokens=True).values()} - self._beyond)
 
     def token(self, number: int) -> str:
         """The token with an id.
@@ -259,7 +266,7 @@ class Tokenizer:
     def encode_many(self, texts: Sequence[str]) -> list[Library]:
         """The `ids` and `word_ids` of many texts of valid Unicode, on all cores; special tokens in them are text."""
         if self._plain is None:
-            self._check_largest(largest_id(self._tokenizer))
+            self._check_largest(largest_id(self._tokenizer, self._beyond))
             self._plain = without_special(self._tokenizer)
         with guarded("the vocabulary"):
             return list(self._plain.encode_batch(list(texts), add_special_tokens=False))
@@ -301,6 +308,12 @@ class Tokenizer:
 
     def _check(self, text: str, ids: list[int]) -> None:
         largest = max(ids, default=0)
+        if largest in self._beyond:
+            token = self._tokenizer.id_to_token(largest)
+            raise InputError(
+                f"the text has {token}, for which the model has no embedding",
+                hint="take it out, or put a space in it",
+            )
         if largest >= self._rows:  # of a special token that only the post-processor knows
             raise TokenizerError(f"token id {largest} in {text!r:.60}, the model has {self._rows} word embeddings")
 

@@ -17,6 +17,8 @@ from mlxbert.nn.heads import FINE_TUNED, HEADS, Network
 from mlxbert.tasks.task import evaluation_mode
 from mlxbert.text.batch import make_batch
 from mlxbert.training.objectives.objective import Example
+from mlxbert.weights.families.registry import family_of
+from mlxbert.weights.formats.config_json import ConfigJson
 
 _PACKAGES = ("torch", "transformers")
 _MOST = 32  # examples
@@ -24,11 +26,12 @@ _BOUND = 1e-4  # of the largest logit, or absolute where that is smaller than 1
 _HINT = "the trained model is kept; the same call without check=True puts it in place"
 
 
-def require(heads: Mapping[str, Labels | None]) -> None:
+def require(heads: Mapping[str, Labels | None], config_json: ConfigJson) -> None:
     """Refuses a check that cannot be made, before training.
 
     Args:
         heads: The heads that are trained, and their labels.
+        config_json: The configuration of the model.
 
     Raises:
         ArgumentError: A package is missing, or what is trained is not one of the heads that can be compared.
@@ -41,6 +44,8 @@ def require(heads: Mapping[str, Labels | None]) -> None:
         )
     if any(HEADS[head].is_own(labels) for head, labels in heads.items()):
         raise ArgumentError("check compares with transformers, which has nothing equivalent to few_shot's classifier")
+    if family_of(config_json)[1].foreign:
+        raise ArgumentError("check compares with transformers, which has this model's code from its authors alone")
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise ArgumentError(

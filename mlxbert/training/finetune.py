@@ -169,7 +169,7 @@ def finetune(
             distillation = Distillation(other, objective, plan.train, plan.valid, asked, on_progress)
             plan = replace(plan, report=distillation.noted(plan.report))
         if check:
-            require(plan.heads)
+            require(plan.heads, base.files.config_json)
         run = FinetuneRun(
             base=base, target=target, task=objective.name, plan=plan, distillation=distillation, encoding=encoding,
             objective=plan.objective if distillation is None else distillation.objective,

@@ -178,7 +178,18 @@ def test_tokenize_refuses_a_text_too_long_or_cuts_it(small: str) -> None:
 
 def test_inspect_accounts_for_every_tensor_and_parameter(small: str) -> None:
     keys = ["folder", "family", "because", "architectures", "config", "max_length", "limited_by", "limits", "parts"]
-    keys += ["unused", "skipped", "parameters", "memory", "fit", "weights", "tokenizer", "embedding", "labels"]
+    keys += [
+        "unused",
+        "skipped",
+        "parameters",
+        "memory",
+        "fit",
+        "weights",
+        "tokenizer",
+        "embedding",
+        "adapters",
+        "labels",
+    ]
     for model, shortest in (("builtin", 512), (small, 24)):
         outcome = call("inspect", model)
         (found,) = outcome.lines

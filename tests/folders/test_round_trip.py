@@ -21,8 +21,10 @@ from tests.helpers.families import FROZEN, FROZEN_CELLS, walked
 from tests.helpers.frozen import (
     add_vocabulary,
     change_config,
+    prefix_in,
     read_config,
     tensors_in,
+    words_in,
     write_config,
     write_model,
     write_tensors,
@@ -35,8 +37,6 @@ from tests.weights.test_traps_names import (
     TIED,
     Arrays,
     assert_loads_as,
-    prefix_in,
-    words_in,
 )
 
 pytestmark = pytest.mark.usefixtures("measurement")

@@ -1,5 +1,6 @@
 """The families and heads that are compared with transformers: tiny models, every value far from its default."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,7 +33,7 @@ class Kind:
         rotary: Whether positions are rotary, without a table.
         gelu_masked_lm: Whether the masked-LM head always has gelu.
         classifier: The activation in the sequence classifier; `None` where it takes the pooler.
-        activation_key: The name of the activation in its configuration.
+        activation_key: The name of the activation in its configuration; `None` where it has one activation.
         eps_key: The name of the eps of norms in its configuration.
     """
 
@@ -41,7 +42,7 @@ class Kind:
     rotary: bool = False
     gelu_masked_lm: bool = False
     classifier: str | None = None
-    activation_key: str = "hidden_act"
+    activation_key: str | None = "hidden_act"
     eps_key: str = "layer_norm_eps"
 
 
@@ -66,12 +67,21 @@ KINDS = {
         eps_key="norm_eps",
     ),
     "NomicBert": Kind(_CLS, rotary=True),
+    "NomicMoe": Kind(_CLS, rotary=True, gelu_masked_lm=True, activation_key=None, eps_key="layer_norm_epsilon"),
     "Gte": Kind(("lm_head.decoder.weight", None, None), rotary=True, gelu_masked_lm=True),
     "DebertaV2": Kind(_CLS, classifier="silu"),  # pooler_hidden_act
+    "JinaEmbeddingsV3": Kind(_LM_HEAD, rotary=True, gelu_masked_lm=True, classifier="tanh"),
+    "JinaFlash": Kind(None, counted=True, classifier="tanh", activation_key=None),
     "EuroBert": Kind(None, rotary=True, classifier="gelu", eps_key="rms_norm_eps"),
     "Qwen3": Kind(None, rotary=True, eps_key="rms_norm_eps"),
+    "NeoBERT": Kind(None, rotary=True, classifier="tanh", activation_key=None, eps_key="norm_eps"),
+    "JinaBert": Kind(_CLS, rotary=True, activation_key="feed_forward_type"),
+    "NormedJinaBert": Kind(_CLS, rotary=True, activation_key="feed_forward_type"),
     "Gemma3Text": Kind(None, rotary=True, activation_key="hidden_activation", eps_key="rms_norm_eps"),
 }
+
+
+_ELSEWHERE = "NomicMoe", "JinaFlash", "NeoBERT", "JinaBert", "NormedJinaBert"
 
 
 @dataclass(frozen=True)
@@ -89,6 +99,11 @@ class Compared:
     heads: tuple[str, ...] = _ALL
 
     @property
+    def in_transformers(self) -> bool:
+        """Whether transformers has it; the others are in `tests.helpers.authors` and `tests.helpers.remote_code`."""
+        return self.classes not in _ELSEWHERE
+
+    @property
     def kind(self) -> Kind:
         """What tests expect of it."""
         return KINDS[self.classes]
@@ -104,7 +119,7 @@ class Compared:
         facts = self.facts
         if self.kind.counted:
             return int(facts["max_position_embeddings"]) - 1 - int(facts["pad_token_id"])
-        return int(facts["max_position_embeddings"])
+        return int(facts.get("max_length") or facts["max_position_embeddings"])
 
     @property
     def cases(self) -> dict[str, Case]:
@@ -153,6 +168,14 @@ _GEMMA = {
 }  # fmt: skip
 _EURO = _LLAMA | {"head_dim": None, "num_attention_heads": 3, "num_key_value_heads": 1, "mask_token_id": 3}
 _EURO_HEADS = "Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification"
+_NEO = {
+    "type_vocab_size": None, "hidden_act": None, "layer_norm_eps": None, "max_position_embeddings": None,
+    "norm_eps": 0.01, "max_length": 27,
+}  # fmt: skip
+_JINA_NORMED = {
+    "feed_forward_type": "geglu", "hidden_act": "gelu_new",
+    "auto_map": {"AutoConfig": "jinaai/jina-bert-v2-qk-post-norm--configuration_bert.JinaBertConfig"},
+}  # fmt: skip
 _THETAS = {
     "full_attention": {"rope_type": "default", "rope_theta": 500.0},
     "sliding_attention": {"rope_type": "default", "rope_theta": 30.0},
@@ -188,6 +211,14 @@ FAMILIES: dict[str, Compared] = {
         _CALM | {"hidden_act": "silu", "rope_parameters": {"rope_type": "default", "rope_theta": 50.0}},
         ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification"),
     ),
+    "nomic moe": Compared(
+        "NomicMoe",
+        {
+            "initializer_range": 0.1, "theta": 50.0, "num_hidden_layers": 5, "num_experts": 5, "moe_top_k": 2,
+            "moe_every_n_layers": 3, "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1,
+        },
+        ("Model", "ForMaskedLM", "ForTokenClassification"),
+    ),
     "gte": Compared(
         "Gte",
         _CALM | {"rope_parameters": {"rope_type": "default", "rope_theta": 50.0}, "type_vocab_size": 2},
@@ -206,6 +237,16 @@ FAMILIES: dict[str, Compared] = {
     "deberta-v2, no buckets": Compared(
         "DebertaV2", _DEBERTA | {"position_buckets": -1, "norm_rel_ebd": "none", "pos_att_type": "c2p"}
     ),
+    "jina-v3": Compared(
+        "JinaEmbeddingsV3",
+        _CALM
+        | {"rope_parameters": {"rope_type": "default", "rope_theta": 50.0}, "type_vocab_size": 1, "hidden_act": "silu"},
+    ),
+    "jina-reranker-v2": Compared(
+        "JinaFlash",
+        _ROBERTA | {"type_vocab_size": 1, "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1},
+        ("Model", "ForSequenceClassification"),
+    ),
     "eurobert": Compared("EuroBert", _CALM | _EURO, _EURO_HEADS),
     "eurobert, mean, biases": Compared(
         "EuroBert",
@@ -217,6 +258,15 @@ FAMILIES: dict[str, Compared] = {
     ),
     "gemma3": Compared(
         "Gemma3Text", _LLAMA | _GEMMA | {"rope_parameters": _THETAS}, ("Model", "ForSequenceClassification")
+    ),
+    "neobert": Compared("NeoBERT", _CALM | _NEO, ("Model", "ForMaskedLM", "ForSequenceClassification")),
+    "jina-v2": Compared("JinaBert", _CALM | {"feed_forward_type": "geglu"}),
+    "jina-v2, reglu": Compared(
+        "JinaBert", {"feed_forward_type": "reglu", "num_hidden_layers": 1}, ("Model", "ForMaskedLM")
+    ),
+    "jina-v2, normed": Compared(
+        "NormedJinaBert", _CALM | _JINA_NORMED,
+        ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification"),
     ),
 }  # fmt: skip
 
@@ -230,11 +280,14 @@ REPRESENTATIVES = {
     "camembert": "ForMaskedLM", "distilbert": "ForSequenceClassification", "albert": "ForPreTraining",
     "albert, two groups": "ForMaskedLM", "electra": "ForPreTraining", "electra, as wide": "ForMaskedLM",
     "mpnet": "ForQuestionAnswering", "modernbert": "ForMaskedLM",
-    "modernbert, mean, biases": "ForSequenceClassification", "nomic": "ForMaskedLM", "gte": "ForTokenClassification",
+    "modernbert, mean, biases": "ForSequenceClassification", "nomic": "ForMaskedLM", "nomic moe": "ForMaskedLM",
+    "gte": "ForTokenClassification",
     "gte, no segments": "Model", "deberta-v3": "ForMaskedLM", "deberta-v2": "ForSequenceClassification",
     "deberta-v2, no buckets": "Model", "eurobert": "ForMaskedLM",
     "eurobert, mean, biases": "ForSequenceClassification", "qwen3": "ForTokenClassification",
-    "gemma3": "ForSequenceClassification",
+    "gemma3": "ForSequenceClassification", "neobert": "ForMaskedLM", "jina-v2": "ForTokenClassification",
+    "jina-v2, reglu": "Model", "jina-v2, normed": "ForSequenceClassification",
+    "jina-v3": "ForMaskedLM", "jina-reranker-v2": "ForSequenceClassification",
 }  # fmt: skip
 # What is computed like another family, or differs from one in a value.
 _VARIANTS = {family for family in FAMILIES if ", " in family} | {"xlm-roberta", "camembert", "deberta-v3"}
@@ -259,26 +312,32 @@ FROZEN_CELLS = [
 CELLS = [(family, head) for family, compared in FAMILIES.items() for head in compared.heads]
 
 
-def make_config(compared: Compared, head: str) -> Any:
-    """The configuration of a model in transformers."""
+def class_of(name: str) -> Any:
+    """A class of transformers, or one of ours after published code."""
     import transformers
 
+    from tests.helpers import authors, remote_code
+
+    return next(getattr(place, name) for place in (remote_code, authors, transformers) if hasattr(place, name))
+
+
+def make_config(compared: Compared, head: str) -> Any:
+    """The configuration of a model in transformers."""
     labels = {} if head in ("ForQuestionAnswering", "ForPreTraining") else {"id2label": _LABELS}
     facts = compared.facts | labels | {"attn_implementation": "eager"}
-    return getattr(transformers, f"{compared.classes}Config")(**facts)
+    return class_of(f"{compared.classes}Config")(**facts)
 
 
 def make_model(compared: Compared, head: str, seed: int = 20) -> Any:
     """A random model of transformers; biases and norms of 0 and 1 would go unnoticed, so they are changed."""
     import torch
-    import transformers
 
     torch.manual_seed(seed)
-    model = getattr(transformers, compared.classes + head)(make_config(compared, head)).eval()
+    model = class_of(compared.classes + head)(make_config(compared, head)).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.ndim == 1:
                 parameter.add_(torch.randn_like(parameter) * 0.3)
-            elif parameter.ndim == 2 and ("embed" in name or "relative_attention_bias" in name):
+            elif parameter.ndim == 2 and re.search(r"embed|relative_attention_bias|\bencoder\.weight", name):
                 parameter.add_(torch.randn_like(parameter) * 0.2)  # the row of padding, too
     return model

@@ -3,6 +3,7 @@
 import functools
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from mlxbert.bench import reference
 from mlxbert.bench.reference import GOLDENS, Array, arrays
 from mlxbert.machine.device import mx
 from tests.helpers.tiny import VOCAB
+
+_WORDS = re.compile(r"(embeddings\.(word|tok)_embeddings|embed_tokens|\bencoder)\.weight$")
 
 
 def file_name(family: str) -> str:
@@ -73,3 +76,14 @@ def write_config(folder: Path, config: dict[str, Any]) -> Path:
 def change_config(folder: Path, **changes: Any) -> Path:
     """Changes the configuration of a model folder; returns the folder."""
     return write_config(folder, read_config(folder) | changes)
+
+
+def words_in(tensors: Iterable[str]) -> str:
+    """The name of the word embeddings."""
+    return next(name for name in tensors if _WORDS.search(name))
+
+
+def prefix_in(tensors: Iterable[str]) -> str:
+    """What the names of the encoder's tensors begin with."""
+    words = words_in(tensors)
+    return _WORDS.sub("", words)

@@ -31,7 +31,7 @@ def reference_outputs(model: object, case: Case) -> dict[str, Array]:
 
 def _reference_heads(kind: str, found: Any) -> dict[str, Any]:
     """The outputs of the heads of a transformers class, by the names of our parts."""
-    if kind.endswith("Model"):
+    if kind.endswith(("Model", "NeoBERT")):
         pooled = getattr(found, "pooler_output", None)
         return {} if pooled is None else {"pooler": pooled}
     if kind.endswith("ForQuestionAnswering"):
@@ -44,7 +44,9 @@ def _reference_heads(kind: str, found: Any) -> dict[str, Any]:
         return {"masked_lm": found.prediction_logits, "sentence_order": found.sop_logits}
     if kind.endswith("ForPreTraining"):
         return {"discriminator": found.logits}
-    (head,) = (name for name, spec in HEADS.items() if kind.endswith(spec.class_names[0]))
+    (head,) = (
+        name for name, spec in HEADS.items() if kind.replace("LMHead", "ForMaskedLM").endswith(spec.class_names[0])
+    )
     return {head: found.logits}
 
 

@@ -119,9 +119,16 @@ def sized(family: str, head_size: int) -> Network:
     """The tiny model of a family with two heads of this size, in float16."""
     config = json.loads((GOLDENS / file_name(family) / "Model.json").read_text(encoding="utf-8"))["config"]
     wanted = {
-        **dict.fromkeys(("hidden_size", "dim", "pooler_hidden_size"), 2 * head_size),
-        **dict.fromkeys(("num_attention_heads", "n_heads"), 2),
-        **{"head_dim": head_size, "max_position_embeddings": 700, "local_attention": 128, "sliding_window": 128},
+        **dict.fromkeys(("hidden_size", "dim", "n_embd", "pooler_hidden_size"), 2 * head_size),
+        **dict.fromkeys(("num_attention_heads", "n_heads", "n_head"), 2),
+        **{
+            "head_dim": head_size,
+            "max_position_embeddings": 700,
+            "max_length": 700,
+            "n_positions": 700,
+            "local_attention": 128,
+            "sliding_window": 128,
+        },
     }
     changes = {key: value for key, value in wanted.items() if config.get(key) is not None}
     network = Network(read_architecture(ConfigJson(Path("config.json"), config | changes)).config)

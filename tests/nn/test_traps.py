@@ -10,11 +10,11 @@ from mlxbert.config import Absolute, RelativeBias
 from mlxbert.errors import InputError
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import Network
-from mlxbert.nn.positions import BiasTable, Context
+from mlxbert.nn.positions import AlibiSlopes, BiasTable, Context
 from mlxbert.text.batch import make_batch
 from mlxbert.text.encoding import Encoding
 from tests.helpers.families import FROZEN, FROZEN_CELLS
-from tests.helpers.frozen import change_config, read_config, tensors_in, write_model
+from tests.helpers.frozen import change_config, read_config, tensors_in, words_in, write_model
 
 
 @pytest.fixture(params=FROZEN)
@@ -55,9 +55,7 @@ def embedded(family: str, folder: Path, ids: list[int], segments: list[int]) -> 
     def tensor(*names: str) -> Array | None:
         return next((tensors[name] for name in names if name in tensors), None)
 
-    words = tensor("embeddings.word_embeddings.weight", "embeddings.tok_embeddings.weight", "embed_tokens.weight")
-    assert words is not None
-    x = words[ids]
+    x = tensors[words_in(tensors)][ids]
     if FROZEN[family].classes == "Gemma3Text":
         x = x * np.float32(30**0.5)
     positions, kinds = (
@@ -154,8 +152,11 @@ def test_the_second_text_of_a_pair_has_segment_1_where_the_model_has_one(family:
 
 def test_the_feed_forward_follows_hidden_act(family: str, tmp_path: Path) -> None:
     key = FROZEN[family].kind.activation_key
+    if key is None:
+        pytest.skip("one activation")
     ids, folder = [[3, 9, 5, 40, 6]], write_model(family, "Model", tmp_path)
-    known = ("gelu", "gelu_new", "quick_gelu", "silu", "relu", "tanh")
+    own = key == "feed_forward_type"
+    known = ["geglu", "reglu"] if own else ["gelu", "gelu_new", "quick_gelu", "silu", "relu", "tanh"]
     found = [hidden(load_network(change_config(folder, **{key: name})), ids) for name in known]
     for number, one in enumerate(found):
         assert all(np.abs(one - other).max() > 1e-5 for other in found[:number]), known[number]
@@ -167,6 +168,16 @@ def test_exactly_the_longest_input_is_taken(family: str, tmp_path: Path) -> None
     assert np.isfinite(hidden(network, [[3] * most])).all()
     with pytest.raises(InputError, match=f"input.*{most + 1}.*{most}"):
         hidden(network, [[3] * (most + 1)])
+
+
+def test_the_slopes_of_alibi() -> None:
+    """Those of the largest power of two, then every other one of twice that power."""
+    for heads, exponents in (
+        (1, [8]), (2, [4, 8]), (3, [4, 8, 2]), (8, [1, 2, 3, 4, 5, 6, 7, 8]),
+        (12, [1, 2, 3, 4, 5, 6, 7, 8, 0.5, 1.5, 2.5, 3.5]), (14, [*range(1, 9), 0.5, 1.5, 2.5, 3.5, 4.5, 5.5]),
+    ):  # fmt: skip
+        found = AlibiSlopes(heads)(Context(None), 5, mx.float32).slopes
+        assert found is not None and np.array(found).tolist() == pytest.approx([2**-one for one in exponents])
 
 
 def test_far_distances_of_mpnet_share_the_last_bucket_of_their_side() -> None:

@@ -23,6 +23,7 @@ from tests.pretraining.files import model_folder, text_file
 
 torch = pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")
 transformers = pytest.importorskip("transformers", reason="live parity needs transformers")
+from tests.helpers import remote_code  # noqa: E402 - it imports torch
 
 pytestmark = pytest.mark.slow
 
@@ -31,6 +32,11 @@ SIZES: dict[str, Any] = {
     "max_position_embeddings": 80, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
     "initializer_range": 0.1, "layer_norm_eps": 1e-5, "pad_token_id": 0,
 }  # fmt: skip
+_OF_NEOBERT = (
+    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
+    *("initializer_range", "pad_token_id"),
+)
+# By objectives, and what else is special.
 CASES = {
     "mlm": (transformers.BertForMaskedLM, transformers.BertConfig(**SIZES)),
     "mlm,nsp": (transformers.BertForPreTraining, transformers.BertConfig(**SIZES)),
@@ -38,13 +44,17 @@ CASES = {
         transformers.AlbertForPreTraining,
         transformers.AlbertConfig(**SIZES, embedding_size=16, classifier_dropout_prob=0.0),
     ),
+    "mlm of NeoBERT": (
+        remote_code.NeoBERTLMHead,
+        remote_code.NeoBERTConfig(**{key: SIZES[key] for key in _OF_NEOBERT}, max_length=80, norm_eps=1e-5),
+    ),
 }
 
 
-@pytest.mark.parametrize("objective", CASES)
-def test_the_first_step_is_that_of_transformers(objective: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("case", CASES)
+def test_the_first_step_is_that_of_transformers(case: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
-    kind, config = CASES[objective]
+    (kind, config), objective = CASES[case], case.partition(" ")[0]
     model = kind(config).double()
     model.float().save_pretrained(tmp_path / "start")
     model = model.double()
@@ -90,9 +100,9 @@ def _their_loss(model: Any, objective: str, some: list[Any]) -> Any:
     return model(**inputs, labels=labels, **{second: torch.tensor([one.label for one in some])}).loss
 
 
-@pytest.mark.parametrize("objective", CASES)
-def test_what_is_written_opens_in_transformers(objective: str, tmp_path: Path) -> None:
-    kind, config = CASES[objective]
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_written_opens_in_transformers(case: str, tmp_path: Path) -> None:
+    (kind, config), objective = CASES[case], case.partition(" ")[0]
     values = {**config.to_dict(), "vocab_size": 60, "max_position_embeddings": 40}
     (tmp_path / "config.json").write_text(json.dumps(values))
     text = text_file(tmp_path / "text.txt")

@@ -94,7 +94,7 @@ def test_answers_are_those_of_transformers(family: str, tmp_path: Path) -> None:
     made = make_model(compared, KIND).eval()
     made.save_pretrained(tmp_path)
     add_vocabulary(tmp_path, min(compared.facts["vocab_size"], 43))
-    theirs = getattr(transformers, f"AutoModel{KIND}").from_pretrained(tmp_path, attn_implementation="eager").eval()
+    theirs = type(made).from_pretrained(tmp_path, attn_implementation="eager").eval()
     tokenizer = transformers.BertTokenizer.from_pretrained(tmp_path)
     tokenizer.model_input_names = ["input_ids", "attention_mask", *["token_type_ids"] * (compared.segments > 1)]
     length = min(compared.max_length, 24)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import mlxbert
-from tests.helpers.families import FAMILIES, make_config
+from tests.helpers.families import FAMILIES, class_of, make_config
 from tests.helpers.frozen import add_vocabulary
-from tests.tasks.test_classify_parity import BOUND, CLASSIFIERS, HEAD, pipeline, torch, transformers
+from tests.tasks.test_classify_parity import BOUND, CLASSIFIERS, HEAD, pipeline, torch
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +30,7 @@ def test_scores_are_those_of_the_pipeline(family: str, names: tuple[str, ...], t
     config = make_config(compared, HEAD)
     config.id2label, config.label2id = dict(enumerate(names)), {name: number for number, name in enumerate(names)}
     torch.manual_seed(3)
-    getattr(transformers, compared.classes + HEAD)(config).save_pretrained(tmp_path)
+    class_of(compared.classes + HEAD)(config).save_pretrained(tmp_path)
     model = mlxbert.load(add_vocabulary(tmp_path), task="classify", dtype="float32")
     longest = model.tokenizer.max_length
     theirs = pipeline(tmp_path, compared, "zero-shot-classification", model_max_length=longest)

@@ -20,7 +20,7 @@ from mlxbert.weights.build import parameters
 from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.save_adapter import write_adapter
 from mlxbert.weights.source import ModelRef
-from tests.helpers.families import FAMILIES, Compared, make_config
+from tests.helpers.families import FAMILIES, Compared, class_of, make_config
 from tests.helpers.frozen import add_vocabulary
 from tests.weights.test_adapter_live import change
 
@@ -42,7 +42,7 @@ class _Objective:
         return {"": cross_entropy(network.logits(HEAD, batch.inputs), batch.targets).sum() / 3}, 3.0
 
 
-@pytest.mark.parametrize("family", ["bert", "modernbert"])
+@pytest.mark.parametrize("family", ["bert", "modernbert", "neobert"])
 @pytest.mark.parametrize(
     "kind",
     [{}, {"dora": True, "lora_layers": "all-linear"}, {"rslora": True, "lora_layers": "all-linear"}],
@@ -80,7 +80,7 @@ def _ours(family: str, kind: dict[str, Any], folder: Path) -> tuple[mlxbert.Mode
     rates = {key: 0.0 for key in make_config(compared, "Model").to_dict() if key.endswith(("dropout", "dropout_prob"))}
     calm = Compared(compared.classes, compared.changes | rates | {"initializer_range": 0.1}, compared.heads)
     torch.manual_seed(20)
-    made = getattr(transformers, f"{compared.classes}Model")(make_config(calm, "Model"))
+    made = class_of(f"{compared.classes}Model")(make_config(calm, "Model"))
     made.save_pretrained(folder / "base")
     add_vocabulary(folder / "base")
     labels = mlxbert.Labels(("A", "B", "C", "D"))
@@ -109,6 +109,6 @@ def _written(model: mlxbert.Model, kind: dict[str, Any], folder: Path) -> dict[s
 
 def _theirs(family: str, folder: Path) -> Any:
     kind = f"{FAMILIES[family].classes}ForSequenceClassification"
-    plain = getattr(transformers, kind).from_pretrained(folder / "base", num_labels=4, attn_implementation="eager")
+    plain = class_of(kind).from_pretrained(folder / "base", num_labels=4, attn_implementation="eager")
     model = peft.PeftModel.from_pretrained(plain, folder / "out", is_trainable=True)
     return model.double().train()

@@ -19,7 +19,7 @@ from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.selection import Selection
 from mlxbert.weights.source import ModelRef
-from tests.helpers.families import FAMILIES, make_model
+from tests.helpers.families import FAMILIES, class_of, make_model
 from tests.helpers.frozen import add_vocabulary
 
 torch = pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")
@@ -39,7 +39,8 @@ CELLS = [
     *((family, "sequence_classifier", kind) for kind in KINDS for family in
       ("bert", "roberta", "distilbert", "albert", "modernbert, mean, biases", "deberta-v2")),
     *((family, "sequence_classifier", "dora") for family in ("electra", "mpnet", "albert, two groups", "deberta-v3")),
-    *((family, "sequence_classifier", kind) for family in ("nomic", "gte", "modernbert") for kind in ("lora", "dora")),
+    *((family, "sequence_classifier", kind) for family in
+      ("nomic", "gte", "modernbert", "neobert", "jina-v2, normed") for kind in ("lora", "dora")),
     ("bert", "token_classifier", "lora"), ("modernbert", "token_classifier", "dora"),
 ]  # fmt: skip
 
@@ -103,9 +104,8 @@ def test_peft_opens_what_is_written_here(family: str, head: str, kind: str, tmp_
     write_trained(model, tmp_path / "out", lambda folder: {}, {}, adapter=adapters.writer(model, source))
     (tmp_path / "out/.unfinished").unlink()
     # Theirs.
-    plain = getattr(transformers, f"AutoModel{HEADS[head]}").from_pretrained(
-        base, num_labels=4, attn_implementation="eager"
-    )
+    theirs_of = class_of(FAMILIES[family].classes + HEADS[head])
+    plain = theirs_of.from_pretrained(base, num_labels=4, attn_implementation="eager")
     theirs = peft.PeftModel.from_pretrained(plain, tmp_path / "out").eval()
     assert _difference(family, head, _with(_ours, model), _with(_theirs, theirs)) < 1e-5
     # Merged while it is loaded, with and without the name of its base.
@@ -115,9 +115,7 @@ def test_peft_opens_what_is_written_here(family: str, head: str, kind: str, tmp_
         assert _difference(family, head, _with(_ours, merged), _with(_ours, model)) < 1e-5
     # Merged into a folder, for transformers.
     mlxbert.convert(base, tmp_path / "merged", adapter=tmp_path / "out")
-    opened = getattr(transformers, f"AutoModel{HEADS[head]}").from_pretrained(
-        tmp_path / "merged", attn_implementation="eager"
-    )
+    opened = theirs_of.from_pretrained(tmp_path / "merged", attn_implementation="eager")
     assert [*opened.config.id2label.values()] == [*NAMES]
     assert _difference(family, head, _with(_theirs, opened.eval()), _with(_ours, model)) < 1e-5
 
@@ -149,6 +147,8 @@ def _random_theirs(model: Any) -> None:
         ("modernbert", ["Wo"], {"modules_to_save": ["head", "classifier"]}),
         ("nomic", ["q_proj", "v_proj", "up_proj"], {"use_dora": True}),
         ("gte", ["k_proj", "gate_proj", "o_proj"], {"use_dora": True}),
+        ("neobert", ["qkv", "w12"], {"use_dora": True}),
+        ("jina-v2, normed", ["query", "up_gated_layer"], {"use_dora": True}),
         ("deberta-v2", ["query_proj", "pos_key_proj"], {"modules_to_save": ["pooler", "classifier"]}),
         ("deberta-v3", ["value_proj"], {"use_dora": True, "task_type": None}),
     ],

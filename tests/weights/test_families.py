@@ -1,5 +1,6 @@
 """What the families' configurations say in their several dialects, and which part of a checkpoint is which."""
 
+import cmath
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -10,18 +11,40 @@ import pytest
 
 import mlxbert
 from mlxbert.bench.reference import load_network, outputs
-from mlxbert.config import EncoderConfig, Rotary, Rotation, Transform
-from mlxbert.errors import CheckpointError, ConfigError
+from mlxbert.config import (
+    Absolute,
+    Alibi,
+    Biases,
+    Dropout,
+    EncoderConfig,
+    PostNorm,
+    PreNorm,
+    Rotary,
+    Rotation,
+    Transform,
+)
+from mlxbert.errors import ArgumentError, CheckpointError, ConfigError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.nn.heads import masked_lm
 from mlxbert.nn.positions import Context
+from mlxbert.pretraining.initial import with_layers
 from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.families.registry import family_of
 from mlxbert.weights.formats.config_json import ConfigJson
 from tests.helpers.families import FROZEN
-from tests.helpers.frozen import change_config, read_config, tensors_in, write_config, write_model, write_tensors
+from tests.helpers.frozen import (
+    add_vocabulary,
+    change_config,
+    frozen_outputs,
+    read_config,
+    tensors_in,
+    write_config,
+    write_model,
+    write_tensors,
+)
+from tests.helpers.parity import assert_equal
 from tests.helpers.tiny import CONFIG, random_network, save, tensors_of, tiny_config
 
 PATH = Path("model/config.json")
@@ -190,7 +213,10 @@ def test_labels(tmp_path: Path) -> None:
 
 
 # Families whose classifiers of texts and of tokens share names, and what else the files of the former hold.
-ALIKE = ("bert", "distilbert", "albert", "nomic", "gte", "modernbert", "deberta-v3", "roberta", "electra", "mpnet")
+ALIKE = (
+    *("bert", "distilbert", "albert", "nomic", "gte", "modernbert", "deberta-v3", "roberta", "electra", "mpnet"),
+    "jina-v2",
+)
 SEQUENCE, TOKENS = "sequence_classifier", "token_classifier"
 
 
@@ -206,7 +232,7 @@ def test_the_class_tells_which_classifier_it_is(family: str, head: str, part: st
         checkpoint = open_checkpoint(change_config(folder, architectures=classes))
         unsure = {SEQUENCE, TOKENS} & set(checkpoint.parts)
         # Where no tensor stands out, none is guessed.
-        if family in ("bert", "albert", "nomic", "gte", "modernbert"):
+        if family in ("bert", "albert", "nomic", "gte", "modernbert", "jina-v2"):
             assert not unsure and set(own) <= {checkpoint.names[name] for name in checkpoint.ignored}
         else:
             # What a classifier of tokens has is part of that of texts, unless that has two layers of one beginning.
@@ -289,3 +315,133 @@ def test_unknown_tensors_come_with_what_may_be_the_matter(tmp_path: Path) -> Non
         assert caught.value.hint is not None and said in caught.value.hint
     with pytest.raises(ConfigError, match="quantization_config"):
         open_checkpoint(save(tmp_path, config=CONFIG | {"quantization_config": {"bits": 4}}))
+
+
+# As it was published.
+NEOBERT: dict[str, Any] = {
+    "architectures": ["NeoBERTLMHead"],
+    "auto_map": {"AutoConfig": "model.NeoBERTConfig", "AutoModel": "model.NeoBERT"},
+    "classifier_init_range": 0.02, "decoder_init_range": 0.02, "dim_head": 64, "embedding_init_range": 0.02,
+    "hidden_size": 768, "intermediate_size": 3072,
+    "kwargs": {"classifier_init_range": 0.02, "pretrained_model_name_or_path": "google-bert/bert-base-uncased"},
+    "max_length": 4096, "model_type": "neobert", "norm_eps": 1e-05, "num_attention_heads": 12, "num_hidden_layers": 28,
+    "pad_token_id": 0, "torch_dtype": "float32", "trust_remote_code": True, "vocab_size": 30522,
+}  # fmt: skip
+
+
+def test_neobert_as_it_was_published() -> None:
+    found = parse(NEOBERT)
+    assert (found.intermediate_size, found.hidden_act, found.layer_norm_eps) == (2048, "silu", 1e-5)
+    assert found.positions == Rotary(4096, (Rotation(10_000.0),) * 28)
+    assert (found.block, found.norm, found.embedding_norm, found.type_vocab_size) == (PreNorm(), "rms", False, 0)
+    assert found.heads["masked_lm"] == masked_lm.Facts(None, bias=True, tied=False)
+    assert parse(without(NEOBERT, "norm_eps", "max_length") | {"hidden_act": "swiglu"}).layer_norm_eps == 1e-6
+    for given, real in ((3, 8), (12, 8), (13, 8), (15, 16), (41, 32), (3072, 2048), (4096, 2736)):
+        assert parse(NEOBERT | {"intermediate_size": given}).intermediate_size == real
+
+
+def test_other_models_that_call_themselves_neobert_are_refused(tmp_path: Path) -> None:
+    folder = write_model("neobert", "ForMaskedLM", tmp_path)
+    tensors, layer = tensors_in(folder), "model.transformer_encoder.0.ffn"
+    gate, value = mx.split(tensors[f"{layer}.w12.weight"], 2)
+    for changed, said in (
+        ({f"{layer}.w1.weight": gate, f"{layer}.w2.weight": value}, "unknown tensor .*w1"),
+        ({f"{layer}.in_proj.weight": gate}, "unknown tensor .*in_proj"),
+        ({"model.position_embeddings.weight": gate}, "unknown tensor .*position_embeddings"),
+        ({"model.transformer_encoder.0.attention_norm.bias": mx.zeros(30)}, "unknown tensor .*norm.bias"),
+        ({"decoder.weight": None}, r"'decoder\.weight' is missing"),
+        ({"decoder.bias": None}, r"'decoder\.bias' is missing"),
+        ({f"{layer}.w12.weight": mx.zeros((82, 30))}, r"\(41, 30\).*\(32, 30\)"),  # as wide as the file states
+        ({"model.transformer_encoder.0.qkv.weight": mx.zeros((50, 30))}, "qkv.*splits"),
+    ):
+        with pytest.raises(CheckpointError, match=said):
+            some = {name: array for name, array in (tensors | changed).items() if array is not None}
+            load_network(write_tensors(folder, some))
+
+
+def rotated_by_hand(weight: np.ndarray[Any, Any], x: np.ndarray[Any, Any], theta: float) -> list[complex]:
+    """The products of the rows of one head with a vector: neighbours are a complex number, which is turned."""
+    products = weight @ x
+    pairs = [complex(*products[start : start + 2]) for start in range(0, len(products), 2)]
+    return [pair * cmath.exp(1j * theta * 10_000.0 ** (-2 * n / len(products))) for n, pair in enumerate(pairs)]
+
+
+def test_halves_of_our_heads_are_the_pairs_of_neobert(tmp_path: Path) -> None:
+    folder = write_model("neobert", "Model", tmp_path)
+    fused = np.array(tensors_in(folder)["transformer_encoder.0.qkv.weight"])
+    attention, x = load_network(folder).encoder.layers[0].attention, np.linspace(-1, 1, 30)
+    for head in range(3):
+        for number, ours in enumerate((attention.query, attention.key, attention.value)):
+            theirs = fused[30 * head + 10 * number : 30 * head + 10 * number + 10]
+            own = np.array(ours.weight)[10 * head : 10 * head + 10]
+            if number == 2:
+                assert np.array_equal(own, theirs)
+                continue
+            first, second = np.split(own @ x, 2)
+            for n, pair in enumerate(rotated_by_hand(theirs, x, 3.0)):
+                angle = 3.0 * 10_000.0 ** (-2 * n / 10)
+                turned = complex(first[n], second[n]) * cmath.exp(1j * angle)
+                assert turned == pytest.approx(pair)
+
+
+JINA: dict[str, Any] = {
+    "_name_or_path": "jinaai/jina-bert-implementation", "model_max_length": 8192,
+    "architectures": ["JinaBertForMaskedLM"], "attention_probs_dropout_prob": 0.0,
+    "auto_map": {"AutoConfig": "jinaai/jina-bert-implementation--configuration_bert.JinaBertConfig"},
+    "classifier_dropout": None, "gradient_checkpointing": False, "hidden_act": "gelu", "hidden_dropout_prob": 0.1,
+    "hidden_size": 768, "initializer_range": 0.02, "intermediate_size": 3072, "layer_norm_eps": 1e-12,
+    "max_position_embeddings": 8192, "model_type": "bert", "num_attention_heads": 12, "num_hidden_layers": 12,
+    "pad_token_id": 0, "position_embedding_type": "alibi", "type_vocab_size": 2, "use_cache": True,
+    "vocab_size": 30528, "feed_forward_type": "geglu", "emb_pooler": "mean",
+}  # fmt: skip
+_NORMED = "jinaai/jina-bert-v2-qk-post-norm"
+
+
+def test_which_bert_is_one_of_jina() -> None:
+    found, plain = parse(JINA), parse(JINA | {"position_embedding_type": "absolute"})
+    assert (found.positions, plain.positions) == (Alibi(8192), Absolute(8192))
+    assert found.gated and not plain.gated
+    assert (found.block, found.query_key_norm, found.biases) == (PostNorm(), None, Biases(up=False))
+    assert found.dropout == Dropout(embeddings=0.1, attention=0.0, attention_output=0.1, activation=0.1)
+    assert parse(JINA | {"feed_forward_type": "reglu", "hidden_act": "silu"}).hidden_act == "relu"
+    code = {"AutoModel": f"{_NORMED}--modeling_bert.JinaBertModel"}
+    for names in ({"_name_or_path": _NORMED}, {"_name_or_path": "mine/finetuned", "auto_map": code}):
+        normed = parse(without(JINA, "feed_forward_type") | names)
+        assert (normed.block, normed.query_key_norm) == (PostNorm(adds_input_twice=True), "all")
+
+
+@pytest.mark.parametrize("named", [None, "jinaai/jina-bert-implementation", _NORMED])
+@pytest.mark.parametrize("family", ["jina-v2", "jina-v2, normed"])
+def test_tensors_tell_the_forms_of_jina_apart_whatever_the_file_says(
+    family: str, named: str | None, tmp_path: Path
+) -> None:
+    folder, case = write_model(family, "ForMaskedLM", tmp_path), FROZEN[family].cases["padding"]
+    change_config(folder, _name_or_path=named, auto_map=None)
+    assert_equal(outputs(load_network(folder), case), frozen_outputs(family, "ForMaskedLM", "padding"))
+    change_config(folder, position_embedding_type="absolute")
+    with pytest.raises(CheckpointError, match=r"unknown tensor .*(mlp|layer_norm)"):
+        open_checkpoint(folder)
+
+
+def test_layers_of_jina_are_left_out_only_where_the_file_tells_their_form(tmp_path: Path) -> None:
+    folder = add_vocabulary(write_model("jina-v2, normed", "ForMaskedLM", tmp_path))
+    model = mlxbert.load(folder, dtype="float32")
+    assert with_layers(model, (0, 2)).config.num_stored_layers == 2
+    with pytest.raises(ArgumentError, match="_name_or_path"):
+        with_layers(mlxbert.load(change_config(folder, auto_map=None), dtype="float32"), (0, 2))
+
+
+def test_jinas_reranker_has_a_pooler_and_one_output(tmp_path: Path) -> None:
+    folder = add_vocabulary(write_model("jina-v2", "ForSequenceClassification", tmp_path))
+    tensors = tensors_in(folder)
+    one = {name: array[:1] if name.startswith("classifier.") else array for name, array in tensors.items()}
+    write_tensors(change_config(folder, id2label={"0": "LABEL_0"}), one)
+    model = mlxbert.load(folder, dtype="float32")
+    ids = mx.array([[3, 9, 5, 40, 6]])
+    output = model.network(ids)
+    pooled = np.tanh(
+        np.array(output.last_hidden_state)[:, 0] @ np.array(tensors["bert.pooler.dense.weight"]).T
+        + np.array(tensors["bert.pooler.dense.bias"])
+    )
+    wanted = pooled @ np.array(one["classifier.weight"]).T + np.array(one["classifier.bias"])
+    assert np.array(model.network.logits("sequence_classifier", output)) == pytest.approx(wanted, abs=1e-5)

@@ -46,7 +46,7 @@ def assert_refused(values: dict[str, Any], said: str) -> None:
             *("ernie", "ernie_m", "megatron-bert", "roberta-prelayernorm", "xlm-roberta-xl", "nezha", "roformer"),
             "deberta",
         ),
-        *("jina_embeddings_v3", "convbert", "rembert", "mobilebert", "squeezebert", "ibert"),
+        *("convbert", "rembert", "mobilebert", "squeezebert", "ibert"),
     ],
 )
 def test_families_that_look_like_ours_are_refused_with_the_difference(name: str) -> None:
@@ -58,10 +58,23 @@ def test_families_that_look_like_ours_are_refused_with_the_difference(name: str)
 LOOK_ALIKES: list[tuple[str, dict[str, Any]]] = [
     ("bert", {"use_task_id": True}),
     ("bert", {"is_decoder": True}),
+    ("bert", {"position_embedding_type": "rotary"}),
+    *(("xlm-roberta", {"position_embedding_type": kind}) for kind in ("alibi", "rotary")),
+    ("bert", {"feed_forward_type": None, "position_embedding_type": "alibi"}),
+    ("jina-v2", {"feed_forward_type": "original"}),
+    ("jina-v2", {"feed_forward_type": "swiglu"}),
     *(
-        (family, {"position_embedding_type": kind})
-        for family in ("bert", "xlm-roberta")
-        for kind in ("alibi", "rotary")
+        ("neobert", change)
+        for change in (
+            *({"ngpt": True}, {"rms_norm": False}, {"rope": False}, {"hidden_act": "gelu"}, {"rope_theta": 160_000.0}),
+            *(
+                {"encoder_init_range": 0.02},
+                {"expert_sizes": "0,1536,3072"},
+                {"head_dim": 8},
+                {"num_attention_heads": 2},
+            ),
+            *({"rope_scaling": {"factor": 2.0}}, {"num_key_value_heads": 1}),
+        )
     ),
     *(
         (family, {"position_embedding_type": "relative_key"})
@@ -80,6 +93,13 @@ LOOK_ALIKES: list[tuple[str, dict[str, Any]]] = [
     ("nomic", {"rotary_emb_fraction": 0.0}),
     ("nomic", {"rotary_emb_scale_base": 512}),
     ("nomic", {"rotary_scaling_factor": 0.5}),
+    *(
+        ("nomic moe", {key: 1})
+        for key in ("moe_normalize_expert_weights", "expert_choice_router", "num_shared_experts")
+    ),
+    *(("nomic moe", change) for change in ({"num_experts": 1}, {"moe_top_k": 6}, {"moe_top_k": None}, {"moe_x": 1})),
+    *(("nomic moe", {"activation_function": name}) for name in ("swiglu", "gelu_new")),
+    ("nomic moe", {"moe_resid_pdrop": 0.1}),
     *(("nomic", change) for change in ({"rotary_head_dim": True}, {"register_tokens": 4})),
     ("nomic", {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}),
     ("nomic", {"head_dim": 8}),
@@ -140,6 +160,14 @@ HOSTILE: list[tuple[str, str, Any, str]] = [
     ("nomic", "rope_parameters", {"rope_theta": VAST}, "rope_parameters.rope_theta"),
     ("nomic", "rope_parameters", {"type": "linear"}, "rope_parameters.type"),
     ("nomic", "num_attention_heads", 10, "num_attention_heads"),
+    ("neobert", "max_length", 0, "max_length"),
+    ("neobert", "norm_eps", 0, "norm_eps"),
+    ("neobert", "intermediate_size", "3072", "intermediate_size"),
+    ("neobert", "decoder_init_range", -1, "decoder_init_range"),
+    ("neobert", "classifier_dropout", 1.5, "classifier_dropout"),
+    ("jina-v2", "feed_forward_type", ["geglu"], "feed_forward_type"),
+    ("jina-v2", "max_position_embeddings", 0, "max_position_embeddings"),
+    ("jina-v2", "num_attention_heads", 7, "num_attention_heads"),
     ("gte", "rope_parameters", {"rope_theta": float("nan")}, "rope_parameters.rope_theta"),
     ("new", "rope_scaling", {"type": "ntk", "factor": VAST}, "rope_scaling.factor"),
     ("new", "rope_scaling", {"type": "ntk", "factor": 0.5}, "rope_scaling.factor"),

@@ -184,7 +184,7 @@ def _entry(kind: str = "sentence_transformers.models.Pooling", path: str = "1_Po
     [
         (_entry("sentence_transformers.models.CNN"), r"module 'sentence_transformers.models.CNN', expected one of"),
         (_entry("sentence_transformers.sparse_encoder.modules.SpladePooling"), "SpladePooling"),
-        (_entry("custom_st.Transformer"), r"module 'custom_st.Transformer'"),
+        (_entry("other_st.Transformer"), r"module 'other_st.Transformer'"),
         (_entry("evil_sentence_transformers.models.Pooling"), "module 'evil_sentence"),
         (_entry("os.system"), r"module 'os.system'"),
         (_entry(path="../x"), r"path '\.\./x', expected one inside"),

@@ -11,16 +11,18 @@ from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import Network
 from mlxbert.weights.checkpoint import open_checkpoint
 from tests.helpers.families import FROZEN, FROZEN_CELLS, walked
-from tests.helpers.frozen import tensors_in, write_model, write_tensors
+from tests.helpers.frozen import prefix_in, tensors_in, words_in, write_model, write_tensors
 
 # The decoder of each family's masked-LM head: the copy of the word embeddings, and that of the bias where it has one.
 TIED = {family: compared.kind.decoder for family, compared in FROZEN.items() if compared.kind.decoder}
 MASKED_LM = [family for family in TIED if "ForMaskedLM" in FROZEN[family].heads]
 TWO_BIASES = [family for family in MASKED_LM if TIED[family][1]]
-_NEW = "ModernBert", "NomicBert", "Gte", "DebertaV2", "EuroBert", "Qwen3", "Gemma3Text"
+_NEW = (
+    *("ModernBert", "NomicBert", "NomicMoe", "Gte", "DebertaV2", "EuroBert", "JinaEmbeddingsV3", "JinaFlash", "Qwen3"),
+    *("Gemma3Text", "NeoBERT"),
+)
 OLD_ENOUGH = [name for name, compared in FROZEN.items() if compared.classes not in _NEW]
 POOLED = [name for name, compared in FROZEN.items() if compared.kind.counted or compared.classes in ("Bert", "Albert")]
-WORDS = "word_embeddings.weight", "tok_embeddings.weight", "embed_tokens.weight"
 Arrays = dict[str, mx.array]
 
 
@@ -33,15 +35,6 @@ def assert_loads_as(folder: Path, wanted: Network) -> None:
     found, expected = parameters(load_network(folder)), parameters(wanted)
     assert found.keys() == expected.keys()
     assert all(mx.array_equal(found[name], array).item() for name, array in expected.items())
-
-
-def words_in(tensors: Arrays) -> str:
-    return next(name for name in tensors if name.endswith(WORDS))
-
-
-def prefix_in(tensors: Arrays) -> str:
-    words = words_in(tensors)
-    return words[: words.index("embed")]
 
 
 @pytest.mark.parametrize(("family", "head"), FROZEN_CELLS, ids=str)
@@ -61,6 +54,8 @@ def test_a_head_more_changes_nothing(family: str, tmp_path: Path) -> None:
     if FROZEN[family].kind.counted or FROZEN[family].classes == "Electra":
         more = {f"classifier.out_proj.{name.removeprefix('classifier.')}": array for name, array in more.items()}
         more |= {"classifier.dense.weight": mx.zeros((30, 30)), "classifier.dense.bias": mx.zeros(30)}
+    if FROZEN[family].classes == "NeoBERT":
+        more |= {"dense.weight": mx.zeros((30, 30)), "dense.bias": mx.zeros(30)}
     found = parameters(load_network(write_tensors(tmp_path, tensors | more)))
     for name, array in parameters(wanted).items():
         assert mx.array_equal(found[name], array).item(), name

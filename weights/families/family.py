@@ -1,6 +1,6 @@
 """What a model family is."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -19,6 +19,9 @@ class Family:
 
     Attributes:
         class_prefixes: The prefix of its class names in transformers, by `model_type`.
+        class_names: The names of its classes that differ from a prefix and the usual suffix, by these.
+        recognizes: Where another family has its `model_type`, too: whether a `config.json` is one of its own, by the
+            names of the tensors as well, which are empty where they are not known.
         facts: Reads the facts of the encoder from a `config.json`, and those of heads that are not `HeadSpec.facts`.
         prefixes: Prefixes of the encoder's tensors in files that also hold a head, and only there. All are read, the
             first is written.
@@ -26,14 +29,17 @@ class Family:
         parts: The tensors of the optional parts: the pooler, and heads. A checkpoint has a part if it has a tensor that
             no other part has, or if `architectures` names its class (`HeadSpec.class_names`).
         old_spellings: Patterns (regular expressions) in old names and their current spelling; read only.
-        buffers: Patterns (full names without prefix) of tensors that are not learned: position ids.
+        buffers: Patterns (full names without prefix) of tensors that are never written: position ids, which are not
+            learned, and adapters, which are merged or left out.
+        code: The class of the configuration in its authors' code, by which files without `model_type` are known.
         ignored: Patterns of tensors that the network does not use: heads of other tasks. `inspect` lists both.
         tied: Copies that must equal the tensor they are tied to (their names without prefix).
-        exported: The name in transformers of a tensor (plain name) that is written, where it depends on the
-            configuration.
+        exported: The name in transformers of a tensor that is written, by its plain name with the first prefix, where
+            it depends on the configuration.
         pooled: Whether the class without a head has the pooler, if the family has one at all.
         modules: Patterns of stems on disk whose modules in transformers have other names in memory, and these names:
             several where a matrix is fused on disk alone. PEFT names adapters by them.
+        foreign: Whether transformers runs its models with code of their authors alone, or takes them for others.
         config_overrides: Keys of `config.json` that are written for transformers where the file is in another dialect;
             `None` for a key that is omitted.
     """
@@ -43,11 +49,15 @@ class Family:
     prefixes: tuple[str, ...]
     encoder: Table
     parts: Mapping[str, Table]
+    class_names: Mapping[str, str] = field(default_factory=dict)
+    recognizes: Callable[[ConfigJson, Collection[str]], bool] = lambda config, tensors: False
     old_spellings: Mapping[str, str] = field(default_factory=dict)
     buffers: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
+    code: str = ""
     tied: Mapping[str, str] = field(default_factory=dict)
     pooled: bool = True
+    foreign: bool = False
     modules: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     exported: Callable[[ConfigJson, str], str] = lambda config, name: name
     config_overrides: Callable[[ConfigJson, EncoderConfig], dict[str, Any]] = lambda config, facts: {}
@@ -87,7 +97,6 @@ _LOOK_ALIKES = {
     "nezha": "a BERT with relative positions",
     "roformer": "a BERT with another kind of rotary positions",
     "deberta": "version 1, whose attention differs from versions 2 and 3",
-    "jina_embeddings_v3": "an XLM-RoBERTa with rotary positions and adapters",
     "convbert": "an ELECTRA with convolutions in its attention",
     "rembert": "a BERT with other embeddings for input and output",
     "mobilebert": "a BERT with bottlenecks",

@@ -44,9 +44,23 @@ def _channels_last(arrays: list[mx.array], count: int, head_size: int) -> list[m
     return [array.swapaxes(1, 2) if array.ndim == 3 else array for array in arrays]
 
 
+def _halves(arrays: list[mx.array], count: int, head_size: int) -> list[mx.array]:
+    heads = arrays[0].reshape(-1, 3, head_size // 2, 2, *arrays[0].shape[1:])
+    found = [heads[:, 0].swapaxes(1, 2), heads[:, 1].swapaxes(1, 2), heads[:, 2]]
+    return [array.reshape(-1, *arrays[0].shape[1:]) for array in found]
+
+
+def _pairs(arrays: list[mx.array], count: int, head_size: int) -> list[mx.array]:
+    q, k, v = (array.reshape(-1, 2, head_size // 2, *array.shape[1:]) for array in arrays)
+    heads = mx.stack([q.swapaxes(1, 2), k.swapaxes(1, 2), v.reshape(q.swapaxes(1, 2).shape)], axis=1)
+    return [heads.reshape(-1, *arrays[0].shape[1:])]
+
+
 SAME = Operation("same", _keep, _keep)
 SPLIT = Operation("split", _split, _join)
 CHANNELS_LAST = Operation("channels last", _channels_last, _channels_last)
+# A fused q, k, v, head by head, whose rotation pairs neighbours: we pair the halves of a head.
+PAIRS = Operation("pairs", _halves, _pairs)
 
 
 def difference(first: int, second: int) -> Operation:

@@ -1,15 +1,16 @@
 """NomicBERT, in the dialect of its authors and in that of transformers."""
 
+import re
 from typing import Any
 
-from mlxbert.config import Biases, EncoderConfig, Rotation, Transform
+from mlxbert.config import Biases, EncoderConfig, Experts, Rotation, Transform
 from mlxbert.nn.heads import masked_lm
 from mlxbert.weights.families import read, rotation, tables
 from mlxbert.weights.families.family import Family
 from mlxbert.weights.families.keymap import Table, same, split
 from mlxbert.weights.formats.config_json import ConfigJson
 
-_GATES = {"swiglu": "silu", "geglu": "gelu"}
+_GATES, _UNGATED = {"swiglu": "silu", "geglu": "gelu"}, ("gelu",)
 _ALIASES = {
     "hidden_size": "n_embd",
     "num_hidden_layers": "n_layer",
@@ -20,25 +21,23 @@ _ALIASES = {
     "attention_probs_dropout_prob": "attn_pdrop",
 }
 # Keys with these prefixes may change the computation: those in `_READ_KEYS` are read, others are refused.
-_CRITICAL_PREFIXES = ("rotary_", "rope_", "attn_", "mlp_", "qkv_")
+_CRITICAL_PREFIXES = ("rotary_", "rope_", "attn_", "mlp_", "qkv_", "moe_")
 _READ_KEYS = (
     *("rotary_emb_base", "rotary_emb_fraction", "rotary_emb_interleaved", "rotary_emb_scale_base", "rotary_head_dim"),
     *("rotary_scaling_factor", "rope_parameters", "rope_scaling", "rope_theta"),
     *("attn_pdrop", "mlp_fc1_bias", "mlp_fc2_bias", "qkv_proj_bias"),
+    *("moe_every_n_layers", "moe_impl", "moe_normalize_expert_weights", "moe_resid_pdrop", "moe_top_k"),
 )
 _DEFAULT_TRAINED_LENGTH = 2048  # max_trained_positions in the authors' code
+_BIASES = ("qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias")
 _MULTIPLE = 256  # the authors' code rounds the default width of the feed-forward up to a multiple of it
 
 
 def _read(config: ConfigJson) -> EncoderConfig:
     """The facts, whichever dialect the file is in; files with both are read like its authors' code reads them."""
-    for key in ("num_experts", "moe_every_n_layers"):
-        config.only(key, 0, "mlxbert does not run mixtures of experts")
     config.only("rope_scaling", None, "mlxbert runs NomicBERT without scaling")
     for key in ("prenorm", "parallel_block", "use_rms_norm", "causal", "rotary_emb_interleaved", "rotary_head_dim"):
         config.only(key, False, "mlxbert runs NomicBERT without it")
-    for key in ("qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias"):
-        config.only(key, False, "mlxbert runs NomicBERT without biases")
     config.only("rotary_emb_fraction", 1, "mlxbert rotates whole heads only (1)")
     config.only("rotary_emb_scale_base", None, "mlxbert does not run models with xPos scaling")
     config.only("register_tokens", 0, "mlxbert does not run models with register tokens")
@@ -48,6 +47,10 @@ def _read(config: ConfigJson) -> EncoderConfig:
 
 
 def _read_transformers(config: ConfigJson) -> EncoderConfig:
+    for key in ("num_experts", "moe_every_n_layers"):
+        config.only(key, 0, "only the dialect of its authors, with an activation_function, has experts")
+    for key in _BIASES:
+        config.only(key, False, "only the dialect of its authors, with an activation_function, has biases")
     theta = rotation.read_theta(config.nested("rope_parameters"), rotation.read_base(config, "rope_theta", 1000.0))
     activation = read.activation(config, "hidden_act", "silu")
     return _facts(config, activation, theta, config.integer("intermediate_size"), head_bias=True)
@@ -59,7 +62,8 @@ def _read_authors(config: ConfigJson) -> EncoderConfig:
             config.only(key, None, "mlxbert does not know what NomicBERT does with it")
     heads = config.integer("num_attention_heads")
     config.only("num_heads_kv", heads, f"mlxbert runs NomicBERT with as many key heads as query heads, {heads}")
-    activation = _GATES[config.choice("activation_function", _GATES)]
+    function = config.choice("activation_function", (*_GATES, *_UNGATED))
+    activation, gated = _GATES.get(function, function), function in _GATES
     config.only("hidden_act", activation, f"activation_function means {activation}")
     # Without it some versions of their code do not rotate; for the base they have two defaults.
     config.number("rotary_emb_fraction", low=1.0, high=1.0)
@@ -67,15 +71,35 @@ def _read_authors(config: ConfigJson) -> EncoderConfig:
     for rope in (config.nested("rope_parameters"), config):
         if rotation.read_theta(rope, theta) != theta:
             raise rope.refuse("rope_theta", f"{theta:g}, the value of rotary_emb_base")
-    # The default is two thirds of four times the width: a gated feed-forward has three matrices instead of two.
-    gated = -(-int(8 * config.integer("hidden_size") / 3) // _MULTIPLE) * _MULTIPLE
-    width = config.integer("intermediate_size", default=gated)
+    # The default is four times the width, or two thirds of that: a gated feed-forward has three matrices, not two.
+    usual = 4 * config.integer("hidden_size")
+    usual = -(-int(2 * usual / 3) // _MULTIPLE) * _MULTIPLE if gated else usual
+    attention, up, down = (config.flag(key, default=False) for key in _BIASES)
+    own = {"gated": gated, "biases": Biases(attention, attention, up, down), "experts": _experts(config, gated=gated)}
     # In its authors' code, mlp_fc1_bias also removes the biases of the masked-LM head.
-    return _facts(config, activation, theta, width, head_bias=False)
+    return _facts(config, activation, theta, config.integer("intermediate_size", default=usual), head_bias=up, **own)
 
 
-def _facts(config: ConfigJson, activation: str, theta: float, width: int, *, head_bias: bool) -> EncoderConfig:
+def _experts(config: ConfigJson, *, gated: bool) -> Experts | None:
+    """The experts, in every n-th layer from the second one on."""
+    every = config.integer("moe_every_n_layers", least=0, default=0)
+    layers = range(config.integer("num_hidden_layers", most=1000))
+    found = tuple(layer for layer in layers if every and layer % every == 1)
+    if not found:
+        return None
+    if gated:
+        raise config.refuse("activation_function", "'gelu': the experts have no gates")
+    for key in ("moe_normalize_expert_weights", "expert_choice_router", "num_shared_experts", "moe_resid_pdrop"):
+        config.only(key, 0, "mlxbert runs experts without it")  # False equals 0
+    count = config.integer("num_experts", least=2, most=2**12)
+    return Experts(count, config.integer("moe_top_k", most=count), found)
+
+
+def _facts(
+    config: ConfigJson, activation: str, theta: float, width: int, *, head_bias: bool, **own: Any
+) -> EncoderConfig:
     layers = config.integer("num_hidden_layers", most=1000)
+    plain = {"gated": True, "biases": Biases(attention=False, attention_output=False, up=False, down=False)}
     transform = Transform(activation, norm=True, bias=head_bias)
     return read.facts(
         config,
@@ -85,8 +109,7 @@ def _facts(config: ConfigJson, activation: str, theta: float, width: int, *, hea
         type_vocab_size=read.segments(config),
         hidden_act=activation,
         intermediate_size=width,
-        gated=True,
-        biases=Biases(attention=False, attention_output=False, up=False, down=False),
+        **plain | own,
     )
 
 
@@ -107,8 +130,16 @@ def _longest(config: ConfigJson) -> int:
 
 
 def _overrides(config: ConfigJson, facts: EncoderConfig) -> dict[str, Any]:
-    """NomicBERT in the dialect of its authors has the keys of GPT-2."""
-    return rotation.transformers_keys(facts) if config.get("activation_function") is not None else {}
+    """NomicBERT in the dialect of its authors has the keys of GPT-2; they stay where transformers lacks the model."""
+    known = facts.gated and not any((facts.biases.attention, facts.biases.up, facts.biases.down))
+    return rotation.transformers_keys(facts) if known and config.get("activation_function") is not None else {}
+
+
+def _exported(config: ConfigJson, name: str) -> str:
+    """What the authors' code calls a tensor of a model without gates, which transformers does not have."""
+    if config.get("activation_function") not in _UNGATED:
+        return name
+    return re.sub(r"^nomic_bert\.", "bert.", name.replace("mlp.fc11.", "mlp.fc1."))
 
 
 _LAYER: Table = (
@@ -118,6 +149,9 @@ _LAYER: Table = (
     same("feed_forward.up", "mlp.fc11"),
     same("feed_forward.gate", "mlp.fc12"),
     same("feed_forward.down", "mlp.fc2"),
+    same("feed_forward.router", "mlp.router.layer"),
+    same("feed_forward.experts", "mlp.experts.mlp"),
+    same("feed_forward", "mlp.experts"),  # the bias of all experts together
     same("feed_forward_norm", "norm2"),
 )
 _IN_MEMORY = {
@@ -141,6 +175,8 @@ NOMIC = Family(
             masked_lm=masked_lm.SPEC.stems | {"transform.norm": "cls.predictions.transform.layer_norm"},
         ),
     },
+    old_spellings={r"\bmlp\.fc1\.": "mlp.fc11."},
+    exported=_exported,
     buffers=(*tables.BUFFERS, rotation.FREQUENCIES),
     tied={"cls.predictions.decoder.weight": tables.WORDS, "cls.predictions.decoder.bias": "cls.predictions.bias"},
     modules=rotation.in_memory("encoder.layers.{}.", _IN_MEMORY),

@@ -1,5 +1,6 @@
 """The model families by the `model_type` of a config.json, and a model as its configuration describes it."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from mlxbert.config import EncoderConfig
@@ -12,8 +13,11 @@ from mlxbert.weights.families.eurobert import EUROBERT
 from mlxbert.weights.families.family import Family, no_family, unknown_family
 from mlxbert.weights.families.gemma3 import GEMMA3
 from mlxbert.weights.families.gte import GTE
+from mlxbert.weights.families.jina_v2 import JINA, JINA_NORMED
+from mlxbert.weights.families.jina_v3 import JINA_V3
 from mlxbert.weights.families.modernbert import MODERNBERT
 from mlxbert.weights.families.mpnet import MPNET
+from mlxbert.weights.families.neobert import NEOBERT
 from mlxbert.weights.families.nomic import NOMIC
 from mlxbert.weights.families.qwen2 import QWEN2
 from mlxbert.weights.families.qwen3 import QWEN3
@@ -22,23 +26,26 @@ from mlxbert.weights.formats.config_json import ConfigJson
 
 _ALL = (
     *(BERT, ROBERTA, DISTILBERT, ALBERT, ELECTRA, MPNET, MODERNBERT, NOMIC, GTE, DEBERTA, EUROBERT),
-    *(QWEN2, QWEN3, GEMMA3),
+    *(QWEN2, QWEN3, GEMMA3, NEOBERT, JINA_V3),
 )
+_ALIKE = (JINA_NORMED, JINA)  # those with the `model_type` of another, the most special first
 FAMILIES: dict[str, Family] = {model_type: family for family in _ALL for model_type in family.class_prefixes}
 
 
-def family_of(config: ConfigJson) -> tuple[str, Family]:
-    """The family that `model_type` names.
+def family_of(config: ConfigJson, tensors: Collection[str] = ()) -> tuple[str, Family]:
+    """The family that `model_type` names, and other keys where several have the same, or the names of the tensors.
 
     Raises:
         ConfigError: There is no `model_type`, or mlxbert does not run it.
     """
-    name = config.get("model_type")
+    name, code = config.get("model_type"), str(config.nested("auto_map").get("AutoConfig"))
+    name = next((next(iter(one.class_prefixes)) for one in _ALL if one.code and code.endswith(one.code)), name)
     if not isinstance(name, str):
         raise no_family(config, tuple(FAMILIES))
     if name not in FAMILIES:
         raise unknown_family(config, name, tuple(FAMILIES))
-    return name, FAMILIES[name]
+    alike = (family for family in _ALIKE if name in family.class_prefixes and family.recognizes(config, tensors))
+    return name, next(alike, FAMILIES[name])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,14 +14,14 @@ FEED_FORWARD: Table = (
     same("feed_forward.down", "output.dense"),
     same("feed_forward_norm", "output.LayerNorm"),
 )
-LAYER: Table = (
+ATTENTION: Table = (
     same("attention.query", "attention.self.query"),
     same("attention.key", "attention.self.key"),
     same("attention.value", "attention.self.value"),
     same("attention.output", "attention.output.dense"),
     same("attention_norm", "attention.output.LayerNorm"),
-    *FEED_FORWARD,
 )
+LAYER: Table = ATTENTION + FEED_FORWARD
 
 
 def encoder(embeddings: Table, layer: Table, layers: str, rest: Table = ()) -> Table:

@@ -13,6 +13,7 @@ from tokenizers import AddedToken, Tokenizer
 
 from mlxbert.errors import TokenizerError
 from mlxbert.weights.formats.config_json import read_json
+from mlxbert.weights.tokenizers.checks import MAX_TOKEN
 from mlxbert.weights.tokenizers.growth import check_added, growth_of
 from mlxbert.weights.tokenizers.settings import SPECIAL_ROLES, content_of, make_token
 
@@ -105,9 +106,14 @@ def add_tokens(tokenizer: Tokenizer, added: Sequence[Added], folder: Path, *, co
     `complete` appends default tokens of the class that the vocabulary lacks, even if no other tokens are appended.
 
     Raises:
-        TokenizerError: A token gets another id than the files declare, or would be too long when it is normalized.
+        TokenizerError: A token gets another id than the files declare, is too long, or would be when it is normalized.
     """
     check_added(folder, [one.token.content for one in added if one.token.normalized], growth_of(tokenizer).total)
+    longest = max((one.token.content for one in added), key=len, default="")
+    if len(longest) > MAX_TOKEN:
+        raise TokenizerError(
+            f"{folder}: added token {longest!r:.40} has {len(longest):,} characters, expected at most {MAX_TOKEN:,}"
+        )
     known = {token.content: token for token in tokenizer.get_added_tokens_decoder().values()}
     # If the vocabulary lacks a token of its class, the model has no embedding for it, unless embeddings were added for
     # other tokens as well.

@@ -8,7 +8,7 @@ import base64
 import json
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -119,11 +119,12 @@ def _check(path: Path, data: bytes) -> None:
         at = data.find(b'"', at) + 1 or len(data)
 
 
-def largest_id(tokenizer: Tokenizer) -> int:
-    """The largest id of a token, added ones included; -1 without tokens."""
+def largest_id(tokenizer: Tokenizer, aside: Set[int] = frozenset()) -> int:
+    """The largest id of a token, added ones included, but for those set aside; -1 without tokens."""
     if isinstance(tokenizer.model, models.Unigram):  # its ids are places in a list: no need to copy all its tokens
-        return max(tokenizer.get_vocab_size(with_added_tokens=False) - 1, *tokenizer.get_added_tokens_decoder(), -1)
-    return max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
+        added = tokenizer.get_added_tokens_decoder().keys() - aside
+        return max(tokenizer.get_vocab_size(with_added_tokens=False) - 1, *added, -1)
+    return max({*tokenizer.get_vocab(with_added_tokens=True).values()} - aside, default=-1)
 
 
 def check_ids(tokenizer: Tokenizer) -> None:

@@ -72,6 +72,16 @@ def test_tokens_as_long_as_any_are_read_and_longer_ones_refused(tmp_path: Path) 
     assert "expected tokens of at most 2048" in refusal(unigram(tmp_path / "quoted", quoted))
 
 
+def test_so_are_those_in_the_settings(tmp_path: Path) -> None:
+    for size in (MAX_TOKEN, MAX_TOKEN + 1):
+        folder = unigram(tmp_path / str(size))
+        put(folder, {"tokenizer_config.json": {"tokenizer_class": "XLMRobertaTokenizer", "mask_token": "x" * size}})
+        if size == MAX_TOKEN:
+            assert load_tokenizer(folder, tiny_config()).mask_token == "x" * size
+        else:
+            assert "has 2,049 characters, expected at most 2,048" in refusal(folder)
+
+
 def test_tokens_of_a_sentencepiece_model_are_as_long_as_it_makes_them(tmp_path: Path) -> None:
     for size in (512, 513):
         model = pieces_file([*HEAD, *plain("\u2581", "a", "x" * size)])

@@ -235,6 +235,7 @@ def test_one_of_the_vocabulary_is_refused_where_it_is_used(tmp_path: Path, numbe
         lambda: found.token_id("cat"),
         lambda: found.word_id("cat"),
         lambda: found.encode_many(["dog"]),
+        lambda: found.adapted(lower_case=True),
         found.known_ids,
     ]
     for way in ways:

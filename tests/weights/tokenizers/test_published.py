@@ -1,6 +1,7 @@
 """Tokenizers of newer embedding models: ends, padding, special tokens and bytes, as their files say."""
 
 import functools
+import json
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -113,6 +114,26 @@ def test_special_tokens_in_a_text_are_those_of_the_files(tmp_path: Path) -> None
     assert not [token for token in found[euro] if token.startswith("<") and len(token) > 2]
     assert found[pieces][-2:] == ["<mask>", "<s>"] and "<|im_start|>" not in found[pieces]
     assert len(qwen.encode_many(["<|im_start|>"])[0].ids) > 1  # where special tokens are text, as in corpora
+
+
+def test_a_placeholder_of_gemma_without_an_embedding_is_refused_in_a_text_alone(tmp_path: Path) -> None:
+    """The tokenizer of EmbeddingGemma has one token more than the model."""
+    saved = json.loads((gemma(tmp_path) / "tokenizer.json").read_text(encoding="utf-8"))
+    rows = len(saved["model"]["vocab"])
+    for name in ("<image_soft_token>", "<other>"):
+        token = dict(saved["added_tokens"][0], id=rows, content=name)
+        put(tmp_path, {"tokenizer.json": saved | {"added_tokens": [*saved["added_tokens"], token]}})
+        if name == "<other>":
+            with pytest.raises(TokenizerError, match="word embeddings"):
+                load_tokenizer(tmp_path, tiny_config(vocab_size=rows))
+            continue
+        found = load_tokenizer(tmp_path, tiny_config(vocab_size=rows))
+        assert found.vocab_size == rows and found.token_id(name) is None and found.known_ids() is None
+        assert max(found.encode("the <image_soft_token ").ids) < rows
+        assert max(found.encode_many([name])[0].ids) < rows and found.adapted(lower_case=True).pieces("THE")
+        with pytest.raises(InputError, match="the text has <image_soft_token>, for which"):
+            found.encode("the <image_soft_token>")
+        assert load_tokenizer(tmp_path, tiny_config(vocab_size=rows + 64)).token_id(name) == rows
 
 
 def test_roles_are_those_of_the_settings_whatever_the_vocabulary_has(tmp_path: Path) -> None:

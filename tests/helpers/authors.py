@@ -1,0 +1,376 @@
+"""Models that transformers does not have, in our own words after what their authors published, with their tensors.
+
+They have the interface of transformers' models as far as tests use it; facts have the names that transformers uses.
+"""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+from torch.nn import functional
+from torch.nn.utils import parametrize
+
+
+class Config:
+    """The facts of a model, as attributes.
+
+    Attributes:
+        theta: The base of rotary positions; `None` for a table.
+    """
+
+    theta: float | None = None
+
+    def __init__(self, **facts: Any) -> None:
+        self.__dict__ |= facts
+
+    def to_dict(self) -> dict[str, Any]:
+        """The facts by name."""
+        return dict(vars(self))
+
+    @classmethod
+    def read(cls, values: dict[str, Any]) -> "Config":
+        """The facts in a config.json."""
+        return cls(**values)
+
+    @property
+    def num_labels(self) -> int:
+        """The number of classes."""
+        return len(vars(self).get("id2label") or "12")
+
+
+class Attention(nn.Module):  # type: ignore[misc]
+    """Heads of one fused projection; queries and keys are rotated if the model has rotary positions."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.heads, self.config = config.num_attention_heads, config
+        self.Wqkv = nn.Linear(config.hidden_size, 3 * config.hidden_size)
+        self.out_proj = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def forward(self, x: Any, masked: Any) -> tuple[Any, Any]:
+        """(B, L, D) → (B, L, D) and the weights (B, H, L, L)."""
+        rows, length, width = x.shape
+        q, k, v = self.Wqkv(x).reshape(rows, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        if self.config.theta:
+            half = width // self.heads // 2
+            speeds = self.config.theta ** -(torch.arange(half, dtype=torch.float64) / half)
+            angles = torch.outer(torch.arange(length, dtype=torch.float64), speeds)
+            q, k = (_rotated(part, angles.cos().to(x.dtype), angles.sin().to(x.dtype)) for part in (q, k))
+        scores = q @ k.mT / (width // self.heads) ** 0.5
+        weights = scores.masked_fill(masked, torch.finfo(x.dtype).min).softmax(-1)
+        return self.out_proj((weights @ v).transpose(1, 2).reshape(x.shape)), weights
+
+
+def _rotated(x: Any, cosines: Any, sines: Any) -> Any:
+    near, far = x.chunk(2, -1)
+    return torch.cat([near * cosines - far * sines, far * cosines + near * sines], -1)
+
+
+class FeedForward(nn.Module):  # type: ignore[misc]
+    """Two layers."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(config.hidden_size, config.intermediate_size)
+        self.fc2 = nn.Linear(config.intermediate_size, config.hidden_size)
+
+    def forward(self, x: Any) -> Any:
+        """(B, L, D) → (B, L, D)."""
+        return self.fc2(functional.gelu(self.fc1(x)))
+
+
+class Mixture(nn.Module):  # type: ignore[misc]
+    """Experts without biases, of which every token adds up the ones that its router prefers; one bias follows."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        rows, width = config.num_experts * config.intermediate_size, config.hidden_size
+        self.count, self.used = config.num_experts, config.moe_top_k
+        self.router = nn.ModuleDict({"layer": nn.Linear(width, config.num_experts, bias=False)})
+        self.experts = nn.Module()
+        self.experts.mlp = nn.Module()
+        self.experts.mlp.w1, self.experts.mlp.w2 = (nn.Parameter(torch.empty(rows, width)) for _ in range(2))
+        self.experts.bias = nn.Parameter(torch.zeros(width))
+
+    def forward(self, x: Any) -> Any:
+        """(B, L, D) → (B, L, D)."""
+        shares = self.router["layer"](x).softmax(-1, dtype=torch.promote_types(x.dtype, torch.float32))
+        least = shares.topk(self.used, -1).values[..., -1:]
+        shares = torch.where(shares >= least, shares, 0).to(x.dtype)  # those that are used keep what they have
+        mixed = torch.zeros_like(x)
+        pairs = zip(*(matrix.chunk(self.count) for matrix in (self.experts.mlp.w1, self.experts.mlp.w2)), strict=True)
+        for number, (up, down) in enumerate(pairs):
+            rows = torch.nonzero(shares[..., number], as_tuple=True)
+            found = functional.gelu(x[rows] @ up.T) @ down
+            mixed = mixed.index_put(rows, found * shares[..., number][rows][:, None], accumulate=True)
+        return mixed + self.experts.bias
+
+
+class Layer(nn.Module):  # type: ignore[misc]
+    """Attention, add, norm, feed-forward, add, norm."""
+
+    def __init__(self, config: Any, attention: str, mlp: nn.Module) -> None:
+        super().__init__()
+        self.attention = attention
+        self.add_module(attention, Attention(config))
+        self.norm1 = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.mlp = mlp
+        self.norm2 = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+
+    def forward(self, x: Any, masked: Any) -> tuple[Any, Any]:
+        """(B, L, D) → (B, L, D) and the weights of attention."""
+        attended, weights = getattr(self, self.attention)(x, masked)
+        x = self.norm1(x + attended)
+        return self.norm2(x + self.mlp(x)), weights
+
+
+class Encoder(nn.Module):  # type: ignore[misc]
+    """Embeddings and layers; a pooler if the configuration has one."""
+
+    def __init__(self, config: Any, attention: str) -> None:
+        super().__init__()
+        width, self.config = config.hidden_size, config
+        self.embeddings = nn.Module()
+        self.embeddings.word_embeddings = nn.Embedding(config.vocab_size, width, padding_idx=config.pad_token_id)
+        self.embeddings.token_type_embeddings = nn.Embedding(config.type_vocab_size, width)
+        if not config.theta:
+            self.embeddings.position_embeddings = nn.Embedding(config.max_position_embeddings, width)
+        self.emb_ln = nn.LayerNorm(width, eps=config.layer_norm_eps)
+        self.encoder = nn.Module()
+        self.encoder.layers = nn.ModuleList(
+            Layer(config, attention, (Mixture if self.has_experts(number) else FeedForward)(config))
+            for number in range(config.num_hidden_layers)
+        )
+
+    def has_experts(self, number: int) -> bool:
+        """Whether a layer has experts: every n-th one, from the second on."""
+        every = vars(self.config).get("moe_every_n_layers", 0)
+        return bool(every) and number % every == 1
+
+    def forward(self, ids: Any, attention_mask: Any = None, token_type_ids: Any = None, **_: Any) -> Any:
+        """What a model of transformers gives."""
+        real = torch.ones_like(ids) if attention_mask is None else attention_mask
+        x = self.embeddings.word_embeddings(ids)
+        x = x + self.embeddings.token_type_embeddings(
+            torch.zeros_like(ids) if token_type_ids is None else token_type_ids
+        )
+        if not self.config.theta:
+            counted = ids != self.config.pad_token_id
+            x = x + self.embeddings.position_embeddings(counted.cumsum(-1) * counted + self.config.pad_token_id)
+        x = self.emb_ln(x)
+        states, attentions = [x], []
+        for layer in self.encoder.layers:
+            x, weights = layer(x, real[:, None, None] == 0)
+            states.append(x)
+            attentions.append(weights)
+        return SimpleNamespace(last_hidden_state=x, hidden_states=tuple(states), attentions=tuple(attentions))
+
+
+def _loss(problem_type: str | None, logits: Any, labels: Any) -> Any:
+    if problem_type == "regression":
+        return functional.mse_loss(logits[:, 0], labels)
+    if problem_type == "multi_label_classification":
+        return functional.binary_cross_entropy_with_logits(logits, labels)
+    return functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1))
+
+
+class Published(nn.Module):  # type: ignore[misc]
+    """An encoder alone, or with a head."""
+
+    config_class: ClassVar[type[Config]]
+    base_model_prefix: ClassVar[str]
+    attention: ClassVar[str]
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.config = config
+        self.add_module(self.base_model_prefix, Encoder(config, self.attention))
+        self.add_head()
+        for parameter in self.parameters():
+            if parameter.ndim > 1:
+                nn.init.normal_(parameter, std=config.initializer_range)
+
+    def add_head(self) -> None:
+        """Adds the layers of the head."""
+
+    def logits(self, states: Any) -> Any:
+        """What the head gives; `None` without one."""
+
+    def state_dict(self, *given: Any, **options: Any) -> Any:
+        """The tensors; of an encoder alone without prefix."""
+        found = super().state_dict(*given, **options)
+        alone = type(self).__name__.endswith("Model")
+        return {name.removeprefix(f"{self.base_model_prefix}.") if alone else name: found[name] for name in found}
+
+    def load_state_dict(self, tensors: Any, strict: bool = True, assign: bool = False) -> Any:
+        """Loads tensors, with the prefix or without it."""
+        mine = super().state_dict()
+        full = {name if name in mine else f"{self.base_model_prefix}.{name}": tensors[name] for name in tensors}
+        return super().load_state_dict(full, strict, assign)
+
+    def forward(self, input_ids: Any, labels: Any = None, **inputs: Any) -> Any:
+        """What a model of transformers gives."""
+        found = getattr(self, self.base_model_prefix)(input_ids, **inputs)
+        found.logits = logits = self.logits(found.last_hidden_state)
+        if labels is not None:
+            found.loss = _loss(vars(self.config).get("problem_type"), logits, labels)
+        return found
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Writes a model folder as its authors did."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file(
+            {name: tensor.contiguous() for name, tensor in self.state_dict().items()}, folder / "model.safetensors"
+        )
+        values = self.config.published(type(self).__name__)
+        (folder / "config.json").write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def from_pretrained(cls, folder: Path, dtype: Any = torch.float32, **_: Any) -> Any:
+        """The model of a folder, and which tensors do not fit."""
+        values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        read: Any = cls.config_class
+        model = cls(read.read(values))
+        missing = model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
+        report = {
+            "missing_keys": missing.missing_keys,
+            "unexpected_keys": missing.unexpected_keys,
+            "mismatched_keys": [],
+        }
+        return model.to(dtype), report
+
+
+class NomicMoeConfig(Config):
+    """Nomic's own configuration; the keys are those of GPT-2."""
+
+    NAMES: ClassVar[dict[str, str]] = {
+        "hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head",
+        "intermediate_size": "n_inner", "max_position_embeddings": "n_positions", "hidden_act": "activation_function",
+        "layer_norm_eps": "layer_norm_epsilon", "theta": "rotary_emb_base", "hidden_dropout_prob": "resid_pdrop",
+        "attention_probs_dropout_prob": "attn_pdrop",
+    }  # fmt: skip
+    FIXED: ClassVar[dict[str, Any]] = {
+        "model_type": "nomic_bert", "rotary_emb_fraction": 1.0, "rotary_emb_interleaved": False, "prenorm": False,
+        "rotary_emb_scale_base": None, "rotary_scaling_factor": None, "causal": False, "moe_impl": "megablocks",
+        "moe_normalize_expert_weights": False, "num_shared_experts": 0, "expert_choice_router": False,
+        **dict.fromkeys(("qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias"), True),
+    }  # fmt: skip
+
+    def published(self, name: str) -> dict[str, Any]:
+        """The content of a config.json."""
+        facts = {self.NAMES.get(key, key): value for key, value in vars(self).items() if key != "attn_implementation"}
+        return facts | self.FIXED | {"architectures": [name.replace("Moe", "Bert")]}
+
+    @classmethod
+    def read(cls, values: dict[str, Any]) -> "NomicMoeConfig":
+        """The facts in a config.json."""
+        own = {theirs: key for key, theirs in cls.NAMES.items()}
+        return cls(**{own.get(key, key): value for key, value in values.items()})
+
+
+class NomicMoeModel(Published):
+    """nomic-embed-text-v2-moe: rotary positions, and experts in every n-th layer."""
+
+    config_class, base_model_prefix, attention = NomicMoeConfig, "bert", "attn"
+
+
+class NomicMoeForMaskedLM(NomicMoeModel):
+    """With the masked-LM head, whose last matrix is that of the words."""
+
+    def add_head(self) -> None:
+        """Adds the layers of the head."""
+        width, self.cls = self.config.hidden_size, nn.Module()
+        self.cls.predictions = nn.Module()
+        self.cls.predictions.transform = nn.Module()
+        self.cls.predictions.transform.dense = nn.Linear(width, width)
+        self.cls.predictions.transform.layer_norm = nn.LayerNorm(width, eps=self.config.layer_norm_eps)
+        self.cls.predictions.bias = nn.Parameter(torch.zeros(self.config.vocab_size))
+
+    def logits(self, states: Any) -> Any:
+        """The scores of words."""
+        head = self.cls.predictions
+        states = head.transform.layer_norm(functional.gelu(head.transform.dense(states)))
+        return states @ self.bert.embeddings.word_embeddings.weight.T + head.bias
+
+
+class NomicMoeForTokenClassification(NomicMoeModel):
+    """With a layer over every token."""
+
+    def add_head(self) -> None:
+        """Adds the layer."""
+        self.classifier = nn.Linear(self.config.hidden_size, self.config.num_labels)
+
+    def logits(self, states: Any) -> Any:
+        """The scores of classes."""
+        return self.classifier(states)
+
+
+class JinaFlashConfig(Config):
+    """XLM-RoBERTa's configuration without a `model_type`, but with the class that reads it."""
+
+    def published(self, name: str) -> dict[str, Any]:
+        """The content of a config.json."""
+        facts = {key: value for key, value in vars(self).items() if key not in ("attn_implementation", "theta")}
+        base = {"rotary_emb_base": self.theta} if self.theta else {}
+        code = "jinaai/xlm-roberta-flash-implementation--configuration_xlm_roberta.XLMRobertaFlashConfig"
+        named = {"architectures": [name.replace("JinaFlash", "XLMRoberta")], "auto_map": {"AutoConfig": code}}
+        kind = "rotary" if self.theta else "absolute"
+        return facts | base | named | {"position_embedding_type": kind, "use_flash_attn": True}
+
+    @classmethod
+    def read(cls, values: dict[str, Any]) -> "JinaFlashConfig":
+        """The facts in a config.json."""
+        return cls(**values, theta=values.get("rotary_emb_base"))
+
+
+class Stacked(nn.Module):  # type: ignore[misc]
+    """What the adapters of all tasks add to a weight; nothing without a task."""
+
+    task: ClassVar[int | None] = None
+
+    def __init__(self, weight: Any, tasks: int, rank: int, *, table: bool) -> None:
+        super().__init__()
+        self.table, (rows, columns) = table, weight.shape
+        first, second = ((rows, rank), (rank, columns)) if table else ((rank, columns), (rows, rank))
+        self.lora_A, self.lora_B = (nn.Parameter(torch.zeros(tasks, *shape)) for shape in (first, second))
+
+    def forward(self, weight: Any) -> Any:
+        """The weight with the adapter of the task."""
+        if Stacked.task is None:
+            return weight
+        a, b = self.lora_A[Stacked.task], self.lora_B[Stacked.task]
+        return weight + (a @ b if self.table else b @ a) / a.shape[1 if self.table else 0]
+
+
+class JinaFlashModel(Published):
+    """jina-embeddings-v3, with adapters if the configuration names some; with absolute positions jina-reranker-v2."""
+
+    config_class, base_model_prefix, attention = JinaFlashConfig, "roberta", "mixer"
+
+    def add_head(self) -> None:
+        """Adds the adapters."""
+        tasks = vars(self.config).get("lora_adaptations") or ()
+        for module in [*self.modules()] if tasks else ():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                table = isinstance(module, nn.Embedding)
+                made = Stacked(module.weight, len(tasks), self.config.lora_rank, table=table)
+                parametrize.register_parametrization(module, "weight", made)
+
+
+class JinaFlashForSequenceClassification(JinaFlashModel):
+    """With the classifier of RoBERTa."""
+
+    def add_head(self) -> None:
+        """Adds the layers of the head."""
+        self.num_labels, self.classifier = self.config.num_labels, nn.Module()
+        self.classifier.dense = nn.Linear(self.config.hidden_size, self.config.hidden_size)
+        self.classifier.out_proj = nn.Linear(self.config.hidden_size, self.config.num_labels)
+
+    def logits(self, states: Any) -> Any:
+        """The scores of classes."""
+        return self.classifier.out_proj(self.classifier.dense(states[:, 0]).tanh())

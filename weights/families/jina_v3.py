@@ -1,0 +1,81 @@
+"""XLM-RoBERTa of Jina AI, in the dialect of its authors and in that of transformers: embeddings v3, reranker v2.
+
+Files of the authors have no `model_type`. Embeddings v3 hold adapters, see `mlxbert.weights.own_adapters`.
+"""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+from mlxbert.config import EncoderConfig, Positions, Rotary, Rotation, Transform
+from mlxbert.weights.families import read, rotation, tables
+from mlxbert.weights.families.keymap import Table, same, split
+from mlxbert.weights.families.roberta import ROBERTA
+from mlxbert.weights.formats.config_json import ConfigJson
+
+_BASES = 10_000.0, 20_000.0  # of the angles, where a file does not say: in the authors' code and in transformers
+_KIND = "position_embedding_type"
+
+
+def _positions(config: ConfigJson, pad: int) -> Positions:
+    """Rotary positions count from 0; those of a table from the pad id + 1."""
+    if config.choice(_KIND, ("rotary", "absolute"), "rotary") == "absolute":
+        return read.absolute(config, pad + 1)
+    stated = rotation.read_base(config, "rotary_emb_base", _BASES[config.get("model_type") is not None])
+    theta = rotation.read_theta(config.nested("rope_parameters"), stated)
+    return rotation.read_rotary(config, (Rotation(theta),) * config.integer("num_hidden_layers", most=1000))
+
+
+def _read(config: ConfigJson) -> EncoderConfig:
+    pad = read.pad(config, 1)
+    return read.facts(
+        config,
+        positions=_positions(config, pad),
+        heads=read.heads(read.head_dropout(config), Transform("tanh")),
+        type_vocab_size=read.segments(config, 1),
+        pad_token_id=pad,
+        layer_norm_eps=config.number("layer_norm_eps", low=read.MIN_EPS, high=1.0, default=1e-5),
+    )
+
+
+def _overrides(config: ConfigJson, facts: EncoderConfig) -> dict[str, Any]:
+    """What the authors' code alone has is left out; with a table of positions a model stays in their dialect."""
+    if config.get("auto_map") is None or not isinstance(facts.positions, Rotary):
+        return {}
+    classes = [re.sub("^XLMRoberta(LoRA$)?", "JinaEmbeddingsV3", name) for name in config.strings("architectures")]
+    named = [name + "Model" if name == "JinaEmbeddingsV3" else name for name in classes]
+    own = [_KIND, *(key for key in config.values if key.startswith(("lora_", "rotary_", "use_", "load_trained_")))]
+    kept = {"model_type": "jina_embeddings_v3", "architectures": named}
+    return rotation.transformers_keys(facts) | kept | dict.fromkeys(own)
+
+
+_LAYER: Table = (
+    split(rotation.QKV, "mixer.Wqkv"),
+    same("attention.output", "mixer.out_proj"),
+    same("attention_norm", "norm1"),
+    same("feed_forward.up", "mlp.fc1"),
+    same("feed_forward.down", "mlp.fc2"),
+    same("feed_forward_norm", "norm2"),
+)
+_EMBEDDINGS = (*rotation.rotary_embeddings("emb_ln"), same("embeddings.position", "embeddings.position_embeddings"))
+
+JINA_V3 = replace(
+    ROBERTA,
+    class_prefixes={"jina_embeddings_v3": "JinaEmbeddingsV3"},
+    code="XLMRobertaFlashConfig",
+    ignored=(*ROBERTA.ignored, r"linear\.weight"),  # of ColBERT
+    facts=_read,
+    encoder=tables.encoder(_EMBEDDINGS, _LAYER, "encoder.layers.{}."),
+    old_spellings={r"\.parametrizations\.weight\.original$": ".weight"},
+    buffers=(*tables.BUFFERS, rotation.FREQUENCIES, r".*\.parametrizations\.weight\.0\.lora_[AB]"),
+    modules=rotation.in_memory(
+        "encoder.layers.{}.",
+        {
+            "mixer.Wqkv": rotation.QKV_IN_MEMORY,
+            "mixer.out_proj": ("self_attn.o_proj",),
+            "mlp.fc1": ("mlp.fc1",),
+            "mlp.fc2": ("mlp.fc2",),
+        },
+    ),
+    config_overrides=_overrides,
+)

@@ -1,0 +1,62 @@
+"""The adapters that a checkpoint holds itself (Jina v3): for each task one, of all stacked in the same tensors."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from mlxbert.errors import CheckpointError
+from mlxbert.nn.lora import scale_of
+from mlxbert.weights.adapter import Adapter, Update
+from mlxbert.weights.formats.config_json import ConfigJson
+from mlxbert.weights.formats.files import WeightFiles
+from mlxbert.weights.formats.headers import TensorInfo
+from mlxbert.weights.targets import Target
+
+_LORA = re.compile(r"(.+)\.parametrizations\.weight\.0\.lora_([AB])")
+
+
+def own_adapters(config_json: ConfigJson) -> tuple[str, ...]:
+    """The names of a checkpoint's own adapters."""
+    return config_json.strings("lora_adaptations")
+
+
+def read_own_adapter(
+    name: str,
+    config_json: ConfigJson,
+    weights: WeightFiles,
+    names: Mapping[str, str],
+    tensors: Mapping[str, TensorInfo],
+) -> Adapter:
+    """One of the adapters of a checkpoint; no tensor is read.
+
+    Args:
+        name: One of `own_adapters`.
+        config_json: The configuration.
+        weights: The files.
+        names: The name in the file of every tensor, by its plain name.
+        tensors: The entries of the headers, by the name in the file.
+
+    Raises:
+        CheckpointError: The tensors are missing, or do not fit the checkpoint.
+    """
+    known, rank = own_adapters(config_json), config_json.integer("lora_rank", default=4)
+    scale = scale_of(rank, config_json.number("lora_alpha", low=-1e9, high=1e9, default=1.0), rslora=False)
+    found: dict[str, dict[str, str]] = {}
+    for plain, stored in names.items():
+        if lora := _LORA.fullmatch(plain):
+            found.setdefault(lora[1], {})[lora[2]] = stored
+    updates = {}
+    for module, pair in found.items():
+        rows, columns = tensors[names[f"{module}.weight"]].shape
+        wanted = {"A": (len(known), rank, columns), "B": (len(known), rows, rank)}
+        if ".embeddings." in f".{module}":  # of a table they are the other way round: W + A B
+            pair = {"A": pair.get("B", ""), "B": pair.get("A", "")}
+        for letter, shape in wanted.items():
+            if pair.get(letter) not in tensors or tensors[pair[letter]].shape != shape:
+                raise CheckpointError(f"{module}: the adapters do not fit, expected one of the shape {shape}")
+        updates[f"{module}.weight"] = (
+            Update(Target(module, (module,), f"{module}.weight"), scale, pair, known.index(name)),
+        )
+    if not updates:
+        raise CheckpointError(f"{config_json.path.parent}: lora_adaptations has {name!r}, the weights have no adapters")
+    return Adapter(Path(name), weights, updates, {})
