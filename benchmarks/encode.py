@@ -62,6 +62,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         "Qwen3",
         _LLAMA | {"hidden_size": 1024, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128},
     ),
+    "jina-v3": ("JinaEmbeddingsV3", _SHORT | {"vocab_size": 30522}),
     "gemma3": (
         "Gemma3Text",
         _LLAMA | {"intermediate_size": 1152, "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 256}

@@ -35,8 +35,13 @@ from mlxbert.weights.formats.quantized import Quantization
 from mlxbert.weights.formats.tensorflow import table
 from mlxbert.weights.sentence_transformers import read_embedder
 from tests.helpers import frozen, st_folder, tf_files, tiny, torch_files, vocabularies as words
+from tests.helpers.families import FROZEN, REPRESENTATIVES
 
 Files = Mapping[str, bytes]
+_NEWER = (
+    *("EuroBert", "Qwen2", "Qwen3", "Gemma3Text", "NeoBERT", "JinaBert", "NormedJinaBert", "JinaEmbeddingsV3"),
+    *("JinaFlash", "NomicMoe"),
+)
 ROOT = Path(__file__).parents[1]
 
 
@@ -264,6 +269,11 @@ def _checkpoints(folder: Path) -> list[Path]:
     return [frozen.write_model(name, "ForMaskedLM", folder / name) for name in families]
 
 
+def _newer_checkpoints(folder: Path) -> list[Path]:
+    named = [name for name in FROZEN if FROZEN[name].classes in _NEWER]
+    return [frozen.write_model(name, REPRESENTATIVES[name], folder / frozen.file_name(name)) for name in named]
+
+
 def _with_modules(folder: Path) -> list[Path]:
     dense = st_folder.dense(mx.ones((6, 24)), mx.ones((6,)))
     specs = [st_folder.pooling("mean"), dense, st_folder.layer_norm(mx.ones((6,)), mx.ones((6,))), st_folder.NORMALIZE]
@@ -294,6 +304,7 @@ READERS = {
     "TF .index": Reader(_tensorflow, _index_mutant, load_weights),
     "TF data": Reader(_tensorflow, _data_mutant, load_weights),
     "config.json": Reader(_checkpoints, on("config.json", change_json), load_network),
+    "newer config.json": Reader(_newer_checkpoints, on("config.json", change_json), load_network),
     "modules.json": Reader(_with_modules, _modules_mutant, load_embedder),
     ".npz": Reader(_npz, on(".npz", change_zip({".npy": _npy_mutant})), load_weights),
     ".onnx": Reader(_graphs, on(".onnx", change_message), load_weights),
