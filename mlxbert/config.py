@@ -293,6 +293,7 @@ class EncoderConfig:
         norm: The kind of all norms: LayerNorm, RMSNorm (arXiv:1910.07467), or RMSNorm times 1 + its weight.
         embedding_norm: Whether the embeddings are normed.
         embedding_scale: Factor of the embeddings.
+        wide_range: Whether hidden states grow beyond what float16 holds.
         gated: Whether the feed-forward's activation gates a second projection (GLU, arXiv:2002.05202).
         experts: The layers with several feed-forward networks, if there are any.
         pad_token_id: The token that pads the shorter inputs of a batch; masked out.
@@ -324,6 +325,7 @@ class EncoderConfig:
     norm: Literal["layer", "rms", "rms_plus_one"] = "layer"
     embedding_norm: bool = True
     embedding_scale: float | None = None
+    wide_range: bool = False
     block: Block = PostNorm()
     gated: bool = False
     experts: Experts | None = None

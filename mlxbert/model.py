@@ -291,15 +291,16 @@ def load(
         raise ArgumentError(f"{' and '.join(named)} are given, expected one of them")
     source = str(ref.source)
     devices.use(ref.device)
-    chosen = devices.choose_dtype(ref.dtype)
     folder = find_model(ref, on_progress)
     checkpoint, parts = _open(source, folder, task)
+    chosen = _choose_dtype(ref, checkpoint.config)
     if heads is not None:
         parts, new_heads = _known_and_new(checkpoint, [*heads])
     elif new_heads is not None:
         parts = ()
     tokenizer = load_tokenizer(folder, checkpoint.config)
-    _warn_about_tokenizer(source, tokenizer, checkpoint.config)
+    states_pad = checkpoint.config_json.get("pad_token_id") is not None
+    _warn_about_tokenizer(source, tokenizer, checkpoint.config, stated=states_pad)
     if task is None and new_heads is None:
         _check_all(checkpoint)
     # On a CPU MLX takes a hundred times as long for quantized weights as for floats: there they are expanded.
@@ -421,12 +422,27 @@ def new_model(
     )
 
 
-def _warn_about_tokenizer(source: str, tokenizer: Tokenizer, config: EncoderConfig) -> None:
-    """Warns if the tokenizer seems to belong to another model; `load_tokenizer` refuses one with too many tokens."""
+def _choose_dtype(ref: ModelRef, config: EncoderConfig) -> mx.Dtype:
+    """The dtype to compute in, with a warning about one that cannot hold the values of the model."""
+    chosen = devices.choose_dtype(ref.dtype, wide_range=config.wide_range)
+    if chosen == mx.float16 and config.wide_range:
+        _LOG.warning("%s: float16 cannot hold the values of such a model: results may not be numbers", ref.source)
+    return chosen
+
+
+def _warn_about_tokenizer(source: str, tokenizer: Tokenizer, config: EncoderConfig, *, stated: bool = True) -> None:
+    """Warns if the tokenizer seems to belong to another model; `load_tokenizer` refuses one with too many tokens.
+
+    Args:
+        source: What the model is called.
+        tokenizer: The tokenizer.
+        config: The configuration.
+        stated: Whether its file says which token pads.
+    """
     pad, eos = (tokenizer.token_id(tokenizer.special.get(role, "")) for role in ("pad", "eos"))
     if 2 * tokenizer.vocab_size < config.vocab_size:
         reason = f"has {tokenizer.vocab_size:,} tokens, the model {config.vocab_size:,} word embeddings"
-    elif pad not in (None, config.pad_token_id) and eos != config.pad_token_id:  # which EuroBERT's config.json states
+    elif stated and pad not in (None, config.pad_token_id) and eos != config.pad_token_id:  # EuroBERT's states eos
         reason = f"pads with token {pad}, but pad_token_id is {config.pad_token_id}"
     else:
         return

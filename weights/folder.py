@@ -132,10 +132,10 @@ class ModelFolder:
         return read_settings(self.path / SETTINGS)
 
     @property
-    def instructions(self) -> object:
-        """The prompts in the configuration of Jina's models; empty if there are none."""
-        described = self._config if self.described_by is None else self.described_by
-        return {} if described is None else described.get("task_instructions", {})
+    def described(self) -> ConfigJson:
+        """The configuration of the model; empty if there is none."""
+        found = self._config if self.described_by is None else self.described_by
+        return ConfigJson(self.path / CONFIG, {}) if found is None else found
 
     @cached_property
     def _config(self) -> ConfigJson | None:

@@ -47,7 +47,10 @@ def read_own_adapter(
             found.setdefault(lora[1], {})[lora[2]] = stored
     updates = {}
     for module, pair in found.items():
-        rows, columns = tensors[names[f"{module}.weight"]].shape
+        original = tensors.get(names.get(f"{module}.weight", ""))
+        if original is None:
+            raise CheckpointError(f"{module}: the weights have adapters of it, but not the matrix that they change")
+        rows, columns = original.shape
         wanted = {"A": (len(known), rank, columns), "B": (len(known), rows, rank)}
         if ".embeddings." in f".{module}":  # of a table they are the other way round: W + A B
             pair = {"A": pair.get("B", ""), "B": pair.get("A", "")}

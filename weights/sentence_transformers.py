@@ -38,7 +38,7 @@ _Read = Callable[[Path, _Shapes], dict[str, mx.array]]  # tensors of a module, o
 
 
 def read_embedder(folder: Path | ModelFolder, width: int, *, with_weights: bool = True) -> Embedder:
-    """How a model makes vectors; mean pooling if its files do not say.
+    """How a model makes vectors; if its files do not say, mean pooling, or the last token of a language model.
 
     Args:
         folder: The model folder.
@@ -51,7 +51,7 @@ def read_embedder(folder: Path | ModelFolder, width: int, *, with_weights: bool 
     """
     folder = open_folder(folder)
     modules, headers = folder.modules, folder.headers
-    config = EmbeddingConfig(stated=bool(modules))
+    config = EmbeddingConfig(poolings=("mean",) if modules else _assumed(folder.described), stated=bool(modules))
     if modules and modules[-1].kind in ("Transformer", "LogitScore"):
         raise unknown_modules(folder.path / MODULES, [module.kind for module in modules])
     if modules:
@@ -65,6 +65,12 @@ def read_embedder(folder: Path | ModelFolder, width: int, *, with_weights: bool 
         return Embedder(config, width, [_READERS[module.kind](module.folder, read) for module in modules[2:]])
     except ArgumentError as problem:
         raise ConfigError(f"{folder.path / (MODULES if modules else SETTINGS)}: {problem.message}") from None
+
+
+def _assumed(config: ConfigJson) -> tuple[str, ...]:
+    """The pooling of a model without modules, as sentence-transformers assumes it."""
+    generates = any(name.endswith("ForCausalLM") for name in config.strings("architectures")[:1])
+    return ("last_token" if generates and config.flag("is_causal", default=True) else "mean",)
 
 
 def _with_transformer(config: EmbeddingConfig, settings: ConfigJson) -> EmbeddingConfig:
@@ -110,7 +116,7 @@ def _with_settings(config: EmbeddingConfig, folder: ModelFolder) -> EmbeddingCon
     settings = folder.settings
     settings.only("model_type", "SentenceTransformer", "mlxbert reads 'SentenceTransformer' only")
     raw = settings.values.get("prompts")
-    raw = folder.instructions if raw is None else raw
+    raw = folder.described.get("task_instructions", {}) if raw is None else raw
     if not isinstance(raw, Mapping) or not all(isinstance(text, str | None) for text in raw.values()):
         raise ConfigError(f"{settings.path}: prompts is {raw!r:.80}, expected an object of strings")
     prompts = {name: text or "" for name, text in raw.items()}

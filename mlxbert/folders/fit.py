@@ -23,7 +23,7 @@ def fit(config: EncoderConfig, parameters: int, weights: Mapping[str, int]) -> F
         parameters: How many numbers the network has.
         weights: The bytes that they take, by dtype.
     """
-    inferring, training = devices.choose_dtype(), devices.choose_dtype(training=True)
+    inferring, training = devices.choose_dtype(wide_range=config.wide_range), devices.choose_dtype(training=True)
     tokens, available = default_batch_tokens(), devices.available_memory()
     dtype = devices.dtype_name(inferring)
     batch = tokens * inferring.size * _values(config, min(_LONGEST, config.max_length))
@@ -46,10 +46,17 @@ def fit(config: EncoderConfig, parameters: int, weights: Mapping[str, int]) -> F
 def _values(config: EncoderConfig, length: int) -> int:
     """How many values a layer computes for each token of texts of `length` tokens.
 
-    As wide as the model: queries, keys, values, their mixture in two orders, two projections, sums, norms, dropout. As
-    wide as the feed-forward: its first layer and the steps of the activation. As long as the text, for each head:
-    scores, their softmax, its dropout; with disentangled positions also the products with distances.
+    As wide as the model: two projections, sums, norms, dropout. As wide as its heads: queries, keys, values, their
+    mixture in two orders. As wide as the feed-forward: its first layer and the steps of the activation. As long as the
+    text, for each head: scores, their softmax, its dropout; with disentangled positions also the products with
+    distances.
     """
-    wide = 5 if config.gated else 3
+    wide = (5 if config.gated else 3) * (1 if config.experts is None else config.experts.used)
     scores = 8 if isinstance(config.positions, Disentangled) else 3
-    return 12 * config.hidden_size + wide * config.intermediate_size + scores * config.num_attention_heads * length
+    heads = config.head_size * config.num_attention_heads
+    return (
+        7 * config.hidden_size
+        + 5 * heads
+        + wide * config.intermediate_size
+        + scores * config.num_attention_heads * length
+    )

@@ -196,15 +196,24 @@ def tf32() -> bool:
     return found is not None and float(found[0]) != 0  # Python refuses to read whole numbers of thousands of digits
 
 
-def choose_dtype(name: str = "auto", *, training: bool = False) -> mx.Dtype:
+def choose_dtype(name: str = "auto", *, training: bool = False, wide_range: bool = False) -> mx.Dtype:
     """The dtype to compute in: as named, or the one that suits the device in use.
 
     `auto` is float32 on a CPU (half precision is emulated there), float16 on an Apple GPU (M1 and M2 have no bfloat16
-    units) but float32 in training, bfloat16 on CUDA.
+    units) but float32 in training, bfloat16 on CUDA, and on an Apple GPU for a model whose values float16 cannot hold
+    (`wide_range`).
     """
     check_choice("dtype", name, DType)
     if name == "auto":
-        half = "bfloat16" if not mx.metal.is_available() else "float32" if training else "float16"
+        half = (
+            "bfloat16"
+            if not mx.metal.is_available()
+            else "float32"
+            if training
+            else "bfloat16"
+            if wide_range
+            else "float16"
+        )
         name = half if on_gpu() else "float32"
     dtype: mx.Dtype = getattr(mx, name)
     return dtype

@@ -77,6 +77,7 @@ class EncoderOutput:
         hidden_states: The embeddings and the output of every layer, each (B, L, D), if asked for.
         attentions: The weights of every layer, each (B, H, L, L), if asked for.
         attention_mask: The mask that the encoder was given, (B, L); `None` when nothing is padded.
+        input_ids: The tokens, (B, L).
     """
 
     last_hidden_state: mx.array
@@ -84,6 +85,7 @@ class EncoderOutput:
     hidden_states: tuple[mx.array, ...] | None = None
     attentions: tuple[mx.array, ...] | None = None
     attention_mask: mx.array | None = None
+    input_ids: mx.array | None = None
 
     def select(self, rows: mx.array, columns: mx.array) -> "EncoderOutput":
         """The hidden states (N, D) of single tokens, for heads over tokens: token `columns[i]` of input `rows[i]`."""
@@ -229,6 +231,7 @@ class Encoder(nn.Module):
             hidden_states=tuple(hidden_states) if output_hidden_states else None,
             attentions=tuple(attentions) if output_attentions else None,
             attention_mask=attention_mask,
+            input_ids=input_ids,
         )
 
     def _layer(

@@ -218,7 +218,7 @@ def attention(given: PositionedQK, v: mx.array, scale: float, dropout: Dropout) 
 
 
 def _grouped_attention(given: PositionedQK, v: mx.array, scale: float, dropout: Dropout) -> mx.array:
-    """Queries that share keys as one more axis, over which keys and values are broadcast and not copied."""
+    """Queries that share keys as one more axis, over which keys and values are broadcast."""
     shared, groups = given.k.shape[1], given.q.shape[1] // given.k.shape[1]
     q = given.q.reshape(len(given.q), shared, groups, *given.q.shape[2:])
     k, v = (mx.broadcast_to(x[:, :, None], (*q.shape[:3], *x.shape[2:])) for x in (given.k, v))

@@ -141,10 +141,11 @@ class RotaryTables(nn.Module):
             angles = positions[:, None] * frequencies
             # Padding follows the text: causal attention does not reach it.
             mask, blocks = None if kind.causal else base.mask, None
+            assert kind.window is None or not kind.causal
             if kind.window is not None and kind.window < length - 1:
                 near = (mx.abs(positions[:, None] - positions) <= kind.window)[None, None]
                 mask = near if mask is None else mx.logical_and(near, mask)
-                blocks = None if kind.causal else ops.window_blocks(length, kind.window, base.mask)
+                blocks = ops.window_blocks(length, kind.window, base.mask)
             rotated[kind] = Rotated(mx.cos(angles).astype(dtype), mx.sin(angles).astype(dtype), mask, blocks)
         return replace(base, rotated=rotated)
 

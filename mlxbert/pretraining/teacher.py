@@ -28,7 +28,7 @@ def find_teacher(
         return None
     if teacher is None and base.config is not None:
         raise ArgumentError(f"the objective has {terms[0]}, which learns from a teacher, but none is given")
-    if teacher is None or (str(teacher) == base.name and base.files.adapter is None):
+    if teacher is None or (str(teacher) == base.name and base.files.adapter is None and base.files.own_adapter is None):
         return BaseModel(ref=base.ref, files=base.files)
     ref = replace(base.ref, source=teacher, adapter=None, revision=None)
     return BaseModel(ref=ref, files=find_model(ref, on_progress))

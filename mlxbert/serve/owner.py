@@ -292,4 +292,4 @@ def _size(ref: ModelRef) -> int:
     """Bytes of the weights of a model, from the headers of its files."""
     use(ref.device)
     found = inspect(ref.source, revision=ref.revision, offline=ref.offline)
-    return found.memory[dtype_name(choose_dtype(ref.dtype))]
+    return found.memory[dtype_name(choose_dtype(ref.dtype, wide_range=found.config.wide_range))]

@@ -85,10 +85,10 @@ def refuse_with_adapters(files: ModelFolder, *, check: bool) -> None:
     Raises:
         ArgumentError: The model has an adapter already, or a comparison is asked for.
     """
-    if files.adapter is not None:
+    if adapter := files.adapter or files.own_adapter:
         raise ArgumentError(
-            f"{files.adapter}: is an adapter, expected a model: an adapter has one base",
-            hint=f"mlxbert convert BASE FOLDER --adapter {files.adapter} merges it into a model",
+            f"{adapter}: is an adapter, expected a model: an adapter has one base",
+            hint=f"mlxbert convert BASE FOLDER --adapter {adapter} merges it into a model",
         )
     if check:
         raise ArgumentError(

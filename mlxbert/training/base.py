@@ -42,7 +42,9 @@ class BaseModel:
 
     def load(self, **chosen: Any) -> Model:
         """The model in float32; see `mlxbert.load`."""
-        found = ModelRef(self.folder, self.files.adapter, dtype="float32", device=self.ref.device)
+        found = ModelRef(
+            self.folder, self.files.adapter or self.files.own_adapter, dtype="float32", device=self.ref.device
+        )
         return replace(load(found, quantized=self.packed, **chosen), source=self.name)
 
     def keeps(self, heads: Mapping[str, Labels | None]) -> bool:

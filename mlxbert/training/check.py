@@ -44,8 +44,9 @@ def require(heads: Mapping[str, Labels | None], config_json: ConfigJson) -> None
         )
     if any(HEADS[head].is_own(labels) for head, labels in heads.items()):
         raise ArgumentError("check compares with transformers, which has nothing equivalent to few_shot's classifier")
-    if family_of(config_json)[1].foreign:
-        raise ArgumentError("check compares with transformers, which has this model's code from its authors alone")
+    family = family_of(config_json)[1]
+    if family.foreign(config_json, family.read_config(config_json)):
+        raise ArgumentError("check compares with transformers, which runs this model only with its authors' code")
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise ArgumentError(

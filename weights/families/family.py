@@ -39,7 +39,7 @@ class Family:
         pooled: Whether the class without a head has the pooler, if the family has one at all.
         modules: Patterns of stems on disk whose modules in transformers have other names in memory, and these names:
             several where a matrix is fused on disk alone. PEFT names adapters by them.
-        foreign: Whether transformers runs its models with code of their authors alone, or takes them for others.
+        foreign: Whether transformers needs remote code for a model, or mistakes it for one of another family.
         config_overrides: Keys of `config.json` that are written for transformers where the file is in another dialect;
             `None` for a key that is omitted.
     """
@@ -57,7 +57,7 @@ class Family:
     code: str = ""
     tied: Mapping[str, str] = field(default_factory=dict)
     pooled: bool = True
-    foreign: bool = False
+    foreign: Callable[[ConfigJson, EncoderConfig], bool] = lambda config, facts: False
     modules: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     exported: Callable[[ConfigJson, str], str] = lambda config, name: name
     config_overrides: Callable[[ConfigJson, EncoderConfig], dict[str, Any]] = lambda config, facts: {}

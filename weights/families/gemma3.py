@@ -3,7 +3,6 @@
 import math
 
 from mlxbert.config import EncoderConfig, PreNorm, Rotation
-from mlxbert.nn.heads import sequence_classifier
 from mlxbert.weights.families import llama, read, rotation, tables
 from mlxbert.weights.families.family import Family
 from mlxbert.weights.families.keymap import Table, same
@@ -27,9 +26,10 @@ def _read(config: ConfigJson) -> EncoderConfig:
         attention_scale=config.number("query_pre_attn_scalar", low=1e-3, high=1e6, default=256) ** -0.5,
         query_key_norm="head",
         norm="rms_plus_one",
+        wide_range=True,
         embedding_scale=math.sqrt(config.integer("hidden_size")),
         block=PreNorm(output_norms=True),
-        heads={"sequence_classifier": sequence_classifier.Facts(pooling="last_token", bias=False)},
+        heads={"sequence_classifier": llama.classifier(config)},
     )
 
 
@@ -39,7 +39,9 @@ _KEY = "use_bidirectional_attention"
 def _rotations(config: ConfigJson) -> tuple[Rotation, ...]:
     """The rotations of global and of local layers, which two dialects of configurations list."""
     layers = config.integer("num_hidden_layers", most=1000)
-    every = config.integer("_sliding_window_pattern", default=config.integer("sliding_window_pattern", default=6))
+    every = config.with_aliases({"sliding_window_pattern": "_sliding_window_pattern"}).integer(
+        "sliding_window_pattern", default=6
+    )
     kinds = tuple(_SLIDING if (layer + 1) % every else _FULL for layer in range(layers))
     if config.get("layer_types") is not None:
         kinds = config.strings("layer_types")
@@ -69,5 +71,5 @@ GEMMA3 = Family(
     prefixes=("model.",),
     encoder=llama.encoder(llama.LAYER, _LAYER, llama.QUERY_KEY_NORMS),
     parts=tables.heads("sequence_classifier", sequence_classifier=llama.SCORES),
-    ignored=(r"lm_head\.weight",),
+    ignored=llama.DECODER,
 )

@@ -65,7 +65,7 @@ _EMBEDDINGS = rotation.rotary_embeddings("embeddings.LayerNorm")
 JINA = replace(
     BERT,
     class_prefixes={"bert": "JinaBert"},
-    foreign=True,
+    foreign=lambda config, facts: True,
     recognizes=_is_jina,
     facts=_read,
     encoder=tables.encoder(_EMBEDDINGS, _LAYER, "encoder.layer.{}."),

@@ -21,7 +21,12 @@ def _positions(config: ConfigJson, pad: int) -> Positions:
     """Rotary positions count from 0; those of a table from the pad id + 1."""
     if config.choice(_KIND, ("rotary", "absolute"), "rotary") == "absolute":
         return read.absolute(config, pad + 1)
-    stated = rotation.read_base(config, "rotary_emb_base", _BASES[config.get("model_type") is not None])
+    config.only("rope_scaling", None, "mlxbert computes the plain rotation only, without scaling")
+    config.only("rotary_emb_interleaved", False, "mlxbert rotates halves of heads")
+    config.only("rotary_emb_scale_base", None, "mlxbert does not run models with xPos scaling")
+    config.only("rotary_emb_dim", read.head_size(config), "mlxbert rotates whole heads")
+    native = config.get("model_type") is not None
+    stated = rotation.read_base(config, "rope_theta" if native else "rotary_emb_base", _BASES[native])
     theta = rotation.read_theta(config.nested("rope_parameters"), stated)
     return rotation.read_rotary(config, (Rotation(theta),) * config.integer("num_hidden_layers", most=1000))
 
@@ -78,4 +83,5 @@ JINA_V3 = replace(
         },
     ),
     config_overrides=_overrides,
+    foreign=lambda config, facts: config.get("auto_map") is not None and not isinstance(facts.positions, Rotary),
 )

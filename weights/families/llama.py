@@ -3,6 +3,7 @@
 from typing import Any
 
 from mlxbert.config import Biases, Dropout, EncoderConfig, PreNorm, Rotary, Rotation
+from mlxbert.nn.heads import sequence_classifier
 from mlxbert.weights.families import read, rotation, tables
 from mlxbert.weights.families.keymap import Table, same
 from mlxbert.weights.formats.config_json import ConfigJson
@@ -24,6 +25,7 @@ QUERY_KEY_NORMS: Table = (
     same("attention.key_norm", "self_attn.k_norm"),
 )
 SCORES = {"out": "score"}  # the last layer of heads
+DECODER = (r"lm_head\.weight",)  # of a language model
 
 
 def encoder(*layer: Table) -> Table:
@@ -32,11 +34,20 @@ def encoder(*layer: Table) -> Table:
     return tables.encoder(embeddings, sum(layer, ()), "layers.{}.", (same("final_norm", "norm"),))
 
 
+def classifier(config: ConfigJson) -> sequence_classifier.Facts:
+    """The classifier of texts in transformers' language models: of the last token that does not pad."""
+    pad = None if config.get("pad_token_id") is None else read.pad(config, 0)
+    return sequence_classifier.Facts(pooling="last_token", bias=False, skipped=pad)
+
+
 def rope(config: ConfigJson) -> Rotation:
     """The one rotation of all layers, in the older spelling or the newer one."""
     config.only("rope_scaling", None, "mlxbert computes the plain rotation only, without scaling")
+    rope = config.nested("rope_parameters")
+    if any(isinstance(value, dict) for value in rope.values.values()):
+        raise config.refuse("rope_parameters", "one rotation for all layers")
     base = rotation.read_base(config, "rope_theta", _BASE)
-    return Rotation(rotation.read_theta(config.nested("rope_parameters"), base))
+    return Rotation(rotation.read_theta(rope, base))
 
 
 def facts(config: ConfigJson, rotations: tuple[Rotation, ...], *, bias: bool = False, **own: Any) -> EncoderConfig:

@@ -181,4 +181,5 @@ NOMIC = Family(
     tied={"cls.predictions.decoder.weight": tables.WORDS, "cls.predictions.decoder.bias": "cls.predictions.bias"},
     modules=rotation.in_memory("encoder.layers.{}.", _IN_MEMORY),
     config_overrides=_overrides,
+    foreign=lambda config, facts: config.get("activation_function") is not None and not _overrides(config, facts),
 )

@@ -8,11 +8,7 @@ from mlxbert.weights.formats.config_json import ConfigJson
 
 
 def _read(config: ConfigJson) -> EncoderConfig:
-    if config.get("is_causal") is None and config.get("auto_map") is not None:
-        raise config.refuse(
-            "is_causal", "true or false: the code of such a model decides it", 'gte-Qwen2 has "is_causal": false'
-        )
-    return read_qwen(config, biases=Biases(True, False, False, False))
+    return read_qwen(config, biases=Biases(True, False, False, False), wide_range=True)
 
 
 QWEN2 = Family(
@@ -21,5 +17,5 @@ QWEN2 = Family(
     prefixes=("model.",),
     encoder=llama.encoder(llama.LAYER, llama.NORM_BEFORE_FEED_FORWARD),
     parts=PARTS,
-    ignored=(r"lm_head\.weight",),
+    ignored=llama.DECODER,
 )

@@ -3,7 +3,6 @@
 from typing import Any
 
 from mlxbert.config import EncoderConfig, HeadFacts, Rotation
-from mlxbert.nn.heads import sequence_classifier
 from mlxbert.weights.families import llama, read, tables
 from mlxbert.weights.families.family import Family
 from mlxbert.weights.formats.config_json import ConfigJson
@@ -11,6 +10,10 @@ from mlxbert.weights.formats.config_json import ConfigJson
 
 def read_qwen(config: ConfigJson, **own: Any) -> EncoderConfig:
     """The facts of a Qwen; `own`: those in which its versions differ."""
+    if config.get("is_causal") is None and config.get("auto_map") is not None:
+        raise config.refuse(
+            "is_causal", "true or false: the code of such a model decides it", 'gte-Qwen2 has "is_causal": false'
+        )
     config.only("use_sliding_window", False, "mlxbert runs Qwen without sliding windows")
     layers = config.integer("num_hidden_layers", most=1000)
     if {*config.strings("layer_types")} - {"full_attention"}:
@@ -21,7 +24,7 @@ def read_qwen(config: ConfigJson, **own: Any) -> EncoderConfig:
         config,
         (Rotation(llama.rope(config).theta, causal=causal),) * layers,
         heads={
-            "sequence_classifier": sequence_classifier.Facts(pooling="last_token", bias=False),
+            "sequence_classifier": llama.classifier(config),
             "token_classifier": HeadFacts(dropout=rate),
         },
         **own,
@@ -44,5 +47,5 @@ QWEN3 = Family(
     prefixes=("model.",),
     encoder=llama.encoder(llama.LAYER, llama.NORM_BEFORE_FEED_FORWARD, llama.QUERY_KEY_NORMS),
     parts=PARTS,
-    ignored=(r"lm_head\.weight",),
+    ignored=llama.DECODER,
 )

@@ -141,13 +141,15 @@ def quantizable(network: nn.Module) -> set[str]:
 
     These matrices take most of the time and the space: the word embeddings, the linear layers of the encoder, and the
     transform layers of the heads. Position and segment embeddings are small, and so are the output layers of the heads:
-    there a class is a row, and an error in it shifts all scores of the class.
+    there a class is a row, and an error in it shifts all scores of the class. Of experts neither the router is, where
+    an error chooses another one, nor are their matrices.
     """
     return {
         f"{path}{_WEIGHT}"
         for path, module in network.named_modules()
         if path == "encoder.embeddings.word"
         or (isinstance(module, nn.Linear) and (path.startswith("encoder.") or ".transform." in path))
+        if not path.endswith(".router")
     }
 
 

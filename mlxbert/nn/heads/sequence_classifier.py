@@ -21,12 +21,15 @@ class Facts(HeadFacts):
         pooling: How hidden states become one vector; `None`: it takes the output of the encoder's pooler.
         late: Whether the scores of all tokens are pooled instead.
         bias: Whether the last layer has a bias.
+        skipped: A token that is not pooled, not even within a text; `None` for none. In transformers, classifiers of
+            language models know padding by its id alone.
     """
 
     pooled_dropout: float | None = None
     pooling: str | None = None
     late: bool = False
     bias: bool = True
+    skipped: int | None = None
 
 
 class SequenceClassifier(nn.Module):
@@ -39,7 +42,7 @@ class SequenceClassifier(nn.Module):
             self.pooled_dropout = Dropout(facts.pooled_dropout)
         self.dropout = Dropout(facts.dropout)
         self.out = nn.Linear(config.hidden_size, classes, bias=facts.bias)
-        self.pooling, self.late = facts.pooling, facts.late
+        self.pooling, self.late, self.skipped = facts.pooling, facts.late, facts.skipped
 
     def __call__(self, output: EncoderOutput, encoder: Encoder) -> mx.array:
         """Logits (B, classes)."""
@@ -50,7 +53,11 @@ class SequenceClassifier(nn.Module):
     def _pooled(self, output: EncoderOutput) -> mx.array:
         if self.pooling is None:
             return pooled(output)
-        return pool(self.pooling, output).astype(output.last_hidden_state.dtype)
+        mask = output.attention_mask
+        if self.skipped is not None and output.input_ids is not None:
+            others = output.input_ids != self.skipped
+            mask = others if mask is None else mx.logical_and(mask != 0, others)
+        return pool(self.pooling, output, mask).astype(output.last_hidden_state.dtype)
 
     def _scores(self, x: mx.array) -> mx.array:
         x = self.transform(self.pooled_dropout(x)) if "transform" in self else x
