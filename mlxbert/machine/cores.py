@@ -8,8 +8,9 @@ import functools
 import os
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from mlxbert.machine.device import BLAS, mx, on_gpu
@@ -83,6 +84,43 @@ def in_parallel(jobs: Sequence[Callable[[], T]]) -> list[T]:
         return [job() for job in jobs]
     waiting = [workers[number % len(workers)].submit(job) for number, job in enumerate(jobs)]
     return [one.result() for one in waiting]
+
+
+def as_cores_get_free(jobs: Sequence[Callable[[], T]]) -> Iterator[T]:
+    """Like `in_parallel`, but a core that is done takes the next job; results in order, one after the other.
+
+    So that they do not fill the memory, no more than half as many results as there are cores wait for an earlier one.
+    """
+    workers = training_workers()
+    if not workers:
+        yield from (job() for job in jobs)
+        return
+    waiting = deque(Future[T]() for _ in jobs)
+    left = deque(zip(jobs, waiting, strict=True))
+    room = threading.Semaphore(len(workers) + (len(workers) + 1) // 2)
+
+    def work() -> None:
+        with contextlib.suppress(IndexError):  # none is left
+            while room.acquire():
+                _fulfil(*left.popleft())
+
+    for worker in workers:
+        worker.submit(work)
+    try:
+        while waiting:
+            yield waiting.popleft().result()
+            room.release()
+    finally:
+        left.clear()
+        room.release(len(workers))
+
+
+def _fulfil(job: Callable[[], T], result: "Future[T]") -> None:
+    """Keeps no result longer than whoever waits for it."""
+    try:
+        result.set_result(job())
+    except BaseException as problem:
+        result.set_exception(problem)
 
 
 def cores_at_hand() -> int:

@@ -35,9 +35,11 @@ class Linear(nn.Linear):
 
     def __call__(self, x: mx.array) -> mx.array:
         """(…, input size) → (…, output size)."""
-        if "bias" not in self or not inferring():
+        if "bias" not in self or on_gpu():
             return super().__call__(x)
-        return x @ self.weight.T + self.bias
+        if x.dtype == self.weight.dtype == mx.float32 and not inferring():
+            return cast(mx.array, kernels.dense(x, self.weight, self.bias))
+        return x @ self.weight.T + self.bias if inferring() else super().__call__(x)
 
 
 class LayerNorm(nn.LayerNorm):

@@ -12,11 +12,11 @@ import functools
 import hashlib
 import operator
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
-from mlxbert.machine.cores import in_parallel, training_workers
+from mlxbert.machine.cores import as_cores_get_free
 from mlxbert.machine.device import dispatch, mx, nn
 from mlxbert.nn import dropout
 from mlxbert.nn.heads import Network
@@ -25,7 +25,6 @@ from mlxbert.training.optimizer import Arrays
 
 MicroBatch = Callable[[], tuple[TrainBatch, mx.array]]  # a batch, and the key of its dropout
 Compare = Callable[[mx.array], tuple[mx.array, float]]  # outputs to the loss and its weight
-Job = TypeVar("Job")
 
 
 @dataclass(frozen=True)
@@ -138,9 +137,8 @@ class Differentiator:
 
     def _summed(self, parameters: Arrays, parts: Sequence[Callable[[], Gradients]]) -> Gradients:
         total: Gradients | None = None
-        for some in _rounds(parts):  # so that accumulation needs no more memory than one batch
-            for one in in_parallel(some):
-                total = one if total is None else added(total, one)
+        for one in as_cores_get_free(parts):
+            total = one if total is None else added(total, one)
         if total is not None:
             return total
         sums = {name: mx.zeros_like(array) for name, array in parameters.items()}
@@ -183,7 +181,7 @@ class Differentiator:
         if len(parts) == 1 and batch.total is None:
             return self._evaluated(parameters, own[0], scale, batch.compare)
         forward = [functools.partial(self._outputs, parameters, part) for part in own.values()]
-        found = dict(zip(own, (outputs for some in _rounds(forward) for outputs in in_parallel(some)), strict=True))
+        found = dict(zip(own, as_cores_get_free(forward), strict=True))
         blank = (mx.zeros((count, batch.width)) for count in rows)
         whole = mx.concatenate([found.get(number, zeros) for number, zeros in enumerate(blank)])
         whole = whole if batch.total is None else batch.total(whole)
@@ -213,13 +211,6 @@ class Differentiator:
 def _weighted(shares: mx.array, outputs: mx.array) -> tuple[mx.array, float]:
     """What has the gradient `shares` with respect to the outputs."""
     return (outputs * shares).sum(), 0.0
-
-
-def _rounds(jobs: Sequence[Job]) -> Iterator[Sequence[Job]]:
-    """Jobs in groups that run at once."""
-    at_once = max(len(training_workers()), 1)
-    for start in range(0, len(jobs), at_once):
-        yield jobs[start : start + at_once]
 
 
 def install(network: nn.Module, parameters: Arrays) -> None:

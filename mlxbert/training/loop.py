@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
 
 from mlxbert.errors import DeviceError, DivergedError, MlxbertError
+from mlxbert.machine import interrupts
 from mlxbert.machine.device import dispatch, fit_cache, mx, nn, on_gpu, reset_cache
 from mlxbert.machine.distributed import LostError, ProcessGroup
 from mlxbert.machine.faults import device_errors, free_memory
@@ -282,7 +283,7 @@ class Run:
     def _evaluated(self, started: float) -> Evaluated:
         assert self._t.evaluate is not None
         self._settle()
-        state, objective = self.state, self._t.objective
+        state, objective = replace(self.state, optimizer=self.state.optimizer.shared()), self._t.objective
         begun = times.clock()
         whole = self._whole(state.parameters, state.progress.decay)
         install(self._t.network, {**self._frozen, **whole})
@@ -322,18 +323,20 @@ class Run:
         found, lr = self._gradients(batches, progress), learning_rate(progress.step, self.steps, options)
         update = functools.partial(self._updated, state, found.arrays, lr=lr)
         after, (loss, weight, length, *sums) = self._measured(found, progress.scale, update)
-        if usable := math.isfinite(length) and math.isfinite(loss):
-            state = after()
-            fit_cache()
-        elif self._t.dtype != mx.float16 or progress.scale <= 1 or not math.isfinite(loss):
+        usable = math.isfinite(length) and math.isfinite(loss)
+        if not usable and (self._t.dtype != mx.float16 or progress.scale <= 1 or not math.isfinite(loss)):
             for _ in self._save() if progress.step > 0 else ():
                 pass
             raise self._not_finite(loss, batches)
-        seconds = times.clock() - started
-        scaled = _rescaled(state.progress, usable) if self._t.dtype == mx.float16 else state.progress
-        done = replace(scaled, step=progress.step + 1, seconds=seconds).with_loss(loss / weight, self.steps)
-        self.state = replace(state, progress=done)
-        self._saved, self._settled = False, not on_gpu()
+        with interrupts.held():  # an update may be written over the state before it
+            if usable:
+                state = after()
+                fit_cache()
+            seconds = times.clock() - started
+            scaled = _rescaled(state.progress, usable) if self._t.dtype == mx.float16 else state.progress
+            done = replace(scaled, step=progress.step + 1, seconds=seconds).with_loss(loss / weight, self.steps)
+            self.state = replace(state, progress=done)
+            self._saved, self._settled = False, not on_gpu()
         self._recent.append((times.clock() - begun, sum(map(self.order.tokens, batches))))
         terms = {name: one / weight for name, one in zip(found.terms, sums, strict=True)}
         return self._step_event(loss / weight, terms, lr, length)
@@ -393,7 +396,8 @@ class Run:
         """Computes an update and drops it."""
         with device_errors(self._smaller()):
             found = self._gradients(batches, self.state.progress)
-            update = functools.partial(self._updated, self.state, found.arrays, lr=0.0)
+            state = replace(self.state, optimizer=self.state.optimizer.shared())
+            update = functools.partial(self._updated, state, found.arrays, lr=0.0)
             self._measured(found, self.state.progress.scale, update)[0]()
 
     def _step_event(self, loss: float, terms: Mapping[str, float], lr: float, length: float) -> Step:

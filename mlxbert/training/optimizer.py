@@ -6,14 +6,12 @@ Parameters are flat dictionaries of float32 arrays by their full names.
 import functools
 import math
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mlxbert.config import EncoderConfig, RelativeBias
-from mlxbert.machine.cores import in_parallel, training_workers
 from mlxbert.machine.device import dispatch, mx, on_gpu
+from mlxbert.training import in_place
 from mlxbert.training.options import TrainingOptions
 
 BETAS, EPS = (0.9, 0.999), 1e-8
@@ -32,17 +30,24 @@ class AdamW:
             (1 - beta), which saves a pass over the numbers.
         squares: The same of squared gradients, with the second beta.
         updates: How many updates it has made.
+        own: The parameters after the last of them, if nobody else has their memory or that of the moments: then the
+            next one may be written into it, on a Linux CPU.
     """
 
     means: Arrays
     squares: Arrays
     updates: int = 0
+    own: Arrays | None = field(default=None, repr=False)
 
     @classmethod
     def new(cls, parameters: Arrays) -> "AdamW":
         """The state before the first update."""
         zeros = {name: mx.zeros_like(array) for name, array in parameters.items()}
         return cls(zeros, dict(zeros))
+
+    def shared(self) -> "AdamW":
+        """The same where others have the parameters, too: the next update leaves them, and the moments, as they are."""
+        return replace(self, own=None)
 
     def update(
         self,
@@ -55,7 +60,7 @@ class AdamW:
         """The state and the parameters after an update; on a CPU they are evaluated, a GPU computes them meanwhile.
 
         Args:
-            parameters: Their values.
+            parameters: Their values; those that it owns may be changed, and its moments with them.
             gradients: Of the same names.
             factor: Factor of the gradients: clips them, and divides sums.
             rates: The learning rate of each.
@@ -63,21 +68,21 @@ class AdamW:
         """
         updates = self.updates + 1
         first, second = ((1 - beta) / (1 - beta**updates) for beta in BETAS)
-
-        dispatch(parameters, gradients, self.means, self.squares)
+        kept = {name: 1 - rate * decays[name] for name, rate in rates.items()}
+        rates = {name: rate * first / math.sqrt(second) for name, rate in rates.items()}
+        eps = EPS / math.sqrt(second)
+        given = parameters, self.means, self.squares
+        dispatch(given, gradients)
+        if not on_gpu() and in_place.applies():
+            changed, means, squares = given if self.own is parameters else map(in_place.copied, given)
+            in_place.update((changed, means, squares, gradients), float(factor), rates, kept, BETAS, eps)
+            return AdamW(means, squares, updates, changed), changed
         step = _step_in_one_kernel if on_gpu() else _step
-
-        def change(names: Sequence[str]) -> tuple[Arrays, Arrays, Arrays]:
-            means, squares, changed = Arrays(), Arrays(), Arrays()
-            for name in names:
-                scalars = factor, rates[name] * first / math.sqrt(second), 1 - rates[name] * decays[name]
-                given = parameters[name], gradients[name], self.means[name], self.squares[name]
-                changed[name], means[name], squares[name] = step(*given, *scalars, EPS / math.sqrt(second))
-            dispatch(means, squares, changed)
-            return means, squares, changed
-
-        parts = in_parallel([partial(change, names) for names in _shares(parameters)])
-        means, squares, changed = map(_merged, zip(*parts, strict=True))
+        changed, means, squares = Arrays(), Arrays(), Arrays()
+        for name, gradient in gradients.items():
+            of_it = parameters[name], gradient, self.means[name], self.squares[name]
+            changed[name], means[name], squares[name] = step(*of_it, factor, rates[name], kept[name], eps)
+        dispatch(means, squares, changed)
         return AdamW(means, squares, updates), changed
 
 
@@ -114,15 +119,11 @@ def _compiled() -> Any:
 def norm(gradients: Arrays) -> mx.array:
     """The length of all gradients together, float32; the same to the bit in whatever order they come."""
     dispatch(gradients)
-
-    def square(names: Sequence[str]) -> Arrays:
-        found = {name: mx.square(gradients[name].reshape(-1)).sum() for name in names}
-        dispatch(found)
-        return found
-
-    parts = in_parallel([partial(square, names) for names in _shares(gradients)])
-    squares = _merged(parts)
-    return mx.sqrt(sum((squares[name] for name in sorted(gradients)), mx.array(0.0)))
+    if not on_gpu() and in_place.applies():
+        return in_place.norm(gradients)
+    squares = {name: mx.square(gradients[name].reshape(-1)).sum() for name in sorted(gradients)}
+    dispatch(squares)
+    return mx.sqrt(sum(squares.values(), mx.array(0.0)))
 
 
 def clipping(length: float | mx.array, most: float | None) -> float | mx.array:
@@ -131,21 +132,6 @@ def clipping(length: float | mx.array, most: float | None) -> float | mx.array:
         return 1.0
     factor = most / (length + 1e-6)
     return mx.minimum(factor, 1.0) if isinstance(factor, mx.array) else min(factor, 1.0)
-
-
-def _merged(parts: Iterable[Arrays]) -> Arrays:
-    return {name: array for part in parts for name, array in part.items()}
-
-
-def _shares(arrays: Arrays) -> list[list[str]]:
-    """The names of arrays in as many groups as there are workers, of about the same size."""
-    shares: list[list[str]] = [[] for _ in range(max(len(training_workers()), 1))]
-    sizes = [0] * len(shares)
-    for name in sorted(arrays, key=lambda name: -arrays[name].size):
-        least = sizes.index(min(sizes))
-        shares[least].append(name)
-        sizes[least] += arrays[name].size
-    return shares
 
 
 def weight_decays(parameters: Arrays, config: EncoderConfig, options: TrainingOptions) -> dict[str, float]:

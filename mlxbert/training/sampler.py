@@ -102,11 +102,13 @@ def parts(lengths: Sequence[int], at_once: int) -> list[list[int]]:
         at_once: How many parts are computed at once; these have as many examples of the same lengths.
 
     Returns:
-        Numbers of examples, the shortest first; each is in exactly one part.
+        Numbers of examples, the shortest first; each is in exactly one part. The parts with most tokens come first, so
+        that the last ones, which not every core has, are small.
     """
     ordered = sorted(range(len(lengths)), key=lambda number: lengths[number])
     groups = _groups(ordered, lengths, at_once * (_PART_ON_GPU if on_gpu() else _PART))
-    return [part for group in groups for worker in range(at_once) if (part := group[worker::at_once])]
+    found = [part for group in groups for worker in range(at_once) if (part := group[worker::at_once])]
+    return sorted(found, key=lambda part: -len(part) * lengths[part[-1]])
 
 
 def _groups(ordered: list[int], lengths: Sequence[int], cost: int) -> list[list[int]]:

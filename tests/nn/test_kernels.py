@@ -1,12 +1,15 @@
 """The CPU kernels give what the exact functions give, forwards and backwards."""
 
 import math
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
-from mlxbert.machine.device import mx
+from mlxbert.machine import device
+from mlxbert.machine.device import mx, nn
+from mlxbert.nn import ops
 from mlxbert.nn.cpu import kernels
 from mlxbert.nn.heads import probabilities
 
@@ -137,3 +140,22 @@ def test_probabilities_of_a_vocabulary_add_up_to_one_beside_a_likely_word() -> N
     wide = np.exp(logits.astype(np.float64) - 20)
     exact = wide / wide.sum(axis=-1, keepdims=True)
     assert np.abs(np.array(probabilities(mx.array(logits))) - exact).max() < 2e-6
+
+
+def test_a_dense_layer_has_the_gradients_of_the_plain_one() -> None:
+    layer, x = ops.Linear(5, 3), mx.random.normal((2, 7, 5), key=mx.random.key(1))
+    plain = nn.Linear(5, 3)
+    plain.update(layer.parameters())
+
+    def loss(module: nn.Module, x: mx.array, parameters: Any) -> mx.array:
+        module.update(parameters)
+        return mx.sin(module(x)).sum()
+
+    found, expected = (
+        mx.value_and_grad(partial(loss, module), argnums=(0, 1))(x, layer.parameters()) for module in (layer, plain)
+    )
+    flat, same = (dict(nn.utils.tree_flatten(list(one))) for one in (found, expected))
+    for name, array in same.items():
+        np.testing.assert_allclose(np.array(flat[name]), np.array(array), atol=1e-5)
+    gradient = np.asarray(found[1][1]["weight"])
+    assert device.on_gpu() or gradient.flags.c_contiguous  # as the parameter is, for the optimizer

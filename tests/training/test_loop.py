@@ -1,8 +1,11 @@
 """The loop: what a run computes, and that it resumes to the same bits."""
 
 import functools
+import itertools
 import json
 import math
+import os
+import signal
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,6 +17,7 @@ from mlxbert.errors import CheckpointError, MlxbertError
 from mlxbert.machine.device import mx, scalar
 from mlxbert.training.checkpoint import Progress, Store
 from mlxbert.training.events import Evaluated, Event, Saved, Step
+from mlxbert.training.optimizer import AdamW
 from mlxbert.training.rows import TABLE
 from tests.training.runs import Parity, digest, make_run, parameters, steps
 
@@ -90,6 +94,46 @@ def test_an_interrupt_saves_first(tmp_path: Path) -> None:
                 stream.throw(KeyboardInterrupt)  # type: ignore[attr-defined]
             break
     assert make_run(tmp_path).state.progress.step == 5
+
+
+def test_an_interrupt_within_an_update_waits_for_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, run, calls, usual = make_run(), make_run(tmp_path), itertools.count(1), AdamW.update
+
+    def interrupted(*given: Any) -> Any:
+        for _ in range(2 if (number := next(calls)) == 5 else 0):
+            os.kill(os.getpid(), signal.SIGINT)
+        found = usual(*given)
+        if number == 5:
+            os.kill(os.getpid(), signal.SIGINT)
+        return found
+
+    list(whole.events())
+    with monkeypatch.context() as patched:
+        patched.setattr(AdamW, "update", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            list(run.events())
+    resumed = make_run(tmp_path)
+    assert resumed.state.progress.step == resumed.state.progress.updates == 5
+    list(resumed.events())
+    assert digest(resumed) == digest(whole)
+
+
+def test_later_updates_change_nothing_that_was_handed_out() -> None:
+    scores = iter([0.9, 0.5])
+    run = make_run(evaluate=lambda: {"accuracy": next(scores)}, weight_decay=0.1)
+    before = {name: array.tolist() for name, array in parameters(run._t.network).items()}
+    first = {name: array for name, array in parameters(run._t.network).items()}
+    for event in run.events():
+        if isinstance(event, Evaluated) and event.best:
+            network = parameters(run._t.network)
+            kept, best = {n: a.tolist() for n, a in network.items()}, run.best()
+            run.try_update([[0, 1]])
+    assert {name: array.tolist() for name, array in first.items()} == before
+    assert {name: array.tolist() for name, array in network.items()} == kept
+    assert all(kept[name] == array.tolist() for name, array in best.items())
+    whole = make_run(evaluate=None, weight_decay=0.1)
+    list(whole.events())
+    assert digest(run) == digest(whole)
 
 
 def test_an_interrupted_evaluation_is_repeated(tmp_path: Path) -> None:

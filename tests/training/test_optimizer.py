@@ -9,9 +9,10 @@ import pytest
 from mlxbert.config import Absolute, RelativeBias
 from mlxbert.errors import InputError
 from mlxbert.machine import cores
-from mlxbert.machine.device import mx
+from mlxbert.machine.device import mx, scalar
+from mlxbert.nn.cpu import vectorized
 from mlxbert.nn.encoder import Batch, KnownIds
-from mlxbert.training import optimizer
+from mlxbert.training import in_place, optimizer
 from mlxbert.training.optimizer import AdamW, depth_factors, is_frozen, norm, weight_decays
 from mlxbert.training.options import TrainingOptions
 from mlxbert.training.rows import TABLE, SparseRows
@@ -115,3 +116,76 @@ def test_a_token_that_is_not_in_the_training_data_is_refused() -> None:
         else:
             with pytest.raises(InputError, match="4"):
                 used.renumbered(batch)
+
+
+def arrays(seed: int, scale: float = 1.0) -> dict[str, mx.array]:
+    rng = np.random.default_rng(seed)
+    shapes = {"matrix": (700, 300), "bias": (300,), "one": (), "row": (1, 9)}  # the first is several blocks
+    return {name: mx.array(scale * rng.normal(size=shape), mx.float32) for name, shape in shapes.items()}
+
+
+def updated(count: int, own: bool = True) -> list[dict[str, Any]]:
+    """Parameters, means and squares after some updates; the norms of the gradients."""
+    now, norms = arrays(0), list[float]()
+    state = AdamW.new(now)
+    rates, decays = dict.fromkeys(now, 1e-2), {"matrix": 0.1, "bias": 0.0, "one": 0.1, "row": 0.0}
+    for number in range(count):
+        gradients = arrays(number + 1, scale=0.1)
+        gradients["matrix"] = mx.array(np.asarray(gradients["matrix"]).T.copy()).T  # as MLX lays them out
+        norms.append(scalar(norm(gradients)))
+        state, now = (state if own else state.shared()).update(now, gradients, 0.5, rates, decays)
+    named = {"parameters": now, "means": state.means, "squares": state.squares}.values()
+    return [*({name: array.tolist() for name, array in one.items()} for one in named), {"norms": norms}]
+
+
+needs_memory = pytest.mark.skipif(not in_place.applies(), reason="numpy does not see the memory of MLX's arrays here")
+
+
+@needs_memory
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_an_update_has_the_same_bits_on_any_number_of_cores(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = updated(3)
+    monkeypatch.setattr(vectorized, "block_size", lambda: 4 * 2**14)
+    monkeypatch.setattr(cores, "training_workers", lambda: [cores._worker(number) for number in range(count)])
+    assert updated(3) == expected == updated(3, own=False)
+
+
+@needs_memory
+def test_an_update_in_place_is_that_of_mlx(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = updated(3)
+    monkeypatch.setattr(in_place, "applies", lambda: False)
+    for one, other in zip(found, updated(3), strict=True):
+        for name, values in other.items():
+            # MLX sums squares in order, and loses digits of the norm.
+            np.testing.assert_allclose(one[name], values, rtol=1e-4 if name == "norms" else 2e-6, atol=1e-7)
+
+
+@needs_memory
+def test_an_update_writes_into_nothing_that_others_have() -> None:
+    given, gradients = arrays(0), arrays(1)
+    zeros = {name: mx.zeros_like(array) for name, array in given.items()}
+    given["other"], gradients["other"], zeros["other"] = given["bias"], gradients["bias"], zeros["bias"]  # one memory
+    before = {name: array.tolist() for name, array in (given | {f"g {n}": a for n, a in gradients.items()}).items()}
+    rates, decays = dict.fromkeys(given, 1e-2), dict.fromkeys(given, 0.1)
+
+    first, one = AdamW(zeros, zeros).update(given, gradients, 1.0, rates, decays)
+    kept = {name: array.tolist() for name, array in one.items()}
+    other, two = first.shared().update(one, gradients, 1.0, rates, decays)
+    assert {name: array.tolist() for name, array in one.items()} == kept != {n: a.tolist() for n, a in two.items()}
+    second, three = first.update(one, gradients, 1.0, rates, decays)
+    assert three is one and second.means is first.means  # in place
+    assert all(mx.array_equal(three[name], two[name]) for name in two)
+    assert all(mx.array_equal(second.squares[name], other.squares[name]) for name in two)
+
+    assert {n: a.tolist() for n, a in (given | {f"g {n}": a for n, a in gradients.items()}).items()} == before
+    assert all(not array.any().item() for array in zeros.values())
+    assert mx.array_equal(two["other"], two["bias"])
+
+
+@needs_memory
+def test_the_norm_is_exact_and_of_numbers_that_are_too_large_not_finite() -> None:
+    assert math.isinf(scalar(norm({"a": mx.array([1e30, 1.0])})))
+    assert math.isnan(scalar(norm({"a": mx.array([math.nan, 1.0])})))
+    assert scalar(norm({"a": mx.broadcast_to(mx.array(2.0), (3, 3))})) == 6
+    exact = math.sqrt(sum(float((np.array(one, np.float64) ** 2).sum()) for one in arrays(1).values()))
+    assert scalar(norm(arrays(1))) == pytest.approx(exact, rel=2e-7)

@@ -39,7 +39,7 @@ def test_parts_save_padding_where_lengths_differ() -> None:
         lengths = [20, 90, 200] * 16
         found = parts(lengths, at_once)
         assert [sorted({lengths[number] for number in part}) for part in found] == [
-            [length] for length in (20, 90, 200) for _ in range(at_once)
+            [length] for length in (200, 90, 20) for _ in range(at_once)
         ]
     assert [len(part) for part in parts([5], 4)] == [1]
 

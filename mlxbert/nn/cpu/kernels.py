@@ -87,6 +87,20 @@ def _gelu_vjp(x: mx.array, cotangent: mx.array, output: mx.array) -> mx.array:
     return (cotangent.astype(mx.float32) * slope).astype(x.dtype)
 
 
+@mx.custom_function
+def dense(x: mx.array, weight: mx.array, bias: mx.array) -> mx.array:
+    """`x @ weight.T + bias`. Differentiable."""
+    return x @ weight.T + bias
+
+
+@dense.vjp
+def _dense_vjp(inputs: Any, cotangent: mx.array, output: mx.array) -> Any:
+    """That of the weight has its layout (MLX's own is transposed), that of the bias is a product: sums are slow."""
+    x, weight, _ = inputs
+    rows, wide = x.reshape(-1, x.shape[-1]), cotangent.reshape(-1, cotangent.shape[-1])
+    return cotangent @ weight, wide.T @ rows, (mx.ones((1, len(wide))) @ wide)[0]
+
+
 def attention(
     q: mx.array,
     k: mx.array,

@@ -30,11 +30,11 @@ _WORTH = 2**17  # elements; fewer take less time than importing numpy
 
 def pays(size: int) -> bool:
     """Whether arrays of that many elements are computed here."""
-    return size >= _WORTH and inferring() and _shares_memory()
+    return size >= _WORTH and inferring() and shares_memory()
 
 
 @functools.cache
-def _shares_memory() -> bool:
+def shares_memory() -> bool:
     """Whether numpy sees the memory of an evaluated array, on which all of this rests, and not a copy of it."""
     import numpy as np
 

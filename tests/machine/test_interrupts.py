@@ -1,0 +1,43 @@
+"""Interrupts that wait."""
+
+import os
+import signal
+import threading
+
+import pytest
+
+from mlxbert.machine import interrupts
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_handled_at_the_end(number: signal.Signals) -> None:
+    def handler(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    done, before = False, signal.signal(number, handler)
+    try:
+        with pytest.raises(KeyboardInterrupt), interrupts.held():
+            os.kill(os.getpid(), number)
+            done = True
+        assert done and signal.getsignal(number) is handler
+    finally:
+        signal.signal(number, before)
+
+
+def test_an_error_within_leaves_the_handlers() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(ValueError, match="x"), interrupts.held():
+        raise ValueError("x")
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_another_thread_gets_no_signals() -> None:
+    def work() -> None:
+        with interrupts.held():
+            ran.append(signal.getsignal(signal.SIGINT))
+
+    ran: list[object] = []
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert ran == [signal.getsignal(signal.SIGINT)]
