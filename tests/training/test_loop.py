@@ -108,10 +108,14 @@ def test_an_interrupt_within_an_update_waits_for_its_end(tmp_path: Path, monkeyp
         return found
 
     list(whole.events())
-    with monkeypatch.context() as patched:
-        patched.setattr(AdamW, "update", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            list(run.events())
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore it
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(AdamW, "update", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                list(run.events())
+    finally:
+        signal.signal(signal.SIGINT, before)
     resumed = make_run(tmp_path)
     assert resumed.state.progress.step == resumed.state.progress.updates == 5
     list(resumed.events())

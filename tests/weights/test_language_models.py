@@ -105,7 +105,12 @@ def test_the_window_of_older_files_is_half_and_one(tmp_path: Path) -> None:
 
 
 def test_gemma_has_two_bases_in_older_files() -> None:
-    older = QWEN | {"model_type": "gemma3_text", "use_bidirectional_attention": True, "rope_theta": 7, "sliding_window": 8}
+    older = QWEN | {
+        "model_type": "gemma3_text",
+        "use_bidirectional_attention": True,
+        "rope_theta": 7,
+        "sliding_window": 8,
+    }
     positions: Any = read_architecture(
         ConfigJson(Path("config.json"), older | {"rope_local_base_freq": 5, "sliding_window_pattern": 2})
     ).config.positions
