@@ -21,6 +21,7 @@ def without_dropout(family: str, head: str) -> Any:
     known = make_config(compared, head).to_dict()
     rates = {key: 0.0 for key in known if key.endswith(("dropout", "dropout_prob"))}
     rates |= {"cls_dropout": 0.0} if compared.classes == "DebertaV2" else {}
+    rates |= {"classifier_dropout": 0.0} if compared.classes.startswith("Qwen") else {}  # 0.1 where it is not named
     return make_model(replace(compared, changes=compared.changes | rates), head)
 
 
@@ -28,8 +29,9 @@ def precision(model: Any) -> Any:
     """Double precision: torch's own single precision is as far from it as we are."""
     import torch
 
-    # In it torch gives NaN where ModernBERT's window holds padding alone.
-    return torch.float32 if type(model).__name__.startswith("ModernBert") else torch.float64
+    # In it torch gives NaN where a window holds padding alone.
+    windows = type(model).__name__.startswith(("ModernBert", "Gemma3Text"))
+    return torch.float32 if windows else torch.float64
 
 
 def arrays_of(tree: Any) -> Arrays:

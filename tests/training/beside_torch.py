@@ -193,9 +193,13 @@ def _optimizer(model: Any, options: TrainingOptions, rate: Rate) -> Any:
 
 def depth(name: str, layers: int) -> int:
     """0 for embeddings, the number of a layer of transformers from 1, and one more for everything above."""
-    if found := re.search(r"\.(?:layer|layers|albert_layer_groups)\.(\d+)\.", name):
+    if found := re.search(r"\.(?:layer|layers|albert_layer_groups|transformer_encoder)\.(\d+)\.", name):
         return int(found[1]) + 1
-    return 0 if re.search(r"embed|relative_attention_bias|deberta\.encoder\.", name) else layers + 1
+    return (
+        0
+        if re.search(r"embed|emb_ln|^model\.encoder\.|relative_attention_bias|deberta\.encoder\.", name)
+        else layers + 1
+    )
 
 
 def deviation(ours: list[float], theirs: list[float]) -> float:
