@@ -67,7 +67,7 @@ MUTATIONS = tuple(Mutation(*row) for row in (
      'embedding_scale=math.sqrt(config.integer("hidden_size"))', "embedding_scale=math.sqrt(1)",
      f"{_GOLDENS}[gemma3 ForSequenceClassification-float32]"),
     ("Gemma's local layers have the base of global ones", "weights/families/gemma3.py",
-     '(_SLIDING, "rope_local_base_freq", 1e4)', '(_SLIDING, "rope_theta", 1e6)',
+     '("rope_local_base_freq", 1e4)', '("rope_theta", 1e4)',
      "tests/weights/test_language_models.py::test_gemma_has_two_bases_in_older_files"),
     ("EuroBERT classifies the first token", "weights/families/eurobert.py", 'late=pooling == "late"',
      "late=False", f"{_GOLDENS}[eurobert ForSequenceClassification-float32]"),

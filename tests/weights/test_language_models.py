@@ -21,6 +21,7 @@ QWEN: dict[str, Any] = {
     "model_type": "qwen3", "vocab_size": 43, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 41, "max_position_embeddings": 64,
 }  # fmt: skip
+GEMMA = QWEN | {"model_type": "gemma3_text", "use_bidirectional_attention": True, "sliding_window": 8}
 JINA: dict[str, Any] = {
     "model_type": "jina_embeddings_v3", "vocab_size": 43, "hidden_size": 24, "num_hidden_layers": 2,
     "num_attention_heads": 4, "intermediate_size": 41, "max_position_embeddings": 64,
@@ -36,6 +37,9 @@ _YARN = {"full_attention": {"rope_type": "yarn", "factor": 4}}
         (QWEN | {"rope_scaling": {"rope_type": "yarn", "factor": 4}}, "rope_scaling"),
         (QWEN | {"layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),
         (QWEN | {"num_key_value_heads": 3}, "num_key_value_heads"),
+        (GEMMA | {"rope_parameters": {"rope_type": "linear", "factor": 8.0}}, "rope_parameters"),
+        (GEMMA | {"rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 8.0}}}, "rope_type"),
+        (GEMMA | {"layer_types": ["full_attention"]}, "layer_types"),
         (JINA | {"rope_scaling": {"rope_type": "linear", "factor": 4}}, "rope_scaling"),
         (JINA | {"rotary_emb_interleaved": True}, "rotary_emb_interleaved"),
         (JINA | {"rotary_emb_scale_base": 512}, "rotary_emb_scale_base"),
@@ -105,13 +109,6 @@ def test_the_window_of_older_files_is_half_and_one(tmp_path: Path) -> None:
 
 
 def test_gemma_has_two_bases_in_older_files() -> None:
-    older = QWEN | {
-        "model_type": "gemma3_text",
-        "use_bidirectional_attention": True,
-        "rope_theta": 7,
-        "sliding_window": 8,
-    }
-    positions: Any = read_architecture(
-        ConfigJson(Path("config.json"), older | {"rope_local_base_freq": 5, "sliding_window_pattern": 2})
-    ).config.positions
+    older = GEMMA | {"rope_theta": 7, "rope_local_base_freq": 5, "sliding_window_pattern": 2}
+    positions: Any = read_architecture(ConfigJson(Path("config.json"), older)).config.positions
     assert [(rotation.theta, rotation.window) for rotation in positions.rotations] == [(5, 4), (7, None)]

@@ -8,7 +8,7 @@ from mlxbert.weights.families.family import Family
 from mlxbert.weights.families.keymap import Table, same
 from mlxbert.weights.formats.config_json import ConfigJson
 
-_FULL, _SLIDING = "full_attention", "sliding_attention"
+_KEY = "use_bidirectional_attention"
 
 
 def _read(config: ConfigJson) -> EncoderConfig:
@@ -33,30 +33,17 @@ def _read(config: ConfigJson) -> EncoderConfig:
     )
 
 
-_KEY = "use_bidirectional_attention"
-
-
 def _rotations(config: ConfigJson) -> tuple[Rotation, ...]:
-    """The rotations of global and of local layers, which two dialects of configurations list."""
-    layers = config.integer("num_hidden_layers", most=1000)
-    every = config.with_aliases({"sliding_window_pattern": "_sliding_window_pattern"}).integer(
-        "sliding_window_pattern", default=6
-    )
-    kinds = tuple(_SLIDING if (layer + 1) % every else _FULL for layer in range(layers))
-    if config.get("layer_types") is not None:
-        kinds = config.strings("layer_types")
-    if len(kinds) != layers or not set(kinds) <= {_FULL, _SLIDING}:
-        raise config.refuse("layer_types", f"{layers} times {_FULL!r} or {_SLIDING!r}")
-    config.only("rope_scaling", None, "mlxbert computes Gemma's rotation without scaling")
-    rope = config.nested("rope_parameters")
-    thetas = {
-        kind: rotation.read_theta(rope.nested(kind), rotation.read_base(config, key, default))
-        for kind, key, default in ((_FULL, "rope_theta", 1e6), (_SLIDING, "rope_local_base_freq", 1e4))
-    }
+    """The rotations of global and of local layers."""
+    pattern = config.with_aliases({"sliding_window_pattern": "_sliding_window_pattern"})
+    every = pattern.integer("sliding_window_pattern", default=6)
+    layers = range(config.integer("num_hidden_layers", most=1000))
+    assumed = [rotation.SLIDING if (layer + 1) % every else rotation.FULL for layer in layers]
+    bases = {rotation.FULL: ("rope_theta", 1e6), rotation.SLIDING: ("rope_local_base_freq", 1e4)}
     window = config.integer("sliding_window", default=4096)
     # Some versions of transformers write half of the window, and one more, which is odd.
     near = window - 1 if window % 2 else window // 2
-    return tuple(Rotation(thetas[kind], near if kind == _SLIDING else None) for kind in kinds)
+    return rotation.read_local_and_global(config, assumed, bases, near)
 
 
 _LAYER: Table = (

@@ -10,28 +10,14 @@ from mlxbert.weights.families.family import Family
 from mlxbert.weights.families.keymap import Table, same, split
 from mlxbert.weights.formats.config_json import ConfigJson
 
-_FULL, _SLIDING = "full_attention", "sliding_attention"
-
 
 def _rotations(config: ConfigJson) -> tuple[Rotation, ...]:
-    """The rotations of global and of local layers, which two dialects of configurations list."""
-    layers = config.integer("num_hidden_layers", most=1000)
+    """The rotations of global and of local layers."""
     every = config.integer("global_attn_every_n_layers", default=3)
-    kinds = tuple(_SLIDING if layer % every else _FULL for layer in range(layers))
-    if config.get("layer_types") is not None:
-        kinds = config.strings("layer_types")
-    if len(kinds) != layers or not set(kinds) <= {_FULL, _SLIDING}:
-        raise config.refuse("layer_types", f"{layers} times {_FULL!r} or {_SLIDING!r}")
-    config.only("rope_scaling", None, "mlxbert computes ModernBERT's rotation without scaling")
-    rope = config.nested("rope_parameters")
-    if not rope.values.keys() <= {_FULL, _SLIDING}:
-        raise config.refuse("rope_parameters", f"an object with the keys {_FULL!r} and {_SLIDING!r}")
-    thetas = {
-        kind: rotation.read_theta(rope.nested(kind), rotation.read_base(config, f"{old}_rope_theta", default))
-        for kind, old, default in ((_FULL, "global", 160_000.0), (_SLIDING, "local", 10_000.0))
-    }
-    window = _window(config)
-    return tuple(Rotation(thetas[kind], window if kind == _SLIDING else None) for kind in kinds)
+    layers = range(config.integer("num_hidden_layers", most=1000))
+    assumed = [rotation.SLIDING if layer % every else rotation.FULL for layer in layers]
+    bases = {rotation.FULL: ("global_rope_theta", 160_000.0), rotation.SLIDING: ("local_rope_theta", 10_000.0)}
+    return rotation.read_local_and_global(config, assumed, bases, _window(config))
 
 
 def _window(config: ConfigJson) -> int:

@@ -1,7 +1,7 @@
 """What the families with rotary positions have in common."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mlxbert.config import EncoderConfig, Rotary, Rotation
@@ -12,6 +12,7 @@ from mlxbert.weights.formats.config_json import ConfigJson
 QKV = ("attention.query", "attention.key", "attention.value")
 QKV_IN_MEMORY = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 FREQUENCIES = r".*(inv_freq|rotary_emb\..*)"  # buffers
+FULL, SLIDING = "full_attention", "sliding_attention"  # what a layer attends to: all tokens, or those within a window
 
 
 def in_memory(layer: str, stems: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
@@ -42,6 +43,32 @@ def read_rotary(config: ConfigJson, rotations: tuple[Rotation, ...], longest: in
         raise config.refuse("num_attention_heads", f"heads of an even size for the rotation, not {size}")
     config.only("head_dim", size, f"expected hidden_size / num_attention_heads, {size}")
     return Rotary(config.integer("max_position_embeddings") if longest is None else longest, rotations)
+
+
+def read_local_and_global(
+    config: ConfigJson, assumed: Sequence[str], bases: Mapping[str, tuple[str, float]], window: int
+) -> tuple[Rotation, ...]:
+    """The rotations of layers of which some attend to all tokens and others within a window.
+
+    Args:
+        config: The configuration, in one of two dialects: the newer lists `layer_types` and has a base for each kind in
+            `rope_parameters`.
+        assumed: The kind of each layer where `layer_types` is missing.
+        bases: The older key of the base of each kind, and its default.
+        window: The greatest distance within the window.
+
+    Raises:
+        ConfigError: A value is not supported.
+    """
+    kinds = tuple(assumed) if config.get("layer_types") is None else config.strings("layer_types")
+    if len(kinds) != len(assumed) or not set(kinds) <= bases.keys():
+        raise config.refuse("layer_types", f"{len(assumed)} times {FULL!r} or {SLIDING!r}")
+    config.only("rope_scaling", None, "mlxbert computes the plain rotation only, without scaling")
+    rope = config.nested("rope_parameters")
+    if not rope.values.keys() <= bases.keys():
+        raise config.refuse("rope_parameters", f"an object with the keys {FULL!r} and {SLIDING!r}")
+    thetas = {kind: read_theta(rope.nested(kind), read_base(config, *base)) for kind, base in bases.items()}
+    return tuple(Rotation(thetas[kind], window if kind == SLIDING else None) for kind in kinds)
 
 
 def rotary_embeddings(norm: str) -> Table:
