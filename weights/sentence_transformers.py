@@ -13,6 +13,7 @@ from mlxbert.errors import ArgumentError, CheckpointError, ConfigError
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import activations
 from mlxbert.nn.embedder import SIMILARITIES, Dense, Embedder, EmbeddingConfig, Normalize
+from mlxbert.weights.causal import generates
 from mlxbert.weights.folder import SETTINGS, ModelFolder, Module, open_folder, read_settings, unknown_modules
 from mlxbert.weights.formats.config_json import ConfigJson, read_json
 from mlxbert.weights.formats.files import open_weights
@@ -69,8 +70,7 @@ def read_embedder(folder: Path | ModelFolder, width: int, *, with_weights: bool 
 
 def _assumed(config: ConfigJson) -> tuple[str, ...]:
     """The pooling of a model without modules, as sentence-transformers assumes it."""
-    generates = any(name.endswith("ForCausalLM") for name in config.strings("architectures")[:1])
-    return ("last_token" if generates and config.flag("is_causal", default=True) else "mean",)
+    return ("last_token" if generates(config) and config.flag("is_causal", default=True) else "mean",)
 
 
 def _with_transformer(config: EmbeddingConfig, settings: ConfigJson) -> EmbeddingConfig:
