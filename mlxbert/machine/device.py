@@ -34,13 +34,15 @@ def _keep_freed_memory() -> None:
     """Keeps glibc from returning every large buffer to the kernel.
 
     On a CPU, MLX takes each intermediate array from malloc. Above 32 MB (128 KB at first) glibc maps fresh pages for
-    it, and clearing them costs more than the arithmetic: a GELU over 4096 x 3072 takes 164 ms instead of 65.
+    it, and clearing them costs more than the arithmetic: a GELU over 4096 x 3072 takes 164 ms instead of 65. With one
+    arena for all threads, what one of them frees is there for the others: training takes a fifth less memory.
     """
     try:
         libc = ctypes.CDLL(None)
-        m_trim_threshold, m_mmap_threshold = -1, -3
+        m_trim_threshold, m_mmap_threshold, m_arena_max = -1, -3, -8
         libc.mallopt(m_mmap_threshold, _GIB)
         libc.mallopt(m_trim_threshold, 2**31 - 1)
+        libc.mallopt(m_arena_max, 1)
     except (OSError, AttributeError):  # another libc: nothing to set, only slower
         pass
 

@@ -17,7 +17,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, Literal, TypeVar, cast
 
-from mlxbert.machine.cores import cpu_streams, in_parallel, inference, inferring
+from mlxbert.machine.cores import cpu_streams, in_parallel, inference, inferring, staged
 from mlxbert.machine.device import mx, nn, on_gpu
 from mlxbert.nn import gpu
 from mlxbert.nn.activations import ACTIVATIONS, Activation, gelu, linear, relu
@@ -35,11 +35,13 @@ class Linear(nn.Linear):
 
     def __call__(self, x: mx.array) -> mx.array:
         """(…, input size) → (…, output size)."""
-        if "bias" not in self or on_gpu():
+        if on_gpu():
             return super().__call__(x)
-        if x.dtype == self.weight.dtype == mx.float32 and not inferring():
-            return cast(mx.array, kernels.dense(x, self.weight, self.bias))
-        return x @ self.weight.T + self.bias if inferring() else super().__call__(x)
+        if inferring():
+            return x @ self.weight.T + self.bias if "bias" in self else x @ self.weight.T
+        if not x.dtype == self.weight.dtype == mx.float32:
+            return staged(super().__call__(x))
+        return staged(cast(mx.array, kernels.dense(x, self.weight, [self.bias] if "bias" in self else [])))
 
 
 class LayerNorm(nn.LayerNorm):

@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mlxbert.machine.cores import as_cores_get_free
-from mlxbert.machine.device import dispatch, mx, nn
+from mlxbert.machine.cores import as_cores_get_free, stages
+from mlxbert.machine.device import dispatch, mx, nn, on_gpu
 from mlxbert.nn import dropout
 from mlxbert.nn.heads import Network
 from mlxbert.training.objectives.objective import Comparison, LoopObjective, TrainBatch
@@ -112,9 +112,9 @@ class Differentiator:
 
     def _loss(
         self, parameters: Arrays, batch: TrainBatch, key: mx.array, scale: float, compare: Compare | None
-    ) -> tuple[mx.array, tuple[mx.array, mx.array, Arrays]]:
+    ) -> tuple[mx.array, tuple[mx.array, mx.array, Arrays, list[Any]]]:
         self._install(parameters)
-        with dropout.seeded(key):
+        with dropout.seeded(key), stages() as passed:
             if compare is None:
                 found, weight = self._objective.terms(self._network, batch)
                 loss = functools.reduce(operator.add, found.values())
@@ -122,7 +122,7 @@ class Differentiator:
                 assert isinstance(self._objective, Comparison)
                 (loss, weight), found = compare(self._objective.outputs(self._network, batch.inputs)), {}
         terms = {name: found[name] for name in self._objective.losses}
-        return loss * scale, (loss, mx.array(weight, dtype=mx.float32), terms)
+        return loss * scale, (loss, mx.array(weight, dtype=mx.float32), terms, passed)
 
     def __call__(self, parameters: Arrays, parts: Sequence[MicroBatch], scale: float = 1.0) -> Gradients:
         """The sums over some parts; on a CPU they are evaluated, a GPU computes them meanwhile.
@@ -151,9 +151,11 @@ class Differentiator:
         """Those of one part; `compare` is the loss of its outputs, where it is not that of the objective."""
         with self._tracing:
             # A copy: MLX puts its tracers into the dictionary meanwhile, which an interrupted run may be saving.
-            (_, (loss, weight, terms)), gradients = self._function(dict(parameters), *part(), scale, compare)
+            (_, found), gradients = self._function(dict(parameters), *part(), scale, compare)
         self._settle()
-        dispatch(loss, weight, terms, gradients)
+        loss, weight, terms, passed = found
+        passed += [[loss, weight, terms], *reversed(_by_module(gradients))]
+        _evaluate(passed)
         return Gradients(loss, weight, gradients, terms)
 
     def compared(
@@ -201,11 +203,27 @@ class Differentiator:
         with self._tracing:
             self._install(parameters)
             batch, key = part()
-            with dropout.seeded(key):
+            with dropout.seeded(key), stages() as passed:
                 outputs = self._objective.outputs(self._network, batch.inputs)
         self._settle()
-        dispatch(outputs)
+        _evaluate([*passed, outputs])
         return outputs
+
+
+def _evaluate(arrays: list[Any]) -> None:
+    """Computes arrays: a CPU in their order, see `stages`, and without keeping those that nothing else needs."""
+    arrays.reverse()
+    while arrays and not on_gpu():
+        dispatch(arrays.pop())
+    dispatch(arrays)
+
+
+def _by_module(gradients: Arrays) -> list[list[mx.array]]:
+    """From the embeddings to the heads."""
+    found: dict[str, list[mx.array]] = {}
+    for name, gradient in gradients.items():
+        found.setdefault(name.rpartition(".")[0], []).append(gradient)
+    return [*found.values()]
 
 
 def _weighted(shares: mx.array, outputs: mx.array) -> tuple[mx.array, float]:

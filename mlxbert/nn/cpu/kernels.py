@@ -14,6 +14,8 @@ from typing import Any, cast
 
 from mlxbert.machine.device import mx
 
+Arrays = list[mx.array]
+
 # 2^f on [-1/2, 1/2], relative error 7.5e-8: least squares at Chebyshev points, reweighted until minimax.
 _EXP2 = (
     0.0013276466790908986,
@@ -88,17 +90,18 @@ def _gelu_vjp(x: mx.array, cotangent: mx.array, output: mx.array) -> mx.array:
 
 
 @mx.custom_function
-def dense(x: mx.array, weight: mx.array, bias: mx.array) -> mx.array:
-    """`x @ weight.T + bias`. Differentiable."""
-    return x @ weight.T + bias
+def dense(x: mx.array, weight: mx.array, biases: Arrays) -> mx.array:
+    """`x @ weight.T`, plus the bias where there is one. Differentiable."""
+    y = x @ weight.T
+    return y + biases[0] if biases else y
 
 
 @dense.vjp
 def _dense_vjp(inputs: Any, cotangent: mx.array, output: mx.array) -> Any:
     """That of the weight has its layout (MLX's own is transposed), that of the bias is a product: sums are slow."""
-    x, weight, _ = inputs
+    x, weight, biases = inputs
     rows, wide = x.reshape(-1, x.shape[-1]), cotangent.reshape(-1, cotangent.shape[-1])
-    return cotangent @ weight, wide.T @ rows, (mx.ones((1, len(wide))) @ wide)[0]
+    return cotangent @ weight, wide.T @ rows, [(mx.ones((1, len(wide))) @ wide)[0] for _ in biases]
 
 
 def attention(
@@ -130,9 +133,6 @@ def attention(
     dropped = [] if kept is None else [kept[0]]
     factor = 1.0 if kept is None else kept[1]
     return _differentiable_attention(scale, factor)(q, k, v, masked, biased, dropped)[0]
-
-
-Arrays = list[mx.array]
 
 
 def _differentiable_attention(scale: float, factor: float) -> Callable[..., tuple[mx.array, mx.array, mx.array]]:
