@@ -59,28 +59,55 @@ def inferring() -> bool:
     return getattr(_passes, "inferring", False)
 
 
+Stage = mx.array | Callable[[], None]
+
+
 @contextlib.contextmanager
-def stages() -> Iterator[list[mx.array]]:
-    """Collects, in order, what this thread passes to `staged` within it.
+def stages(*, filled: bool = False) -> Iterator[list[Stage]]:
+    """Collects, in order, what passes of this thread within it pass to `staged`, to be evaluated after them.
 
     MLX makes a thread wait that adds an operation while some hundred wait in all streams together, and wakes it only
     once their number has fallen: it may wait on while its own stream has nothing left to compute, a tenth of the time
     with two of them. A step of training that is evaluated in these stages never has so many waiting.
+
+    Args:
+        filled: Whether they may include functions, which compute what MLX is slow at and write it into arrays that
+            the graph has already: all of these take memory at once.
     """
-    found: list[mx.array] = []
-    _passes.stages = None if on_gpu() else found
+    outside, found = getattr(_passes, "stages", None), list[Stage]()
+    _passes.stages = None if on_gpu() else (found, filled)
     try:
         yield found
     finally:
-        _passes.stages = None
+        _passes.stages = outside
+
+
+@contextlib.contextmanager
+def unstaged() -> Iterator[None]:
+    """Within it, nothing is collected."""
+    outside, _passes.stages = getattr(_passes, "stages", None), None
+    try:
+        yield
+    finally:
+        _passes.stages = outside
 
 
 def staged(x: mx.array) -> mx.array:
     """`x`; where a core computes a part of a training step, it is evaluated before what comes after it."""
-    found: list[mx.array] | None = getattr(_passes, "stages", None)
-    if found is not None:
-        found.append(x)
+    if (collected := getattr(_passes, "stages", None)) is not None:
+        collected[0].append(x)
     return x
+
+
+def fills() -> bool:
+    """Whether `fill` may be called."""
+    collected = getattr(_passes, "stages", None)
+    return collected is not None and collected[1]
+
+
+def fill(function: Callable[[], None]) -> None:
+    """Has a function called before anything is evaluated that comes after it in this pass."""
+    _passes.stages[0].append(function)
 
 
 def training_workers() -> list[ThreadPoolExecutor]:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from mlxbert.machine.cores import unstaged
 from mlxbert.machine.device import mx
 from mlxbert.nn import dropout
 from mlxbert.nn.blocks import PostNormBlock, PreNormBlock
@@ -24,7 +25,7 @@ def checkpointed(
     def run(parameters: Arrays, x: mx.array, learned: Arrays, key: mx.array) -> list[mx.array]:
         layer.update(parameters)
         try:
-            with dropout.seeded(mx.stop_gradient(key)):
+            with dropout.seeded(mx.stop_gradient(key)), unstaged():  # arrays of a stage would be kept
                 y, weights = layer(x, _with_learned(context, learned))
         finally:
             layer.update(own)

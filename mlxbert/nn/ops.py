@@ -96,6 +96,8 @@ def activated(name: str, layer: nn.Module, x: mx.array) -> mx.array:
     """The activation of `layer(x)`."""
     if isinstance(layer, Linear) and vectorized.activates(name, layer, x):
         return vectorized.activated(name, layer, x)
+    if isinstance(layer, Linear) and vectorized.learns(name, layer, x):
+        return staged(vectorized.learned(name, layer, x))
     return activate(name, layer(x))
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mlxbert.machine.cores import as_cores_get_free, stages
+from mlxbert.machine.cores import Stage, as_cores_get_free, stages
 from mlxbert.machine.device import dispatch, mx, nn, on_gpu
 from mlxbert.nn import dropout
 from mlxbert.nn.heads import Network
@@ -112,9 +112,9 @@ class Differentiator:
 
     def _loss(
         self, parameters: Arrays, batch: TrainBatch, key: mx.array, scale: float, compare: Compare | None
-    ) -> tuple[mx.array, tuple[mx.array, mx.array, Arrays, list[Any]]]:
+    ) -> tuple[mx.array, tuple[mx.array, mx.array, Arrays]]:
         self._install(parameters)
-        with dropout.seeded(key), stages() as passed:
+        with dropout.seeded(key):
             if compare is None:
                 found, weight = self._objective.terms(self._network, batch)
                 loss = functools.reduce(operator.add, found.values())
@@ -122,7 +122,7 @@ class Differentiator:
                 assert isinstance(self._objective, Comparison)
                 (loss, weight), found = compare(self._objective.outputs(self._network, batch.inputs)), {}
         terms = {name: found[name] for name in self._objective.losses}
-        return loss * scale, (loss, mx.array(weight, dtype=mx.float32), terms, passed)
+        return loss * scale, (loss, mx.array(weight, dtype=mx.float32), terms)
 
     def __call__(self, parameters: Arrays, parts: Sequence[MicroBatch], scale: float = 1.0) -> Gradients:
         """The sums over some parts; on a CPU they are evaluated, a GPU computes them meanwhile.
@@ -149,13 +149,11 @@ class Differentiator:
         self, parameters: Arrays, part: MicroBatch, scale: float, compare: Compare | None = None
     ) -> Gradients:
         """Those of one part; `compare` is the loss of its outputs, where it is not that of the objective."""
-        with self._tracing:
+        with self._tracing, stages(filled=True) as passed:
             # A copy: MLX puts its tracers into the dictionary meanwhile, which an interrupted run may be saving.
-            (_, found), gradients = self._function(dict(parameters), *part(), scale, compare)
+            (_, (loss, weight, terms)), gradients = self._function(dict(parameters), *part(), scale, compare)
         self._settle()
-        loss, weight, terms, passed = found
-        passed += [[loss, weight, terms], *reversed(_by_module(gradients))]
-        _evaluate(passed)
+        _evaluate(passed, [loss, weight, terms], *reversed(_by_module(gradients)))
         return Gradients(loss, weight, gradients, terms)
 
     def compared(
@@ -206,16 +204,25 @@ class Differentiator:
             with dropout.seeded(key), stages() as passed:
                 outputs = self._objective.outputs(self._network, batch.inputs)
         self._settle()
-        _evaluate([*passed, outputs])
+        _evaluate(passed, outputs)
         return outputs
 
 
-def _evaluate(arrays: list[Any]) -> None:
-    """Computes arrays: a CPU in their order, see `stages`, and without keeping those that nothing else needs."""
-    arrays.reverse()
-    while arrays and not on_gpu():
-        dispatch(arrays.pop())
-    dispatch(arrays)
+def _evaluate(stages: list[Stage], *arrays: Any) -> None:
+    """Computes arrays: a GPU all at once, a CPU in their order after what was collected, which is not kept."""
+    if on_gpu():
+        dispatch(arrays)
+        return
+    stages.reverse()
+    while stages:
+        stage = stages.pop()
+        if isinstance(stage, mx.array):
+            dispatch(stage)
+        else:
+            stage()
+        del stage
+    for array in arrays:
+        dispatch(array)
 
 
 def _by_module(gradients: Arrays) -> list[list[mx.array]]:

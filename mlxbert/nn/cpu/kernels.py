@@ -33,10 +33,10 @@ TAIL = (
     5.40779171e-07, -7.24669450e-06, -8.56145088e-06, 5.99948651e-04, -1.27631106e-03, -0.0178461396, -0.0477564965,
     0.957603484,
 )  # fmt: skip
-# GELU'(x) - 1/2 = x P(x^2) / Q(x^2) within +-_SLOPE_END, fitted likewise, error 1.1e-7.
-_SLOPE_END = 5.6
-_SLOPE_P = (0.021523574602, 4.02093473974, 2.21354492570, 1593.40900498, -3469.38016780, 89368.4428686)
-_SLOPE_Q = (1.0, 21.5114428388, 394.560635850, 4590.47244600, 32988.2243493, 112006.622815)
+# GELU'(x) - 1/2 = x P(x^2) / Q(x^2) within +-SLOPE_END, fitted likewise, error 1.1e-7.
+SLOPE_END = 5.6
+SLOPE_P = (0.021523574602, 4.02093473974, 2.21354492570, 1593.40900498, -3469.38016780, 89368.4428686)
+SLOPE_Q = (1.0, 21.5114428388, 394.560635850, 4590.47244600, 32988.2243493, 112006.622815)
 MASKED = -1e30  # added to a score, it leaves no digit of it
 _ROUND = 1.5 * 2**23  # added to a float32, it leaves the nearest integer in the last bits
 
@@ -83,9 +83,9 @@ def gelu(x: mx.array) -> mx.array:
 @gelu.vjp
 def _gelu_vjp(x: mx.array, cotangent: mx.array, output: mx.array) -> mx.array:
     """`Phi(x) + x phi(x)`, to 4e-7. MLX's own derivative keeps every intermediate array and takes twice as long."""
-    inside = mx.clip(x.astype(mx.float32), -_SLOPE_END, _SLOPE_END)
+    inside = mx.clip(x.astype(mx.float32), -SLOPE_END, SLOPE_END)
     square = inside * inside
-    slope = inside * _polynomial(_SLOPE_P, square) / _polynomial(_SLOPE_Q, square) + 0.5
+    slope = inside * _polynomial(SLOPE_P, square) / _polynomial(SLOPE_Q, square) + 0.5
     return (cotangent.astype(mx.float32) * slope).astype(x.dtype)
 
 
@@ -98,7 +98,14 @@ def dense(x: mx.array, weight: mx.array, biases: Arrays) -> mx.array:
 
 @dense.vjp
 def _dense_vjp(inputs: Any, cotangent: mx.array, output: mx.array) -> Any:
-    """That of the weight has its layout (MLX's own is transposed), that of the bias is a product: sums are slow."""
+    return dense_vjp(inputs, cotangent)
+
+
+def dense_vjp(inputs: Any, cotangent: mx.array) -> tuple[mx.array, mx.array, Arrays]:
+    """The gradients of `dense`, times `cotangent`.
+
+    That of the weight has its layout (MLX's own is transposed), that of the bias is a product: sums are slow.
+    """
     x, weight, biases = inputs
     rows, wide = x.reshape(-1, x.shape[-1]), cotangent.reshape(-1, cotangent.shape[-1])
     return cotangent @ weight, wide.T @ rows, [(mx.ones((1, len(wide))) @ wide)[0] for _ in biases]

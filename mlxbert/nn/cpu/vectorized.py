@@ -13,9 +13,9 @@ import os
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
-from mlxbert.machine.cores import cores_at_hand, inferring, over_cores
+from mlxbert.machine.cores import cores_at_hand, fill, fills, inferring, over_cores
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.cpu import kernels
 
@@ -57,6 +57,15 @@ def block_size() -> int:
     except (ValueError, OSError):
         found = 0
     return 2 * max(found if found > 0 else 2**20, 2**18) // 4
+
+
+def new(shape: tuple[int, ...]) -> "tuple[mx.array, Floats]":
+    """A new array, and its memory: MLX would copy an array that numpy has made. Until it is filled, it is NaN."""
+    import numpy as np
+
+    array = mx.full(shape, math.nan)
+    mx.eval(array)
+    return array, np.asarray(array)
 
 
 def slices(length: int, most: int, multiple: int = 1) -> list[slice]:
@@ -117,6 +126,60 @@ def _silu(x: "Floats", inner: "Floats", _: "Floats", slope: float = 1.0) -> None
     x /= inner
 
 
+def _gelu_tanh_slope(x: "Floats", slope: "Floats", tanh: "Floats") -> None:
+    import numpy as np
+
+    linear, cubic = math.sqrt(2 / math.pi), 0.044715 * math.sqrt(2 / math.pi)
+    np.multiply(x, x, out=slope)
+    np.multiply(slope, cubic, out=tanh)
+    tanh += linear
+    tanh *= x
+    np.tanh(tanh, out=tanh)
+    slope *= 3 * cubic
+    slope += linear
+    slope *= x  # times the derivative of the cubic polynomial
+    np.multiply(tanh, tanh, out=x)
+    np.subtract(1, x, out=x)
+    slope *= x
+    slope += tanh
+    slope += 1
+    slope *= 0.5
+
+
+def _silu_slope(x: "Floats", slope: "Floats", share: "Floats", factor: float = 1.0) -> None:
+    import numpy as np
+
+    x *= factor
+    np.negative(x, out=share)
+    np.exp(share, out=share)
+    share += 1
+    np.reciprocal(share, out=share)
+    np.subtract(1, share, out=slope)
+    slope *= x
+    slope += 1
+    slope *= share
+
+
+def _gelu_slope(x: "Floats", slope: "Floats", square: "Floats") -> None:
+    """The derivative of GELU, as `kernels.gelu` has it."""
+    import numpy as np
+
+    np.clip(x, -kernels.SLOPE_END, kernels.SLOPE_END, out=x)
+    np.multiply(x, x, out=square)
+    np.multiply(square, kernels.SLOPE_P[0], out=slope)
+    slope += kernels.SLOPE_P[1]
+    for coefficient in kernels.SLOPE_P[2:]:
+        slope *= square
+        slope += coefficient
+    slope *= x
+    np.add(square, kernels.SLOPE_Q[1], out=x)
+    for coefficient in kernels.SLOPE_Q[2:]:
+        x *= square
+        x += coefficient
+    slope /= x
+    slope += 0.5
+
+
 # Each changes its first array and uses the others.
 ACTIVATIONS: dict[str, Callable[["Floats", "Floats", "Floats"], None]] = {
     "gelu": _gelu,
@@ -127,6 +190,18 @@ ACTIVATIONS: dict[str, Callable[["Floats", "Floats", "Floats"], None]] = {
     "quick_gelu": partial(_silu, slope=1.702),
     "silu": _silu,
     "swish": _silu,
+}
+
+# The derivative of each: from the first array, which is lost, into the second.
+SLOPES: dict[str, Callable[["Floats", "Floats", "Floats"], None]] = {
+    "gelu": _gelu_slope,
+    "gelu_python": _gelu_slope,
+    "gelu_new": _gelu_tanh_slope,
+    "gelu_pytorch_tanh": _gelu_tanh_slope,
+    "gelu_fast": _gelu_tanh_slope,
+    "quick_gelu": partial(_silu_slope, factor=1.702),
+    "silu": _silu_slope,
+    "swish": _silu_slope,
 }
 
 
@@ -159,6 +234,52 @@ def _activate(parts: list["Floats"], name: str, bias: "Floats | None") -> list[N
                 part += bias
             ACTIVATIONS[name](part, one[: len(part)], other[: len(part)])
     return [None] * len(parts)
+
+
+def learns(name: str, layer: nn.Linear, x: mx.array) -> bool:
+    """Whether the activation of `layer(x)` and its derivative are computed here, for a step of training."""
+    size = x.size // x.shape[-1] * layer.weight.shape[0]
+    return name in SLOPES and x.dtype == mx.float32 and size >= _WORTH and fills() and shares_memory()
+
+
+def learned(name: str, layer: nn.Linear, x: mx.array) -> mx.array:
+    """The activation of `layer(x)`, differentiable with respect to all of them."""
+    found: mx.array = _learned(name)(x, layer.weight, [layer.bias] if "bias" in layer else [])[0]
+    return found
+
+
+@functools.cache
+def _learned(name: str) -> Callable[..., tuple[mx.array, mx.array]]:
+    @mx.custom_function
+    def activated_dense(x: mx.array, weight: mx.array, biases: kernels.Arrays) -> Any:
+        values = x @ weight.T
+        (y, result), (slope, slopes) = new(values.shape), new(values.shape)
+        fill(partial(_fill, values, biases, name, result, slopes))
+        return y, slope
+
+    @activated_dense.vjp
+    def vjp(inputs: Any, cotangents: Any, outputs: Any) -> Any:
+        return kernels.dense_vjp(inputs, cotangents[0] * outputs[1])
+
+    return cast(Callable[..., tuple[mx.array, mx.array]], activated_dense)
+
+
+def _fill(values: mx.array, biases: kernels.Arrays, name: str, result: "Floats", slopes: "Floats") -> None:
+    """Writes the activation of products, whose memory it uses, and its derivative."""
+    import numpy as np
+
+    mx.eval(values, biases)
+    rows, result, slopes = (array.reshape(-1, array.shape[-1]) for array in (np.asarray(values), result, slopes))
+    parts = slices(len(rows), max(1, block_size() // 8 // rows.shape[1]))
+    one, other = np.empty((2, *rows[parts[-1]].shape), dtype=np.float32)
+    with np.errstate(all="ignore"):
+        for part in parts:
+            block = rows[part]
+            for bias in biases:
+                block += np.asarray(bias)
+            result[part] = block
+            ACTIVATIONS[name](result[part], one[: len(block)], other[: len(block)])
+            SLOPES[name](block, slopes[part], one[: len(block)])
 
 
 def normalized(x: mx.array, eps: float) -> mx.array:

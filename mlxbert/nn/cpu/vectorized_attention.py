@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from mlxbert.machine.cores import cores_at_hand, over_cores
 from mlxbert.machine.device import mx
 from mlxbert.nn.cpu import kernels
-from mlxbert.nn.cpu.vectorized import block_size, slices
+from mlxbert.nn.cpu.vectorized import block_size, new, slices
 
 if TYPE_CHECKING:
     import numpy as np
@@ -182,19 +182,10 @@ def _contiguous(x: mx.array) -> mx.array:
     source: Floats = np.asarray(x)
     if source.strides[-2:] == (4 * source.shape[-1], 4):
         return x
-    copy, memory = _new(x.shape)
+    copy, memory = new(x.shape)
     whole = f"V{4 * source.shape[-1]}"  # a vector as one element is copied in half the time
     memory.view(whole)[...] = source.view(whole)
     return copy
-
-
-def _new(shape: tuple[int, ...]) -> "tuple[mx.array, Floats]":
-    """A new array, and its memory: MLX would copy an array that numpy has made."""
-    import numpy as np
-
-    array = mx.zeros(shape)
-    mx.eval(array)
-    return array, np.asarray(array)
 
 
 def rotated(x: mx.array, cosines: mx.array, sines: mx.array) -> mx.array:
@@ -211,7 +202,7 @@ def rotated(x: mx.array, cosines: mx.array, sines: mx.array) -> mx.array:
     import numpy as np
 
     mx.eval(x, cosines, sines)
-    copy, memory = _new(x.shape)
+    copy, memory = new(x.shape)
     source, memory = np.asarray(x).swapaxes(1, 2), memory.swapaxes(1, 2)  # (B, L, H, d)
     along, half = np.tile(np.asarray(cosines), 2)[:, None], source.shape[-1] // 2
     across = np.concatenate([-np.asarray(sines), np.asarray(sines)], axis=-1)[:, None]
@@ -235,7 +226,7 @@ def with_neighbours(x: mx.array, size: int, padding: int) -> mx.array:
     mx.eval(x)
     batch, heads, length, width = x.shape
     padded = length + padding + 2 * size
-    copy, memory = _new((batch, heads, padded, width))
+    copy, memory = new((batch, heads, padded, width))
     memory[:, :, size : size + length] = np.asarray(x)
     strides = (heads * padded * width, padded * width, size * width, width, 1)
     windows = mx.as_strided(copy, (batch, heads, padded // size - 2, 3 * size, width), strides)
