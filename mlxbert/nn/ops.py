@@ -234,12 +234,14 @@ def _grouped_attention(given: PositionedQK, v: mx.array, scale: float, dropout: 
 
 
 def _attention_of_cpus(given: PositionedQK, v: mx.array, scale: float, dropout: Dropout) -> mx.array:
-    if vectorized.pays(given.q.size // given.q.shape[-1] * given.k.shape[-2]):
+    size = given.q.size // given.q.shape[-1] * given.k.shape[-2]
+    if vectorized.pays(size):
         inputs = given.q, given.k, v, scale, given.mask, given.bias
         return vectorized_attention.attention(*inputs, causal=given.causal, slopes=given.slopes)
     given = given.dense
     drawn = dropout.draw((*given.q.shape[:-1], given.k.shape[-2]))
-    return kernels.attention(given.q, given.k, v, scale, given.mask, given.bias, drawn)
+    weigh = vectorized_attention.weigh if vectorized.pays_in_training(size) else None
+    return staged(kernels.attention(given.q, given.k, v, scale, given.mask, given.bias, drawn, weigh))
 
 
 def _attention_of_gpus(given: PositionedQK, v: mx.array, scale: float, dropout: Dropout) -> mx.array:

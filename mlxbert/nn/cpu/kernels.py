@@ -119,6 +119,7 @@ def attention(
     mask: mx.array | None,
     bias: mx.array | None = None,
     kept: tuple[mx.array, float] | None = None,
+    weigh: "Weigh | None" = None,
 ) -> mx.array:
     """Scaled dot-product attention. Differentiable with respect to q, k, v and the bias.
 
@@ -130,6 +131,7 @@ def attention(
         mask: bool, broadcast to (B, H, …, L, K), true where a token may be attended to.
         bias: Added to the scores, broadcast to (B, H, …, L, K).
         kept: Dropout of the weights: bool (B, H, …, L, K), false where one is dropped, and the factor of the others.
+        weigh: Weights of scores, if not those of `exp2`.
 
     Returns:
         (B, H, …, L, head size). A fully masked row gives the mean of all values.
@@ -139,10 +141,20 @@ def attention(
     biased = [] if bias is None else [bias]
     dropped = [] if kept is None else [kept[0]]
     factor = 1.0 if kept is None else kept[1]
-    return _differentiable_attention(scale, factor)(q, k, v, masked, biased, dropped)[0]
+    return _differentiable_attention(scale, factor, weigh or _weigh)(q, k, v, masked, biased, dropped)[0]
 
 
-def _differentiable_attention(scale: float, factor: float) -> Callable[..., tuple[mx.array, mx.array, mx.array]]:
+Weigh = Callable[[mx.array], tuple[mx.array, mx.array]]  # scores to powers of two, (B, H, …, L, K), and their sums
+
+
+def _weigh(scores: mx.array) -> tuple[mx.array, mx.array]:
+    weights = cast(mx.array, exp2(scores - scores.max(axis=-1, keepdims=True)))
+    return weights, weights.sum(axis=-1, keepdims=True)
+
+
+def _differentiable_attention(
+    scale: float, factor: float, weigh: Weigh
+) -> Callable[..., tuple[mx.array, mx.array, mx.array]]:
     """Attention with a derivative of its own: autodiff keeps and combines many more arrays of (B, H, L, K)."""
 
     @mx.custom_function
@@ -152,8 +164,8 @@ def _differentiable_attention(scale: float, factor: float) -> Callable[..., tupl
             scores = scores + bias.astype(mx.float32) * (1 / math.log(2))
         for mask in masked:
             scores = scores + mask
-        weights = cast(mx.array, exp2(scores - scores.max(axis=-1, keepdims=True)))
-        share = factor / weights.sum(axis=-1, keepdims=True)
+        weights, sums = weigh(scores)
+        share = factor / sums
         # Scaling the few output values is cheaper than scaling every weight.
         mixed = _kept(weights, kept).astype(v.dtype) @ v
         return (mixed.astype(mx.float32) * share).astype(v.dtype), weights, share

@@ -33,6 +33,11 @@ def pays(size: int) -> bool:
     return size >= _WORTH and inferring() and shares_memory()
 
 
+def pays_in_training(size: int) -> bool:
+    """Whether arrays of that many elements are computed here in a step of training."""
+    return size >= _WORTH and fills() and shares_memory()
+
+
 @functools.cache
 def shares_memory() -> bool:
     """Whether numpy sees the memory of an evaluated array, on which all of this rests, and not a copy of it."""
@@ -59,11 +64,11 @@ def block_size() -> int:
     return 2 * max(found if found > 0 else 2**20, 2**18) // 4
 
 
-def new(shape: tuple[int, ...]) -> "tuple[mx.array, Floats]":
-    """A new array, and its memory: MLX would copy an array that numpy has made. Until it is filled, it is NaN."""
+def new(shape: tuple[int, ...], value: float = math.nan) -> "tuple[mx.array, Floats]":
+    """A new array, which is to be filled, and its memory: MLX would copy an array that numpy has made."""
     import numpy as np
 
-    array = mx.full(shape, math.nan)
+    array = mx.full(shape, value)
     mx.eval(array)
     return array, np.asarray(array)
 
@@ -239,7 +244,7 @@ def _activate(parts: list["Floats"], name: str, bias: "Floats | None") -> list[N
 def learns(name: str, layer: nn.Linear, x: mx.array) -> bool:
     """Whether the activation of `layer(x)` and its derivative are computed here, for a step of training."""
     size = x.size // x.shape[-1] * layer.weight.shape[0]
-    return name in SLOPES and x.dtype == mx.float32 and size >= _WORTH and fills() and shares_memory()
+    return name in SLOPES and x.dtype == mx.float32 and pays_in_training(size)
 
 
 def learned(name: str, layer: nn.Linear, x: mx.array) -> mx.array:

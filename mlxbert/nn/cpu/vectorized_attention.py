@@ -11,7 +11,7 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING
 
-from mlxbert.machine.cores import cores_at_hand, over_cores
+from mlxbert.machine.cores import cores_at_hand, fill, over_cores
 from mlxbert.machine.device import mx
 from mlxbert.nn.cpu import kernels
 from mlxbert.nn.cpu.vectorized import block_size, new, slices
@@ -145,6 +145,28 @@ def _attend(ranges: Ranges, inputs: _Inputs) -> mx.array:
     return mixed
 
 
+def weigh(scores: mx.array) -> tuple[mx.array, mx.array]:
+    """`kernels.Weigh` for a step of training."""
+    (weights, memory), (sums, memory_of_sums) = new(scores.shape), new((*scores.shape[:-1], 1))
+    fill(partial(_weigh, scores, memory, memory_of_sums))
+    return weights, sums
+
+
+def _weigh(scores: mx.array, weights: "Floats", sums: "Floats") -> None:
+    import numpy as np
+
+    mx.eval(scores)
+    rows, weights, sums = (array.reshape(-1, array.shape[-1]) for array in (np.asarray(scores), weights, sums))
+    with np.errstate(all="ignore"):
+        for part in slices(len(rows), max(1, block_size() // 4 // rows.shape[1])):
+            block, powers = rows[part], weights[part]
+            np.subtract(block, block.max(axis=-1, keepdims=True), out=powers)
+            powers *= math.log(2)
+            np.exp(powers, out=powers)
+            powers += _LEAST
+            powers.sum(axis=-1, keepdims=True, out=sums[part])
+
+
 def _apply_positions(scores: "Floats", ranges: Ranges, inputs: _Inputs) -> None:
     """Lowers scores (…, K, L) of a block by their distances, and masks later keys."""
     import numpy as np
@@ -226,7 +248,7 @@ def with_neighbours(x: mx.array, size: int, padding: int) -> mx.array:
     mx.eval(x)
     batch, heads, length, width = x.shape
     padded = length + padding + 2 * size
-    copy, memory = new((batch, heads, padded, width))
+    copy, memory = new((batch, heads, padded, width), 0.0)
     memory[:, :, size : size + length] = np.asarray(x)
     strides = (heads * padded * width, padded * width, size * width, width, 1)
     windows = mx.as_strided(copy, (batch, heads, padded // size - 2, 3 * size, width), strides)
