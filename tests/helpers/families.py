@@ -100,7 +100,7 @@ class Compared:
 
     @property
     def in_transformers(self) -> bool:
-        """Whether transformers has it; the others are in `tests.helpers.authors` and `tests.helpers.remote_code`."""
+        """Whether transformers has it; the others are in `tests.helpers.authors`."""
         return self.classes not in _ELSEWHERE
 
     @property
@@ -314,11 +314,9 @@ CELLS = [(family, head) for family, compared in FAMILIES.items() for head in com
 
 def class_of(name: str) -> Any:
     """A class of transformers, or one of ours after published code."""
-    import transformers
+    from tests.helpers import authors  # it imports torch
 
-    from tests.helpers import authors, remote_code
-
-    return next(getattr(place, name) for place in (remote_code, authors, transformers) if hasattr(place, name))
+    return authors.class_of(name)
 
 
 def make_config(compared: Compared, head: str) -> Any:

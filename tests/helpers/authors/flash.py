@@ -1,7 +1,4 @@
-"""Models that transformers does not have, in our own words after what their authors published, with their tensors.
-
-They have the interface of transformers' models as far as tests use it; facts have the names that transformers uses.
-"""
+"""Models after the BERT of flash-attention: nomic-embed-text-v2-moe, jina-embeddings-v3, jina-reranker-v2."""
 
 import json
 from pathlib import Path
@@ -13,6 +10,8 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional
 from torch.nn.utils import parametrize
+
+from tests.helpers.authors.common import loss_of
 
 
 class Config:
@@ -170,14 +169,6 @@ class Encoder(nn.Module):  # type: ignore[misc]
         return SimpleNamespace(last_hidden_state=x, hidden_states=tuple(states), attentions=tuple(attentions))
 
 
-def _loss(problem_type: str | None, logits: Any, labels: Any) -> Any:
-    if problem_type == "regression":
-        return functional.mse_loss(logits[:, 0], labels)
-    if problem_type == "multi_label_classification":
-        return functional.binary_cross_entropy_with_logits(logits, labels)
-    return functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1))
-
-
 class Published(nn.Module):  # type: ignore[misc]
     """An encoder alone, or with a head."""
 
@@ -216,8 +207,7 @@ class Published(nn.Module):  # type: ignore[misc]
         """What a model of transformers gives."""
         found = getattr(self, self.base_model_prefix)(input_ids, **inputs)
         found.logits = logits = self.logits(found.last_hidden_state)
-        if labels is not None:
-            found.loss = _loss(vars(self.config).get("problem_type"), logits, labels)
+        found.loss = loss_of(self, logits, labels)
         return found
 
     def save_pretrained(self, folder: str | Path) -> None:

@@ -1,4 +1,4 @@
-"""Models that transformers does not have: what their authors' code computes, with its names of tensors, in torch."""
+"""JinaBert, in both of its forms: embeddings 2, reranker 1."""
 
 import math
 from typing import Any
@@ -6,165 +6,16 @@ from typing import Any
 import torch
 from torch import nn
 from transformers import (
-    AutoConfig,
     BertConfig,
     BertForMaskedLM,
     BertForQuestionAnswering,
     BertForSequenceClassification,
     BertForTokenClassification,
     BertModel,
-    PreTrainedConfig,
-    PreTrainedModel,
 )
-from transformers.modeling_outputs import (
-    BaseModelOutput,
-    BaseModelOutputWithPooling,
-    MaskedLMOutput,
-    SequenceClassifierOutput,
-)
+from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-
-def mix(q: Any, k: Any, v: Any, mask: Any, bias: Any = 0.0) -> tuple[Any, Any]:
-    """Attention of queries, keys and values (B, H, L, d), and its weights; the mask is (B, L)."""
-    scores = q @ k.transpose(2, 3) / math.sqrt(q.shape[3]) + bias
-    if mask is not None:
-        scores = scores.masked_fill(mask[:, None, None, :] == 0, torch.finfo(scores.dtype).min)
-    weights = torch.nn.functional.softmax(scores, dim=-1, dtype=torch.float32).to(q.dtype)
-    return weights @ v, weights
-
-
-def loss_of(model: Any, logits: Any, labels: Any) -> Any:
-    """The loss of classes of texts by their problem; `None` without labels."""
-    if labels is None:
-        return None
-    if model.config.problem_type == "regression":
-        return torch.nn.functional.mse_loss(logits.squeeze(), labels.squeeze())
-    if model.config.problem_type == "multi_label_classification":
-        return torch.nn.functional.binary_cross_entropy_with_logits(logits, labels)
-    return torch.nn.functional.cross_entropy(logits, labels)
-
-
-class NeoBERTConfig(PreTrainedConfig):  # type: ignore[misc]
-    """NeoBERT's configuration."""
-
-    model_type = "neobert"
-
-    vocab_size: int = 30522
-    hidden_size: int = 768
-    num_hidden_layers: int = 28
-    num_attention_heads: int = 12
-    intermediate_size: int = 3072
-    norm_eps: float = 1e-6
-    initializer_range: float = 0.02
-    max_length: int = 1024
-    pad_token_id: int = 0
-    classifier_dropout: float | None = None
-    tie_word_embeddings: bool = False
-
-
-AutoConfig.register("neobert", NeoBERTConfig, exist_ok=True)
-
-
-class NeoBERTLayer(nn.Module):  # type: ignore[misc]
-    """Norm, attention, add, norm, feed-forward, add."""
-
-    def __init__(self, config: Any) -> None:
-        super().__init__()
-        width = config.hidden_size
-        inner = 8 * math.ceil(int(2 * config.intermediate_size / 3) / 8)
-        self.heads = config.num_attention_heads
-        self.qkv, self.wo = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
-        self.ffn = nn.ModuleDict(
-            {"w12": nn.Linear(width, 2 * inner, bias=False), "w3": nn.Linear(inner, width, bias=False)}
-        )
-        self.attention_norm = nn.RMSNorm(width, config.norm_eps)
-        self.ffn_norm = nn.RMSNorm(width, config.norm_eps)
-
-    def rotated(self, x: Any) -> Any:
-        """Elements 2n and 2n + 1 are a complex number, which is multiplied by one of length 1."""
-        size = x.shape[3]
-        speeds = 10000.0 ** (-torch.arange(0, size, 2, dtype=torch.float32) / size)
-        angles = torch.outer(torch.arange(x.shape[2], dtype=torch.float32), speeds)
-        wide = torch.promote_types(x.dtype, torch.float32)
-        pairs = torch.view_as_complex(x.to(wide).reshape(*x.shape[:3], -1, 2).contiguous())
-        return torch.view_as_real(pairs * torch.polar(torch.ones_like(angles), angles)).flatten(3).to(x.dtype)
-
-    def forward(self, x: Any, mask: Any) -> tuple[Any, Any]:
-        fused = self.qkv(self.attention_norm(x)).view(*x.shape[:2], self.heads, -1).transpose(1, 2)
-        q, k, v = fused.chunk(3, dim=-1)
-        mixed, weights = mix(self.rotated(q), self.rotated(k), v, mask)
-        x = x + self.wo(mixed.transpose(1, 2).flatten(2))
-        gate, value = self.ffn["w12"](self.ffn_norm(x)).chunk(2, dim=-1)
-        return x + self.ffn["w3"](torch.nn.functional.silu(gate) * value), weights
-
-
-class _NeoBERT(PreTrainedModel):  # type: ignore[misc]
-    config_class = NeoBERTConfig
-    base_model_prefix = "model"
-    _supports_sdpa = True
-
-    def _init_weights(self, module: Any) -> None:
-        if isinstance(module, nn.Linear | nn.Embedding):
-            module.weight.data.normal_(std=self.config.initializer_range)
-            if getattr(module, "bias", None) is not None:
-                module.bias.data.zero_()
-
-
-class NeoBERT(_NeoBERT):
-    """The encoder."""
-
-    def __init__(self, config: Any) -> None:
-        super().__init__(config)
-        self.encoder = nn.Embedding(config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id)
-        self.transformer_encoder = nn.ModuleList(NeoBERTLayer(config) for _ in range(config.num_hidden_layers))
-        self.layer_norm = nn.RMSNorm(config.hidden_size, config.norm_eps)
-        self.post_init()
-
-    def forward(self, input_ids: Any, attention_mask: Any = None, **options: Any) -> Any:
-        hidden, attentions = [self.encoder(input_ids)], []
-        for layer in self.transformer_encoder:
-            x, weights = layer(hidden[-1], attention_mask)
-            hidden.append(x)
-            attentions.append(weights)
-        hidden[-1] = self.layer_norm(hidden[-1])
-        return BaseModelOutput(last_hidden_state=hidden[-1], hidden_states=(*hidden,), attentions=(*attentions,))
-
-
-class NeoBERTLMHead(_NeoBERT):
-    """The masked-LM head: one linear function, with a matrix of its own."""
-
-    def __init__(self, config: Any) -> None:
-        super().__init__(config)
-        self.model, self.decoder = NeoBERT(config), nn.Linear(config.hidden_size, config.vocab_size)
-        self.post_init()
-
-    def forward(self, input_ids: Any, attention_mask: Any = None, labels: Any = None, **options: Any) -> Any:
-        found = self.model(input_ids, attention_mask)
-        logits = self.decoder(found.last_hidden_state)
-        loss = None if labels is None else nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
-        return MaskedLMOutput(loss=loss, logits=logits, hidden_states=found.hidden_states, attentions=found.attentions)
-
-
-class NeoBERTForSequenceClassification(_NeoBERT):
-    """Two linear functions of the first token, with tanh in between."""
-
-    def __init__(self, config: Any) -> None:
-        super().__init__(config)
-        self.num_labels = config.num_labels
-        self.model, self.dense = NeoBERT(config), nn.Linear(config.hidden_size, config.hidden_size)
-        rate = config.classifier_dropout
-        self.dropout = nn.Dropout(0.1 if rate is None else rate)
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
-        self.post_init()
-
-    def forward(self, input_ids: Any, attention_mask: Any = None, labels: Any = None, **options: Any) -> Any:
-        found = self.model(input_ids, attention_mask)
-        x = torch.tanh(self.dense(self.dropout(found.last_hidden_state[:, 0])))
-        logits = self.classifier(self.dropout(x))
-        return SequenceClassifierOutput(
-            loss=loss_of(self, logits, labels), logits=logits, hidden_states=found.hidden_states,
-            attentions=found.attentions,
-        )  # fmt: skip
+from tests.helpers.authors.common import mix
 
 
 class JinaBertConfig(BertConfig):  # type: ignore[misc]
@@ -319,4 +170,3 @@ NormedJinaBertForMaskedLM = _with_head(NormedJinaBertModel, BertForMaskedLM, poo
 NormedJinaBertForSequenceClassification = _with_head(NormedJinaBertModel, BertForSequenceClassification, pooler=True)
 NormedJinaBertForTokenClassification = _with_head(NormedJinaBertModel, BertForTokenClassification, pooler=False)
 NormedJinaBertForQuestionAnswering = _with_head(NormedJinaBertModel, BertForQuestionAnswering, pooler=False)
-NeoBERTModel, NeoBERTForMaskedLM = NeoBERT, NeoBERTLMHead
