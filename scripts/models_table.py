@@ -2,8 +2,8 @@
 
 Its numbers are those in benchmarks/results, its heads and models those of `mlxbert.weights.families`. Speed and memory
 come from `python benchmarks/encode.py --record`. NAMEs of tests/helpers/families.py, or `all`, are first compared with
-transformers: random models on all inputs of `mlxbert.bench.reference`, hidden states and attentions included. This needs
-torch and transformers (requirements-parity.txt); the exit status is the number of differences above the bound.
+transformers: random models on all inputs of `mlxbert.bench.reference`, hidden states and attentions included. This
+needs torch and transformers (requirements-parity.txt); the exit status is the number of differences above the bound.
 """
 
 import argparse
@@ -73,7 +73,7 @@ def _ratios(results: Sequence[dict[str, Any]], key: str, worst: Callable[..., fl
     for shape in SHAPES:
         found = [one[key][OURS] / one[key][PEER] for one in results if (one["batch"], one["length"]) == shape]
         cells.append(f"{worst(found):.2f}" if found else "")
-    return _joined([cell or "–" for cell in cells] if any(cells) else [])
+    return _joined([cell or "-" for cell in cells] if any(cells) else [])
 
 
 def _row(family: Family, results: dict[str, list[dict[str, Any]]]) -> str:
@@ -107,15 +107,17 @@ def table() -> str:
     results["encode"] = [one for one in results["encode"] if one["dtype"] == "float32"]
     heads = ("family (`model_type`)", "published models", "tasks", "difference", "speed", "memory")
     rows = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", *(_row(family, results) for family in ALL)]
-    notes = f"Differences: {_measured(results['parity'])}. Speed and memory: {_measured(results['encode'])}."
+    notes = f"Difference: {_measured(results['parity'])}. Speed and memory: {_measured(results['encode'])}."
     return "\n".join([*rows, "", notes, ""])
 
 
 def main() -> int:
     """Measures if asked to, and writes the table; the number of differences above the bound."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", choices=[*FAMILIES, "all"])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"all, or of: {'; '.join(FAMILIES)}")
     names = parser.parse_args().names
+    if unknown := {*names} - {*FAMILIES, "all"}:
+        parser.error(f"not in tests/helpers/families.py: {', '.join(unknown)}")
     above = sum(measure(name) for name in (FAMILIES if "all" in names else names))
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(START)
     PAGE.write_text(before + START + table() + END + rest.partition(END)[2], encoding="utf-8")

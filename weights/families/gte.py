@@ -83,6 +83,7 @@ GTE = replace(
         "Alibaba-NLP/gte-base-en-v1.5",
         "Alibaba-NLP/gte-multilingual-base",
         "Alibaba-NLP/gte-multilingual-reranker-base",
+        "Snowflake/snowflake-arctic-embed-m-v2.0",
     ),
     class_prefixes={"gte": "Gte", "new": "Gte"},  # `new`: the dialect of its authors
     facts=_read,

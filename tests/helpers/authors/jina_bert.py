@@ -15,7 +15,7 @@ from transformers import (
 )
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-from tests.helpers.authors.common import mix
+from tests.helpers.authors.common import States, mix
 
 
 class JinaBertConfig(BertConfig):  # type: ignore[misc]
@@ -66,7 +66,7 @@ class JinaBertLayer(nn.Module):  # type: ignore[misc]
         """Queries and keys (B, L, D)."""
         return self.attention["self"]["query"](x), self.attention["self"]["key"](x)
 
-    def attended(self, x: Any, mask: Any) -> tuple[Any, Any]:
+    def attended(self, x: Any, mask: Any, bias: Any, weighed: bool) -> tuple[Any, Any]:
         """The input and attention, normed."""
         q, k = self.projected(x)
         given = (
@@ -74,14 +74,15 @@ class JinaBertLayer(nn.Module):  # type: ignore[misc]
             for part in (q, k, self.attention["self"]["value"](x))
         )
         q, k, v = given
-        bias = lowered(self.heads, x.shape[1]).to(x.dtype)
-        _, weights = mix(q, k, v, mask, bias)
-        mixed = (self.drop(weights, self.rates[0]) @ v).transpose(1, 2).flatten(2)
+        mixed, weights = mix(q, k, v, mask, bias, weighed=weighed or self.training)
+        if self.training:
+            mixed = self.drop(weights, self.rates[0]) @ v
+        mixed = mixed.transpose(1, 2).flatten(2)
         output = self.attention["output"]
         return output["LayerNorm"](self.drop(output["dense"](mixed), self.rates[1]) + x), weights
 
-    def forward(self, x: Any, mask: Any) -> tuple[Any, Any]:
-        x, weights = self.attended(x, mask)
+    def forward(self, x: Any, mask: Any, bias: Any, *, weighed: bool) -> tuple[Any, Any]:
+        x, weights = self.attended(x, mask, bias, weighed)
         gate, value = self.mlp["gated_layers"](x).chunk(2, dim=-1)
         inner = self.drop(self.activation(gate) * value, self.rates[1])
         return self.mlp["layernorm"](self.mlp["wo"](inner) + x), weights
@@ -106,8 +107,8 @@ class NormedJinaBertLayer(JinaBertLayer):
         own = self.attention["self"]
         return own["layer_norm_q"](own["query"](x)), own["layer_norm_k"](own["key"](x))
 
-    def forward(self, x: Any, mask: Any) -> tuple[Any, Any]:
-        attended, weights = self.attended(x, mask)
+    def forward(self, x: Any, mask: Any, bias: Any, *, weighed: bool) -> tuple[Any, Any]:
+        attended, weights = self.attended(x, mask, bias, weighed)
         x = self.layer_norm_1(x + attended)
         value, gate = self.mlp["up_gated_layer"](x).chunk(2, dim=-1)
         inner = self.drop(value * self.activation(gate), self.rates[1])
@@ -126,18 +127,23 @@ class JinaBertModel(BertModel):  # type: ignore[misc]
         self.encoder.layer = nn.ModuleList(self.layer(config) for _ in range(config.num_hidden_layers))
         self.post_init()
 
-    def forward(self, input_ids: Any, attention_mask: Any = None, token_type_ids: Any = None, **options: Any) -> Any:
+    def forward(
+        self, input_ids: Any, attention_mask: Any = None, token_type_ids: Any = None,
+        output_hidden_states: bool = False, output_attentions: bool = False, **options: Any,
+    ) -> Any:  # fmt: skip
         segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
-        given = self.embeddings
+        given, states = self.embeddings, States(output_hidden_states, output_attentions)
         x = given.LayerNorm(given.word_embeddings(input_ids) + given.token_type_embeddings(segments))
-        hidden, attentions = [given.dropout(x)], []
+        x = given.dropout(x)
+        bias = lowered(self.config.num_attention_heads, x.shape[1]).to(x)
         for layer in self.encoder.layer:
-            x, weights = layer(hidden[-1], attention_mask)
-            hidden.append(x)
-            attentions.append(weights)
+            states.enter(x)
+            x, weights = layer(x, attention_mask, bias, weighed=output_attentions)
+            states.weigh(weights)
+        states.enter(x)
         return BaseModelOutputWithPooling(
             last_hidden_state=x, pooler_output=None if self.pooler is None else self.pooler(x),
-            hidden_states=(*hidden,), attentions=(*attentions,),
+            hidden_states=states.hidden, attentions=states.attentions,
         )  # fmt: skip
 
 

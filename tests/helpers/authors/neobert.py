@@ -8,7 +8,7 @@ from torch import nn
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput, MaskedLMOutput, SequenceClassifierOutput
 
-from tests.helpers.authors.common import loss_of, mix
+from tests.helpers.authors.common import States, loss_of, mix
 
 
 class NeoBERTConfig(PreTrainedConfig):  # type: ignore[misc]
@@ -56,10 +56,10 @@ class NeoBERTLayer(nn.Module):  # type: ignore[misc]
         pairs = torch.view_as_complex(x.to(wide).reshape(*x.shape[:3], -1, 2).contiguous())
         return torch.view_as_real(pairs * torch.polar(torch.ones_like(angles), angles)).flatten(3).to(x.dtype)
 
-    def forward(self, x: Any, mask: Any) -> tuple[Any, Any]:
+    def forward(self, x: Any, mask: Any, *, weighed: bool) -> tuple[Any, Any]:
         fused = self.qkv(self.attention_norm(x)).view(*x.shape[:2], self.heads, -1).transpose(1, 2)
         q, k, v = fused.chunk(3, dim=-1)
-        mixed, weights = mix(self.rotated(q), self.rotated(k), v, mask)
+        mixed, weights = mix(self.rotated(q), self.rotated(k), v, mask, weighed=weighed)
         x = x + self.wo(mixed.transpose(1, 2).flatten(2))
         gate, value = self.ffn["w12"](self.ffn_norm(x)).chunk(2, dim=-1)
         return x + self.ffn["w3"](torch.nn.functional.silu(gate) * value), weights
@@ -87,14 +87,18 @@ class NeoBERT(_NeoBERT):
         self.layer_norm = nn.RMSNorm(config.hidden_size, config.norm_eps)
         self.post_init()
 
-    def forward(self, input_ids: Any, attention_mask: Any = None, **options: Any) -> Any:
-        hidden, attentions = [self.encoder(input_ids)], []
+    def forward(
+        self, input_ids: Any, attention_mask: Any = None, output_hidden_states: bool = False,
+        output_attentions: bool = False, **options: Any,
+    ) -> Any:  # fmt: skip
+        x, states = self.encoder(input_ids), States(output_hidden_states, output_attentions)
         for layer in self.transformer_encoder:
-            x, weights = layer(hidden[-1], attention_mask)
-            hidden.append(x)
-            attentions.append(weights)
-        hidden[-1] = self.layer_norm(hidden[-1])
-        return BaseModelOutput(last_hidden_state=hidden[-1], hidden_states=(*hidden,), attentions=(*attentions,))
+            states.enter(x)
+            x, weights = layer(x, attention_mask, weighed=output_attentions)
+            states.weigh(weights)
+        x = self.layer_norm(x)
+        states.enter(x)
+        return BaseModelOutput(last_hidden_state=x, hidden_states=states.hidden, attentions=states.attentions)
 
 
 class NeoBERTLMHead(_NeoBERT):
@@ -106,7 +110,7 @@ class NeoBERTLMHead(_NeoBERT):
         self.post_init()
 
     def forward(self, input_ids: Any, attention_mask: Any = None, labels: Any = None, **options: Any) -> Any:
-        found = self.model(input_ids, attention_mask)
+        found = self.model(input_ids, attention_mask, **options)
         logits = self.decoder(found.last_hidden_state)
         return MaskedLMOutput(
             loss=loss_of(self, logits, labels),
@@ -129,7 +133,7 @@ class NeoBERTForSequenceClassification(_NeoBERT):
         self.post_init()
 
     def forward(self, input_ids: Any, attention_mask: Any = None, labels: Any = None, **options: Any) -> Any:
-        found = self.model(input_ids, attention_mask)
+        found = self.model(input_ids, attention_mask, **options)
         x = torch.tanh(self.dense(self.dropout(found.last_hidden_state[:, 0])))
         logits = self.classifier(self.dropout(x))
         return SequenceClassifierOutput(
