@@ -85,7 +85,7 @@ def _ours(folder: Path, dtype: str, device: str) -> tuple[Work, Callable[[], Any
             "thresholds": thresholds(chosen) if devices.on_gpu() else None,
         }  # fmt: skip
 
-    return compute, facts, lambda: mx.get_peak_memory() if devices.on_gpu() else _peak()
+    return compute, facts, lambda: mx.get_peak_memory() if devices.on_gpu() else peak_memory()
 
 
 def _matrices(encoder: Any) -> list[Any]:
@@ -117,7 +117,7 @@ def _torch(folder: Path, dtype: str, device: str) -> tuple[Work, Callable[[], An
                 model(ids, **given).last_hidden_state.sum().item()
         return time.perf_counter() - begun
 
-    allocated = {"cuda": torch.cuda.max_memory_allocated, "mps": torch.mps.driver_allocated_memory, "cpu": _peak}
+    allocated = {"cuda": torch.cuda.max_memory_allocated, "mps": torch.mps.driver_allocated_memory, "cpu": peak_memory}
     return compute, dict, allocated[name]
 
 
@@ -131,7 +131,7 @@ def _torch_gpu(torch: Any) -> str:
     raise MlxbertError("torch finds no GPU here, but MLX does", hint="--device cpu compares both on the CPU")
 
 
-def _peak() -> int:
+def peak_memory() -> int:
     """The most memory that this process has had, in bytes."""
     if sys.platform == "linux":  # not `ru_maxrss`, which begins with that of the process that started this one
         status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")

@@ -91,7 +91,7 @@ def test_thresholds_are_in_the_report_where_there_is_a_gpu(
 
 @pytest.mark.slow
 def test_the_peak_is_that_of_this_process() -> None:
-    code = "from mlxbert.bench.worker import _peak; print(_peak())"
+    code = "from mlxbert.bench.worker import peak_memory; print(peak_memory())"
     held = bytearray(2**29)
     held[:: 2**12] = b"x" * (2**29 // 2**12)  # a child of a large process would begin with its peak
     assert 2**20 < int(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout) < 2**28

@@ -19,7 +19,7 @@ from tests.helpers.parity import assert_equal, reference_outputs
 
 torch = pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")
 transformers = pytest.importorskip("transformers", reason="live parity needs transformers")
-from tests.helpers.authors import Stacked  # noqa: E402
+from tests.helpers.authors.flash import Stacked  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.sampled]
 

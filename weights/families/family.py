@@ -18,6 +18,8 @@ class Family:
     """What is needed to read and write the checkpoints of a family.
 
     Attributes:
+        title: What users call it.
+        published: Models on the hub that are of this family, for the table in the documentation.
         class_prefixes: The prefix of its class names in transformers, by `model_type`.
         class_names: The names of its classes that differ from a prefix and the usual suffix, by these.
         recognizes: Where another family has its `model_type`, too: whether a `config.json` is one of its own, by the
@@ -44,6 +46,8 @@ class Family:
             `None` for a key that is omitted.
     """
 
+    title: str
+    published: tuple[str, ...]
     class_prefixes: Mapping[str, str]
     facts: Callable[[ConfigJson], EncoderConfig]
     prefixes: tuple[str, ...]

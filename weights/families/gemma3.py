@@ -53,6 +53,8 @@ _LAYER: Table = (
 )
 
 GEMMA3 = Family(
+    title="EmbeddingGemma",
+    published=("google/embeddinggemma-300m",),
     class_prefixes={"gemma3_text": "Gemma3Text"},
     facts=_read,
     prefixes=("model.",),

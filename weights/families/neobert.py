@@ -62,6 +62,8 @@ _LAYER: Table = (
 )
 
 NEOBERT = Family(
+    title="NeoBERT",
+    published=("chandar-lab/NeoBERT",),
     class_prefixes={"neobert": "NeoBERT"},
     class_names={"NeoBERTModel": "NeoBERT", "NeoBERTForMaskedLM": "NeoBERTLMHead"},
     foreign=lambda config, facts: True,

@@ -12,6 +12,8 @@ def _read(config: ConfigJson) -> EncoderConfig:
 
 
 QWEN2 = Family(
+    title="Qwen2",
+    published=("Alibaba-NLP/gte-Qwen2-1.5B-instruct",),
     class_prefixes={"qwen2": "Qwen2"},
     facts=_read,
     prefixes=("model.",),

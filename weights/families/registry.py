@@ -24,12 +24,13 @@ from mlxbert.weights.families.qwen3 import QWEN3
 from mlxbert.weights.families.roberta import ROBERTA
 from mlxbert.weights.formats.config_json import ConfigJson
 
-_ALL = (
+_BY_TYPE = (
     *(BERT, ROBERTA, DISTILBERT, ALBERT, ELECTRA, MPNET, MODERNBERT, NOMIC, GTE, DEBERTA, EUROBERT),
     *(QWEN2, QWEN3, GEMMA3, NEOBERT, JINA_V3),
 )
 _ALIKE = (JINA_NORMED, JINA)  # those with the `model_type` of another, the most special first
-FAMILIES: dict[str, Family] = {model_type: family for family in _ALL for model_type in family.class_prefixes}
+ALL = *_BY_TYPE, *_ALIKE
+FAMILIES: dict[str, Family] = {model_type: family for family in _BY_TYPE for model_type in family.class_prefixes}
 
 
 def family_of(config: ConfigJson, tensors: Collection[str] = ()) -> tuple[str, Family]:
@@ -39,7 +40,7 @@ def family_of(config: ConfigJson, tensors: Collection[str] = ()) -> tuple[str, F
         ConfigError: There is no `model_type`, or mlxbert does not run it.
     """
     name, code = config.get("model_type"), str(config.nested("auto_map").get("AutoConfig"))
-    name = next((next(iter(one.class_prefixes)) for one in _ALL if one.code and code.endswith(one.code)), name)
+    name = next((next(iter(one.class_prefixes)) for one in _BY_TYPE if one.code and code.endswith(one.code)), name)
     if not isinstance(name, str):
         raise no_family(config, tuple(FAMILIES))
     if name not in FAMILIES:
