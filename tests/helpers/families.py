@@ -305,6 +305,17 @@ def walked(families: Iterable[str]) -> list[Any]:
     return [pytest.param(name, marks=pytest.mark.slow if name in _VARIANTS else ()) for name in families]
 
 
+def walked_slowly(parameters: Iterable[Any]) -> list[Any]:
+    """Parameters whose first value is a family; all but those of BERT and of ModernBERT, which has blocks, are slow."""
+    sets = [one if hasattr(one, "values") else pytest.param(one) for one in parameters]
+    return [
+        one
+        if one.values[0] in ("bert", "modernbert")
+        else pytest.param(*one.values, marks=(*one.marks, pytest.mark.slow))
+        for one in sets
+    ]
+
+
 def _marks(family: str, head: str) -> tuple[pytest.MarkDecorator, ...]:
     if REPRESENTATIVES[family] != head:
         return pytest.mark.slow, pytest.mark.sampled
