@@ -17,7 +17,8 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, Literal, TypeVar, cast
 
-from mlxbert.machine.cores import cpu_streams, in_parallel, inference, inferring, staged
+from mlxbert.machine import cores
+from mlxbert.machine.cores import cpu_streams, in_parallel, inference, inferring
 from mlxbert.machine.device import mx, nn, on_gpu
 from mlxbert.nn import gpu
 from mlxbert.nn.activations import ACTIVATIONS, Activation, gelu, linear, relu
@@ -26,6 +27,7 @@ from mlxbert.nn.dropout import Dropout
 
 T = TypeVar("T")
 Pass = TypeVar("Pass", bound=Callable[..., Any])
+staged, unstaged = cores.staged, cores.unstaged  # layers know them from here
 _FAN_IN = 16  # of the tree that sums a long row
 _SLOPED = 1024  # queries of a block whose scores are lowered by their distances, on a GPU
 
