@@ -7,10 +7,12 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import prod
 from pathlib import Path
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
+from mlxbert import memory
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import ArgumentError, CheckpointError, MissingHeadError, MlxbertError, ThreadError
 from mlxbert.labels.labels import Labels
@@ -22,7 +24,7 @@ from mlxbert.nn.heads import HEADS, TASKS, Network, head_parts, missing_parts, t
 from mlxbert.progress import Progress
 from mlxbert.text.tokenizer import Tokenizer, load_tokenizer
 from mlxbert.weights.adapted import find_model
-from mlxbert.weights.build import build_network, first_problem, new_network, parameters
+from mlxbert.weights.build import build_network, first_problem, new_network, parameters, shapes
 from mlxbert.weights.causal import HEAD as CLASSIFIER, generates
 from mlxbert.weights.chat_template import read_prompt
 from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
@@ -305,6 +307,7 @@ def load(
         _check_all(checkpoint)
     # On a CPU MLX takes a hundred times as long for quantized weights as for floats: there they are expanded.
     packed = quantized and devices.on_gpu()
+    _warn_unless_it_fits(source, checkpoint, (*parts, *(new_heads or ())), chosen, packed=packed)
     with device_errors():
         network = build_network(checkpoint, parts, chosen, new_heads=new_heads, seed=seed, packed=packed)
     _LOG.info(
@@ -428,6 +431,18 @@ def _choose_dtype(ref: ModelRef, config: EncoderConfig) -> mx.Dtype:
     if chosen == mx.float16 and config.wide_range:
         _LOG.warning("%s: float16 cannot hold the values of such a model: results may not be numbers", ref.source)
     return chosen
+
+
+def _warn_unless_it_fits(
+    source: str, checkpoint: Checkpoint, parts: Iterable[str], dtype: mx.Dtype, *, packed: bool
+) -> None:
+    """Warns of a network with these parts that the device does not have the memory for."""
+    if packed and checkpoint.storage is not None:
+        weights = sum(path.stat().st_size for path in checkpoint.weights.headers)
+    else:
+        weights = dtype.size * sum(map(prod, shapes(checkpoint, parts).values()))
+    needed = weights + memory.of_batch(checkpoint.config, dtype)
+    memory.warn_unless_it_fits(f"{source}: needs about", needed)
 
 
 def _warn_about_tokenizer(source: str, tokenizer: Tokenizer, config: EncoderConfig, *, stated: bool = True) -> None:

@@ -9,6 +9,7 @@ Shapes: B batch, L length, D hidden size, H heads, d head size.
 import contextlib
 import functools
 import math
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -269,6 +270,22 @@ def _sloped_attention_of_gpus(given: PositionedQK, v: mx.array, scale: float, dr
         mask = _masked_bias(lowered, given.mask)
         mixed.append(gpu.attention(q, given.k, v, scale, mask, gradient=dropout.training))
     return mixed[0] if len(mixed) == 1 else mx.concatenate(mixed, axis=2)
+
+
+def score_rows(head_size: int, length: int, dtype: mx.Dtype, *, sloped: bool) -> int:
+    """How many rows of the scores of a head are in memory at once: none that a kernel or small blocks compute.
+
+    Args:
+        head_size: d.
+        length: L.
+        dtype: Of the scores.
+        sloped: Whether they are lowered by their distances.
+    """
+    if not on_gpu():
+        return 0 if sys.platform == "linux" else length  # see `inference`
+    if sloped:
+        return min(_SLOPED, length)
+    return 0 if gpu.is_fused_here(head_size, length, dtype) else length
 
 
 def mixture(
