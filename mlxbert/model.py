@@ -25,9 +25,10 @@ from mlxbert.progress import Progress
 from mlxbert.text.tokenizer import Tokenizer, load_tokenizer
 from mlxbert.weights.adapted import find_model
 from mlxbert.weights.build import build_network, first_problem, new_network, parameters, shapes
-from mlxbert.weights.causal import HEAD as CLASSIFIER, generates
+from mlxbert.weights.causal import HEAD as CLASSIFIER
 from mlxbert.weights.chat_template import read_prompt
 from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
+from mlxbert.weights.families.read import generates
 from mlxbert.weights.families.registry import Architecture, read_architecture
 from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.formats.config_json import ConfigJson
@@ -420,7 +421,7 @@ def new_model(
         architecture=architecture,
         files=folder,
         _embedder=CheckpointError(
-            "a new model has no pooling yet", hint="save it and load it: mean pooling is assumed"
+            "a new model has no pooling yet", hint="save it and load it: the pooling of its family is assumed"
         ),
     )
 

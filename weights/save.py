@@ -19,9 +19,9 @@ from mlxbert.machine.device import mx
 from mlxbert.machine.faults import device_errors
 from mlxbert.nn.heads import HEADS, OWN_LAYERS, Network, class_names, is_tied
 from mlxbert.weights import build
-from mlxbert.weights.causal import generates
 from mlxbert.weights.checkpoint import Checkpoint, network_shapes, part_of
 from mlxbert.weights.families import keymap
+from mlxbert.weights.families.read import generates
 from mlxbert.weights.families.registry import Architecture
 from mlxbert.weights.formats import safetensors
 from mlxbert.weights.formats.headers import BYTES, FLOATS

@@ -13,7 +13,8 @@ from mlxbert.errors import ArgumentError, CheckpointError, ConfigError
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import activations
 from mlxbert.nn.embedder import SIMILARITIES, Dense, Embedder, EmbeddingConfig, Normalize
-from mlxbert.weights.causal import generates
+from mlxbert.weights.families.read import pooling as usual_pooling
+from mlxbert.weights.families.registry import family_of
 from mlxbert.weights.folder import SETTINGS, ModelFolder, Module, open_folder, read_settings, unknown_modules
 from mlxbert.weights.formats.config_json import ConfigJson, read_json
 from mlxbert.weights.formats.files import open_weights
@@ -39,7 +40,7 @@ _Read = Callable[[Path, _Shapes], dict[str, mx.array]]  # tensors of a module, o
 
 
 def read_embedder(folder: Path | ModelFolder, width: int, *, with_weights: bool = True) -> Embedder:
-    """How a model makes vectors; if its files do not say, mean pooling, or the last token of a language model.
+    """How a model makes vectors; if its files do not say, by the pooling of its family.
 
     Args:
         folder: The model folder.
@@ -69,8 +70,8 @@ def read_embedder(folder: Path | ModelFolder, width: int, *, with_weights: bool 
 
 
 def _assumed(config: ConfigJson) -> tuple[str, ...]:
-    """The pooling of a model without modules, as sentence-transformers assumes it."""
-    return ("last_token" if generates(config) and config.flag("is_causal", default=True) else "mean",)
+    """The pooling of a model without modules."""
+    return ((family_of(config)[1].pooling if config.get("model_type") else usual_pooling)(config),)
 
 
 def _with_transformer(config: EmbeddingConfig, settings: ConfigJson) -> EmbeddingConfig:

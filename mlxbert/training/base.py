@@ -88,7 +88,7 @@ class BaseModel:
         return checkpoint.config.labels if head in checkpoint.parts else None
 
     def pooling(self) -> str:
-        """How the model makes the vector of a text; `mean` where its files do not say."""
+        """How the model makes the vector of a text; that of its family where its files do not say."""
         return "+".join(self._embedding.poolings)
 
     def embeds(self) -> bool:

@@ -36,6 +36,8 @@ class Family:
         tied: Copies that must equal the tensor they are tied to (their names without prefix).
         exported: The name in transformers of a tensor that is written, by its plain name with the first prefix, where
             it depends on the configuration.
+        pooling: The pooling of a model whose files do not say it.
+        wide_range: Whether hidden states grow beyond what float16 holds.
         pooled: Whether the class without a head has the pooler, if the family has one at all.
         modules: Patterns of stems on disk whose modules in transformers have other names in memory, and these names:
             several where a matrix is fused on disk alone. PEFT names adapters by them.
@@ -56,6 +58,8 @@ class Family:
     ignored: tuple[str, ...] = ()
     code: str = ""
     tied: Mapping[str, str] = field(default_factory=dict)
+    pooling: Callable[[ConfigJson], str] = read.pooling
+    wide_range: bool = False
     pooled: bool = True
     foreign: Callable[[ConfigJson, EncoderConfig], bool] = lambda config, facts: False
     modules: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -70,7 +74,8 @@ class Family:
         """
         found = self.facts(config)
         heads = {part: found.heads.get(part, HEADS[part].facts) for part in self.parts if part in HEADS}
-        return replace(found, heads=MappingProxyType(heads), labels=read.usable_labels(config))
+        labels = read.usable_labels(config)
+        return replace(found, wide_range=self.wide_range, heads=MappingProxyType(heads), labels=labels)
 
     def table(self, parts: Iterable[str]) -> Table:
         """The names of the encoder and of these parts, of those that the family has."""

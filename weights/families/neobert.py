@@ -64,6 +64,7 @@ _LAYER: Table = (
 NEOBERT = Family(
     class_prefixes={"neobert": "NeoBERT"},
     class_names={"NeoBERTModel": "NeoBERT", "NeoBERTForMaskedLM": "NeoBERTLMHead"},
+    pooling=lambda config: "cls",
     foreign=lambda config, facts: True,
     facts=_read,
     prefixes=("model.",),
