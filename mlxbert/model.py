@@ -266,7 +266,8 @@ def load(
             used as they are; missing ones are downloaded. The folder of an adapter stands for its base with it. A
             `ModelRef` is also the adapter, dtype, device and revision, and whether to be offline.
         adapter: An adapter in PEFT's format (LoRA, DoRA, rsLoRA) that is merged into the weights: its folder, or its
-            name on the hub. Or one that the model has itself, by its task: `retrieval.query`, say, of Jina v3.
+            name on the hub. Or one that the model has itself, by its task: `retrieval.query` of Jina v3, say, or
+            `retrieval` of v5.
         task: `fill-mask`, `next-sentence`, `classify`, `tag`, `answer`, `replaced` or `embed`: loads only the parts
             that it needs, and refuses a checkpoint without them. `None` loads every part.
         new_heads: Heads with fresh weights on the loaded encoder, by their names in `mlxbert.nn.heads.HEADS`, and the

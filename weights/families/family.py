@@ -37,6 +37,8 @@ class Family:
         exported: The name in transformers of a tensor that is written, by its plain name with the first prefix, where
             it depends on the configuration.
         pooling: The pooling of a model whose files do not say it.
+        embeds_in_code: Whether its authors' code pools so, and scales vectors to length 1, where `modules.json` names
+            that code alone; each text then needs one of the model's own adapters.
         wide_range: Whether hidden states grow beyond what float16 holds.
         pooled: Whether the class without a head has the pooler, if the family has one at all.
         modules: Patterns of stems on disk whose modules in transformers have other names in memory, and these names:
@@ -59,6 +61,7 @@ class Family:
     code: str = ""
     tied: Mapping[str, str] = field(default_factory=dict)
     pooling: Callable[[ConfigJson], str] = read.pooling
+    embeds_in_code: bool = False
     wide_range: bool = False
     pooled: bool = True
     foreign: Callable[[ConfigJson, EncoderConfig], bool] = lambda config, facts: False
