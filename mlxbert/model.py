@@ -92,6 +92,7 @@ class Model:
     _owner: _Owner = field(default_factory=_Owner, repr=False)  # copies by `replace` share it, as they share weights
     _embedder: Embedder | MlxbertError | None = field(default=None, repr=False)
     _ref: ModelRef | None = field(default=None, repr=False)
+    _loaded: Mapping[str, mx.array | None] = field(default_factory=dict, repr=False)  # only vectors: they are small
     _others: dict[str, "Model"] = field(default_factory=dict, repr=False)  # see `for_prompt`
 
     answer = functions.answer
@@ -140,6 +141,9 @@ class Model:
             text: The prompt, by which it is found otherwise.
         """
         known = own_adapters(self.architecture.config_json) if self._ref and self.files.adapter is None else ()
+        if known and not self._as_loaded():  # adapters belong to the weights in the folder
+            devices.hint_once(f"{self.source}: its weights have changed, so that prompts choose none of its adapters")
+            return self
         if name is None and text:
             name = next((one for one in known if self.embedder.config.prompts.get(one) == text), None)
         if self._ref is None or name is None or name not in known or name == self.files.own_adapter:
@@ -148,6 +152,13 @@ class Model:
             loaded = load(replace(self._ref, adapter=name), task="embed")
             self._others[name] = replace(loaded, source=self.source, _owner=self._owner)
         return self._others[name]
+
+    def _as_loaded(self) -> bool:
+        """Whether the network has the parameters that were loaded: updates, as of `mlx.optimizers`, make new arrays."""
+        now = parameters(self.network)
+        return now.keys() == self._loaded.keys() and all(
+            array is None or array is now[name] for name, array in self._loaded.items()
+        )
 
     def require(self, task: str) -> None:
         """Checks that the model can do a task, and selects its device.
@@ -334,6 +345,7 @@ def load(
         files=folder,
         _embedder=embedder,
         _ref=ref,
+        _loaded={name: array if array.ndim == 1 else None for name, array in parameters(network).items()},
     )
 
 

@@ -100,9 +100,14 @@ class BaseModel:
         return read_embedder(self.files, open_checkpoint(self.files).config.hidden_size).config
 
     def with_heads(self, heads: Mapping[str, Labels | None], seed: int) -> Model:
-        """The model with the heads that are trained: its own, where it has the same labels, fresh ones otherwise."""
+        """The model with the heads that are trained: its own, where it has the same labels, fresh ones otherwise.
+
+        Prompts choose none of its own adapters, which belong to the weights before training.
+        """
         if not heads:
-            return self.load(task="embed")
-        if self.keeps(heads):
-            return self.load(task=HEADS[next(iter(heads))].task)
-        return self.load(new_heads=heads, seed=seed)
+            found = self.load(task="embed")
+        elif self.keeps(heads):
+            found = self.load(task=HEADS[next(iter(heads))].task)
+        else:
+            found = self.load(new_heads=heads, seed=seed)
+        return replace(found, _ref=None)
