@@ -34,6 +34,7 @@ class Family:
         code: The class of the configuration in its authors' code, by which files without `model_type` are known.
         ignored: Patterns of tensors that the network does not use: heads of other tasks. `inspect` lists both.
         tied: Copies that must equal the tensor they are tied to (their names without prefix).
+        authors_prefix: The prefix of its class names in its authors' code, where `foreign` models have another one.
         exported: The name in transformers of a tensor that is written, by its plain name with the first prefix, where
             it depends on the configuration.
         pooling: The pooling of a model whose files do not say it.
@@ -59,6 +60,7 @@ class Family:
     buffers: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     code: str = ""
+    authors_prefix: str = ""
     tied: Mapping[str, str] = field(default_factory=dict)
     pooling: Callable[[ConfigJson], str] = read.pooling
     embeds_in_code: bool = False
