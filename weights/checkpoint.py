@@ -204,7 +204,7 @@ def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
     separate = opened.adapter or own_adapter_folder(opened)
     if separate is not None:
         shapes = {plain: tensors[name].shape for plain, name in names.items()}
-        adapter = read_adapter(separate, family, config.num_stored_layers, known, shapes)
+        adapter = read_adapter(separate, family, config_json, config, known, shapes)
         names = merged_names(adapter, heads_of(config_json), known, family.tied, names)
         tensors = {**tensors, **tensor_infos(adapter)}
     elif opened.own_adapter is not None:
