@@ -76,10 +76,12 @@ def _ratios(results: Sequence[dict[str, Any]], key: str, worst: Callable[..., fl
     return _joined([cell or "-" for cell in cells] if any(cells) else [])
 
 
-def _row(family: Family, results: dict[str, list[dict[str, Any]]]) -> str:
+def _row(families: Sequence[Family], results: dict[str, list[dict[str, Any]]]) -> str:
+    """The row of families of one title, of which the first has all heads."""
+    family, types = families[0], dict.fromkeys(name for one in families for name in one.class_prefixes)
     own = {name: [one for one in found if one["family"] == family.title] for name, found in results.items()}
     cells = [
-        f"{family.title} ({', '.join(f'`{name}`' for name in family.class_prefixes)})",
+        f"{family.title} ({', '.join(f'`{name}`' for name in types)})",
         ", ".join(f"`{name}`" for name in family.published),
         ", ".join(
             f"`{spec.task}`" if spec.task else spec.title for name, spec in HEADS.items() if name in family.parts
@@ -106,7 +108,9 @@ def table() -> str:
     results = {name: recorded.read(name) for name in ("parity", "encode")}
     results["encode"] = [one for one in results["encode"] if one["dtype"] == "float32"]
     heads = ("family (`model_type`)", "published models", "tasks", "difference", "speed", "memory")
-    rows = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", *(_row(family, results) for family in ALL)]
+    titles = dict.fromkeys(family.title for family in ALL)
+    alike = [[family for family in ALL if family.title == title] for title in titles]
+    rows = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", *(_row(families, results) for families in alike)]
     notes = f"Difference: {_measured(results['parity'])}. Speed and memory: {_measured(results['encode'])}."
     return "\n".join([*rows, "", notes, ""])
 

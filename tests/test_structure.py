@@ -28,7 +28,7 @@ ROOMS = (
     ("mlxbert.text",),
     ("mlxbert.readers",),
     ("mlxbert.data",),
-    ("mlxbert.model",),
+    ("mlxbert.memory", "mlxbert.model"),
     ("mlxbert.tasks",),
     ("mlxbert.folders",),
     ("mlxbert.search",),

@@ -75,6 +75,7 @@ JINA_V3 = replace(
     ),
     class_prefixes={"jina_embeddings_v3": "JinaEmbeddingsV3"},
     code="XLMRobertaFlashConfig",
+    authors_prefix="XLMRoberta",
     ignored=(*ROBERTA.ignored, r"linear\.weight"),  # of ColBERT
     facts=_read,
     encoder=tables.encoder(_EMBEDDINGS, _LAYER, "encoder.layers.{}."),

@@ -66,6 +66,7 @@ NEOBERT = Family(
     published=("chandar-lab/NeoBERT",),
     class_prefixes={"neobert": "NeoBERT"},
     class_names={"NeoBERTModel": "NeoBERT", "NeoBERTForMaskedLM": "NeoBERTLMHead"},
+    pooling=lambda config: "cls",
     foreign=lambda config, facts: True,
     facts=_read,
     prefixes=("model.",),

@@ -8,7 +8,7 @@ from mlxbert.weights.formats.config_json import ConfigJson
 
 
 def _read(config: ConfigJson) -> EncoderConfig:
-    return read_qwen(config, biases=Biases(True, False, False, False), wide_range=True)
+    return read_qwen(config, biases=Biases(True, False, False, False))
 
 
 QWEN2 = Family(
@@ -20,4 +20,5 @@ QWEN2 = Family(
     encoder=llama.encoder(llama.LAYER, llama.NORM_BEFORE_FEED_FORWARD),
     parts=PARTS,
     ignored=llama.DECODER,
+    wide_range=True,
 )

@@ -43,7 +43,7 @@ PARTS = tables.heads(
 )
 QWEN3 = Family(
     title="Qwen3",
-    published=("Qwen/Qwen3-Embedding-0.6B", "Qwen/Qwen3-Reranker-0.6B"),
+    published=("Qwen/Qwen3-Embedding-0.6B", "Qwen/Qwen3-Reranker-0.6B", "jinaai/jina-embeddings-v5-text-small"),
     class_prefixes={"qwen3": "Qwen3"},
     facts=_read,
     prefixes=("model.",),

@@ -15,6 +15,7 @@ from mlxbert.weights.families.gemma3 import GEMMA3
 from mlxbert.weights.families.gte import GTE
 from mlxbert.weights.families.jina_v2 import JINA, JINA_NORMED
 from mlxbert.weights.families.jina_v3 import JINA_V3
+from mlxbert.weights.families.jina_v5 import JINA_V5_NANO, JINA_V5_SMALL
 from mlxbert.weights.families.modernbert import MODERNBERT
 from mlxbert.weights.families.mpnet import MPNET
 from mlxbert.weights.families.neobert import NEOBERT
@@ -26,9 +27,9 @@ from mlxbert.weights.formats.config_json import ConfigJson
 
 _BY_TYPE = (
     *(BERT, ROBERTA, DISTILBERT, ALBERT, ELECTRA, MPNET, MODERNBERT, NOMIC, GTE, DEBERTA, EUROBERT),
-    *(QWEN2, QWEN3, GEMMA3, NEOBERT, JINA_V3),
+    *(QWEN2, QWEN3, GEMMA3, NEOBERT, JINA_V3, JINA_V5_NANO),
 )
-_ALIKE = (JINA_NORMED, JINA)  # those with the `model_type` of another, the most special first
+_ALIKE = (JINA_NORMED, JINA, JINA_V5_SMALL)  # those with the `model_type` of another, the most special first
 ALL = *_BY_TYPE, *_ALIKE
 FAMILIES: dict[str, Family] = {model_type: family for family in _BY_TYPE for model_type in family.class_prefixes}
 
