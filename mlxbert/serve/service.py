@@ -28,12 +28,14 @@ class VectorFacts:
     """What the files of a model say of its vectors.
 
     Attributes:
-        stated: Whether they say how tokens become one; the mean is assumed otherwise.
+        stated: Whether they say how tokens become one; what the family uses is assumed otherwise.
+        poolings: How they become one.
         unit: Whether its length is 1.
         similarity: How vectors are compared.
     """
 
     stated: bool
+    poolings: tuple[str, ...]
     unit: bool
     similarity: str
 
@@ -189,7 +191,7 @@ def read_facts(name: str, model: Model) -> ModelFacts:
     vectors = None
     if size:
         config = model.embedder.config
-        vectors = VectorFacts(config.stated, model.embedder.unit, config.similarity)
+        vectors = VectorFacts(config.stated, tuple(config.poolings), model.embedder.unit, config.similarity)
     weights = [*dict(nn.utils.tree_flatten(model.network.parameters())).values()]
     return ModelFacts(
         name=name,

@@ -64,7 +64,7 @@ def test_training_says_what_is_kept_and_what_takes_less(
     command = ["finetune", "classify", "--train", str(data), "--model", small, "--output", str(tmp_path / "out")]
     command += ["--epochs", "1", "--batch-size", "8"]
     with monkeypatch.context() as patched:
-        failing_eval(patched, 20)
+        failing_eval(patched, 200)
         outcome = call(*command)
     outcome.fails(1, MEMORY[0], "--batch-size", "--gradient-accumulation", "--checkpointing", "step ")
     assert names(tmp_path) == ["out.partial", "train.csv"]
