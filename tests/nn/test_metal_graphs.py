@@ -133,12 +133,12 @@ def _vectors(network: Network, batch: Batch, dtype: str) -> Callable[[Arrays], G
     half = batch.input_ids.shape[0] // 2
     none, key = mx.array([[False] * half] * half), mx.random.key(7)
 
-    def compare(vectors: mx.array) -> tuple[mx.array, float]:
+    def compare(vectors: mx.array, none: mx.array) -> tuple[mx.array, float]:
         return in_batch_negatives(vectors[:half], vectors[half:], none, temperature=0.05), float(half)
 
     part = [lambda: (TrainBatch(batch, mx.zeros(0)), key)]
     return lambda found: Differentiator(network, objective, getattr(mx, dtype)).compared(
-        found, part, [2 * half], Whole(compare, None, width)
+        found, part, [2 * half], Whole(compare, none, None, width)
     )
 
 

@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -194,14 +195,15 @@ def test_the_state_before_what_was_not_computed_is_saved(tmp_path: Path, monkeyp
 
 
 def test_a_loss_that_was_not_computed_is_not_that_of_a_run_that_diverges(monkeypatch: pytest.MonkeyPatch) -> None:
-    device, usual = LateDevice(monkeypatch), Run._measured
+    device, usual = LateDevice(monkeypatch), Run._finish
 
-    def measured(run: Run, *given: Any) -> Any:
-        after, numbers = usual(run, *given)
+    def finish(run: Run, *given: Any) -> Any:
+        update = run._started.popleft()
         device.fail()
-        return after, [math.nan for _ in numbers]
+        run._started.appendleft(replace(update, numbers=[math.nan] * 3))
+        return usual(run, *given)
 
-    monkeypatch.setattr(Run, "_measured", measured)
+    monkeypatch.setattr(Run, "_finish", finish)
     with pytest.raises(OutOfMemoryError):
         [*make_run().events()]
 
