@@ -7,10 +7,11 @@ no kernel. They are built and not run, and counted as in `tests/nn/test_metal_gr
 A norm, which a CPU unfolds, counts as the kernels of a GPU: one forward, three backward.
 """
 
+import functools
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -55,8 +56,8 @@ def main() -> None:
         for dtype in (mx.float32, mx.bfloat16, mx.float16):
             made = Differentiator(network, make_objective("classify"), dtype)
             plain, compiled = made._differentiated, made._gradients
-            alone = _seconds(lambda plain=plain: plain(parameters, batch, *given))
-            traced = _seconds(lambda made=made, run=compiled: made._run(run, parameters, batch, *given))
+            alone = _seconds(functools.partial(plain, parameters, batch, *given))
+            traced = _seconds(functools.partial(made._run, compiled, parameters, batch, *given))
             print(f"{dtype}, gradients: {alone[0]} kernels, {alone[1]:.0f} ms for their graph; "
                   f"compiled {traced[0]}, {traced[1]:.1f} ms, the first time {traced[2]:.0f} ms")  # fmt: skip
         optimizer = AdamW(parameters, parameters)
@@ -73,12 +74,12 @@ def _norm(square: mx.array) -> Callable[..., mx.array]:
         return mx.addmm(bias, x, square.astype(x.dtype))
 
     @norm.vjp
-    def _vjp(inputs: Any, cotangent: mx.array, output: mx.array) -> tuple[mx.array, mx.array, mx.array]:
+    def backward(inputs: Any, cotangent: mx.array, output: mx.array) -> tuple[mx.array, mx.array, mx.array]:
         rows = tuple(range(cotangent.ndim - 1))
         sums = cotangent.sum(axis=rows), cotangent.sum(axis=rows)
         return mx.addmm(inputs[0], cotangent, square.astype(cotangent.dtype)), *sums
 
-    return lambda x, weight, bias, eps: norm(x, weight, bias)
+    return lambda x, weight, bias, eps: cast(mx.array, norm(x, weight, bias))
 
 
 def _seconds(make: Callable[[], Any]) -> tuple[int, float, float]:
@@ -89,7 +90,7 @@ def _seconds(make: Callable[[], Any]) -> tuple[int, float, float]:
         found = make()
         spent.append(1000 * (time.perf_counter() - start))
     tree = [vars(one) if isinstance(one, AdamW) else one for one in found]
-    arrays = [array for _, array in nn.utils.tree_flatten(tree) if isinstance(array, mx.array)]
+    arrays = [array for array in dict(nn.utils.tree_flatten(tree)).values() if isinstance(array, mx.array)]
     return kernels(arrays), min(spent[1:]), spent[0]
 
 

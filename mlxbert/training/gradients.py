@@ -108,7 +108,7 @@ class Differentiator:
         mx.eval(self._frozen)
 
     def let_go(self, parameters: Arrays) -> None:
-        """Takes parameters out of the network: an update may use their memory."""
+        """Takes parameters out of the network, so that an update can free them."""
         install(self._network, {name: mx.zeros(array.shape) for name, array in parameters.items()})
 
     def _install(self, parameters: Arrays) -> None:

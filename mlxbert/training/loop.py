@@ -389,7 +389,7 @@ class Run:
             self._settled = False
             self._started.append(Update(batches, lr, [*found.terms], values, functools.partial(self._counted, lr=lr)))
             self.state = replace(self.state, parameters=parameters, optimizer=optimizer)
-            del found  # nobody has the arrays of before, and the new ones take their memory
+            del found  # nobody has the arrays of before: each is freed as soon as the new one is computed
             dispatch(values, parameters, optimizer.means, optimizer.squares, self._counters)
 
     def _finish(self, started: float, begun: float) -> Step:

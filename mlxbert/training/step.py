@@ -58,7 +58,7 @@ class DeviceStep:
     def __call__(
         self, parameters: Arrays, optimizer: AdamW, found: Gradients, counters: Arrays, lr: float
     ) -> tuple[mx.array, Arrays, AdamW, Arrays]:
-        """An update, not evaluated; it takes the memory of the arrays that are given, where nobody else has them.
+        """An update, not evaluated. Of the arrays that are given, each is freed after its kernel where nobody has them.
 
         Args:
             parameters: Their values.
