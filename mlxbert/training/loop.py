@@ -225,7 +225,7 @@ class Run:
 
     def _save_what_was_started(self, started: float) -> None:
         with contextlib.suppress(DivergedError):  # a run that resumes meets it again
-            while self._started:
+            while self._started and self._device is not None:  # on a CPU it has not changed the state
                 self._finish(started, times.clock())
         for _ in self._save():
             pass
