@@ -54,6 +54,7 @@ class Pretraining(LoopObjective[Any]):
     metric = "loss"
     all_words = True
     minimize = True
+    pure = True
     config: EncoderConfig
 
     def __init__(self, terms: Mapping[Term, float], teacher: Teacher | None = None) -> None:
@@ -117,7 +118,7 @@ class Pretraining(LoopObjective[Any]):
         """Each term divided by its own total; the weights of all parts of an update add up to 1."""
         inputs, totals = self._inputs(network, batch), batch.totals
         found = {
-            term.name: term.loss(inputs) * (weight / max(totals[term.name], 1.0))
+            term.name: term.loss(inputs) * (weight / _at_least_one(totals[term.name]))
             for term, weight in self.weighted.items()
         }
         return found, batch.inputs.input_ids.shape[0] / totals[""]
@@ -175,6 +176,10 @@ class Pretraining(LoopObjective[Any]):
         if "mlm" in means:
             found["pseudo_perplexity"] = float(np.exp(min(means["mlm"], 700)))
         return found
+
+
+def _at_least_one(total: float | mx.array) -> float | mx.array:
+    return mx.maximum(total, 1.0) if isinstance(total, mx.array) else max(total, 1.0)  # compiled, it is an array
 
 
 def _filled(draws: Sequence[Draws | None], fill: int) -> mx.array | None:

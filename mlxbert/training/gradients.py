@@ -13,18 +13,21 @@ import hashlib
 import operator
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mlxbert.machine.cores import Stage, as_cores_get_free, stages
 from mlxbert.machine.device import dispatch, mx, nn, on_gpu
 from mlxbert.nn import dropout
+from mlxbert.nn.encoder import KnownIds
 from mlxbert.nn.heads import Network
+from mlxbert.training.compiled import Compiled
 from mlxbert.training.objectives.objective import Comparison, LoopObjective, TrainBatch
-from mlxbert.training.optimizer import Arrays
+from mlxbert.training.optimizer import Arrays, Scalar
 
 MicroBatch = Callable[[], tuple[TrainBatch, mx.array]]  # a batch, and the key of its dropout
-Compare = Callable[[mx.array], tuple[mx.array, float]]  # outputs to the loss and its weight
+Compare = Callable[[mx.array, Any], tuple[mx.array, float]]  # outputs and targets to the loss and its weight
+_CHECKED = KnownIds(frozenset([0]))  # stands for ids that were checked: those of a trace are not known
 
 
 @dataclass(frozen=True)
@@ -60,12 +63,14 @@ class Whole:
     """A batch whose examples are compared with each other.
 
     Attributes:
-        compare: The loss of all outputs, in the order of the parts, and its weight.
+        compare: The loss of all outputs, in the order of the parts, and of the targets; and its weight.
+        targets: What it takes besides.
         total: The sum of an array over the processes; `None` for a process alone.
         width: The number of values of an output.
     """
 
     compare: Compare
+    targets: Any
     total: Callable[[mx.array], mx.array] | None
     width: int
 
@@ -83,19 +88,15 @@ class Differentiator:
         network: The network, in training mode; its trained parameters are those that are given.
         objective: Computes the loss.
         dtype: The dtype to compute in; parameters and gradients are float32.
-        settle: Called before a device is given work: graphs are made while it still computes the update before.
     """
 
-    def __init__(
-        self,
-        network: Network,
-        objective: LoopObjective[Any],
-        dtype: mx.Dtype,
-        settle: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._network, self._objective, self._dtype, self._settle = network, objective, dtype, settle
+    def __init__(self, network: Network, objective: LoopObjective[Any], dtype: mx.Dtype) -> None:
+        self._network, self._objective, self._dtype = network, objective, dtype
         self._frozen: Arrays = {}
-        self._function = mx.value_and_grad(self._loss)
+        self._gradients: Callable[..., Any] = self._differentiated
+        self._outputs: Callable[..., mx.array] = self._computed
+        if on_gpu() and objective.pure:
+            self._gradients, self._outputs = Compiled(self._gradients, "gradients"), Compiled(self._outputs, "outputs")
         self._tracing = threading.Lock()  # the network holds the parameters of one part meanwhile
 
     def freeze(self, parameters: Arrays) -> None:
@@ -106,12 +107,28 @@ class Differentiator:
         }
         mx.eval(self._frozen)
 
+    def let_go(self, parameters: Arrays) -> None:
+        """Takes parameters out of the network, so that an update can free them."""
+        install(self._network, {name: mx.zeros(array.shape) for name, array in parameters.items()})
+
     def _install(self, parameters: Arrays) -> None:
         computing = {name: array.astype(self._dtype) for name, array in parameters.items()}
         self._network.load_weights([*computing.items(), *self._frozen.items()], strict=False)
 
+    def _differentiated(self, parameters: Arrays, *given: Any) -> Any:
+        """The loss, its weight, its terms and the gradients; arguments are those of `_loss`."""
+        # A copy: MLX puts its tracers into the dictionary meanwhile, which an interrupted run may be saving.
+        (_, found), gradients = mx.value_and_grad(self._loss)(dict(parameters), *given)
+        return *found, gradients
+
     def _loss(
-        self, parameters: Arrays, batch: TrainBatch, key: mx.array, scale: float, compare: Compare | None
+        self,
+        parameters: Arrays,
+        batch: TrainBatch,
+        key: mx.array,
+        scale: Scalar,
+        compare: Compare | None,
+        targets: Any,
     ) -> tuple[mx.array, tuple[mx.array, mx.array, Arrays]]:
         self._install(parameters)
         with dropout.seeded(key):
@@ -120,11 +137,11 @@ class Differentiator:
                 loss = functools.reduce(operator.add, found.values())
             else:
                 assert isinstance(self._objective, Comparison)
-                (loss, weight), found = compare(self._objective.outputs(self._network, batch.inputs)), {}
+                (loss, weight), found = compare(self._objective.outputs(self._network, batch.inputs), targets), {}
         terms = {name: found[name] for name in self._objective.losses}
         return loss * scale, (loss, mx.array(weight, dtype=mx.float32), terms)
 
-    def __call__(self, parameters: Arrays, parts: Sequence[MicroBatch], scale: float = 1.0) -> Gradients:
+    def __call__(self, parameters: Arrays, parts: Sequence[MicroBatch], scale: Scalar = 1.0) -> Gradients:
         """The sums over some parts; on a CPU they are evaluated, a GPU computes them meanwhile.
 
         Args:
@@ -146,15 +163,29 @@ class Differentiator:
         return Gradients(mx.array(0.0), mx.array(0.0), sums, {name: mx.array(0.0) for name in self._objective.losses})
 
     def _evaluated(
-        self, parameters: Arrays, part: MicroBatch, scale: float, compare: Compare | None = None
+        self,
+        parameters: Arrays,
+        part: MicroBatch,
+        scale: Scalar,
+        compare: Compare | None = None,
+        targets: Any = None,
     ) -> Gradients:
         """Those of one part; `compare` is the loss of its outputs, where it is not that of the objective."""
         with self._tracing, stages(filled=True) as passed:
-            # A copy: MLX puts its tracers into the dictionary meanwhile, which an interrupted run may be saving.
-            (_, (loss, weight, terms)), gradients = self._function(dict(parameters), *part(), scale, compare)
-        self._settle()
+            batch, key = part()
+            loss, weight, terms, gradients = self._run(self._gradients, parameters, batch, key, scale, compare, targets)
         _evaluate(passed, [loss, weight, terms], *reversed(_by_module(gradients)))
         return Gradients(loss, weight, gradients, terms)
+
+    def _run(self, function: Callable[..., Any], parameters: Arrays, batch: TrainBatch, *more: Any) -> Any:
+        """Calls a function of a batch; not compiled if the ids are not known, which a trace cannot check."""
+        ids = batch.inputs.ids
+        if not isinstance(function, Compiled):
+            return function(parameters, batch, *more)
+        if ids is None:
+            return function.function(parameters, batch, *more)
+        ids.check(self._network.encoder.config)
+        return function(parameters, replace(batch, inputs=replace(batch.inputs, ids=_CHECKED)), *more)
 
     def compared(
         self,
@@ -162,7 +193,7 @@ class Differentiator:
         parts: Sequence[MicroBatch | None],
         rows: Sequence[int],
         batch: Whole,
-        scale: float = 1.0,
+        scale: Scalar = 1.0,
     ) -> Gradients:
         """The gradients of a loss that compares the examples of all parts; see `__call__`.
 
@@ -179,33 +210,36 @@ class Differentiator:
         dispatch(parameters)
         own = {number: part for number, part in enumerate(parts) if part is not None}
         if len(parts) == 1 and batch.total is None:
-            return self._evaluated(parameters, own[0], scale, batch.compare)
-        forward = [functools.partial(self._outputs, parameters, part) for part in own.values()]
+            return self._evaluated(parameters, own[0], scale, batch.compare, batch.targets)
+        forward = [functools.partial(self._forward, parameters, part) for part in own.values()]
         found = dict(zip(own, as_cores_get_free(forward), strict=True))
         blank = (mx.zeros((count, batch.width)) for count in rows)
         whole = mx.concatenate([found.get(number, zeros) for number, zeros in enumerate(blank)])
         whole = whole if batch.total is None else batch.total(whole)
-        (loss, weight), shares = mx.value_and_grad(batch.compare)(whole)
+        (loss, weight), shares = mx.value_and_grad(batch.compare)(whole, batch.targets)
         starts = [sum(rows[:number]) for number in own]
         mine = [shares[start : start + rows[number]] for number, start in zip(own, starts, strict=True)]
         dispatch(loss, mine)
         backward = [
-            functools.partial(self._evaluated, parameters, part, scale, functools.partial(_weighted, share))
+            functools.partial(self._evaluated, parameters, part, scale, _weighted, share)
             for part, share in zip(own.values(), mine, strict=True)
         ]
         return Gradients(loss, mx.array(weight, dtype=mx.float32), self._summed(parameters, backward).arrays)
 
-    def _outputs(self, parameters: Arrays, part: MicroBatch) -> mx.array:
+    def _forward(self, parameters: Arrays, part: MicroBatch) -> mx.array:
         """The outputs of one part."""
-        assert isinstance(self._objective, Comparison)
         with self._tracing:
-            self._install(parameters)
             batch, key = part()
-            with dropout.seeded(key), stages() as passed:
-                outputs = self._objective.outputs(self._network, batch.inputs)
-        self._settle()
+            with stages() as passed:
+                outputs = self._run(self._outputs, parameters, batch, key)
         _evaluate(passed, outputs)
         return outputs
+
+    def _computed(self, parameters: Arrays, batch: TrainBatch, key: mx.array) -> mx.array:
+        assert isinstance(self._objective, Comparison)
+        self._install(parameters)
+        with dropout.seeded(key):
+            return self._objective.outputs(self._network, batch.inputs)
 
 
 def _evaluate(stages: list[Stage], *arrays: Any) -> None:
@@ -233,7 +267,7 @@ def _by_module(gradients: Arrays) -> list[list[mx.array]]:
     return [*found.values()]
 
 
-def _weighted(shares: mx.array, outputs: mx.array) -> tuple[mx.array, float]:
+def _weighted(outputs: mx.array, shares: mx.array) -> tuple[mx.array, float]:
     """What has the gradient `shares` with respect to the outputs."""
     return (outputs * shares).sum(), 0.0
 

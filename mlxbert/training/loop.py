@@ -4,6 +4,7 @@ The order of the data and the dropout are functions of seed and update, so the s
 resumes from it computes, on a CPU, the same bits as one that was never interrupted.
 """
 
+import contextlib
 import functools
 import math
 import random
@@ -30,6 +31,7 @@ from mlxbert.training.objectives.objective import Comparison, LoopObjective, Tra
 from mlxbert.training.optimizer import (
     AdamW,
     Arrays,
+    Scalar,
     clipping,
     depth_factors,
     is_frozen,
@@ -40,10 +42,10 @@ from mlxbert.training.optimizer import (
 from mlxbert.training.options import TrainingOptions
 from mlxbert.training.rows import TABLE, SparseRows
 from mlxbert.training.sampler import Order
+from mlxbert.training.step import FIRST_SCALE, DeviceStep, rescaled
 from mlxbert.training.times import Times
 
 _SAVE_EVERY = 200
-_FIRST_SCALE, _LARGEST_SCALE, _CALM = 2.0**15, 2.0**24, 1000  # of the loss in float16
 _NOT_COMPUTED = (
     "the last update could not be computed: the same call resumes from the last saved state, if there is one"
 )
@@ -88,6 +90,25 @@ class Training:
     times: Times = field(default_factory=Times)
 
 
+@dataclass(frozen=True)
+class Update:
+    """An update that was started: a GPU may still compute it.
+
+    Attributes:
+        batches: Its batches.
+        lr: Its learning rate.
+        terms: The names of the losses that the loss consists of.
+        numbers: The loss, its weight, the norm of the mean gradient, and the terms.
+        finish: Gives the state after it, from the state of the run.
+    """
+
+    batches: list[list[int]]
+    lr: float
+    terms: Sequence[str]
+    numbers: mx.array | list[float]
+    finish: Callable[[State], State]
+
+
 class Run:
     """One run: `events` does the work.
 
@@ -107,7 +128,9 @@ class Run:
                 module.checkpointing = options.checkpointing
         self._split_parameters(dict(nn.utils.tree_flatten(network.parameters())))
         self._settled: bool | None = True  # whether the state is computed; `None` where that failed
-        self._differentiate = Differentiator(network, training.objective, training.dtype, self._settle)
+        self._started = deque[Update]()  # updates that are not finished: on a GPU the arrays of the state are ahead
+        self._device = self._device_step() if on_gpu() else None
+        self._differentiate = Differentiator(network, training.objective, training.dtype)
         self._differentiate.freeze(self._frozen)
         with training.group.raise_together():
             stored = store.load(self._trained) if store is not None and training.group.rank == 0 else None
@@ -153,8 +176,12 @@ class Run:
         self.parameters = sum(array.size for array in whole.values())
         self.frozen = sum(array.size for array in self._frozen.values())
 
+    def _device_step(self) -> DeviceStep:
+        options, half = self._t.options, self._t.dtype == mx.float16
+        return DeviceStep(self._factors, self._decays, options.max_grad_norm, scaled=half)
+
     def _first_state(self) -> State:
-        scale = _FIRST_SCALE if self._t.dtype == mx.float16 else 1.0
+        scale = FIRST_SCALE if self._t.dtype == mx.float16 else 1.0
         return State(Progress(scale=scale), self._trained, AdamW.new(self._trained))
 
     def _shared(self, state: State) -> State:
@@ -184,18 +211,24 @@ class Run:
                     if progress.step >= self.steps or progress.stopped:
                         break
                     yield self._step(started)
-                    if self.state.progress.step % (self._t.options.save_every or _SAVE_EVERY) == 0:
+                    if self._save_due(self.state.progress.step):
                         yield from self._save()
         except DeviceError as problem:
             raise self._failed(problem) from problem
         except (KeyboardInterrupt, GeneratorExit, LostError):
-            for _ in self._save():
-                pass
+            self._save_what_was_started(started)
             raise
         finally:
             reset_cache()
         if not self._saved:
             yield from self._save()
+
+    def _save_what_was_started(self, started: float) -> None:
+        with contextlib.suppress(DivergedError):  # a run that resumes meets it again
+            while self._started and self._device is not None:  # on a CPU it has not changed the state
+                self._finish(started, times.clock())
+        for _ in self._save():
+            pass
 
     def earlier(self) -> Iterator[Evaluated]:
         """The evaluations before it was resumed, of which only the metrics are kept."""
@@ -207,13 +240,16 @@ class Run:
 
     def _stop_in_time(self, started: float) -> None:
         """Ends the run, in all processes, where another update would not fit into its time."""
+        if not self._started and self._late(started):
+            self.state = replace(self.state, progress=replace(self.state.progress, stopped=True))
+
+    def _late(self, started: float) -> bool:
         progress = self.state.progress
         if progress.budget is None or not progress.step:
-            return
+            return False
         update = max((seconds for seconds, _ in self._recent), default=0.0)
-        late = times.clock() - started + update > progress.budget
-        if self._t.group.broadcast(late) if self._t.group.size > 1 else late:
-            self.state = replace(self.state, progress=replace(progress, stopped=True))
+        late = times.clock() - started + update * (1 + len(self._started)) > progress.budget
+        return bool(self._t.group.broadcast(late)) if self._t.group.size > 1 else late
 
     def _smaller(self) -> str:
         """What takes less memory, as a hint."""
@@ -233,10 +269,7 @@ class Run:
         return type(problem)(problem.message + kept, hint=problem.hint)
 
     def _settle(self) -> None:
-        """Waits for the last update, which a GPU computes while the next one is prepared.
-
-        Otherwise an error in it could be taken for one of what is computed next, and a state be saved that was never
-        computed.
+        """Waits until a GPU has computed the state: otherwise one could be saved that was never computed.
 
         Raises:
             DeviceError: It was not computed; nor is it now.
@@ -275,6 +308,9 @@ class Run:
             self._store.save(self.state)
         self.state = replace(self.state, best=None)
         yield Saved(run=self._t.run, step=self.state.progress.step, path=str(self._store.folder))
+
+    def _save_due(self, step: int) -> bool:
+        return step % (self._t.options.save_every or _SAVE_EVERY) == 0
 
     def _evaluation_due(self, progress: Progress) -> bool:
         due = progress.step > 0 and (progress.step % self.every == 0 or progress.step == self.steps or progress.stopped)
@@ -317,58 +353,85 @@ class Run:
         )  # fmt: skip
 
     def _step(self, started: float) -> Step:
-        state, options = self.state, self._t.options
-        progress, begun = state.progress, times.clock()
-        batches = self.order.batches(progress.step)
-        found, lr = self._gradients(batches, progress), learning_rate(progress.step, self.steps, options)
-        update = functools.partial(self._updated, state, found.arrays, lr=lr)
-        after, (loss, weight, length, *sums) = self._measured(found, progress.scale, update)
+        """The next update. A GPU gets the one after it before Python waits for its numbers."""
+        begun = times.clock()
+        if not self._started:
+            self._start()
+        if self._device is not None and self._continues(started):
+            self._start()
+        return self._finish(started, begun)
+
+    def _continues(self, started: float) -> bool:
+        """Whether an update follows those that were started, with nothing between them that needs the state."""
+        after = replace(self.state.progress, step=self.state.progress.step + len(self._started))
+        due = after.step >= self.steps or self._save_due(after.step) or self._evaluation_due(after)
+        return not due and not self._late(started)
+
+    def _start(self) -> None:
+        """Starts the next update: a GPU computes it while Python goes ahead; on a CPU its gradients are there."""
+        step = self.state.progress.step + len(self._started)
+        batches, lr = self.order.batches(step), learning_rate(step, self.steps, self._t.options)
+        if self._device is None:
+            found = self._gradients(batches, step, self.state.progress.scale)
+            numbers = self._measured(found, self.state.progress.scale)
+            divisor, length = numbers[1] * self.state.progress.scale, numbers[2]
+            finish = functools.partial(self._updated, gradients=found.arrays, length=length, divisor=divisor, lr=lr)
+            self._started.append(Update(batches, lr, [*found.terms], numbers, finish))
+            return
+        if not self._started:  # an evaluation or a saved state may have come between
+            self._counters = self._device.counters(self.state.progress)
+            self._differentiate.let_go(self.state.parameters)
+        found = self._gradients(batches, step, self._counters["scale"])
+        with interrupts.held():
+            values, parameters, optimizer, self._counters = self._device(
+                self.state.parameters, self.state.optimizer, found, self._counters, lr
+            )
+            self._settled = False
+            self._started.append(Update(batches, lr, [*found.terms], values, functools.partial(self._counted, lr=lr)))
+            self.state = replace(self.state, parameters=parameters, optimizer=optimizer)
+            del found  # nobody has the arrays of before: each is freed as soon as the new one is computed
+            dispatch(values, parameters, optimizer.means, optimizer.squares, self._counters)
+
+    def _finish(self, started: float, begun: float) -> Step:
+        """Reads the numbers of the first update that was started; then it belongs to the state."""
+        update, progress = self._started[0], self.state.progress
+        numbers = update.numbers if isinstance(update.numbers, list) else cast(list[float], update.numbers.tolist())
+        loss, weight, length, *sums = numbers
         usable = math.isfinite(length) and math.isfinite(loss)
         if not usable and (self._t.dtype != mx.float16 or progress.scale <= 1 or not math.isfinite(loss)):
+            self._started.clear()  # what a GPU was given after it changes nothing
             for _ in self._save() if progress.step > 0 else ():
                 pass
-            raise self._not_finite(loss, batches)
+            raise self._not_finite(loss, update.batches)
         with interrupts.held():  # an update may be written over the state before it
+            self._started.popleft()
+            state = self.state
             if usable:
-                state = after()
+                state = update.finish(state)
                 fit_cache()
             seconds = times.clock() - started
-            scaled = _rescaled(state.progress, usable) if self._t.dtype == mx.float16 else state.progress
+            scaled = rescaled(state.progress, usable) if self._t.dtype == mx.float16 else state.progress
             done = replace(scaled, step=progress.step + 1, seconds=seconds).with_loss(loss / weight, self.steps)
             self.state = replace(state, progress=done)
-            self._saved, self._settled = False, not on_gpu()
-        self._recent.append((times.clock() - begun, sum(map(self.order.tokens, batches))))
-        terms = {name: one / weight for name, one in zip(found.terms, sums, strict=True)}
-        return self._step_event(loss / weight, terms, lr, length)
+            self._saved = False
+        self._recent.append((times.clock() - begun, sum(map(self.order.tokens, update.batches))))
+        terms = {name: one / weight for name, one in zip(update.terms, sums, strict=True)}
+        return self._step_event(loss / weight, terms, update.lr, length)
 
-    def _measured(
-        self, found: Gradients, scale: float, update: Callable[..., State]
-    ) -> tuple[Callable[[], State], list[float]]:
-        """What gives the state after an update; and the loss, its weight, the norm and the terms, read at once.
-
-        A GPU gets the update before they are read, so that it does not wait; then the state is there already. A CPU
-        loses nothing, and clips with the digits of a Python float.
+    def _measured(self, found: Gradients, scale: float) -> list[float]:
+        """The loss, its weight, the norm of the mean gradient and the terms, read at once.
 
         Args:
             found: Sums over the parts of the batch.
             scale: The factor of the loss.
-            update: Takes the norm of the mean gradient, and what makes means of the sums.
         """
         weight = mx.where(found.weight == 0, 1.0, found.weight)  # batches without a target change nothing
-        total = norm(found.arrays)
-        values = mx.stack([found.loss, weight, total, *found.terms.values()])
-        if on_gpu():
-            dispatch(values)  # apart from the update: reading waits for all that was started together
-            state = update(total / (weight * scale), weight * scale)
+        values = mx.stack([found.loss, weight, norm(found.arrays), *found.terms.values()])
         loss, divisor, length, *terms = cast(list[float], values.tolist())
-        mean = length / (divisor * scale)
-        after = (lambda: state) if on_gpu() else functools.partial(update, mean, divisor * scale)
-        return after, [loss, divisor, mean, *terms]
+        return [loss, divisor, length / (divisor * scale), *terms]
 
-    def _updated(
-        self, state: State, gradients: Arrays, length: float | mx.array, divisor: float | mx.array, lr: float
-    ) -> State:
-        """The state after an update of the weights.
+    def _updated(self, state: State, gradients: Arrays, length: float, divisor: float, lr: float) -> State:
+        """The state after an update of the weights on a CPU.
 
         Args:
             state: The state before.
@@ -377,15 +440,18 @@ class Run:
             divisor: What makes means of the sums.
             lr: The learning rate.
         """
-        options = self._t.options
-        factor = clipping(length, options.max_grad_norm)
+        factor = cast(float, clipping(length, self._t.options.max_grad_norm))
         rates = {name: lr * self._factors[name] for name in state.parameters}
         optimizer, parameters = state.optimizer.update(
             state.parameters, gradients, factor / divisor, rates, self._decays
         )
-        decay = state.progress.decay * (1 - rates.get(TABLE, 0.0) * self._decays.get(TABLE, 0.0))
-        progress = replace(state.progress, updates=optimizer.updates, decay=decay)
-        return State(progress, parameters, optimizer, state.best)
+        return self._counted(replace(state, parameters=parameters, optimizer=optimizer), lr)
+
+    def _counted(self, state: State, lr: float) -> State:
+        """A state whose progress counts the update that its arrays are after."""
+        kept = 1 - lr * self._factors.get(TABLE, 0.0) * self._decays.get(TABLE, 0.0)
+        progress = replace(state.progress, updates=state.progress.updates + 1, decay=state.progress.decay * kept)
+        return replace(state, progress=progress, optimizer=replace(state.optimizer, updates=progress.updates))
 
     def try_batches(self, batches: list[list[int]]) -> None:
         """Makes the inputs and targets of an update, and drops them."""
@@ -395,10 +461,14 @@ class Run:
     def try_update(self, batches: list[list[int]]) -> None:
         """Computes an update and drops it."""
         with device_errors(self._smaller()):
-            found = self._gradients(batches, self.state.progress)
             state = replace(self.state, optimizer=self.state.optimizer.shared())
-            update = functools.partial(self._updated, state, found.arrays, lr=0.0)
-            self._measured(found, self.state.progress.scale, update)[0]()
+            found = self._gradients(batches, state.progress.step, state.progress.scale)
+            if self._device is not None:
+                counters = self._device.counters(state.progress)
+                dispatch(self._device(state.parameters, state.optimizer, found, counters, 0.0)[1])
+                return
+            _, divisor, length, *_ = self._measured(found, state.progress.scale)
+            self._updated(state, found.arrays, length, divisor * state.progress.scale, lr=0.0)
 
     def _step_event(self, loss: float, terms: Mapping[str, float], lr: float, length: float) -> Step:
         step = self.state.progress.step
@@ -410,20 +480,18 @@ class Run:
             terms=terms,
         )  # fmt: skip
 
-    def _gradients(self, batches: list[list[int]], progress: Progress) -> Gradients:
-        """The sums over all parts in all processes."""
+    def _gradients(self, batches: list[list[int]], step: int, scale: Scalar) -> Gradients:
+        """The sums over all parts in all processes, for the update after `step` others."""
         group, compared = self._t.group, isinstance(self._t.objective, Comparison)
         self._t.network.train()
         if compared:
-            each = (self._compared(number, batch, progress) for number, batch in enumerate(batches))
+            each = (self._compared(number, batch, step, scale) for number, batch in enumerate(batches))
             found = functools.reduce(added, each)
         else:
             examples = [[self._t.examples[number] for number in batch] for batch in batches]
             totals = self._t.objective.totals([example for batch in examples for example in batch])
-            parts = [
-                part for number, batch in enumerate(examples) for part in self._parts(number, batch, progress, totals)
-            ]
-            found = self._differentiate(self.state.parameters, parts, progress.scale)
+            parts = [part for number, batch in enumerate(examples) for part in self._parts(number, batch, step, totals)]
+            found = self._differentiate(self.state.parameters, parts, scale)
         if group.size == 1:
             return found
         if compared:  # all have the same loss of the whole batch
@@ -434,13 +502,13 @@ class Run:
         terms = {name: summed.pop(f"term {name}") for name in found.terms}
         return Gradients(loss, weight, summed, terms)
 
-    def _parts(self, number: int, batch: Sequence[Any], progress: Progress, totals: Any) -> Iterator[MicroBatch]:
+    def _parts(self, number: int, batch: Sequence[Any], step: int, totals: Any) -> Iterator[MicroBatch]:
         """This process's parts of a batch."""
         training, group = self._t, self._t.group
         found = sampler.parts([len(example) for example in batch], training.streams * group.size)
         for part, members in enumerate(found):
             if part % group.size == group.rank:
-                place = (training.options.seed, progress.step, number, part)
+                place = (training.options.seed, step, number, part)
                 yield functools.partial(self._part, [batch[member] for member in members], place, totals)
 
     def _part(self, examples: Sequence[Any], place: tuple[int, ...], totals: Any) -> tuple[TrainBatch, mx.array]:
@@ -448,7 +516,7 @@ class Run:
         batch = self._t.objective.collate(examples, random.Random(f"collate {place}"))
         return self._renumbered(replace(batch, totals=totals)), dropout_key(*place)
 
-    def _compared(self, number: int, batch: Sequence[int], progress: Progress) -> Gradients:
+    def _compared(self, number: int, batch: Sequence[int], step: int, scale: Scalar) -> Gradients:
         """Those of a batch whose examples are compared: its parts are inputs of similar length."""
         training, group, objective = self._t, self._t.group, self._t.objective
         assert isinstance(objective, Comparison)
@@ -459,17 +527,23 @@ class Run:
         order = [row for share in shares for row in share]
         back = mx.array(sorted(range(len(order)), key=order.__getitem__))  # the place of each input among the parts
         whole = Whole(
-            compare=lambda outputs: objective.compare(outputs[back], examples),
+            compare=self._compare,
+            targets=(back, objective.targets(examples)),
             total=None if group.size == 1 else lambda outputs: group.sum({"": outputs})[""],
             width=objective.width,
         )
-        place = (training.options.seed, progress.step, number)
+        place = (training.options.seed, step, number)
         parts = [
             functools.partial(self._inputs, [inputs[row] for row in share], (*place, part))
             if part % group.size == group.rank else None
             for part, share in enumerate(shares)
         ]  # fmt: skip
-        return self._differentiate.compared(self.state.parameters, parts, [*map(len, shares)], whole, progress.scale)
+        return self._differentiate.compared(self.state.parameters, parts, [*map(len, shares)], whole, scale)
+
+    def _compare(self, outputs: mx.array, targets: Any) -> tuple[mx.array, float]:
+        """The loss of the outputs of all parts, and its weight."""
+        back, others = targets
+        return cast(Comparison[Any], self._t.objective).compare(outputs[back], others)
 
     def _inputs(self, inputs: Sequence[Encoding], place: tuple[int, ...]) -> tuple[TrainBatch, mx.array]:
         """The batch of some inputs, and the key of its dropout."""
@@ -490,12 +564,3 @@ class Run:
             f"{what} at step {step}, in the batch of {shown}{kept}",
             hint=f"a smaller learning rate may help{other}; overwrite=True starts over with other options",
         )
-
-
-def _rescaled(progress: Progress, usable: bool) -> Progress:
-    """Halves the scale of the loss after an overflow; doubles it after a long time without one."""
-    if not usable:
-        return replace(progress, scale=progress.scale / 2, calm=0)
-    if progress.calm + 1 == _CALM:
-        return replace(progress, scale=min(progress.scale * 2, _LARGEST_SCALE), calm=0)
-    return replace(progress, calm=progress.calm + 1)

@@ -3,14 +3,12 @@
 Parameters are flat dictionaries of float32 arrays by their full names.
 """
 
-import functools
 import math
 import re
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from mlxbert.config import EncoderConfig, RelativeBias
-from mlxbert.machine.device import dispatch, mx, on_gpu
+from mlxbert.machine.device import dispatch, mx
 from mlxbert.training import in_place
 from mlxbert.training.options import TrainingOptions
 
@@ -53,11 +51,11 @@ class AdamW:
         self,
         parameters: Arrays,
         gradients: Arrays,
-        factor: float | mx.array,
+        factor: float,
         rates: dict[str, float],
         decays: dict[str, float],
     ) -> tuple["AdamW", Arrays]:
-        """The state and the parameters after an update; on a CPU they are evaluated, a GPU computes them meanwhile.
+        """The state and the parameters after an update on a CPU, evaluated; `DeviceStep` is for a GPU.
 
         Args:
             parameters: Their values; those that it owns may be changed, and its moments with them.
@@ -73,15 +71,14 @@ class AdamW:
         eps = EPS / math.sqrt(second)
         given = parameters, self.means, self.squares
         dispatch(given, gradients)
-        if not on_gpu() and in_place.applies():
+        if in_place.applies():
             changed, means, squares = given if self.own is parameters else map(in_place.copied, given)
-            in_place.update((changed, means, squares, gradients), float(factor), rates, kept, BETAS, eps)
+            in_place.update((changed, means, squares, gradients), factor, rates, kept, BETAS, eps)
             return AdamW(means, squares, updates, changed), changed
-        step = _step_in_one_kernel if on_gpu() else _step
         changed, means, squares = Arrays(), Arrays(), Arrays()
         for name, gradient in gradients.items():
             of_it = parameters[name], gradient, self.means[name], self.squares[name]
-            changed[name], means[name], squares[name] = step(*of_it, factor, rates[name], kept[name], eps)
+            changed[name], means[name], squares[name] = _step(*of_it, factor, rates[name], kept[name], eps)
         dispatch(means, squares, changed)
         return AdamW(means, squares, updates), changed
 
@@ -91,42 +88,29 @@ def _step(
     gradient: mx.array,
     mean: mx.array,
     square: mx.array,
-    factor: Scalar,
-    rate: Scalar,
-    kept: Scalar,
-    eps: Scalar,
+    factor: float,
+    rate: float,
+    kept: float,
+    eps: float,
 ) -> tuple[mx.array, mx.array, mx.array]:
     """A parameter and its moments after an update."""
     gradient = gradient * factor
     mean = mean * BETAS[0] + gradient
     square = square * BETAS[1] + mx.square(gradient)
-    whole = isinstance(kept, float) and kept == 1
-    return (parameter if whole else parameter * kept) - mean * rate / (mx.sqrt(square) + eps), mean, square
-
-
-def _step_in_one_kernel(*given: Any) -> tuple[mx.array, mx.array, mx.array]:
-    """`_step` compiled: its 15 operations are one kernel. Numbers are arrays, or each value would be compiled anew."""
-    arrays = (one if isinstance(one, mx.array) else mx.array(one, mx.float32) for one in given)
-    found: tuple[mx.array, mx.array, mx.array] = _compiled()(*arrays)
-    return found
-
-
-@functools.cache
-def _compiled() -> Any:
-    return mx.compile(_step, shapeless=True)
+    return (parameter if kept == 1 else parameter * kept) - mean * rate / (mx.sqrt(square) + eps), mean, square
 
 
 def norm(gradients: Arrays) -> mx.array:
-    """The length of all gradients together, float32; the same to the bit in whatever order they come."""
+    """The length of all gradients together, float32, on a CPU; the same to the bit in whatever order they come."""
     dispatch(gradients)
-    if not on_gpu() and in_place.applies():
+    if in_place.applies():
         return in_place.norm(gradients)
     squares = {name: mx.square(gradients[name].reshape(-1)).sum() for name in sorted(gradients)}
     dispatch(squares)
     return mx.sqrt(sum(squares.values(), mx.array(0.0)))
 
 
-def clipping(length: float | mx.array, most: float | None) -> float | mx.array:
+def clipping(length: Scalar, most: float | None) -> Scalar:
     """The factor that shortens a gradient of this length to `most`; 1 if that is 0 or `None`."""
     if not most:
         return 1.0

@@ -35,6 +35,7 @@ class Order(Protocol):
 
 # What a part of a batch costs besides its tokens, in tokens: sums of gradients, and small products.
 _PART, _PART_ON_GPU = 48, 4096
+_SIZES_ON_GPU = 4  # how many numbers of examples a part can have there, where a shape is compiled
 
 
 def batches(count: int, batch_size: int, seed: int, epoch: int) -> list[list[int]]:
@@ -106,19 +107,23 @@ def parts(lengths: Sequence[int], at_once: int) -> list[list[int]]:
         that the last ones, which not every core has, are small.
     """
     ordered = sorted(range(len(lengths)), key=lambda number: lengths[number])
-    groups = _groups(ordered, lengths, at_once * (_PART_ON_GPU if on_gpu() else _PART))
+    cost, step = (_PART_ON_GPU, -(-len(ordered) // _SIZES_ON_GPU)) if on_gpu() else (_PART, 1)
+    groups = _groups(ordered, lengths, at_once * cost, step)
     found = [part for group in groups for worker in range(at_once) if (part := group[worker::at_once])]
     return sorted(found, key=lambda part: -len(part) * lengths[part[-1]])
 
 
-def _groups(ordered: list[int], lengths: Sequence[int], cost: int) -> list[list[int]]:
-    """Divides examples, the shortest first, wherever that saves more tokens of padding than it costs."""
+def _groups(ordered: list[int], lengths: Sequence[int], cost: int, step: int) -> list[list[int]]:
+    """Divides examples, the shortest first, wherever that saves more tokens of padding than it costs.
+
+    All parts but the last have a multiple of `step` examples.
+    """
     longest = lengths[ordered[-1]]
-    saved = [place * (longest - lengths[ordered[place - 1]]) for place in range(len(ordered))]
-    cut = max(range(len(ordered)), key=saved.__getitem__)
+    saved = {place: place * (longest - lengths[ordered[place - 1]]) for place in range(0, len(ordered), step)}
+    cut = max(saved, key=saved.__getitem__)
     if saved[cut] <= cost:
         return [ordered]
-    return _groups(ordered[:cut], lengths, cost) + _groups(ordered[cut:], lengths, cost)
+    return _groups(ordered[:cut], lengths, cost, step) + _groups(ordered[cut:], lengths, cost, step)
 
 
 def shares(lengths: Sequence[int], parts: int) -> list[list[int]]:

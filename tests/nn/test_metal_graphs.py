@@ -24,18 +24,20 @@ from mlxbert.bench import reference
 from mlxbert.machine.device import mx, on_gpu
 from mlxbert.nn.crf import CRF
 from mlxbert.nn.embedder import Embedder, EmbeddingConfig
-from mlxbert.nn.encoder import Batch
+from mlxbert.nn.encoder import Batch, KnownIds
 from mlxbert.nn.heads import Network
 from mlxbert.nn.vector_losses import in_batch_negatives
 from mlxbert.pretraining.electra import Electra
 from mlxbert.pretraining.objective import Pretraining
 from mlxbert.pretraining.replaced import GeneratedWords, ReplacedTokens
 from mlxbert.pretraining.terms import MaskedWords, NextSentence, SentenceOrder, Targets, Term
+from mlxbert.training.checkpoint import Progress
 from mlxbert.training.gradients import Differentiator, Gradients, Whole, install
 from mlxbert.training.objectives import make_objective
 from mlxbert.training.objectives.objective import Comparison, TrainBatch
-from mlxbert.training.optimizer import AdamW, norm, weight_decays
+from mlxbert.training.optimizer import AdamW, weight_decays
 from mlxbert.training.options import TrainingOptions
+from mlxbert.training.step import DeviceStep
 from mlxbert.weights.build import parameters as parameters_of
 from tests.helpers.graphs import Arrays, Fused, build_for_a_gpu, faults, kernels, refused
 
@@ -57,6 +59,7 @@ _TERMS: dict[str, type[Term]] = {
 }  # fmt: skip
 _TASKS = {"sequence_classifier": "classify", "token_classifier": "tag", "question_answering": "answer"}
 _HIDDEN = 32
+_eval = mx.eval
 Loaded = tuple[Network, Batch, Arrays, Arrays]
 
 
@@ -79,8 +82,9 @@ def batch_of(network: Network) -> Batch:
     case = reference.make_cases(config.vocab_size, config.max_length, config.pad_token_id, segments)["pairs"]
     assert case.mask is not None and case.segments is not None
     made = mx.array(case.segments) if segments > 1 else None
-    batch = Batch(mx.array(case.input_ids), mx.array(case.mask.astype(bool)), made)
-    mx.eval(vars(batch))
+    ids = KnownIds(frozenset(case.input_ids.flatten().tolist()), segments - 1)
+    batch = Batch(mx.array(case.input_ids), mx.array(case.mask.astype(bool)), made, ids)
+    mx.eval([batch.input_ids, batch.attention_mask, batch.token_type_ids])
     return batch
 
 
@@ -133,23 +137,28 @@ def _vectors(network: Network, batch: Batch, dtype: str) -> Callable[[Arrays], G
     half = batch.input_ids.shape[0] // 2
     none, key = mx.array([[False] * half] * half), mx.random.key(7)
 
-    def compare(vectors: mx.array) -> tuple[mx.array, float]:
+    def compare(vectors: mx.array, none: mx.array) -> tuple[mx.array, float]:
         return in_batch_negatives(vectors[:half], vectors[half:], none, temperature=0.05), float(half)
 
     part = [lambda: (TrainBatch(batch, mx.zeros(0)), key)]
     return lambda found: Differentiator(network, objective, getattr(mx, dtype)).compared(
-        found, part, [2 * half], Whole(compare, None, width)
+        found, part, [2 * half], Whole(compare, none, None, width)
     )
 
 
 def update(network: Network, found: Arrays) -> Callable[[Arrays], list[mx.array]]:
-    """The parameters and the optimizer's memory after an update, and the norm that clips it."""
+    """The parameters and the optimizer's memory after an update, and the numbers that are read of it."""
     optimizer = AdamW(found, found)  # of the same shapes
     decays = weight_decays(found, network.encoder.config, TrainingOptions())
+    device = DeviceStep(dict.fromkeys(found, 1.0), decays, 1.0, scaled=True)
+    counters = device.counters(Progress(scale=1024.0))
+    known = mx.array(1.0), mx.array(2.0)
+    _eval(counters, known)
 
     def updated(gradients: Arrays) -> list[mx.array]:
-        state, changed = optimizer.update(found, gradients, 0.5, dict.fromkeys(found, 1e-3), decays)
-        return [norm(gradients), *state.means.values(), *state.squares.values(), *changed.values()]
+        numbers, changed, state, after = device(found, optimizer, Gradients(*known, gradients), counters, 1e-3)
+        moments = (*state.means.values(), *state.squares.values())
+        return [numbers, *moments, *changed.values(), *after.values()]
 
     return updated
 

@@ -135,7 +135,8 @@ def test_duplicates_in_a_batch_are_no_negatives() -> None:
 def test_one_text_a_thousand_times_has_no_gradient_against_itself() -> None:
     vectors = mx.random.normal((6, 4))
     batch = [example("same", "same positive")] * 3
-    loss, weight = VectorLoss("in-batch")(vectors, batch)
+    chosen = VectorLoss("in-batch")
+    loss, weight = chosen(vectors, chosen.targets(batch))
     assert weight == 3 and abs(loss.item()) < 1e-5
 
 
@@ -146,7 +147,8 @@ def test_losses_of_identical_vectors_have_finite_gradients() -> None:
         batch = [Texts(None, target * number, (None,) * (count - 1), tuple(f"{number} {i}" for i in range(count)))  # type: ignore[arg-type]
                  for number in range(2)]  # fmt: skip
         given = mx.concatenate([same, same])[: 2 * count]
-        gradient = mx.grad(lambda v, name=name, batch=batch: VectorLoss(name)(v, batch)[0])(given)
+        chosen = VectorLoss(name)
+        gradient = mx.grad(lambda v, chosen=chosen, batch=batch: chosen(v, chosen.targets(batch))[0])(given)
         assert np.isfinite(np.array(gradient)).all(), name
 
 
@@ -294,7 +296,7 @@ def test_parts_of_a_batch_give_the_gradients_of_the_whole(folder: Path) -> None:
         shares = [examples[part::count] for part in range(count)]
         order = [one for share in shares for one in share]
         parts = [functools.partial(part_of, objective, share) for share in shares]
-        whole = Whole(functools.partial(objective.compare, examples=order), None, objective.width)
+        whole = Whole(objective.compare, objective.targets(order), None, objective.width)
         sizes = [2 * len(share) for share in shares]
         found.append(Differentiator(network, objective, mx.float32).compared(parameters, parts, sizes, whole))
     at_once, weight = objective.loss(network, objective.collate(examples, random.Random(0)))

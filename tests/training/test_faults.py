@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,10 @@ import pytest
 import mlxbert
 from mlxbert.errors import DeviceError, MlxbertError, OutOfMemoryError
 from mlxbert.machine.device import mx
-from mlxbert.training import loop
 from mlxbert.training.events import Evaluated, Started
+from mlxbert.training.gradients import Differentiator
 from mlxbert.training.loop import Run
-from mlxbert.training.optimizer import AdamW
+from mlxbert.training.step import DeviceStep
 from tests.helpers.faults import MEMORY, NO_FAULTS, OTHER, LateDevice, failing_eval, small_memory
 from tests.pretraining.files import model_folder, text_file
 from tests.training import test_finetune
@@ -177,37 +178,38 @@ def test_a_state_that_was_not_computed_is_not_saved(
     step: int, saved: int, options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        failing_call(patched, AdamW, "update", step)
+        failing_call(patched, DeviceStep, "__call__", step)
         run = make_run(tmp_path, data=32, **options)
         with pytest.raises(OutOfMemoryError, match="last saved state") as problem:
             [*run.events()]
-        assert "is saved" not in problem.value.message and run.state.progress.step == step
+        assert "is saved" not in problem.value.message and run.state.progress.step < step
     assert make_run(tmp_path, data=32, **options).state.progress.step == saved
 
 
 def test_the_state_before_what_was_not_computed_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
-        failing_call(patched, loop, "norm", 3)
+        failing_call(patched, Differentiator, "_run", 3)
         with pytest.raises(OutOfMemoryError, match="step 2 is saved"):
-            [*make_run(tmp_path, data=32).events()]
+            [*make_run(tmp_path, data=32, save_every=2).events()]
     assert make_run(tmp_path, data=32).state.progress.step == 2
 
 
 def test_a_loss_that_was_not_computed_is_not_that_of_a_run_that_diverges(monkeypatch: pytest.MonkeyPatch) -> None:
-    device, usual = LateDevice(monkeypatch), Run._measured
+    device, usual = LateDevice(monkeypatch), Run._finish
 
-    def measured(run: Run, *given: Any) -> Any:
-        after, numbers = usual(run, *given)
+    def finish(run: Run, *given: Any) -> Any:
+        update = run._started.popleft()
         device.fail()
-        return after, [math.nan for _ in numbers]
+        run._started.appendleft(replace(update, numbers=[math.nan] * 3))
+        return usual(run, *given)
 
-    monkeypatch.setattr(Run, "_measured", measured)
+    monkeypatch.setattr(Run, "_finish", finish)
     with pytest.raises(OutOfMemoryError):
         [*make_run().events()]
 
 
 def test_a_dry_run_waits_for_the_update(monkeypatch: pytest.MonkeyPatch) -> None:
-    failing_call(monkeypatch, AdamW, "update", 1)
+    failing_call(monkeypatch, DeviceStep, "__call__", 1)
     with pytest.raises(OutOfMemoryError):
         make_run().try_update([[0, 1]])
 

@@ -12,10 +12,13 @@ from mlxbert.machine import cores
 from mlxbert.machine.device import mx, scalar
 from mlxbert.nn.cpu import vectorized
 from mlxbert.nn.encoder import Batch, KnownIds
-from mlxbert.training import in_place, optimizer
-from mlxbert.training.optimizer import AdamW, depth_factors, is_frozen, norm, weight_decays
+from mlxbert.training import in_place
+from mlxbert.training.checkpoint import Progress
+from mlxbert.training.gradients import Gradients
+from mlxbert.training.optimizer import AdamW, clipping, depth_factors, is_frozen, norm, weight_decays
 from mlxbert.training.options import TrainingOptions
 from mlxbert.training.rows import TABLE, SparseRows
+from mlxbert.training.step import DeviceStep
 from tests.helpers.tiny import tiny_config
 
 NAMES = [
@@ -47,23 +50,27 @@ def test_updates_are_those_of_the_paper() -> None:
     assert parameters["bias"].item() == pytest.approx(by_hand(0.5, gradients, 0.01, 0.0), rel=1e-6)
 
 
-def test_a_gpu_computes_an_update_in_one_kernel_per_parameter(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("most", [0.0, 1.0, 1e3])
+def test_updates_of_a_gpu_are_those_of_a_cpu(most: float) -> None:
     rng = np.random.default_rng(2)
     parameters, gradients = ({f"p{n}": mx.array(rng.normal(size=(3, n)), mx.float32) for n in (2, 5)} for _ in range(2))
-    rates, decays = {"p2": 1e-3, "p5": 2e-3}, {"p2": 0.01, "p5": 0.0}
-    found: list[dict[str, mx.array]] = []
-    for gpu in (False, True):
-        # Of the cores, too: on a GPU there are no workers, whose compiled functions would outlive the interpreter.
-        for module in (optimizer, cores):
-            monkeypatch.setattr(module, "on_gpu", lambda gpu=gpu: gpu)
-        state, now = AdamW.new(parameters), parameters
-        factors: tuple[Any, ...] = (0.5, mx.array(0.25))
-        for factor in factors:
-            state, now = state.update(now, gradients, factor, rates, decays)
-        named = {"parameter": now, "mean": state.means, "square": state.squares}
-        found.append({f"{kind} {name}": one for kind, some in named.items() for name, one in some.items()})
-    for name, one in found[0].items():
-        np.testing.assert_allclose(np.array(found[1][name]), np.array(one), atol=1e-6)
+    factors, decays = {"p2": 1.0, "p5": 2.0}, {"p2": 0.01, "p5": 0.0}
+    cpu, here = AdamW.new(parameters), parameters
+    gpu, there = AdamW.new(parameters), parameters
+    mx.disable_compile()  # which takes a C++ compiler on a CPU
+    device = DeviceStep(factors, decays, most, scaled=True)
+    counters = device.counters(Progress(scale=4.0))
+    for lr in (1e-3, 2e-3, 3e-3):
+        length = scalar(norm(gradients)) / 8
+        factor = float(clipping(length, most)) / 8
+        cpu, here = cpu.update(here, gradients, factor, {name: lr * factors[name] for name in factors}, decays)
+        found = Gradients(mx.array(6.0), mx.array(2.0), gradients, {"one": mx.array(5.0)})
+        numbers, there, gpu, counters = device(there, gpu, found, counters, lr)
+        np.testing.assert_allclose(np.array(numbers), [6, 2, length, 5], rtol=1e-6)
+    mx.enable_compile()
+    for one, other in ((here, there), (cpu.means, gpu.means), (cpu.squares, gpu.squares)):
+        for name, array in one.items():
+            np.testing.assert_allclose(np.array(other[name]), np.array(array), atol=1e-6)
 
 
 def test_a_table_of_biases_does_not_decay() -> None:

@@ -117,7 +117,8 @@ def ours(folder: Path, records: list[dict[str, Any]], options: dict[str, Any], p
     shares = [examples[part::parts] for part in range(parts)]
     made = [functools.partial(part_of, objective, some, number) for number, some in enumerate(shares)]
     whole = Whole(
-        compare=lambda outputs: objective.compare(outputs, [one for some in shares for one in some]),
+        compare=objective.compare,
+        targets=objective.targets([one for some in shares for one in some]),
         total=None,
         width=objective.width,
     )

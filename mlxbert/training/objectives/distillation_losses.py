@@ -100,6 +100,7 @@ class DistillationObjective(LoopObjective[Any]):
 
     def __init__(self, task: Any, order: list[int] | None = None) -> None:
         self.task, self.metric, self.minimize, self.order = task, task.metric, task.minimize, order
+        self.pure = task.pure
 
     def tokens(self, example: DistillationExample) -> Iterable[int]:
         """See `LoopObjective.tokens`."""

@@ -160,9 +160,13 @@ class Embed(TaskObjective[Texts], Comparison[Texts]):
         hidden = network.encoder(inputs.input_ids, inputs.attention_mask, inputs.token_type_ids)
         return self.embedder(hidden, inputs.attention_mask)
 
-    def compare(self, outputs: mx.array, examples: Sequence[Texts]) -> tuple[mx.array, float]:
+    def targets(self, examples: Sequence[Texts]) -> dict[str, mx.array]:
+        """See `VectorLoss.targets`."""
+        return self._loss.targets(examples)
+
+    def compare(self, outputs: mx.array, targets: Mapping[str, mx.array]) -> tuple[mx.array, float]:
         """See `Comparison.compare`."""
-        return self._loss(outputs, examples)
+        return self._loss(outputs, targets)
 
     def inputs(self, examples: Sequence[Texts]) -> Sequence[Encoding]:
         """All texts; of a text alone its halves."""

@@ -100,9 +100,13 @@ class FewShot(Comparison[Example], Classify):
         """Vectors of length 1, float32 (T, W)."""
         return self.embedder(network.encoder(inputs.input_ids, inputs.attention_mask, inputs.token_type_ids))
 
-    def compare(self, outputs: mx.array, examples: Sequence[Example]) -> tuple[mx.array, float]:
+    def targets(self, examples: Sequence[Example]) -> mx.array:
+        """The classes of the examples."""
+        return mx.array([example.target for example in examples])
+
+    def compare(self, outputs: mx.array, targets: mx.array) -> tuple[mx.array, float]:
         """See `same_class`."""
-        return same_class(outputs, mx.array([example.target for example in examples])), 1.0
+        return same_class(outputs, targets), 1.0
 
     def check_teacher(self) -> None:
         """Refuses a teacher, whose scores no loss is made of."""

@@ -109,6 +109,8 @@ class LoopObjective(ABC, Generic[AnyExample]):
         minimize: Whether a smaller value of the metric is better.
         all_words: Whether training may use any row of the word embeddings; otherwise those of `tokens` alone.
         losses: The names of the losses that `terms` gives, where there are several.
+        pure: Whether losses depend on nothing but the network and arrays of the batch, so that a GPU may compile them:
+            what they read elsewhere would stay as it was then.
     """
 
     name: ClassVar[str]
@@ -116,6 +118,7 @@ class LoopObjective(ABC, Generic[AnyExample]):
     minimize: bool = False
     all_words: ClassVar[bool] = False
     losses: tuple[str, ...] = ()
+    pure: bool = False
 
     def tokens(self, example: AnyExample) -> Iterable[int]:
         """All token ids that `collate` can put into a batch because of an example."""
@@ -260,13 +263,17 @@ class Comparison(Objective[AnyExample]):
     def outputs(self, network: Network, inputs: Batch) -> mx.array:
         """What is compared: float32 (T, width) for the T inputs of some examples."""
 
+    def targets(self, examples: Sequence[AnyExample]) -> Any:
+        """What `compare` has to know of all examples of a batch: arrays, if it is `pure`; by default the examples."""
+        return examples
+
     @abstractmethod
-    def compare(self, outputs: mx.array, examples: Sequence[AnyExample]) -> tuple[mx.array, float]:
+    def compare(self, outputs: mx.array, targets: Any) -> tuple[mx.array, float]:
         """The loss of a batch, and its weight, as `loss` gives them.
 
         Args:
             outputs: Those of all inputs of the examples, (T, width), in their order.
-            examples: All examples of the batch.
+            targets: What `targets` gives for all examples of the batch.
         """
 
     def collate(self, examples: Sequence[AnyExample], rng: random.Random) -> TrainBatch:
@@ -276,4 +283,4 @@ class Comparison(Objective[AnyExample]):
 
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, float]:
         """That of a whole batch at once, as `collate` makes it; the loop computes it in parts."""
-        return self.compare(self.outputs(network, batch.inputs), batch.examples)
+        return self.compare(self.outputs(network, batch.inputs), self.targets(batch.examples))

@@ -17,11 +17,11 @@ from mlxbert.data.tagged import Tagged, read_tagged
 from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.labels.labels import Labels
 from mlxbert.labels.schemes import OUTSIDE, convert, inside, names_of, scheme_of, spelled, types_of
-from mlxbert.machine.device import mx
+from mlxbert.machine.device import mx, on_gpu
 from mlxbert.model import Model
+from mlxbert.nn import losses
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
-from mlxbert.nn.losses import cross_entropy
 from mlxbert.readers.rows import Rows
 from mlxbert.text.batch import make_batch
 from mlxbert.text.pieces import find_pieces
@@ -36,6 +36,7 @@ from mlxbert.training.scores.summary import Evaluation
 from mlxbert.training.scores.tagging import Prediction, metrics_of, tag_metrics, tagging, tally
 
 HEAD = "token_classifier"
+_FILLED = 32  # the number of labelled tokens is filled up to a multiple on a GPU, which compiles by shape
 _NOTHING = 1e-9  # the weight of a batch without a labelled token: its loss is 0
 _LOG = logging.getLogger("mlxbert")
 
@@ -138,6 +139,7 @@ class Tag(TaskObjective[TagExample]):
             raise ArgumentError(f"stride is {self.shared}, expected at most {longest // 2}, half of the longest input")
         self._numbers = {name: number for number, name in enumerate(self.labels.names)}
         self._layer = getattr(model.network.heads[HEAD], "crf", None)
+        self.pure = self._layer is None  # on Metal it computes on the CPU, which would compile with a C++ compiler
 
     def prepare(self, record: Tagged) -> TagExample:
         """The first window of a sentence."""
@@ -168,14 +170,15 @@ class Tag(TaskObjective[TagExample]):
         return found
 
     def collate(self, examples: Sequence[TagExample], rng: random.Random) -> TrainBatch:
-        """Pads windows; the targets are rows of the flattened batch and tags, (2, M).
+        """Pads windows; the targets are rows of the flattened batch and tags, (2, M), with -1 for no tag.
 
-        Of a CRF they are places and tags, (2, B, W), with -1 for no tag.
+        Of a CRF they are places and tags, (2, B, W).
         """
         inputs = make_batch([example.encoding for example in examples], self.config)
         if self._layer is None:
             length = inputs.input_ids.shape[1]
             pairs = [(row * length + place, tag) for row, one in enumerate(examples) for place, tag in one.target]
+            pairs += [(0, -1)] * (-len(pairs) % _FILLED if on_gpu() else 0)
             return TrainBatch(inputs, mx.array(pairs, mx.int32).reshape(-1, 2).T)
         most = max(1, *(len(example.target) for example in examples))
         padded = [[*example.target, *[(0, -1)] * (most - len(example.target))] for example in examples]
@@ -185,16 +188,16 @@ class Tag(TaskObjective[TagExample]):
         """The sum over labelled tokens, and their number."""
         logits = network.logits(HEAD, batch.inputs)
         places, tags = batch.targets
+        if not tags.size:
+            return 0 * logits.astype(mx.float32).sum(), _NOTHING
+        there, known = tags >= 0, mx.maximum(tags, 0)
+        weight = mx.maximum(there.sum().astype(mx.float32), _NOTHING)
+        every = logits.reshape(-1, logits.shape[-1])
         crf = getattr(network.heads[HEAD], "crf", None)
         if crf is not None:
             rows = mx.arange(len(places))[:, None] * logits.shape[1] + places
-            there = tags >= 0
-            emissions = logits.reshape(-1, logits.shape[-1])[rows]
-            weight = mx.maximum(there.sum().astype(mx.float32), _NOTHING)
-            return crf.loss(emissions, mx.maximum(tags, 0), there), weight
-        if not tags.size:
-            return 0 * logits.astype(mx.float32).sum(), _NOTHING
-        return cross_entropy(logits.reshape(-1, logits.shape[-1])[places], tags), float(tags.size)
+            return crf.loss(every[rows], known, there), weight
+        return (losses.cross_entropies(every[places], known) * there).sum(), weight
 
     def teacher_targets(self, batch: TrainBatch, examples: Sequence[TagExample], scores: Sequence[Scores]) -> Targets:
         """The scores of the tokens that have a tag."""

@@ -83,6 +83,7 @@ class TaskObjective(Objective[AnyExample]):
     head: ClassVar[str]
     columns: Found | None = None
     labels: Labels
+    pure = True
     _asked: dict[str, str | None]  # the columns that are named, by option
 
     def __init__(self, **options: Any) -> None:

@@ -3,9 +3,10 @@
 Shapes: B examples of a batch, T texts of a batch, W size of a vector.
 """
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,36 +121,41 @@ class VectorLoss:
                     hint=f"max_score={largest:g} divides all scores by {largest:g}; loss='cosent' takes any scores",
                 )
 
-    def __call__(self, vectors: mx.array, examples: Sequence[Texts]) -> tuple[mx.array, float]:
+    def targets(self, examples: Sequence[Texts]) -> dict[str, mx.array]:
+        """What the loss needs to know of B examples, by name: rows of their T vectors, and which are compared."""
+        sizes = [len(one.encodings) for one in examples]
+        first = np.cumsum([0, *sizes[:-1]])
+        found = {"anchors": mx.array(first), "positives": mx.array(first + 1)}
+        if self.name == "in-batch":
+            negatives = [np.arange(start + 2, start + size) for start, size in zip(first, sizes, strict=True)]
+            candidates = mx.array(np.concatenate([first + 1, *negatives]))
+            return found | {"candidates": candidates, "excluded": mx.array(_excluded(examples))}
+        if self.name == "triplet":
+            return found | {"negatives": mx.array(first + 2)}
+        return found | {"scores": mx.array([one.target / self.max_score for one in examples])}
+
+    def __call__(self, vectors: mx.array, targets: Mapping[str, mx.array]) -> tuple[mx.array, float]:
         """The loss, and its weight.
 
         Args:
             vectors: Of all texts of the examples, (T, W), in their order.
-            examples: B examples.
+            targets: What `targets` gives for the examples.
         """
-        sizes = [len(one.encodings) for one in examples]
-        loss = self._of(examples, np.cumsum([0, *sizes[:-1]]), np.array(sizes))
-        weight = 1.0 if self.name == "cosent" else float(len(examples))  # one number for the batch
+        loss = functools.partial(self._of, targets)
+        weight = 1.0 if self.name == "cosent" else float(len(targets["anchors"]))  # one number for the batch
         return (losses.matryoshka(loss, vectors, self.dimensions) if self.dimensions else loss(vectors)), weight
 
-    def _of(
-        self, examples: Sequence[Texts], first: NDArray[np.int64], sizes: NDArray[np.int64]
-    ) -> Callable[[mx.array], mx.array]:
-        """The loss of vectors (T, W'); `first` is the row of each example's first text, and it has `sizes` of them."""
-        anchors, positives = mx.array(first), mx.array(first + 1)
+    def _of(self, targets: Mapping[str, mx.array], v: mx.array) -> mx.array:
+        """The loss of vectors (T, W')."""
+        anchors, positives = v[targets["anchors"]], v[targets["positives"]]
         if self.name == "in-batch":
-            negatives = [np.arange(start + 2, start + size) for start, size in zip(first, sizes, strict=True)]
-            candidates = mx.array(np.concatenate([first + 1, *negatives]))
-            excluded = mx.array(_excluded(examples))
-            return lambda v: losses.in_batch_negatives(
-                v[anchors], v[candidates], excluded, temperature=self.temperature, symmetric=self.symmetric
-            )
+            how: Any = {"temperature": self.temperature, "symmetric": self.symmetric}
+            return losses.in_batch_negatives(anchors, v[targets["candidates"]], targets["excluded"], **how)
         if self.name == "triplet":
-            return lambda v: losses.triplet(v[anchors], v[positives], v[mx.array(first + 2)], margin=self.margin)
-        scores = mx.array([one.target / self.max_score for one in examples])
+            return losses.triplet(anchors, positives, v[targets["negatives"]], margin=self.margin)
         if self.name == "cosine":
-            return lambda v: losses.cosine_error(v[anchors], v[positives], scores)
-        return lambda v: losses.cosent(v[anchors], v[positives], scores, temperature=self.temperature)
+            return losses.cosine_error(anchors, positives, targets["scores"])
+        return losses.cosent(anchors, positives, targets["scores"], temperature=self.temperature)
 
 
 def _excluded(examples: Sequence[Texts]) -> NDArray[np.bool_]:
