@@ -95,7 +95,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 SHAPES, LONG = ((32, 32), (16, 128), (8, 512)), (1, 8192)
 VOCABULARY = 30000  # ids that are drawn
-WARM_UPS = 3  # of torch the first passes of a process are slow
+WARM_UPS, LARGE = 3, 1024  # of torch the first passes of a process are slow; one is enough with many tokens
 Worker = tuple[Callable[[str, int, int], float], Callable[[], int]]  # seconds of a forward pass, peak bytes
 OURS, PEER = "mlxbert", "torch"
 PAUSE = 0.05  # seconds before each pass, in which the threads of the one before stop waiting for work
@@ -207,7 +207,7 @@ def _shape(text: str) -> tuple[int, int]:
 def compare(contestants: dict[str, Contestant], model: str, batch: int, length: int, rounds: int) -> dict[str, float]:
     """Prints a row for each contestant; the medians of tokens per second."""
     times: dict[str, list[tuple[float, float]]] = {kind: [] for kind in contestants}
-    for number in range(-WARM_UPS, rounds):
+    for number in range(-(1 if batch * length > LARGE else WARM_UPS), rounds):
         for kind, contestant in contestants.items():
             if contestant.rounds is None or 0 <= number < contestant.rounds:
                 time.sleep(PAUSE)
