@@ -20,6 +20,7 @@ from mlxbert.machine.cores import Stage, as_cores_get_free, stages
 from mlxbert.machine.device import dispatch, mx, nn, on_gpu
 from mlxbert.nn import dropout
 from mlxbert.nn.heads import Network
+from mlxbert.training import times
 from mlxbert.training.objectives.objective import Comparison, LoopObjective, TrainBatch
 from mlxbert.training.optimizer import Arrays
 
@@ -84,7 +85,12 @@ class Differentiator:
         objective: Computes the loss.
         dtype: The dtype to compute in; parameters and gradients are float32.
         settle: Called before a device is given work: graphs are made while it still computes the update before.
+
+    Attributes:
+        computed: When the last part was computed, by `times.clock`; when a GPU had been given it.
     """
+
+    computed = 0.0
 
     def __init__(
         self,
@@ -154,6 +160,7 @@ class Differentiator:
             (_, (loss, weight, terms)), gradients = self._function(dict(parameters), *part(), scale, compare)
         self._settle()
         _evaluate(passed, [loss, weight, terms], *reversed(_by_module(gradients)))
+        self.computed = times.clock()
         return Gradients(loss, weight, gradients, terms)
 
     def compared(

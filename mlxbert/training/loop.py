@@ -122,6 +122,11 @@ class Run:
         return self.order.steps
 
     @property
+    def computed(self) -> float:
+        """When the forward and backward passes of the last update were done on a CPU, by `times.clock`."""
+        return self._differentiate.computed
+
+    @property
     def every(self) -> int:
         """Updates between two evaluations."""
         return self._t.options.eval_every or self.order.epoch_steps
