@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 BATCHES = 20  # that are different: an epoch of them uses about as many different words as text does
 _EPOCHS = 10**5
-_LR, _WEIGHT_DECAY, _CLIP = 5e-5, 0.01, 1.0
+LR, WEIGHT_DECAY, CLIP = 5e-5, 0.01, 1.0
 _CLASSES = 2
 Spent = dict[str, float]
 Step = Callable[[], Spent]
@@ -104,7 +104,7 @@ def our_step(
             return [[*range(first, first + size)]]
 
     options = TrainingOptions(
-        batch_size=size, epochs=_EPOCHS, lr=_LR, weight_decay=_WEIGHT_DECAY, max_grad_norm=_CLIP, warmup=0.0,
+        batch_size=size, epochs=_EPOCHS, lr=LR, weight_decay=WEIGHT_DECAY, max_grad_norm=CLIP, warmup=0.0,
         checkpointing=checkpointing,
     )  # fmt: skip
     examples = [example for batch in batches for example in batch]
@@ -156,7 +156,7 @@ def their_step(model: Any, batches: Sequence[Mapping[str, Any]], dtype: str) -> 
     import torch
 
     trained = [one for one in model.parameters() if one.requires_grad]
-    optimizer = torch.optim.AdamW(trained, lr=_LR, weight_decay=_WEIGHT_DECAY, fused=True)
+    optimizer = torch.optim.AdamW(trained, lr=LR, weight_decay=WEIGHT_DECAY, fused=True)
     device, waiting = trained[0].device.type, itertools.cycle(batches)
     scaler = torch.amp.GradScaler(device, enabled=dtype == "float16")
 
@@ -167,7 +167,7 @@ def their_step(model: Any, batches: Sequence[Mapping[str, Any]], dtype: str) -> 
         scaler.scale(loss).backward()
         computed = time.perf_counter()
         scaler.unscale_(optimizer)
-        torch.nn.utils.clip_grad_norm_(trained, _CLIP)
+        torch.nn.utils.clip_grad_norm_(trained, CLIP)
         scaler.step(optimizer)
         scaler.update()
         optimizer.zero_grad()
