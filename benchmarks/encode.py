@@ -1,25 +1,34 @@
-"""Tokens per second of the encoders next to torch, and what the BLAS under MLX is worth.
+"""Speed and memory of the encoders next to torch, and what the BLAS under MLX is worth.
 
 `python benchmarks/encode.py [--rounds 5] [--model bert-base …]` needs torch and transformers (requirements-parity.txt).
-Random weights in the shapes of published models of each family, three batch shapes, float32 by default; transformers
-makes the models, and its files are read. Every contestant is a process of its own that is asked for one forward pass at
-a time, in turn, so that all of them meet the same noise; medians are printed, and the ratios to torch. Next to other
-work the ratio of CPU time says more, on one core (`taskset -c 0`): torch's threads spin where they wait.
+Random weights in the shapes of published models of each family, three batch shapes, float32 by default. transformers
+makes the models, or tests/helpers/authors where it does not have them, and its files are read. Every contestant is a
+process of its own that is asked for one forward pass at a time, in turn, so that all of them meet the same noise;
+medians of tokens per second are printed, and the ratios to torch. Next to other work the ratio of CPU time says more,
+on one core (`taskset -c 0`): torch's threads spin where they wait.
+
+`--memory` prints the peak memory of a process per side that makes two passes; torch makes its weights in memory,
+mlxbert reads them from a file. `--record` measures both, also on a text of 8,192 tokens where the model takes it, and
+puts them into results/encode.jsonl; `python scripts/models_table.py` then writes the table in docs/models.md.
 """
 
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from mlxbert.bench.worker import peak_memory
 
 _SHORT = {"num_hidden_layers": 6}  # the families are compared on half the layers: a layer costs what it costs
 _DEBERTA = {
@@ -37,7 +46,13 @@ _LLAMA = _SHORT | {
     "hidden_size": 768, "intermediate_size": 3072, "vocab_size": 30522, "max_position_embeddings": 8192,
     "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
 }  # fmt: skip
-# The prefix of transformers' classes, and what is far from their defaults.
+_JINA_V2 = _SHORT | {"vocab_size": 30528, "max_position_embeddings": 8192, "feed_forward_type": "geglu"}
+# Their configuration has no defaults.
+_NOMIC_MOE = _SHORT | _BASE | {
+    "type_vocab_size": 1, "max_position_embeddings": 2048, "layer_norm_eps": 1e-5, "pad_token_id": 1, "theta": 10000.0,
+    "initializer_range": 0.02, "hidden_act": "gelu", "num_experts": 8, "moe_top_k": 2, "moe_every_n_layers": 2,
+}  # fmt: skip
+# The prefix of the classes, and what is far from their defaults.
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "bert-base": ("Bert", {}),
     "minilm": ("Bert", {"hidden_size": 384, "num_hidden_layers": 6, "intermediate_size": 1536}),
@@ -48,8 +63,9 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "electra": ("Electra", _SHORT | _BASE | {"embedding_size": 768}),
     "mpnet": ("MPNet", _SHORT | _BASE | {"max_position_embeddings": 514}),
     "modernbert": ("ModernBert", _SHORT | {"max_position_embeddings": 8192}),
-    "nomic": ("NomicBert", _SHORT | {"max_position_embeddings": 512}),
-    "gte": ("Gte", _SHORT | {"vocab_size": 30522, "max_position_embeddings": 512}),
+    "nomic": ("NomicBert", _SHORT | {"max_position_embeddings": 2048}),
+    "nomic-moe": ("NomicMoe", _NOMIC_MOE),
+    "gte": ("Gte", _SHORT | {"vocab_size": 30522, "max_position_embeddings": 8192}),
     "deberta-v3": ("DebertaV2", _SHORT | _BASE | _DEBERTA),
     "deberta-v2": ("DebertaV2", _SHORT | _BASE | _DEBERTA | {"conv_kernel_size": 3, "conv_act": "gelu"}),
     "eurobert": ("EuroBert", _LLAMA | {"num_attention_heads": 12, "num_key_value_heads": 12, "mask_token_id": 3}),
@@ -57,6 +73,11 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         "EuroBert",
         _LLAMA | {"hidden_size": 1152, "intermediate_size": 4096, "num_attention_heads": 18, "num_key_value_heads": 6}
         | {"mask_token_id": 3},
+    ),
+    "qwen2": (
+        "Qwen2",
+        _LLAMA | {"hidden_size": 1536, "intermediate_size": 8960, "num_attention_heads": 12, "num_key_value_heads": 2}
+        | {"is_causal": False},
     ),
     "qwen3": (
         "Qwen3",
@@ -68,28 +89,32 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         _LLAMA | {"intermediate_size": 1152, "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 256}
         | {"use_bidirectional_attention": True, "sliding_window": 512},
     ),
+    "neobert": ("NeoBERT", _SHORT | {"max_length": 4096}),
+    "jina-v2": ("JinaBert", _JINA_V2),
+    "jina-v2-normed": ("NormedJinaBert", _JINA_V2),
 }  # fmt: skip
-SHAPES = ((32, 32), (16, 128), (8, 512))
+SHAPES, LONG = ((32, 32), (16, 128), (8, 512)), (1, 8192)
 VOCABULARY = 30000  # ids that are drawn
 WARM_UPS = 3  # of torch the first passes of a process are slow
+Worker = tuple[Callable[[str, int, int], float], Callable[[], int]]  # seconds of a forward pass, peak bytes
+OURS, PEER = "mlxbert", "torch"
 PAUSE = 0.05  # seconds before each pass, in which the threads of the one before stop waiting for work
 SLOW_ROUNDS = 1  # the reference BLAS takes minutes a round and hardly varies
 
 
 def make_model(name: str) -> Any:
-    """A random model of transformers."""
+    """A random model."""
     import torch
-    import transformers
+
+    from tests.helpers.authors import class_of
 
     torch.manual_seed(0)
     prefix, facts = MODELS[name]
-    return getattr(transformers, f"{prefix}Model")(getattr(transformers, f"{prefix}Config")(**facts)).eval()
+    return class_of(f"{prefix}Model")(class_of(f"{prefix}Config")(**facts)).eval()
 
 
-def mlx_worker(
-    dtype: str, mode: Callable[[], AbstractContextManager[None]] | None = None
-) -> Callable[[str, int, int], float]:
-    """A function that runs one forward pass of mlxbert and gives its seconds."""
+def mlx_worker(dtype: str, mode: Callable[[], AbstractContextManager[None]] | None = None) -> Worker:
+    """Forward passes of mlxbert."""
     from mlxbert.machine import device
     from mlxbert.machine.cores import inference
     from mlxbert.machine.device import mx
@@ -112,10 +137,10 @@ def mlx_worker(
             mx.eval(encoders[model](ids).last_hidden_state)
         return time.perf_counter() - start
 
-    return run
+    return run, lambda: mx.get_peak_memory() if device.on_gpu() else peak_memory()
 
 
-def torch_worker(dtype: str) -> Callable[[str, int, int], float]:
+def torch_worker(dtype: str) -> Worker:
     """The same with transformers on torch."""
     import torch
 
@@ -132,31 +157,31 @@ def torch_worker(dtype: str) -> Callable[[str, int, int], float]:
             models[model](ids).last_hidden_state.sum().item()
             return time.perf_counter() - start
 
-    return run
+    return run, torch.cuda.max_memory_allocated if device == "cuda" else peak_memory
 
 
-WORKERS: dict[str, Callable[[str], Callable[[str, int, int], float]]] = {
-    "mlxbert": mlx_worker,
+WORKERS: dict[str, Callable[[str], Worker]] = {
+    OURS: mlx_worker,
     "mlxbert, as a graph": partial(mlx_worker, mode=nullcontext),
     "mlxbert, wheel's BLAS": mlx_worker,
     "mlxbert, other BLAS": mlx_worker,
-    "torch": torch_worker,
+    PEER: torch_worker,
 }
 
 
 def serve(kind: str, dtype: str) -> None:
     """Answers requests on stdin, one forward pass each."""
-    run = WORKERS[kind](dtype)
+    run, peak = WORKERS[kind](dtype)
     for line in sys.stdin:
         before = time.process_time()
         seconds = run(*json.loads(line))
-        print(json.dumps([seconds, time.process_time() - before]), flush=True)
+        print(json.dumps([seconds, time.process_time() - before, peak()]), flush=True)
 
 
 class Contestant:
     """A process that runs forward passes on demand."""
 
-    def __init__(self, kind: str, dtype: str, models: str, blas: str | None) -> None:
+    def __init__(self, kind: str, dtype: str, models: str, blas: str | None = None) -> None:
         environment = os.environ | {"MLXBERT_BENCHMARK_MODELS": models}
         slow = kind.endswith("wheel's BLAS")
         if kind.endswith("BLAS"):
@@ -166,12 +191,12 @@ class Contestant:
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment)
         self.rounds = SLOW_ROUNDS if slow else None
 
-    def seconds(self, model: str, batch: int, length: int) -> tuple[float, float]:
-        """How long one forward pass takes, and the CPU seconds of all its threads."""
+    def ask(self, model: str, batch: int, length: int) -> tuple[float, float, int]:
+        """How long one forward pass takes, the CPU seconds of all its threads, and the peak bytes of the process."""
         assert self.process.stdin is not None and self.process.stdout is not None
         print(json.dumps([model, batch, length]), file=self.process.stdin, flush=True)
-        wall, processor = json.loads(self.process.stdout.readline())
-        return wall, processor
+        wall, processor, peak = json.loads(self.process.stdout.readline())
+        return wall, processor, peak
 
 
 def _shape(text: str) -> tuple[int, int]:
@@ -179,24 +204,61 @@ def _shape(text: str) -> tuple[int, int]:
     return batch, length
 
 
-def compare(contestants: dict[str, Contestant], model: str, shapes: Sequence[tuple[int, int]], rounds: int) -> None:
-    """Prints a row for each shape and contestant."""
-    for batch, length in shapes:
-        times: dict[str, list[tuple[float, float]]] = {kind: [] for kind in contestants}
-        for number in range(-WARM_UPS, rounds):
-            for kind, contestant in contestants.items():
-                if contestant.rounds is None or 0 <= number < contestant.rounds:
-                    time.sleep(PAUSE)
-                    seconds = contestant.seconds(model, batch, length)
-                    times[kind] += [seconds] if number >= 0 else []
-        speeds = {kind: sorted(batch * length / wall for wall, _ in found) for kind, found in times.items()}
-        processor = {kind: statistics.median(used for _, used in found) for kind, found in times.items()}
-        for kind, found in speeds.items():
-            median = statistics.median(found)
-            ratio = f"{median / statistics.median(speeds['torch']):.2f}" if "torch" in speeds else ""
-            shorter = f"{processor['torch'] / processor[kind]:.2f}" if "torch" in speeds else ""
-            speed = f"{median:>8.0f} {found[0]:>8.0f} to {found[-1]:>6.0f}"
-            print(f"{model:10} {batch:>4} x{length:>4} {kind:>22}: {speed} {ratio:>10} {shorter:>12}", flush=True)
+def compare(contestants: dict[str, Contestant], model: str, batch: int, length: int, rounds: int) -> dict[str, float]:
+    """Prints a row for each contestant; the medians of tokens per second."""
+    times: dict[str, list[tuple[float, float]]] = {kind: [] for kind in contestants}
+    for number in range(-WARM_UPS, rounds):
+        for kind, contestant in contestants.items():
+            if contestant.rounds is None or 0 <= number < contestant.rounds:
+                time.sleep(PAUSE)
+                wall, used, _ = contestant.ask(model, batch, length)
+                times[kind] += [(wall, used)] if number >= 0 else []
+    speeds = {kind: sorted(batch * length / wall for wall, _ in found) for kind, found in times.items()}
+    processor = {kind: statistics.median(used for _, used in found) for kind, found in times.items()}
+    medians = {kind: statistics.median(found) for kind, found in speeds.items()}
+    for kind, found in speeds.items():
+        ratio = f"{medians[kind] / medians[PEER]:.2f}" if PEER in speeds else ""
+        shorter = f"{processor[PEER] / processor[kind]:.2f}" if PEER in speeds else ""
+        speed = f"{medians[kind]:>8.0f} {found[0]:>8.0f} to {found[-1]:>6.0f}"
+        print(f"{model:14} {batch:>4} x{length:>4} {kind:>22}: {speed} {ratio:>10} {shorter:>12}", flush=True)
+    return medians
+
+
+def measure_memory(model: str, batch: int, length: int, dtype: str, folder: str) -> dict[str, int]:
+    """Prints and returns the peak bytes of a process of each side."""
+    found = {}
+    for kind in (OURS, PEER):
+        contestant = Contestant(kind, dtype, folder)
+        found[kind] = max(contestant.ask(model, batch, length)[2] for _ in range(2))
+        contestant.process.kill()
+        contestant.process.wait()
+    for kind, peak in found.items():
+        ratio = f"{peak / found[PEER]:.2f}"
+        print(f"{model:14} {batch:>4} x{length:>4} {kind:>22}: {peak / 2**30:6.2f} GiB {ratio:>10}", flush=True)
+    return found
+
+
+def measure(given: argparse.Namespace, contestants: dict[str, Contestant], folder: str) -> None:
+    """Measures all models and shapes that are asked for."""
+    from mlxbert.weights.checkpoint import open_checkpoint
+    from tests.helpers.recorded import record
+
+    for model in given.model or MODELS:
+        path = Path(folder) / model
+        make_model(model).save_pretrained(path)
+        checkpoint = open_checkpoint(path)
+        for batch, length in given.shape or (*SHAPES, *([LONG] if given.record else [])):
+            if length > checkpoint.config.max_length:
+                continue
+            medians = {} if given.memory else compare(contestants, model, batch, length, given.rounds)
+            if not (given.memory or given.record):
+                continue
+            peaks = measure_memory(model, batch, length, given.dtype, folder)
+            if given.record:
+                key = {"model": model, "batch": batch, "length": length, "dtype": given.dtype}
+                found = {"tokens_per_second": medians, "peak_bytes": peaks, "rounds": given.rounds}
+                record("encode", key, {"family": checkpoint.family.title} | found)
+        shutil.rmtree(path)
 
 
 def main() -> None:
@@ -208,19 +270,22 @@ def main() -> None:
     parser.add_argument("--without", action="append", default=[], choices=list(WORKERS), help="leave one out")
     parser.add_argument("--shape", action="append", type=_shape, metavar="TEXTSxTOKENS", help="instead of the three")
     parser.add_argument("--blas", metavar="PATH", help="one more contestant: mlxbert with this BLAS")
+    parser.add_argument("--memory", action="store_true", help="peak memory instead of speed")
+    parser.add_argument("--record", action="store_true", help="mlxbert and torch alone, into results/encode.jsonl")
     parser.add_argument("--serve", choices=list(WORKERS), help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.serve:
-        return serve(arguments.serve, arguments.dtype)
+    given = parser.parse_args()
+    if given.serve:
+        return serve(given.serve, given.dtype)
+    if given.memory and given.record:
+        parser.error("--record measures memory, too")
     with tempfile.TemporaryDirectory() as folder:
-        left_out = {*arguments.without, *([] if arguments.blas else ["mlxbert, other BLAS"])}
-        kinds = [kind for kind in WORKERS if kind not in left_out]
-        contestants = {kind: Contestant(kind, arguments.dtype, folder, arguments.blas) for kind in kinds}
-        ratios = f"{'ratio to torch':>15} {'in CPU time':>12}"
-        print(f"{'model':10} {'shape':>9} {'tokens/s, median':>24} {'min to max':>19} {ratios}")
-        for model in arguments.model or MODELS:
-            make_model(model).save_pretrained(Path(folder) / model)
-            compare(contestants, model, arguments.shape or SHAPES, arguments.rounds)
+        left_out = {*given.without, *([] if given.blas else ["mlxbert, other BLAS"])}
+        kinds = [OURS, PEER] if given.record else [kind for kind in WORKERS if kind not in left_out]
+        contestants = {kind: Contestant(kind, given.dtype, folder, given.blas) for kind in kinds if not given.memory}
+        if contestants:
+            ratios = f"{'ratio to torch':>15} {'in CPU time':>12}"
+            print(f"{'model':14} {'shape':>9} {'tokens/s, median':>24} {'min to max':>19} {ratios}")
+        measure(given, contestants, folder)
     return None
 
 

@@ -7,10 +7,12 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import prod
 from pathlib import Path
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
+from mlxbert import memory
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import ArgumentError, CheckpointError, MissingHeadError, MlxbertError, ThreadError
 from mlxbert.labels.labels import Labels
@@ -22,10 +24,11 @@ from mlxbert.nn.heads import HEADS, TASKS, Network, head_parts, missing_parts, t
 from mlxbert.progress import Progress
 from mlxbert.text.tokenizer import Tokenizer, load_tokenizer
 from mlxbert.weights.adapted import find_model
-from mlxbert.weights.build import build_network, first_problem, new_network, parameters
-from mlxbert.weights.causal import HEAD as CLASSIFIER, generates
+from mlxbert.weights.build import build_network, first_problem, new_network, parameters, shapes
+from mlxbert.weights.causal import HEAD as CLASSIFIER
 from mlxbert.weights.chat_template import read_prompt
 from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
+from mlxbert.weights.families.read import generates
 from mlxbert.weights.families.registry import Architecture, read_architecture
 from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.formats.config_json import ConfigJson
@@ -89,6 +92,7 @@ class Model:
     _owner: _Owner = field(default_factory=_Owner, repr=False)  # copies by `replace` share it, as they share weights
     _embedder: Embedder | MlxbertError | None = field(default=None, repr=False)
     _ref: ModelRef | None = field(default=None, repr=False)
+    _loaded: Mapping[str, mx.array | None] = field(default_factory=dict, repr=False)  # only vectors: they are small
     _others: dict[str, "Model"] = field(default_factory=dict, repr=False)  # see `for_prompt`
 
     answer = functions.answer
@@ -137,6 +141,9 @@ class Model:
             text: The prompt, by which it is found otherwise.
         """
         known = own_adapters(self.architecture.config_json) if self._ref and self.files.adapter is None else ()
+        if known and not self._as_loaded():  # adapters belong to the weights in the folder
+            devices.hint_once(f"{self.source}: its weights have changed, so that prompts choose none of its adapters")
+            return self
         if name is None and text:
             name = next((one for one in known if self.embedder.config.prompts.get(one) == text), None)
         if self._ref is None or name is None or name not in known or name == self.files.own_adapter:
@@ -145,6 +152,13 @@ class Model:
             loaded = load(replace(self._ref, adapter=name), task="embed")
             self._others[name] = replace(loaded, source=self.source, _owner=self._owner)
         return self._others[name]
+
+    def _as_loaded(self) -> bool:
+        """Whether the network has the parameters that were loaded: updates, as of `mlx.optimizers`, make new arrays."""
+        now = parameters(self.network)
+        return now.keys() == self._loaded.keys() and all(
+            array is None or array is now[name] for name, array in self._loaded.items()
+        )
 
     def require(self, task: str) -> None:
         """Checks that the model can do a task, and selects its device.
@@ -263,7 +277,8 @@ def load(
             used as they are; missing ones are downloaded. The folder of an adapter stands for its base with it. A
             `ModelRef` is also the adapter, dtype, device and revision, and whether to be offline.
         adapter: An adapter in PEFT's format (LoRA, DoRA, rsLoRA) that is merged into the weights: its folder, or its
-            name on the hub. Or one that the model has itself, by its task: `retrieval.query`, say, of Jina v3.
+            name on the hub. Or one that the model has itself, by its task: `retrieval.query` of Jina v3, say, or
+            `retrieval` of v5.
         task: `fill-mask`, `next-sentence`, `classify`, `tag`, `answer`, `replaced` or `embed`: loads only the parts
             that it needs, and refuses a checkpoint without them. `None` loads every part.
         new_heads: Heads with fresh weights on the loaded encoder, by their names in `mlxbert.nn.heads.HEADS`, and the
@@ -305,6 +320,7 @@ def load(
         _check_all(checkpoint)
     # On a CPU MLX takes a hundred times as long for quantized weights as for floats: there they are expanded.
     packed = quantized and devices.on_gpu()
+    _warn_unless_it_fits(source, checkpoint, (*parts, *(new_heads or ())), chosen, packed=packed)
     with device_errors():
         network = build_network(checkpoint, parts, chosen, new_heads=new_heads, seed=seed, packed=packed)
     _LOG.info(
@@ -329,6 +345,7 @@ def load(
         files=folder,
         _embedder=embedder,
         _ref=ref,
+        _loaded={name: array if array.ndim == 1 else None for name, array in parameters(network).items()},
     )
 
 
@@ -417,7 +434,7 @@ def new_model(
         architecture=architecture,
         files=folder,
         _embedder=CheckpointError(
-            "a new model has no pooling yet", hint="save it and load it: mean pooling is assumed"
+            "a new model has no pooling yet", hint="save it and load it: the pooling of its family is assumed"
         ),
     )
 
@@ -428,6 +445,18 @@ def _choose_dtype(ref: ModelRef, config: EncoderConfig) -> mx.Dtype:
     if chosen == mx.float16 and config.wide_range:
         _LOG.warning("%s: float16 cannot hold the values of such a model: results may not be numbers", ref.source)
     return chosen
+
+
+def _warn_unless_it_fits(
+    source: str, checkpoint: Checkpoint, parts: Iterable[str], dtype: mx.Dtype, *, packed: bool
+) -> None:
+    """Warns of a network with these parts that the device does not have the memory for."""
+    if packed and checkpoint.storage is not None:
+        weights = sum(path.stat().st_size for path in checkpoint.weights.headers)
+    else:
+        weights = dtype.size * sum(map(prod, shapes(checkpoint, parts).values()))
+    needed = weights + memory.of_batch(checkpoint.config, dtype)
+    memory.warn_unless_it_fits(f"{source}: needs about", needed)
 
 
 def _warn_about_tokenizer(source: str, tokenizer: Tokenizer, config: EncoderConfig, *, stated: bool = True) -> None:

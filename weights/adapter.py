@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from mlxbert.config import EncoderConfig
 from mlxbert.errors import CheckpointError, ConfigError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
@@ -190,14 +191,20 @@ class Adapter:
 
 
 def read_adapter(
-    folder: Path, family: Family, layers: int, parts: Mapping[str, set[str]], shapes: Mapping[str, tuple[int, ...]]
+    folder: Path,
+    family: Family,
+    config_json: ConfigJson,
+    config: EncoderConfig,
+    parts: Mapping[str, set[str]],
+    shapes: Mapping[str, tuple[int, ...]],
 ) -> Adapter:
     """Opens an adapter, and checks that it fits its base; no tensor is read.
 
     Args:
         folder: Its folder.
         family: The family of the base.
-        layers: The number of stored layers of the base.
+        config_json: The configuration of the base.
+        config: The facts of its encoder.
         parts: The plain names of the tensors of the encoder and of each part that the base can have.
         shapes: The shapes of the tensors of the base, by plain names.
 
@@ -207,7 +214,7 @@ def read_adapter(
     """
     settings, weights = read_settings(folder), _open_weights(folder)
     selection = Selection(settings)
-    modules = {target.name: target for target in targets(family, layers, family.parts)}
+    modules = {target.name: target for target in targets(family, config_json, config, family.parts)}
     found: dict[str, dict[str, str]] = {}
     replaced: dict[str, str] = {}
     for name, info in weights.tensors.items():

@@ -13,17 +13,13 @@ from mlxbert.labels.labels import Labels
 from mlxbert.weights.chat_template import carries_pairs
 from mlxbert.weights.families.family import Family
 from mlxbert.weights.families.keymap import Entry, difference
+from mlxbert.weights.families.read import generates
 from mlxbert.weights.families.registry import Architecture
 from mlxbert.weights.folder import ModelFolder, read_settings
 from mlxbert.weights.formats.config_json import ConfigJson, read_json
 from mlxbert.weights.hub.files import CONFIG
 
 HEAD, DECODER = "sequence_classifier", "lm_head"
-
-
-def generates(config_json: ConfigJson) -> bool:
-    """Whether a configuration is that of a language model."""
-    return any(name.endswith("ForCausalLM") for name in config_json.strings("architectures"))
 
 
 def has_made(architecture: Architecture) -> bool:

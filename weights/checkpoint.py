@@ -27,7 +27,7 @@ from mlxbert.weights.formats.headers import LazyArrays, TensorInfo
 from mlxbert.weights.formats.names import ADAPTER
 from mlxbert.weights.formats.quantized import Storage, read_quantization
 from mlxbert.weights.google import with_google_defaults
-from mlxbert.weights.own_adapters import read_own_adapter
+from mlxbert.weights.own_adapters import own_adapter_folder, read_own_adapter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,12 +201,13 @@ def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
     names = _plain_names(folder, tensors, family)
     known = _names_of_parts(family, config)
     adapter = None
-    if opened.adapter is not None:
+    separate = opened.adapter or own_adapter_folder(opened)
+    if separate is not None:
         shapes = {plain: tensors[name].shape for plain, name in names.items()}
-        adapter = read_adapter(opened.adapter, family, config.num_stored_layers, known, shapes)
+        adapter = read_adapter(separate, family, config_json, config, known, shapes)
         names = merged_names(adapter, heads_of(config_json), known, family.tied, names)
         tensors = {**tensors, **tensor_infos(adapter)}
-    if opened.own_adapter is not None:
+    elif opened.own_adapter is not None:
         adapter = read_own_adapter(opened.own_adapter, config_json, weights, names, tensors)
     made = [] if family is plain else [HEAD]  # of tensors that are also others'
     parts = tuple(dict.fromkeys((*_parts(config_json, known, names), *made)))

@@ -1,4 +1,8 @@
-"""The adapters that a checkpoint holds itself (Jina v3): for each task one, of all stacked in the same tensors."""
+"""The adapters that a checkpoint holds itself, for each task one.
+
+Those of jina-embeddings-v3 are stacked in tensors next to the weights. Those of jina-embeddings-v5 are in folders of
+their own, in PEFT's format.
+"""
 
 import re
 from collections.abc import Mapping
@@ -7,9 +11,12 @@ from pathlib import Path
 from mlxbert.errors import CheckpointError
 from mlxbert.nn.lora import scale_of
 from mlxbert.weights.adapter import Adapter, Update
+from mlxbert.weights.families.jina_v5 import MODEL_TYPE
+from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.formats.files import WeightFiles
 from mlxbert.weights.formats.headers import TensorInfo
+from mlxbert.weights.formats.names import ADAPTERS
 from mlxbert.weights.targets import Target
 
 _LORA = re.compile(r"(.+)\.parametrizations\.weight\.0\.lora_([AB])")
@@ -17,7 +24,14 @@ _LORA = re.compile(r"(.+)\.parametrizations\.weight\.0\.lora_([AB])")
 
 def own_adapters(config_json: ConfigJson) -> tuple[str, ...]:
     """The names of a checkpoint's own adapters."""
-    return config_json.strings("lora_adaptations")
+    return config_json.strings("task_names" if config_json.get("model_type") == MODEL_TYPE else "lora_adaptations")
+
+
+def own_adapter_folder(opened: ModelFolder) -> Path | None:
+    """The folder of the adapter that is chosen; `None` if none is, or those of the model have no folders."""
+    if opened.own_adapter is None or opened.config_json.get("model_type") != MODEL_TYPE:
+        return None
+    return opened.transformer / ADAPTERS / opened.own_adapter
 
 
 def read_own_adapter(

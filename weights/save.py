@@ -19,9 +19,9 @@ from mlxbert.machine.device import mx
 from mlxbert.machine.faults import device_errors
 from mlxbert.nn.heads import HEADS, OWN_LAYERS, Network, class_names, is_tied
 from mlxbert.weights import build
-from mlxbert.weights.causal import generates
 from mlxbert.weights.checkpoint import Checkpoint, network_shapes, part_of
 from mlxbert.weights.families import keymap
+from mlxbert.weights.families.read import generates
 from mlxbert.weights.families.registry import Architecture
 from mlxbert.weights.formats import safetensors
 from mlxbert.weights.formats.headers import BYTES, FLOATS
@@ -353,7 +353,7 @@ def network_changes(architecture: Architecture, network: Network) -> dict[str, A
     known, opened = ([head for head in heads if not HEADS[head].is_own(given)] for given in (labels, before))
     made = bool(heads) and generates(architecture.config_json)  # a language model has none of our heads
     if architecture.parts is None or {*heads} != {*architecture.parts} - {"pooler"} or known != opened or made:
-        named = class_names(architecture.family.class_prefixes[architecture.family_name], known)
+        named = class_names(_class_prefix(architecture), known)
         changed["architectures"] = [architecture.family.class_names.get(name, name) for name in named]
         # Without labels that are not used: transformers gives question answering as many outputs as there are.
         stated = {} if labels is None else labels.to_config()
@@ -362,6 +362,13 @@ def network_changes(architecture: Architecture, network: Network) -> dict[str, A
     elif labels is not None and labels != before:
         changed |= labels.to_config()
     return changed
+
+
+def _class_prefix(architecture: Architecture) -> str:
+    """The prefix of the classes that `config.json` names."""
+    family = architecture.family
+    in_code = family.authors_prefix and family.foreign(architecture.config_json, architecture.config)
+    return family.authors_prefix if in_code else family.class_prefixes[architecture.family_name]
 
 
 def write_config(architecture: Architecture, folder: Path, changed: Mapping[str, Any]) -> None:

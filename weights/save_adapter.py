@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,9 @@ def write_adapter(
     arrays = _updates(f"{PREFIX}{prefix}", parameters(network), targets, network.encoder.config.head_size)
     for plain in saved.keys() - own.keys():
         arrays[f"{PREFIX}{prefix if plain.split('.')[0] in inside else ''}{plain}"] = saved[plain]
+    start = len(PREFIX)
+    exported = partial(architecture.family.exported, architecture.config_json)
+    arrays = {PREFIX + exported(name[start:]): array for name, array in arrays.items()}
     mx.eval(arrays, own)
     write_file(folder / ADAPTER_WEIGHTS, dict(sorted(arrays.items())), {"format": "pt"})
     write_own(own, folder)

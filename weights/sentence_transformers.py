@@ -13,12 +13,14 @@ from mlxbert.errors import ArgumentError, CheckpointError, ConfigError
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import activations
 from mlxbert.nn.embedder import SIMILARITIES, Dense, Embedder, EmbeddingConfig, Normalize
-from mlxbert.weights.causal import generates
+from mlxbert.weights.families.read import pooling as usual_pooling
+from mlxbert.weights.families.registry import family_of
 from mlxbert.weights.folder import SETTINGS, ModelFolder, Module, open_folder, read_settings, unknown_modules
 from mlxbert.weights.formats.config_json import ConfigJson, read_json
 from mlxbert.weights.formats.files import open_weights
 from mlxbert.weights.formats.headers import FLOATS, Header
 from mlxbert.weights.hub.files import CONFIG, MODULES
+from mlxbert.weights.own_adapters import own_adapters
 
 # Our poolings by the names of sentence-transformers, in the order in which the older dialect concatenates several.
 POOLINGS = {
@@ -39,7 +41,7 @@ _Read = Callable[[Path, _Shapes], dict[str, mx.array]]  # tensors of a module, o
 
 
 def read_embedder(folder: Path | ModelFolder, width: int, *, with_weights: bool = True) -> Embedder:
-    """How a model makes vectors; if its files do not say, mean pooling, or the last token of a language model.
+    """How a model makes vectors; if its files do not say, by the pooling of its family.
 
     Args:
         folder: The model folder.
@@ -52,10 +54,15 @@ def read_embedder(folder: Path | ModelFolder, width: int, *, with_weights: bool 
     """
     folder = open_folder(folder)
     modules, headers = folder.modules, folder.headers
-    config = EmbeddingConfig(poolings=("mean",) if modules else _assumed(folder.described), stated=bool(modules))
-    if modules and modules[-1].kind in ("Transformer", "LogitScore"):
+    family = family_of(folder.described)[1] if folder.described.get("model_type") else None
+    pooling = (usual_pooling if family is None else family.pooling)(folder.described)
+    in_code = family is not None and family.embeds_in_code and len(modules) < 2
+    config = EmbeddingConfig(poolings=(pooling,), stated=bool(modules) or in_code)
+    if in_code:
+        _check_adapter(folder)
+    elif modules and modules[-1].kind in ("Transformer", "LogitScore"):
         raise unknown_modules(folder.path / MODULES, [module.kind for module in modules])
-    if modules:
+    elif modules:
         config = _with_pooling(_with_transformer(config, folder.transformer_settings), modules[1], width)
     config = _with_settings(config, folder)
 
@@ -63,14 +70,20 @@ def read_embedder(folder: Path | ModelFolder, width: int, *, with_weights: bool 
         return _weights(module, expected, headers, with_weights=with_weights)
 
     try:
-        return Embedder(config, width, [_READERS[module.kind](module.folder, read) for module in modules[2:]])
+        layers = [_READERS[module.kind](module.folder, read) for module in modules[2:]]
+        return Embedder(config, width, [Normalize()] if in_code else layers)
     except ArgumentError as problem:
         raise ConfigError(f"{folder.path / (MODULES if modules else SETTINGS)}: {problem.message}") from None
 
 
-def _assumed(config: ConfigJson) -> tuple[str, ...]:
-    """The pooling of a model without modules, as sentence-transformers assumes it."""
-    return ("last_token" if generates(config) and config.flag("is_causal", default=True) else "mean",)
+def _check_adapter(folder: ModelFolder) -> None:
+    """Refuses a model whose vectors need one of its adapters, if none is chosen."""
+    if folder.own_adapter is None and folder.adapter is None:
+        one, *others = own_adapters(folder.config_json) or ("none",)
+        raise ConfigError(
+            f"{folder.path}: its vectors need one of its adapters: {', '.join((one, *others))}",
+            hint=f"adapter={one!r} chooses one",
+        )
 
 
 def _with_transformer(config: EmbeddingConfig, settings: ConfigJson) -> EmbeddingConfig:

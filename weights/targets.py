@@ -7,8 +7,10 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from mlxbert.config import EncoderConfig
 from mlxbert.weights.families import keymap
 from mlxbert.weights.families.family import Family
+from mlxbert.weights.formats.config_json import ConfigJson
 
 
 @dataclass(frozen=True)
@@ -48,19 +50,23 @@ class Target:
         return {".".join(parts[start:]) for name in whole for parts in [name.split(".")] for start in range(len(parts))}
 
 
-def targets(family: Family, layers: int, parts: Iterable[str] = ()) -> Iterator[Target]:
+def targets(
+    family: Family, config_json: ConfigJson, config: EncoderConfig, parts: Iterable[str] = ()
+) -> Iterator[Target]:
     """The modules of the encoder and of these parts that have one tensor on disk, linear or not.
 
     Args:
         family: The family.
-        layers: The number of stored layers.
+        config_json: The configuration.
+        config: The facts of the encoder in it.
         parts: Pooler and heads.
     """
-    for entry in keymap.expand(family.table(parts), layers):
+    in_code = family.foreign(config_json, config)  # there, modules are called as tensors are
+    for entry in keymap.expand(family.table(parts), config.num_stored_layers):
         if len(entry.theirs) != 1:
             continue
         (stem,) = entry.theirs
-        names = _in_memory(family, stem)
+        names = (family.exported(config_json, f"{stem}.")[:-1],) if in_code else _in_memory(family, stem)
         if len(names) == 1:
             yield Target(names[0], entry.ours, f"{stem}.weight", operation=entry.operation)
         else:

@@ -144,4 +144,5 @@ def _width(model: "Model | RemoteModel", given: dict[str, Any], path: "Path | No
 def note_assumed_pooling(model: "Model | RemoteModel", pooling: str | None) -> None:
     """Prints a note if neither the model nor an option names the pooling."""
     if not model.embedder.config.stated and pooling is None:
-        console.say("note", f"{model.source} has no modules.json: mean pooling is assumed")
+        pooled = "+".join(model.embedder.config.poolings)
+        console.say("note", f"{model.source} has no modules.json: {pooled} pooling is assumed")

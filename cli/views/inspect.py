@@ -53,19 +53,31 @@ def _short_rows(found: "Inspection") -> _Rows:
 
 def _fit(fit: "Fit") -> str:
     """Whether the model can be used, and trained, in the memory of this machine, in a line."""
-    needed = f"about {console.size(fit.weights + fit.batch)} to run, {console.size(fit.finetuning)} to train"
+    longest = _longest(fit)
+    needed = f"about {console.size(fit.weights + fit.batch)} to run, {longest}{console.size(fit.finetuning)} to train"
     if fit.available is None:
         return needed
-    verdict = "both fit" if fit.finetuning_fits else f"training does not fit; {console.LESS_MEMORY}"
+    both = "all fit" if longest else "both fit"
+    verdict = both if fit.finetuning_fits else f"training does not fit; {console.LESS_MEMORY}"
+    if fit.longest_fits is False:
+        verdict = f"a text of {fit.longest_tokens:,} tokens does not fit"
     return f"{needed}, of {console.size(fit.available)}: {verdict if fit.fits else 'it does not fit'}"
+
+
+def _longest(fit: "Fit") -> str:
+    """What the longest text takes, where that is more than a batch."""
+    if fit.longest <= fit.batch:
+        return ""
+    return f"{console.size(fit.weights + fit.longest)} with a text of {fit.longest_tokens:,} tokens, "
 
 
 def _fit_rows(fit: "Fit") -> _Rows:
     """Whether the model can be used, and trained, in the memory of this machine."""
-    from mlxbert.folders.fit import TEXT, TEXTS
+    from mlxbert.memory import TEXT, TEXTS
 
     parts = f"{console.size(fit.weights)} of weights in {fit.dtype}, {console.size(fit.batch)} for a batch"
     yield "memory", f"{_fits(fit.weights + fit.batch, fit.available)} ({parts} of {fit.batch_tokens:,} tokens)"
+    yield "longest text", f"{_fits(fit.weights + fit.longest, fit.available)} ({fit.longest_tokens:,} tokens)"
     less = f"; {console.LESS_MEMORY}" if fit.finetuning_fits is False else ""
     yield "to train", f"{_fits(fit.finetuning, fit.available)} (all weights, {TEXTS} texts of {TEXT} tokens){less}"
 

@@ -8,15 +8,19 @@ from tokenizers.normalizers import BertNormalizer
 
 from mlxbert.errors import ConfigError
 from mlxbert.weights import save
+from mlxbert.weights.families.registry import family_of, read_architecture
 from mlxbert.weights.folder import CUSTOM, SETTINGS as ST_SETTINGS, WITH_WEIGHTS, ModelFolder
 from mlxbert.weights.formats import safetensors
 from mlxbert.weights.formats.config_json import read_json
 from mlxbert.weights.formats.files import open_weights
 from mlxbert.weights.hub.files import CONFIG, MODULES, SMALL, VOCABULARY
 from mlxbert.weights.hub.guard import is_commit
+from mlxbert.weights.modules import write_embedder
+from mlxbert.weights.sentence_transformers import read_embedder
 from mlxbert.weights.tokenizers.files import WHOLE, TokenizerFiles
 
 CARD, SETTINGS = "README.md", "tokenizer_config.json"
+_OF_VECTORS = (MODULES, ST_SETTINGS)
 _LICENSES = ("LICENSE*", "LICENCE*", "NOTICE*")
 
 
@@ -30,11 +34,12 @@ def copy_files(source: ModelFolder, folder: Path) -> Iterator[Path]:
     Yields:
         Each file when it is copied.
     """
+    in_code = family_of(source.config_json)[1].embeds_in_code and len(source.modules) < 2
     wanted = dict.fromkeys((source.path, source.transformer), SMALL)
     wanted = dict.fromkeys((module.folder for module in source.modules[1:]), (CONFIG,)) | wanted
     files = [inner / name for inner, names in wanted.items() for name in names]
     for path in (*files, *_licenses(source)):
-        if path.is_file() and path != source.transformer / CONFIG:
+        if path.is_file() and path != source.transformer / CONFIG and not (in_code and path.name in _OF_VECTORS):
             target = folder / path.relative_to(source.path)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
@@ -43,7 +48,10 @@ def copy_files(source: ModelFolder, folder: Path) -> Iterator[Path]:
                     path.read_bytes().replace(CUSTOM.encode(), b"sentence_transformers.models.Transformer")
                 )
             yield path
-    if source.own_adapter is not None:  # its prompt is the default
+    if in_code and source.own_adapter is not None:  # of the merged model
+        config = read_architecture(source.config_json).config
+        write_embedder(read_embedder(source, config.hidden_size), folder, config.max_length)
+    elif source.own_adapter is not None:  # its prompt is the default
         settings = source.settings.values
         prompts = settings.get("prompts") or source.config_json.get("task_instructions", {})
         named = {"default_prompt_name": source.own_adapter} if source.own_adapter in prompts else {}

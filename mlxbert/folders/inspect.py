@@ -87,7 +87,7 @@ def inspect(
         unused=inventory.unused(checkpoint),
         skipped=SkippedEntries(len(checkpoint.weights.skipped), next(iter(checkpoint.weights.skipped), None)),
         **sizes,
-        fit=fit(config, sizes["parameters"]["total"], sizes["memory"]),
+        fit=fit(config, sizes["parameters"]["total"], sizes["memory"], _longest(config, files)),
         weights=_weights(folder, checkpoint, modules),
         tokenizer=tokenizer,
         embedding=embedding,

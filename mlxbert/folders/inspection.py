@@ -180,11 +180,14 @@ class Fit(Record):
         device: `cpu` or `gpu`.
         dtype: The dtype in which the device computes by default.
         available: What the device has: of a GPU its own memory, on a Mac what the system recommends to use of it; of a
-            CPU the machine's memory. `None` if it is not known.
+            CPU the machine's memory, or what a container may use of it. `None` if it is not known.
         weights: The weights in that dtype.
         batch_tokens: Tokens per batch, by default.
         batch: What computing such a batch takes besides, with texts of 512 tokens.
         fits: Whether weights and batch fit; `None` if it is not known what the device has.
+        longest_tokens: The longest input in tokens.
+        longest: What computing one text of that length takes besides the weights.
+        longest_fits: Whether that and the weights fit; `None` if it is not known what the device has.
         finetuning: What training all weights takes with 32 texts of 128 tokens per batch: weights, gradients, the two
             moments of AdamW, and activations.
         finetuning_fits: Whether that fits; `None` if it is not known what the device has.
@@ -197,6 +200,9 @@ class Fit(Record):
     batch_tokens: int
     batch: int
     fits: bool | None
+    longest_tokens: int
+    longest: int
+    longest_fits: bool | None
     finetuning: int
     finetuning_fits: bool | None
 

@@ -5,6 +5,7 @@ brings the reference BLAS (5 to 8 GFLOP/s on two cores that can do 250), a fast 
 symbols. Loading it later has no effect.
 """
 
+import contextlib
 import ctypes
 import functools
 import logging
@@ -13,7 +14,8 @@ import platform
 import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, cast
 
 from mlxbert.errors import ArgumentError, DeviceError
@@ -27,6 +29,7 @@ _GIB = 2**30
 # By default MLX caches freed buffers up to about the memory of the device (mlx-lm and others were seen at ten times the
 # size of their weights); a gibibyte is more than one batch of any encoder allocates.
 _CACHE = _GIB
+_CONTAINER = Path("/sys/fs/cgroup")
 _LOG = logging.getLogger("mlxbert")
 
 
@@ -265,11 +268,22 @@ def measure_gflops(size: int = 1024, runs: int = 5, dtype: mx.Dtype = mx.float32
 
 
 def available_memory() -> int | None:
-    """Bytes that computing on the device in use can take: what the GPU recommends, or the memory of the machine."""
+    """Bytes that computing on the device in use can take: what the GPU recommends, or the memory of the machine.
+
+    Of a machine's memory, a container may have a part.
+    """
     memory = memory_limit() or mx.device_info().get("total_memory")
     if on_gpu() and isinstance(memory, int):
         return memory
     try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError, AttributeError):
         return None
+    return min([whole, *_container_limits()])
+
+
+def _container_limits() -> Iterator[int]:
+    """The bytes that a container may use, where the kernel says so; versions 1 and 2 of its control groups."""
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
+            yield int((_CONTAINER / name).read_text())

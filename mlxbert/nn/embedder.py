@@ -60,7 +60,7 @@ class EmbeddingConfig:
         max_length: The longest input in tokens, where the model has its own limit.
         lower_case: Whether texts are lower-cased before anything else.
         similarity: How vectors are compared, one of `SIMILARITIES`.
-        stated: Whether the model's files define this; otherwise mean pooling is assumed.
+        stated: Whether the model's files define this; otherwise the pooling is that of its family.
     """
 
     poolings: tuple[str, ...] = ("mean",)

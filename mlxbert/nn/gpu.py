@@ -82,6 +82,16 @@ def padded_attention(
     return mixed if wide == size else mixed[..., :size]
 
 
+def is_fused_here(head_size: int, length: int, dtype: mx.Dtype) -> bool:
+    """Whether one kernel computes attention over a text of `length` tokens, without an array that is a mask.
+
+    On CUDA that is cuDNN's: mlx/backend/cuda/scaled_dot_product_attention.cpp, `supports_sdpa_cudnn`.
+    """
+    if on_metal():
+        return is_fused(padded_head_size(head_size, length), length, dtype, None, gradient=False)
+    return dtype != mx.float32 and head_size % 8 == 0 and head_size <= 128
+
+
 def blocks_pay(length: int, window: int) -> bool:
     """Whether blocks of `window` tokens between their neighbours are faster than all tokens under a mask."""
     return length >= BLOCKS_FROM * window

@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-from mlxbert.machine.cores import unstaged
 from mlxbert.machine.device import mx
-from mlxbert.nn import dropout
+from mlxbert.nn import dropout, ops
 from mlxbert.nn.blocks import PostNormBlock, PreNormBlock
 from mlxbert.nn.positions import Context
 
@@ -25,7 +24,7 @@ def checkpointed(
     def run(parameters: Arrays, x: mx.array, learned: Arrays, key: mx.array) -> list[mx.array]:
         layer.update(parameters)
         try:
-            with dropout.seeded(mx.stop_gradient(key)), unstaged():  # arrays of a stage would be kept
+            with dropout.seeded(mx.stop_gradient(key)), ops.unstaged():  # arrays of a stage would be kept
                 y, weights = layer(x, _with_learned(context, learned))
         finally:
             layer.update(own)

@@ -13,8 +13,8 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from mlxbert.machine.cores import staged
 from mlxbert.machine.device import mx, nn
+from mlxbert.nn import ops
 from mlxbert.nn.dropout import Dropout
 
 PARAMETERS = ("lora_a", "lora_b", "magnitude")
@@ -103,7 +103,7 @@ class LoraLinear(nn.Module):
 
     def __call__(self, x: mx.array) -> mx.array:
         """(…, I) → (…, O)."""
-        product, dropped = staged(self._product(x)), self.dropout(x)
+        product, dropped = ops.staged(self._product(x)), self.dropout(x)
         update = (dropped @ self._down().T) @ self.lora_b.T * self.scale
         y = product + self["bias"] if "bias" in self else product
         if "magnitude" not in self:

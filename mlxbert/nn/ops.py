@@ -9,6 +9,7 @@ Shapes: B batch, L length, D hidden size, H heads, d head size.
 import contextlib
 import functools
 import math
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -17,7 +18,8 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, Literal, TypeVar, cast
 
-from mlxbert.machine.cores import cpu_streams, in_parallel, inference, inferring, staged
+from mlxbert.machine import cores
+from mlxbert.machine.cores import cpu_streams, in_parallel, inference, inferring
 from mlxbert.machine.device import mx, nn, on_gpu
 from mlxbert.nn import gpu
 from mlxbert.nn.activations import ACTIVATIONS, Activation, gelu, linear, relu
@@ -26,7 +28,9 @@ from mlxbert.nn.dropout import Dropout
 
 T = TypeVar("T")
 Pass = TypeVar("Pass", bound=Callable[..., Any])
+staged, unstaged = cores.staged, cores.unstaged  # layers know them from here
 _FAN_IN = 16  # of the tree that sums a long row
+_FAR = 4096  # tokens of a text from which on bfloat16 does not tell distances apart
 _SLOPED = 1024  # queries of a block whose scores are lowered by their distances, on a GPU
 
 
@@ -187,13 +191,13 @@ class PositionedQK:
             return replace(self, causal=False, mask=(positions[:, None] >= positions)[None, None])
         if self.slopes is None:
             return self
-        return replace(self, slopes=None, bias=_lowered(self.slopes, positions, positions, self.q.dtype))
+        return replace(self, slopes=None, bias=_lowered(self.slopes, positions, positions))
 
 
-def _lowered(slopes: mx.array, queries: mx.array, keys: mx.array, dtype: mx.Dtype) -> mx.array:
-    """What slopes add to the scores of tokens at some positions, (1, H, L, K)."""
+def _lowered(slopes: mx.array, queries: mx.array, keys: mx.array) -> mx.array:
+    """What slopes add to the scores of tokens at some positions, float32 (1, H, L, K)."""
     distances = mx.abs(queries[:, None] - keys).astype(mx.float32)
-    return (-slopes[:, None, None] * distances)[None].astype(dtype)
+    return (-slopes[:, None, None] * distances)[None]
 
 
 def attention_weights(given: PositionedQK, scale: float) -> mx.array:
@@ -202,10 +206,10 @@ def attention_weights(given: PositionedQK, scale: float) -> mx.array:
     k = mx.repeat(given.k, given.q.shape[1] // given.k.shape[1], axis=1)
     scores = (given.q * scale) @ k.swapaxes(-1, -2)
     if given.bias is not None:
-        scores = scores + given.bias
+        scores = scores + given.bias  # in float32 where that is: see `_lowered`
     if given.mask is not None:
         scores = mx.where(given.mask, scores, mx.finfo(scores.dtype).min)
-    return mx.softmax(scores, axis=-1, precise=True)
+    return mx.softmax(scores, axis=-1, precise=True).astype(given.q.dtype)
 
 
 def attention(given: PositionedQK, v: mx.array, scale: float, dropout: Dropout) -> mx.array:
@@ -266,15 +270,38 @@ def _masked_bias(bias: mx.array, mask: mx.array | None) -> mx.array:
 
 
 def _sloped_attention_of_gpus(given: PositionedQK, v: mx.array, scale: float, dropout: Dropout) -> mx.array:
-    """The slopes' part of the scores is an array: it is made for a block of queries at a time."""
+    """The slopes' part of the scores is an array: it is made for a block of queries at a time.
+
+    It must not be wider than queries and keys (`mx.fast`), and bfloat16 has 8 bits for a distance: tokens at 2,048 to
+    4,096 have the same for 16 tokens. So a long text is computed in float32; a shorter one in what is faster.
+    """
     assert given.slopes is not None
+    if given.q.dtype == mx.bfloat16 and v.shape[2] >= _FAR:
+        wide = replace(given, q=given.q.astype(mx.float32), k=given.k.astype(mx.float32))
+        return _sloped_attention_of_gpus(wide, v.astype(mx.float32), scale, dropout).astype(v.dtype)
     keys, mixed = mx.arange(v.shape[2]), []
     for start in range(0, v.shape[2], _SLOPED):
         q = given.q[:, :, start : start + _SLOPED]
-        lowered = _lowered(given.slopes, keys[start : start + _SLOPED], keys, q.dtype)
-        mask = _masked_bias(lowered, given.mask)
+        lowered = _lowered(given.slopes, keys[start : start + _SLOPED], keys)
+        mask = _masked_bias(lowered.astype(q.dtype), given.mask)
         mixed.append(gpu.attention(q, given.k, v, scale, mask, gradient=dropout.training))
     return mixed[0] if len(mixed) == 1 else mx.concatenate(mixed, axis=2)
+
+
+def score_rows(head_size: int, length: int, dtype: mx.Dtype, *, sloped: bool) -> int:
+    """How many rows of the scores of a head are in memory at once: none that a kernel or small blocks compute.
+
+    Args:
+        head_size: d.
+        length: L.
+        dtype: Of the scores.
+        sloped: Whether they are lowered by their distances.
+    """
+    if not on_gpu():
+        return 0 if sys.platform == "linux" else length  # see `inference`
+    if sloped:
+        return min(_SLOPED, length)
+    return 0 if gpu.is_fused_here(head_size, length, dtype) else length
 
 
 def mixture(

@@ -140,6 +140,8 @@ def pretrain(
         if loop.lora is not None:
             _check_lora(base)
         target = claim(output, base, overwrite, group)
+        if base.config is None:
+            base.warn_unless_it_fits(loop)
         first = _begun(base, weights, settings, loop)
         loop.check_layers(first.config.num_stored_layers)
         own = first.architecture.parts or ()

@@ -135,7 +135,7 @@ def choose(architecture: Architecture, options: TrainingOptions) -> tuple[Target
         name.removesuffix(".weight") for name, shape in shapes.items()
         if name.startswith("encoder.layers.") and name.endswith(".weight") and len(shape) == 2
     }  # fmt: skip
-    found = targets(architecture.family, config.num_stored_layers)
+    found = targets(architecture.family, architecture.config_json, config)
     known = [target for target in found if linear.issuperset(target.ours)]
     every = options.lora_layers == ALL_LINEAR
     wanted = {} if every else {name.strip(): None for name in options.lora_layers.split(",")}

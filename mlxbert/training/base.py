@@ -2,13 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
+from mlxbert import memory
 from mlxbert.labels.labels import Labels
 from mlxbert.model import Model, load
 from mlxbert.nn.embedder import EmbeddingConfig
 from mlxbert.nn.heads import HEADS, OWN_LAYERS
+from mlxbert.training.options import TrainingOptions
+from mlxbert.weights.build import shapes
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.sentence_transformers import read_embedder
@@ -47,6 +51,20 @@ class BaseModel:
         )
         return replace(load(found, quantized=self.packed, **chosen), source=self.name)
 
+    def warn_unless_it_fits(self, options: TrainingOptions) -> None:
+        """Warns if weights, gradients and moments alone, without those of words, are more than the device has."""
+        checkpoint = open_checkpoint(self.files)
+        if self.packed and checkpoint.storage is not None:
+            return  # they stay as small as they are
+        sizes = {name: prod(shape) for name, shape in shapes(checkpoint, ()).items()}
+        layers = range(0 if options.lora is not None else checkpoint.config.num_stored_layers)
+        trained = sum(
+            size for name, size in sizes.items()
+            if name.startswith(tuple(f"encoder.layers.{layer}." for layer in layers[options.freeze or 0 :]))
+        )  # fmt: skip
+        needed = memory.of_trained(trained, sum(sizes.values()) - trained)
+        memory.warn_unless_it_fits(f"{self.name}: training needs at least", needed)
+
     def keeps(self, heads: Mapping[str, Labels | None]) -> bool:
         """Whether the model has what is trained: one head, with the same labels; or none, for vectors."""
         if not heads:
@@ -70,7 +88,7 @@ class BaseModel:
         return checkpoint.config.labels if head in checkpoint.parts else None
 
     def pooling(self) -> str:
-        """How the model makes the vector of a text; `mean` where its files do not say."""
+        """How the model makes the vector of a text; that of its family where its files do not say."""
         return "+".join(self._embedding.poolings)
 
     def embeds(self) -> bool:
@@ -82,9 +100,14 @@ class BaseModel:
         return read_embedder(self.files, open_checkpoint(self.files).config.hidden_size).config
 
     def with_heads(self, heads: Mapping[str, Labels | None], seed: int) -> Model:
-        """The model with the heads that are trained: its own, where it has the same labels, fresh ones otherwise."""
+        """The model with the heads that are trained: its own, where it has the same labels, fresh ones otherwise.
+
+        Prompts choose none of its own adapters, which belong to the weights before training.
+        """
         if not heads:
-            return self.load(task="embed")
-        if self.keeps(heads):
-            return self.load(task=HEADS[next(iter(heads))].task)
-        return self.load(new_heads=heads, seed=seed)
+            found = self.load(task="embed")
+        elif self.keeps(heads):
+            found = self.load(task=HEADS[next(iter(heads))].task)
+        else:
+            found = self.load(new_heads=heads, seed=seed)
+        return replace(found, _ref=None)

@@ -156,6 +156,7 @@ def finetune(
             refuse_with_adapters(base.files, check=check)
         target = claim(output, base, overwrite, group)
         devices.use(ref.device, fast_float32=given.fast_float32)
+        base.warn_unless_it_fits(given)
         words = spec is not None and spec.of_words
         read = partial(read_rows, format=format, header=not no_header, encoding=encoding, words=words)
         plan = make_plan(

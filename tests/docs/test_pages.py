@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import runpy
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,10 +17,12 @@ from mlxbert.nn.pooling import POOLINGS
 from mlxbert.tasks.answer import MAX_LENGTH, MAX_WORDS, STRIDE
 from mlxbert.tasks.vector_dtype import OUTPUT_DTYPES
 from mlxbert.text.batch import BATCH_TOKENS
-from mlxbert.weights.families.registry import FAMILIES
+from mlxbert.weights.families.registry import ALL, FAMILIES
 from mlxbert.weights.source import builtin_folder
 from tests.docs.pages import DOCS, README, ROOT, blocks, installs, rows
+from tests.helpers import recorded
 from tests.helpers.commands import COMMANDS, PROGRAM
+from tests.helpers.families import FAMILIES as COMPARED
 
 MAIN = (
     "python3 -m venv .venv && . .venv/bin/activate && pip install . && "
@@ -131,11 +134,18 @@ def test_every_public_function_is_in_the_table_of_functions() -> None:
         assert named <= inspect.signature(getattr(mlxbert, name)).parameters.keys(), signature
 
 
-def test_every_family_is_in_the_table_of_families() -> None:
-    named = [
-        name for cells in rows("docs/models.md", "family (`model_type`)") for name in re.findall("`(.*?)`", cells[0])
-    ]
-    assert set(named) >= FAMILIES.keys()
+def test_the_table_of_models_has_every_family_with_what_is_recorded() -> None:
+    program = runpy.run_path(str(ROOT / "scripts/models_table.py"))
+    _, _, written = DOCS["docs/models.md"].partition(program["START"])
+    assert written.partition(program["END"])[0] == program["table"]()
+    table = rows("docs/models.md", "family (`model_type`)")
+    assert [cells[0].partition(" (`")[0] for cells in table] == [*dict.fromkeys(one.title for one in ALL)]
+    types = [name for cells in table for name in re.findall("`(.*?)`", cells[0])]
+    assert set(types) == FAMILIES.keys()
+    first = {family.title: family for family in reversed(ALL)}
+    published = [name for family in first.values() for name in family.published]
+    assert len(set(published)) == len(published)
+    assert {one["model"] for one in recorded.read("parity")} == COMPARED.keys()
 
 
 def test_every_head_is_in_the_table_of_heads() -> None:

@@ -17,7 +17,7 @@ from mlxbert.errors import CheckpointError
 from mlxbert.machine.device import mx
 from mlxbert.weights.checkpoint import open_checkpoint
 from tests.conftest import MEASURED
-from tests.helpers.families import FROZEN, FROZEN_CELLS, walked
+from tests.helpers.families import FROZEN, FROZEN_CELLS, walked, walked_slowly
 from tests.helpers.frozen import (
     add_vocabulary,
     change_config,
@@ -75,7 +75,7 @@ def check_manifest(found: Conversion) -> dict[str, Any]:
     return written
 
 
-@pytest.mark.parametrize(("family", "head"), FROZEN_CELLS, ids=str)
+@pytest.mark.parametrize(("family", "head"), walked_slowly(FROZEN_CELLS), ids=str)
 @MEASURED
 def test_a_converted_model_is_the_model(family: str, head: str, tmp_path: Path, b: Path) -> None:
     a = model(family, head, tmp_path / "a")

@@ -339,3 +339,15 @@ def test_labels_know_both_directions() -> None:
             LABELS.decode(wrong)
     with pytest.raises(ArgumentError, match="'perhaps'"):
         LABELS.encode("perhaps")
+
+
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [("jina-reranker-v2", "XLMRobertaForTokenClassification"), ("jina-v3", "JinaEmbeddingsV3ForTokenClassification")],
+)
+def test_new_heads_have_the_class_of_the_dialect_that_a_model_stays_in(family: str, name: str, tmp_path: Path) -> None:
+    folder = golden(family, "Model", tmp_path / "model")
+    model = mlxbert.load(folder, new_heads={"token_classifier": Labels(("A", "B"))}, dtype="float32")
+    mlxbert.save(model, tmp_path / "saved")
+    assert read_config(tmp_path / "saved")["architectures"] == [name]
+    assert [*mlxbert.load(tmp_path / "saved").network.heads] == ["token_classifier"]

@@ -16,7 +16,7 @@ from mlxbert.folders.results import MaskDifferences, OutputDifferences, VectorDi
 from mlxbert.machine.device import mx
 from mlxbert.weights.formats import int8_rows
 from tests.folders.test_verify import hidden, names
-from tests.helpers.families import FROZEN_CELLS
+from tests.helpers.families import FROZEN_CELLS, walked_slowly
 from tests.helpers.frozen import add_vocabulary, change_config, tensors_in, write_model, write_tensors
 from tests.helpers.st_folder import dense, pooling, save_st
 from tests.helpers.tiny import CONFIG, random_network, save, tensors_of, tiny_config
@@ -284,7 +284,7 @@ def test_heads_that_are_not_run_are_compared(tmp_path: Path) -> None:
     assert any(note.endswith(" A has classifier.bias, classifier.weight") for note in found.notes)
 
 
-@pytest.mark.parametrize(("family", "head"), FROZEN_CELLS, ids=str)
+@pytest.mark.parametrize(("family", "head"), walked_slowly(FROZEN_CELLS), ids=str)
 def test_every_family_and_head_is_compared(tmp_path: Path, family: str, head: str) -> None:
     a, b = (add_vocabulary(write_model(family, head, tmp_path / name)) for name in "ab")
     name, array = next((name, array) for name, array in tensors_in(b).items() if array.ndim == 2 and ".0." in name)

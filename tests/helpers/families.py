@@ -73,6 +73,7 @@ KINDS = {
     "JinaEmbeddingsV3": Kind(_LM_HEAD, rotary=True, gelu_masked_lm=True, classifier="tanh"),
     "JinaFlash": Kind(None, counted=True, classifier="tanh", activation_key=None),
     "EuroBert": Kind(None, rotary=True, classifier="gelu", eps_key="rms_norm_eps"),
+    "Qwen2": Kind(None, rotary=True, eps_key="rms_norm_eps"),
     "Qwen3": Kind(None, rotary=True, eps_key="rms_norm_eps"),
     "NeoBERT": Kind(None, rotary=True, classifier="tanh", activation_key=None, eps_key="norm_eps"),
     "JinaBert": Kind(_CLS, rotary=True, activation_key="feed_forward_type"),
@@ -100,7 +101,7 @@ class Compared:
 
     @property
     def in_transformers(self) -> bool:
-        """Whether transformers has it; the others are in `tests.helpers.authors` and `tests.helpers.remote_code`."""
+        """Whether transformers has it; the others are in `tests.helpers.authors`."""
         return self.classes not in _ELSEWHERE
 
     @property
@@ -256,6 +257,11 @@ FAMILIES: dict[str, Compared] = {
     "qwen3": Compared(
         "Qwen3", _LLAMA | {"attention_bias": True}, ("Model", "ForSequenceClassification", "ForTokenClassification")
     ),
+    "qwen2": Compared(
+        "Qwen2",
+        _CALM | _LLAMA | {"head_dim": None, "num_attention_heads": 3, "num_key_value_heads": 1, "is_causal": False},
+        ("Model", "ForSequenceClassification", "ForTokenClassification"),
+    ),
     "gemma3": Compared(
         "Gemma3Text", _LLAMA | _GEMMA | {"rope_parameters": _THETAS}, ("Model", "ForSequenceClassification")
     ),
@@ -285,17 +291,29 @@ REPRESENTATIVES = {
     "gte, no segments": "Model", "deberta-v3": "ForMaskedLM", "deberta-v2": "ForSequenceClassification",
     "deberta-v2, no buckets": "Model", "eurobert": "ForMaskedLM",
     "eurobert, mean, biases": "ForSequenceClassification", "qwen3": "ForTokenClassification",
+    "qwen2": "ForSequenceClassification",
     "gemma3": "ForSequenceClassification", "neobert": "ForMaskedLM", "jina-v2": "ForTokenClassification",
     "jina-v2, reglu": "Model", "jina-v2, normed": "ForSequenceClassification",
     "jina-v3": "ForMaskedLM", "jina-reranker-v2": "ForSequenceClassification",
 }  # fmt: skip
 # What is computed like another family, or differs from one in a value.
-_VARIANTS = {family for family in FAMILIES if ", " in family} | {"xlm-roberta", "camembert", "deberta-v3"}
+_VARIANTS = {family for family in FAMILIES if ", " in family} | {"xlm-roberta", "camembert", "deberta-v3", "qwen2"}
 
 
 def walked(families: Iterable[str]) -> list[Any]:
     """Families as parameters; variants are slow."""
     return [pytest.param(name, marks=pytest.mark.slow if name in _VARIANTS else ()) for name in families]
+
+
+def walked_slowly(parameters: Iterable[Any]) -> list[Any]:
+    """Parameters whose first value is a family; all but those of BERT and of ModernBERT, which has blocks, are slow."""
+    sets = [one if hasattr(one, "values") else pytest.param(one) for one in parameters]
+    return [
+        one
+        if one.values[0] in ("bert", "modernbert")
+        else pytest.param(*one.values, marks=(*one.marks, pytest.mark.slow))
+        for one in sets
+    ]
 
 
 def _marks(family: str, head: str) -> tuple[pytest.MarkDecorator, ...]:
@@ -314,11 +332,9 @@ CELLS = [(family, head) for family, compared in FAMILIES.items() for head in com
 
 def class_of(name: str) -> Any:
     """A class of transformers, or one of ours after published code."""
-    import transformers
+    from tests.helpers import authors  # it imports torch
 
-    from tests.helpers import authors, remote_code
-
-    return next(getattr(place, name) for place in (remote_code, authors, transformers) if hasattr(place, name))
+    return authors.class_of(name)
 
 
 def make_config(compared: Compared, head: str) -> Any:

@@ -1,6 +1,7 @@
 """Shared by the tests of the command line: the program in this process, in its own, in a terminal; a tiny model."""
 
 import errno
+import functools
 import io
 import json
 import os
@@ -15,6 +16,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+import typer
 
 from mlxbert.machine.device import BLAS, mx, nn, use
 from mlxbert.nn.heads import Network
@@ -82,19 +84,27 @@ class _TerminalStream(io.TextIOWrapper):
         return True
 
 
+@functools.cache
+def _once(make: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which computes nothing twice: making a program takes longer than most of its commands take here."""
+    return functools.cache(make)
+
+
 def _run(arguments: Sequence[str | bytes], streams: dict[str, Any], variables: dict[str, str]) -> int:
     """Runs the program in this process; returns its status."""
     handler = signal.getsignal(signal.SIGINT)
-    from mlxbert.cli.app import run
+    from mlxbert.cli import app
 
     signal.signal(signal.SIGINT, handler)  # the program sets its own on import
     use()  # a hint about a slow BLAS is given once, and not to a test
     with (
         mock.patch.dict(os.environ, environment(**variables), clear=True),
         mock.patch.multiple(sys, **streams),
+        mock.patch.object(app, "make_app", _once(app.make_app)),
+        mock.patch.object(typer.main, "get_command", _once(typer.main.get_command)),
         warnings.catch_warnings(action="ignore", category=ResourceWarning),  # inputs are closed with the process
     ):
-        status = run([os.fsdecode(argument) for argument in arguments])
+        status = app.run([os.fsdecode(argument) for argument in arguments])
         for stream in streams.values():
             stream.flush()
     return status

@@ -206,11 +206,14 @@ def gemma_model(folder: Path, **settings: Any) -> Path:
     return put(folder, files | ({"tokenizer_config.json": settings} if settings else {}))
 
 
-def neobert(folder: Path, **settings: Any) -> Path:
+def bert(folder: Path, model_type: str = "bert", *, lower: bool = True, **settings: Any) -> Path:
     """Word pieces of BERT."""
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    tokenizer.normalizer, tokenizer.pre_tokenizer = (
+        normalizers.BertNormalizer(lowercase=lower),
+        pre_tokenizers.BertPreTokenizer(),
+    )
     tokenizer.train_from_iterator(
         SENTENCES * 3, trainers.WordPieceTrainer(vocab_size=150, special_tokens=special, show_progress=False)
     )
@@ -220,10 +223,29 @@ def neobert(folder: Path, **settings: Any) -> Path:
         special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
     )  # fmt: skip
     named = {f"{token.strip('[]').lower()}_token": token for token in special}
-    given = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, **named, **settings}
+    given = {"tokenizer_class": "BertTokenizer", "do_lower_case": lower, **named, **settings}
     saved = json.loads(tokenizer.to_str())
     files: dict[str, Any] = {"tokenizer.json": saved, "tokenizer_config.json": _settings(saved, **given)}
-    return put(folder, {**files, "config.json": {"model_type": "neobert"}})
+    return put(folder, {**files, "config.json": {"model_type": model_type}})
+
+
+def neobert(folder: Path, **settings: Any) -> Path:
+    """Those of NeoBERT."""
+    return bert(folder, "neobert", **settings)
+
+
+def modernbert(folder: Path, **settings: Any) -> Path:
+    """Byte pairs of ModernBERT with BERT's special tokens; a mask takes the space before it."""
+    special = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"]
+    saved = _byte_pairs(QWEN_SPLIT, special, [], ["[CLS]"], ["[SEP]"])
+    saved["normalizer"] = {"type": "NFC"}
+    saved["pre_tokenizer"] = json.loads(pre_tokenizers.ByteLevel(add_prefix_space=False).__getstate__())
+    saved["added_tokens"][-1]["lstrip"] = True
+    named: dict[str, Any] = {f"{token.strip('[]').lower()}_token": token for token in special}
+    named |= {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 8192}
+    named["model_input_names"] = ["input_ids", "attention_mask"]
+    files: dict[str, Any] = {"tokenizer.json": saved, "tokenizer_config.json": _settings(saved, **named | settings)}
+    return put(folder, {**files, "config.json": {"model_type": "modernbert"}})
 
 
 def xlm_roberta(folder: Path, model_type: str | None, **settings: Any) -> Path:

@@ -2,23 +2,41 @@
 
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from mlxbert import inspect, load, memory, model
 from mlxbert.cli.commands import machine
-from mlxbert.config import Absolute, Disentangled, Dropout, EncoderConfig, PreNorm, Rotary, Rotation
-from mlxbert.folders.fit import TEXT, TEXTS, fit
+from mlxbert.config import (
+    Absolute,
+    Alibi,
+    Disentangled,
+    Dropout,
+    EncoderConfig,
+    PreNorm,
+    RelativeBias,
+    Rotary,
+    Rotation,
+)
+from mlxbert.folders.fit import fit
 from mlxbert.folders.inspection import Fit
 from mlxbert.machine import device, mac
+from mlxbert.machine.cores import inference
 from mlxbert.machine.device import mx, nn
+from mlxbert.memory import TEXT, TEXTS
 from mlxbert.nn import ops
 from mlxbert.nn.heads import Network
 from mlxbert.text.batch import BATCH_TOKENS, default_batch_tokens
+from mlxbert.training.base import BaseModel
 from mlxbert.training.options import TrainingOptions
+from mlxbert.weights.adapted import find_model
+from mlxbert.weights.source import ModelRef
 from tests.helpers.program import call, terminal
-from tests.helpers.tiny import tiny_config
+from tests.helpers.tiny import CONFIG, random_network, save, tensors_of, tiny_config
 from tests.training.runs import make_run, steps
 
 GIB = 2**30
@@ -173,7 +191,7 @@ def test_estimates_are_near_what_is_measured(config: EncoderConfig, monkeypatch:
     mx.eval(network.parameters())
     arrays = dict(nn.utils.tree_flatten(network.parameters()))
     parameters = sum(array.size for array in arrays.values())
-    found = fit(config, parameters, {"float32": 4 * parameters})
+    found = fit(config, parameters, {"float32": 4 * parameters}, TEXT)
     monkeypatch.setattr(ops, "on_gpu", lambda: True)
     monkeypatch.setattr(ops, "cpu_streams", lambda batch: [])
     some, more = (mx.zeros((tokens // TEXT, TEXT), mx.int32) for tokens in (found.batch_tokens, TEXTS * TEXT))
@@ -183,6 +201,63 @@ def test_estimates_are_near_what_is_measured(config: EncoderConfig, monkeypatch:
     step = nn.value_and_grad(network, lambda network: network(more).last_hidden_state.sum())
     training = _peak(lambda: step(network)) + 12 * parameters  # the weights, and two moments
     assert 0.6 * found.finetuning < training < 1.1 * found.finetuning
+
+
+LONG = 2048
+ROTARY = {"block": PreNorm(), "gated": True, "dropout": Dropout()}
+LONG_CONFIGS = {
+    "windows": _config(positions=Rotary(LONG, (Rotation(1e4), *[Rotation(1e4, window=64)] * 2)), **ROTARY),
+    "shared keys": _config(positions=Rotary(LONG, (Rotation(1e4, causal=True),) * 3), num_key_value_heads=1, **ROTARY),
+    "ALiBi": _config(positions=Alibi(LONG), gated=True),
+    "bias": _config(positions=RelativeBias(Absolute(LONG))),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, scores are not computed in blocks")
+@pytest.mark.parametrize("config", LONG_CONFIGS.values(), ids=LONG_CONFIGS)
+def test_a_long_text_takes_less_than_estimated_and_more_than_a_third_of_it(config: EncoderConfig) -> None:
+    network = Network(config, ())
+    network.eval()
+    mx.eval(network.parameters())
+    ids = mx.zeros((1, LONG), mx.int32)
+    with inference():
+        measured = _peak(lambda: network.encoder(ids).last_hidden_state)
+    assert measured < memory.of_text(config, LONG, mx.float32) < 3 * measured
+
+
+def test_hidden_states_that_nobody_asked_for_take_no_memory() -> None:
+    def peak(layers: int) -> int:
+        network = Network(replace(_config(positions=Absolute(LONG)), layer_schedule=tuple(range(layers))), ())
+        network.eval()
+        mx.eval(network.parameters())
+        with inference():
+            return _peak(lambda: network.encoder(mx.zeros((1, LONG), mx.int32)).last_hidden_state)
+
+    assert peak(12) < peak(2) + 2 * LONG * 64 * 4
+
+
+def test_inspect_says_what_the_longest_text_takes(tmp_path: Path) -> None:
+    positions = {"max_position_embeddings": 8192}
+    tensors = tensors_of(random_network(tiny_config(positions=Absolute(8192))))
+    folder = save(tmp_path / "long", tensors, CONFIG | positions, settings={"model_max_length": 4096})
+    about = call("inspect", str(folder)).lines[0]
+    assert about["fit"]["longest_tokens"] == 4096 and about["fit"]["longest_fits"] is True
+    _, shown = terminal("inspect", str(folder), COLUMNS="200")
+    assert ("4,096 tokens" in shown) == (about["fit"]["longest"] > about["fit"]["batch"])
+
+
+def test_a_long_text_in_one_kernel_takes_no_scores(become: Callable[..., None]) -> None:
+    def taken(**changes: Any) -> float:
+        """Bytes, as a share of three arrays of the scores of both heads."""
+        return memory.of_text(_config(**changes), 8192, mx.float16) / (3 * 2 * 8192 * 8192 * 2)
+
+    rotary = Rotary(8192, (Rotation(1e4),) * 3)
+    for one in (MACS["M4 Max"][:3], ("NVIDIA H100 80GB HBM3", 80 * GIB)):
+        become(*one)
+        assert taken(positions=rotary, own_head_size=128) < 0.1
+        assert taken(positions=rotary, own_head_size=256) > 1
+        assert 1 / 8 < taken(positions=Alibi(8192), own_head_size=64) < 1 / 4
 
 
 def test_the_batch_of_training_is_that_of_its_options() -> None:
@@ -196,7 +271,7 @@ LARGE = tiny_config(
 
 
 def _large(parameters: int = 335_000_000) -> Fit:
-    return fit(LARGE, parameters, {"float16": 2 * parameters, "bfloat16": 2 * parameters})
+    return fit(LARGE, parameters, {"float16": 2 * parameters, "bfloat16": 2 * parameters}, 512)
 
 
 def test_a_large_model_runs_on_a_small_mac_and_is_trained_on_a_larger_one(become: Callable[..., None]) -> None:
@@ -224,3 +299,59 @@ def test_inspect_says_what_fits_and_what_takes_less(become: Callable[..., None])
     assert (about["fits"], about["finetuning_fits"]) == (True, False)
     _, shown = terminal("inspect", "builtin", COLUMNS="200")
     assert "--lora" in shown and "--checkpointing" in shown
+
+
+@pytest.fixture
+def warnings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The warnings that are logged."""
+    found: list[str] = []
+    monkeypatch.setattr(device, "hint_once", found.append)
+    return found
+
+
+def test_what_does_not_fit_is_said_before_weights_are_read_and_loaded_all_the_same(
+    warnings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    about = inspect("builtin").fit
+    for available, said in ((about.weights + about.batch, 0), (about.weights + about.batch // 8, 1)):
+        monkeypatch.setattr(device, "available_memory", lambda available=available: available)
+        assert load("builtin").network.heads and len(warnings) == said
+    with monkeypatch.context() as patched, pytest.raises(InterruptedError):
+        patched.setattr(model, "build_network", _interrupted)
+        load("builtin", task="embed")
+    assert len(warnings) == 2 and "builtin" in warnings[1]
+    monkeypatch.setattr(device, "available_memory", lambda: None)
+    load("builtin")
+    assert len(warnings) == 2
+
+
+def _interrupted(*args: Any, **options: Any) -> None:
+    raise InterruptedError
+
+
+def test_training_says_what_its_weights_take(warnings: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    base = BaseModel(ref=ModelRef("builtin"), files=find_model(ModelRef("builtin")))
+    total = inspect("builtin").parameters["total"]
+
+    def warned(available: int, **options: Any) -> bool:
+        del warnings[:]
+        monkeypatch.setattr(device, "available_memory", lambda: available)
+        base.warn_unless_it_fits(TrainingOptions(**options))
+        return bool(warnings)
+
+    assert warned(4 * total) and not warned(16 * total)
+    assert not warned(4 * total, lora=8) and not warned(4 * total, freeze=base.load().config.num_stored_layers)
+
+
+def test_a_container_has_a_part_of_the_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(device, "_CONTAINER", tmp_path)
+    monkeypatch.setattr(device, "on_gpu", lambda: False)
+    whole = device.available_memory()
+    assert whole is not None and whole > GIB
+    for name, text, expected in (
+        ("memory.max", "max\n", whole), ("memory.max", f"{GIB}\n", GIB),
+        ("memory/memory.limit_in_bytes", f"{GIB // 2}\n", GIB // 2), ("memory.max", f"{2**63}\n", GIB // 2),
+    ):  # fmt: skip
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+        assert device.available_memory() == expected

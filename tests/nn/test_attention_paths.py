@@ -177,3 +177,23 @@ def test_gradients_are_those_of_small_steps(family: str, tmp_path: Path) -> None
         network.encoder.update(nn.utils.tree_unflatten(moved))
         values.append(float(loss(network.encoder)))
     assert (values[0] - values[1]) / (2 * step) == pytest.approx(slope, rel=0.03, abs=0.5)
+
+
+@pytest.mark.parametrize("weights", [False, True])
+def test_far_tokens_keep_their_distances_in_bfloat16(weights: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the first token, which attends to the last 64 alone."""
+    length, near = 4096, 4096 - 64
+    found = []
+    for dtype in (mx.float32, mx.bfloat16):
+        q, k, v = mx.zeros((1, 1, length, 64)), mx.zeros((1, 1, length, 64)), mx.zeros((1, 1, length, 64))
+        q[..., 0], k[:, :, near:, 0], v[0, 0, near:] = 16.0, 32.0, mx.eye(64)
+        given = ops.PositionedQK(q.astype(dtype), k.astype(dtype), slopes=mx.array([2.0**-4]))
+        monkeypatch.setattr(ops, "on_gpu", lambda: True)
+        if weights:
+            found.append(ops.attention_weights(given, 1.0)[0, 0, 0, near:])
+        else:
+            found.append(ops.attention(given, v.astype(dtype), 1.0, dropout.Dropout(None))[0, 0, 0])
+        assert found[-1].dtype == dtype
+    exact, rounded = (np.array(array.astype(mx.float32)) for array in found)
+    assert np.abs(exact[1:] / exact[:-1] - np.exp(-(2.0**-4))).max() < 1e-3
+    assert np.abs(rounded / exact - 1).max() < 2.0**-7

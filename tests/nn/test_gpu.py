@@ -26,7 +26,7 @@ from mlxbert.nn.crf import CRF
 from mlxbert.nn.heads import Network
 from mlxbert.weights.families.registry import read_architecture
 from mlxbert.weights.formats.config_json import ConfigJson
-from tests.helpers.families import FROZEN, walked
+from tests.helpers.families import FROZEN, walked, walked_slowly
 from tests.helpers.frozen import file_name, frozen_outputs, write_model
 from tests.helpers.parity import assert_equal
 
@@ -195,11 +195,11 @@ def test_local_layers_attend_in_blocks_from_eight_windows_on(calls: list[Call]) 
 
 @pytest.mark.parametrize(
     ("family", "dtype"),
-    [
+    walked_slowly(
         pytest.param(family, dtype, marks=() if dtype == "float32" or family == "bert" else pytest.mark.slow)
         for family in FROZEN
         for dtype in ("float32", "float16", "bfloat16")
-    ],
+    ),
 )
 def test_padding_and_blocks_give_the_same(
     family: str, dtype: str, calls: list[Call], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

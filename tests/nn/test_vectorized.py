@@ -3,13 +3,14 @@
 import math
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from mlxbert.config import Absolute, Positions, Rotary, Rotation
-from mlxbert.machine.cores import inference, inferring
+from mlxbert.machine.cores import inference, inferring, stages, unstaged
 from mlxbert.machine.device import mx
 from mlxbert.nn import ops
 from mlxbert.nn.activations import ACTIVATIONS
@@ -116,6 +117,78 @@ def test_norms_and_dense_layers_are_those_of_mlx(biased: bool) -> None:
         assert inferring()
         assert _far(norm(x), outside[0]) < 5e-6 and _far(dense(x), outside[1]) < 5e-6
     assert not inferring()
+
+
+Stages = list[mx.array | Callable[[], None]]
+
+
+def _computed(stages: Stages) -> None:
+    for stage in stages:
+        mx.eval(stage) if isinstance(stage, mx.array) else stage()
+
+
+@pytest.mark.parametrize("biased", [True, False])
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_of_training_have_the_gradients_of_the_graph(
+    name: str, biased: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vectorized, "_WORTH", 1)
+    monkeypatch.setattr(vectorized, "block_size", lambda: 900)
+    layer, x, cotangent = ops.Linear(8, 24, bias=biased), _random(3, 17, 8, scale=8), _random(3, 17, 24, seed=1)
+
+    def function(x: mx.array, *parameters: mx.array) -> mx.array:
+        layer.update(dict(zip(("weight", "bias"), parameters, strict=False)))
+        return ops.activated(name, layer, x)
+
+    inputs = [x, layer.weight, layer.bias] if biased else [x, layer.weight]
+    expected, slopes = mx.vjp(function, inputs, [cotangent])
+    mx.eval(expected, slopes)
+    with stages(filled=True) as collected:
+        found, gradients = mx.vjp(function, inputs, [cotangent])
+    assert (name in vectorized.SLOPES) == any(callable(stage) for stage in collected)
+    _computed(collected)
+    assert _far(found[0], expected[0]) < 5e-6
+    for one, other in zip(gradients, slopes, strict=True):
+        assert one.shape == other.shape and _far(one, other) < 3e-6 * float(mx.abs(other).max())
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("drops", [True, False])
+def test_attention_of_training_has_the_gradients_of_the_graph(
+    mask: str, drops: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vectorized_attention, "block_size", lambda: 2000)
+    inputs = [_random(3, 4, 80, 16, seed=seed) for seed in (1, 2, 3)]
+    bias, cotangent = _random(1, 4, 80, 80, seed=4), _random(3, 4, 80, 16, seed=5)
+    kept = (_random(3, 4, 80, 80, seed=6) > -1, 1.2) if drops else None
+
+    def vjp(weigh: Any) -> Any:
+        def function(q: mx.array, k: mx.array, v: mx.array, bias: mx.array) -> mx.array:
+            return kernels.attention(q, k, v, 0.3, MASKS[mask], bias, kept, weigh)
+
+        return mx.vjp(function, [*inputs, bias], [cotangent])
+
+    expected, slopes = vjp(None)
+    with stages(filled=True) as collected:
+        found, gradients = vjp(vectorized_attention.weigh)
+    _computed(collected)
+    assert _far(found[0], expected[0]) < 2e-6
+    assert all(_far(one, other) < 5e-6 for one, other in zip(gradients, slopes, strict=True))
+
+
+def test_what_is_evaluated_before_it_is_filled_is_not_a_number() -> None:
+    layer, x = ops.Linear(64, 2048), _random(64, 64)
+    with stages(filled=True) as collected:
+        y = ops.activated("gelu", layer, x)
+    assert mx.isnan(y).all()
+    _computed(collected)
+    assert _far(y, ops.activated("gelu", layer, x)) < 5e-6
+    with stages() as collected:
+        assert _far(ops.activated("gelu", layer, x), y) < 5e-6
+    assert [stage.shape for stage in collected if isinstance(stage, mx.array)] == [(64, 2048)]
+    with stages(filled=True) as collected, unstaged():
+        assert _far(ops.activated("gelu", layer, x), y) < 5e-6
+    assert not collected
 
 
 POSITIONS: dict[str, Positions] = {

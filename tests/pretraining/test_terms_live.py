@@ -23,7 +23,7 @@ from tests.pretraining.files import model_folder, text_file
 
 torch = pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")
 transformers = pytest.importorskip("transformers", reason="live parity needs transformers")
-from tests.helpers import remote_code  # noqa: E402 - it imports torch
+from tests.helpers.authors import neobert  # noqa: E402 - it imports torch
 
 pytestmark = pytest.mark.slow
 
@@ -45,8 +45,8 @@ CASES = {
         transformers.AlbertConfig(**SIZES, embedding_size=16, classifier_dropout_prob=0.0),
     ),
     "mlm of NeoBERT": (
-        remote_code.NeoBERTLMHead,
-        remote_code.NeoBERTConfig(**{key: SIZES[key] for key in _OF_NEOBERT}, max_length=80, norm_eps=1e-5),
+        neobert.NeoBERTLMHead,
+        neobert.NeoBERTConfig(**{key: SIZES[key] for key in _OF_NEOBERT}, max_length=80, norm_eps=1e-5),
     ),
 }
 

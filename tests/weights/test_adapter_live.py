@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.bench.reference import Case
-from mlxbert.errors import ConfigError
+from mlxbert.bench.reference import Case, arrays as stored_arrays
+from mlxbert.errors import ArgumentError, ConfigError
 from mlxbert.folders.save import write_trained
 from mlxbert.machine.device import mx, nn
-from mlxbert.training.adapters import adapt_model
+from mlxbert.training.adapters import adapt_model, choose
 from mlxbert.training.base import BaseModel
 from mlxbert.training.options import TrainingOptions
 from mlxbert.weights.folder import ModelFolder
@@ -118,6 +118,34 @@ def test_peft_opens_what_is_written_here(family: str, head: str, kind: str, tmp_
     opened = theirs_of.from_pretrained(tmp_path / "merged", attn_implementation="eager")
     assert [*opened.config.id2label.values()] == [*NAMES]
     assert _difference(family, head, _with(_theirs, opened.eval()), _with(_ours, model)) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("family", "head"), [("nomic moe", "token_classifier"), ("jina-reranker-v2", "sequence_classifier")]
+)
+def test_adapters_have_the_names_of_the_authors_code(family: str, head: str, tmp_path: Path) -> None:
+    """Of models that transformers does not have; the experts are parameters of a module, not modules, and have none."""
+    base = tmp_path / "base"
+    theirs = make_model(FAMILIES[family], HEADS[head])
+    theirs.save_pretrained(base)
+    add_vocabulary(base)
+    model = mlxbert.load(base, new_heads={head: mlxbert.Labels(NAMES)}, dtype="float32", device="cpu")
+    adapters = adapt_model(model, TrainingOptions(lora=3, **KINDS["lora"]))
+    assert adapters is not None
+    change(model.network, adapters.trained)
+    (tmp_path / "out").mkdir()
+    source = BaseModel(ref=ModelRef(base), files=ModelFolder(base))
+    write_trained(model, tmp_path / "out", lambda folder: {}, {}, adapter=adapters.writer(model, source))
+    stored = stored_arrays(tmp_path / "out" / "adapter_model.safetensors")
+    written = {name.removeprefix("base_model.model.") for name in stored}
+    linear = {name for name, module in theirs.named_modules() if isinstance(module, torch.nn.Linear)}
+    layers = {name for name in linear if ".layers." in name}
+    assert {name.partition(".lora_")[0] for name in written if ".lora_" in name} == layers
+    assert {name for name in written if ".lora_" not in name} <= {name for name, _ in theirs.named_parameters()}
+    merged = mlxbert.load(base, adapter=tmp_path / "out", dtype="float32", device="cpu")
+    assert _difference(family, head, _with(_ours, merged), _with(_ours, model)) < 1e-5
+    with pytest.raises(ArgumentError, match="experts"):
+        choose(model.architecture, TrainingOptions(lora=3, lora_layers="experts"))
 
 
 def _random_theirs(model: Any) -> None:

@@ -72,10 +72,12 @@ def test_a_classifier_does_not_pool_the_token_that_pads_not_even_within_a_text(t
     [
         ({"architectures": ["Qwen3ForCausalLM"]}, "last_token"),
         ({"architectures": ["Qwen3ForCausalLM"], "is_causal": False}, "mean"),
+        ({"model_type": "neobert"}, "cls"),
+        ({"model_type": "eurobert"}, "mean"),
         ({"architectures": ["Qwen3Model"]}, "mean"),
     ],
 )
-def test_without_modules_a_language_model_pools_the_last_token(
+def test_without_modules_a_model_is_pooled_as_its_family_is(
     changes: dict[str, Any], pooling: str, tmp_path: Path
 ) -> None:
     write_json(tmp_path / "config.json", QWEN | changes)

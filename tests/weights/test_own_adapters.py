@@ -1,6 +1,7 @@
 """The adapters that jina-embeddings-v3 has for its tasks, next to torch: merged, chosen by prompts, converted."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,18 @@ import pytest
 import mlxbert
 from mlxbert.bench.reference import load_network, outputs
 from mlxbert.errors import CheckpointError, MlxbertError
-from mlxbert.machine.device import mx
+from mlxbert.machine.device import mx, nn
+from mlxbert.training.base import BaseModel
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.folder import ModelFolder
+from mlxbert.weights.source import ModelRef
 from tests.helpers.families import COMMON, Compared, make_model
 from tests.helpers.frozen import add_vocabulary, change_config, read_config, tensors_in, write_tensors
 from tests.helpers.parity import assert_equal, reference_outputs
 
 torch = pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")
 transformers = pytest.importorskip("transformers", reason="live parity needs transformers")
-from tests.helpers.authors import Stacked  # noqa: E402
+from tests.helpers.authors.flash import Stacked  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.sampled]
 
@@ -119,6 +122,19 @@ def test_prompts_choose_the_task(theirs: Any, folder: Path) -> None:
     wanted = their_vectors(theirs, model, "retrieval.query", "a query ", TEXTS[0])
     assert np.abs(mlxbert.embed(alone, TEXTS[0]) - wanted).max() < 2e-5  # its prompt is the default
     assert np.array_equal(mlxbert.embed(alone, TEXTS, kind="document"), mlxbert.embed(model, TEXTS, kind="document"))
+
+
+def test_prompts_of_a_trained_network_choose_no_adapter(folder: Path) -> None:
+    model = mlxbert.load(folder, dtype="float32", task="embed")
+    adapted = mlxbert.embed(model, TEXTS, kind="query")
+    trained = mlxbert.load(folder, dtype="float32", task="embed")
+    trained.network.update(nn.utils.tree_map(lambda array: array * 1.001, trained.network.parameters()))
+    found = mlxbert.embed(trained, TEXTS, kind="query")
+    assert not trained._others and np.abs(found - adapted).max() > 1e-2
+    base = mlxbert.embed(replace(model, _ref=None), TEXTS, kind="query")
+    assert 0 < np.abs(found - base).max() < 1e-2
+    initial = BaseModel(ref=ModelRef(folder), files=ModelFolder(folder)).with_heads({}, 0)
+    assert np.abs(mlxbert.embed(initial, TEXTS, kind="query") - base).max() < 2e-5
 
 
 def test_a_search_embeds_queries_and_texts_for_their_tasks(theirs: Any, folder: Path) -> None:

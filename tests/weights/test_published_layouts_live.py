@@ -1,6 +1,7 @@
-"""Vectors of newer embedding models against sentence-transformers: small random models in their published layouts."""
+"""Vectors and scores against sentence-transformers: small random models in the layouts of published ones."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,81 @@ def _dense(width: int, out: int) -> Any:
     return Dense(width, out, bias=False, activation_function=torch.nn.Identity())
 
 
+def _pieces(folder: Path) -> Path:
+    return published.xlm_roberta(folder, "xlm-roberta")
+
+
+_HEADS = {"num_attention_heads": 3}
+_OLD = _HEADS | {"layer_norm_eps": 0.01, "hidden_act": "gelu"}
+_MODERN = _HEADS | {"norm_eps": 0.01, "local_attention": 16, "global_attn_every_n_layers": 3}
+_NONE = {"query": "", "document": ""}
 LAYOUTS = {
+    # Also multilingual-e5-large; its users write the prompts.
+    "multilingual-e5-base": Layout(
+        "XLMRoberta",
+        _pieces,
+        _OLD | {"type_vocab_size": 1},
+        lambda: [Pooling(D, "mean"), Normalize()],
+        {"query": "query: ", "document": "passage: "},
+    ),
+    # A BERT with pieces, whose configuration names another token for padding.
+    "multilingual-e5-small": Layout(
+        "Bert",
+        _pieces,
+        _OLD | {"pad_token_id": 0},
+        lambda: [Pooling(D, "mean"), Normalize()],
+        {"query": "query: ", "document": "passage: "},
+    ),
+    # bge-m3 and granite-embedding-278m-multilingual have no prompt.
+    "snowflake-arctic-embed-l-v2.0": Layout(
+        "XLMRoberta",
+        _pieces,
+        _OLD | {"type_vocab_size": 1},
+        lambda: [Pooling(D, "cls"), Normalize()],
+        {"query": "query: ", "document": ""},
+    ),
+    "snowflake-arctic-embed-m-v2.0": Layout(
+        "Gte",
+        _pieces,
+        _OLD
+        | {"type_vocab_size": 1, "rope_theta": 160000, "rope_scaling": None, "position_embedding_type": "rope"}
+        | {"layer_norm_type": "layer_norm", "pack_qkv": True, "unpad_inputs": "true", "logn_attention_scale": False},
+        lambda: [Pooling(D, "cls"), Normalize()],
+        {"query": "query: ", "document": ""},
+    ),
+    "granite-embedding-125m-english": Layout(
+        "Roberta",
+        published.jina_code,
+        _OLD | {"type_vocab_size": 1, "max_position_embeddings": 514},
+        lambda: [Pooling(D, "cls"), Normalize()],
+        _NONE,
+    ),
+    "granite-embedding-english-r2": Layout(
+        "ModernBert", published.modernbert, _MODERN, lambda: [Pooling(D, "cls"), Normalize()], _NONE
+    ),
+    "ettin-encoder": Layout("ModernBert", published.modernbert, _MODERN, lambda: [Pooling(D, "mean")], _NONE),
+    # Both kinds of layers rotate alike.
+    "mmBERT": Layout(
+        "ModernBert",
+        partial(published.gemma, tokenizer_class="GemmaTokenizerFast"),
+        _MODERN | {"global_rope_theta": 160000.0, "local_rope_theta": 160000.0},
+        lambda: [Pooling(D, "mean")],
+        _NONE,
+    ),
+    "LaBSE": Layout(
+        "Bert",
+        partial(published.bert, lower=False),
+        _OLD,
+        lambda: [Pooling(D, "cls"), Dense(D, D, activation_function=torch.nn.Tanh()), Normalize()],
+        _NONE,
+    ),
+    "distiluse-base-multilingual-cased-v2": Layout(
+        "DistilBert",
+        partial(published.bert, model_type="distilbert", lower=False),
+        {"dim": D, "n_layers": 3, "n_heads": 3, "hidden_dim": 41, "activation": "gelu"},
+        lambda: [Pooling(D, "mean"), Dense(D, 21, activation_function=torch.nn.Tanh())],
+        _NONE,
+    ),
     "jina-embeddings-v5-nano-retrieval": Layout(
         "EuroBert",
         published.eurobert,
@@ -103,7 +178,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     tokenizer = transformers.AutoTokenizer.from_pretrained(made)
     torch.manual_seed(4)
     config = getattr(transformers, f"{layout.classes}Config")(
-        **_SIZES, **layout.facts, vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id
+        **{"pad_token_id": tokenizer.pad_token_id, **_SIZES, **layout.facts}, vocab_size=len(tokenizer)
     )
     model = getattr(transformers, f"{layout.classes}Model")(config).eval()
     with torch.no_grad():
@@ -136,3 +211,20 @@ def test_what_is_saved_opens_there_with_the_same_vectors(folder: Path, tmp_path:
     wanted = st.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
     for kind in ("query", "document"):
         assert np.array_equal(again.encode(TEXTS, prompt_name=kind), wanted.encode(TEXTS, prompt_name=kind))
+
+
+@pytest.mark.parametrize("activation", ["torch.nn.modules.linear.Identity", None])
+def test_a_cross_encoder_has_the_same_scores(activation: str | None, tmp_path: Path) -> None:
+    """ms-marco-MiniLM: a BERT with one class, whose configuration names the activation; newer ones have Identity."""
+    published.bert(tmp_path)
+    torch.manual_seed(4)
+    named = {"sentence_transformers": {"activation_fn": activation, "version": "4.0.1"}} if activation else {}
+    vocabulary = len(transformers.AutoTokenizer.from_pretrained(tmp_path))
+    config = transformers.BertConfig(**_SIZES | _OLD | named, vocab_size=vocabulary, id2label={0: "LABEL_0"})
+    transformers.BertForSequenceClassification(config).save_pretrained(tmp_path)
+    query, *texts = TEXTS
+    theirs = st.CrossEncoder(str(tmp_path), device="cpu", local_files_only=True)
+    wanted = theirs.predict([(query, text) for text in texts])
+    found = mlxbert.rerank(mlxbert.load(tmp_path, task="classify", dtype="float32"), query, texts)
+    assert np.ptp(wanted) > 100 * BOUND
+    assert all(abs(one.score - wanted[one.index]) <= BOUND for one in found)

@@ -19,7 +19,7 @@ MASKED_LM = [family for family in TIED if "ForMaskedLM" in FROZEN[family].heads]
 TWO_BIASES = [family for family in MASKED_LM if TIED[family][1]]
 _NEW = (
     *("ModernBert", "NomicBert", "NomicMoe", "Gte", "DebertaV2", "EuroBert", "JinaEmbeddingsV3", "JinaFlash", "Qwen3"),
-    *("Gemma3Text", "NeoBERT"),
+    *("Qwen2", "Gemma3Text", "NeoBERT"),
 )
 OLD_ENOUGH = [name for name, compared in FROZEN.items() if compared.classes not in _NEW]
 POOLED = [name for name, compared in FROZEN.items() if compared.kind.counted or compared.classes in ("Bert", "Albert")]

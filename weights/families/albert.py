@@ -40,6 +40,8 @@ _LAYER: Table = (
 
 ALBERT = replace(
     BERT,
+    title="ALBERT",
+    published=("albert/albert-base-v2",),
     class_prefixes={"albert": "Albert"},
     facts=_read_albert,
     prefixes=("albert.",),

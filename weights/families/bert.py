@@ -38,6 +38,18 @@ _MLX_SPELLINGS = {rf"{_MLX_LAYER}{theirs}\.": rf"encoder.layer.\1.{name}." for t
 }
 
 BERT = Family(
+    title="BERT",
+    published=(
+        "google-bert/bert-base-uncased",
+        "google-bert/bert-base-multilingual-cased",
+        "sentence-transformers/all-MiniLM-L6-v2",
+        "sentence-transformers/LaBSE",
+        "BAAI/bge-small-en-v1.5",
+        "intfloat/e5-base-v2",
+        "intfloat/multilingual-e5-small",
+        "Snowflake/snowflake-arctic-embed-m-v1.5",
+        "cross-encoder/ms-marco-MiniLM-L6-v2",
+    ),
     class_prefixes={"bert": "Bert"},
     facts=read_bert,
     prefixes=("bert.",),

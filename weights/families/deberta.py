@@ -126,6 +126,13 @@ def _exported(config: ConfigJson, name: str) -> str:
 
 
 DEBERTA = Family(
+    title="DeBERTa 2 and 3",
+    published=(
+        "microsoft/deberta-v2-xlarge",
+        "microsoft/deberta-v3-base",
+        "microsoft/mdeberta-v3-base",
+        "mixedbread-ai/mxbai-rerank-base-v1",
+    ),
     class_prefixes={"deberta-v2": "DebertaV2"},  # version 3 has this name, too
     facts=_read_deberta,
     prefixes=("deberta.",),

@@ -54,6 +54,8 @@ _LAYER: Table = (
 
 DISTILBERT = replace(
     BERT,
+    title="DistilBERT",
+    published=("distilbert/distilbert-base-uncased", "sentence-transformers/distiluse-base-multilingual-cased-v2"),
     class_prefixes={"distilbert": "DistilBert"},
     facts=_read_distilbert,
     prefixes=("distilbert.",),

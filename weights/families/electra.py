@@ -25,6 +25,12 @@ def _read_electra(config: ConfigJson) -> EncoderConfig:
 
 ELECTRA = replace(
     BERT,
+    title="ELECTRA",
+    published=(
+        "google/electra-base-discriminator",
+        "google/electra-base-generator",
+        "cross-encoder/ms-marco-electra-base",
+    ),
     class_prefixes={"electra": "Electra"},
     facts=_read_electra,
     prefixes=("electra.",),

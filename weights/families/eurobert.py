@@ -31,6 +31,13 @@ def _read(config: ConfigJson) -> EncoderConfig:
 
 
 EUROBERT = Family(
+    title="EuroBERT",
+    published=(
+        "EuroBERT/EuroBERT-210m",
+        "EuroBERT/EuroBERT-610m",
+        "jinaai/jina-embeddings-v5-text-nano",
+        "jinaai/jina-embeddings-v5-text-nano-retrieval",
+    ),
     class_prefixes={"eurobert": "EuroBert"},
     facts=_read,
     prefixes=("model.",),

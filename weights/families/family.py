@@ -18,6 +18,8 @@ class Family:
     """What is needed to read and write the checkpoints of a family.
 
     Attributes:
+        title: What users call it.
+        published: Models on the hub that are of this family, for the table in the documentation.
         class_prefixes: The prefix of its class names in transformers, by `model_type`.
         class_names: The names of its classes that differ from a prefix and the usual suffix, by these.
         recognizes: Where another family has its `model_type`, too: whether a `config.json` is one of its own, by the
@@ -34,8 +36,13 @@ class Family:
         code: The class of the configuration in its authors' code, by which files without `model_type` are known.
         ignored: Patterns of tensors that the network does not use: heads of other tasks. `inspect` lists both.
         tied: Copies that must equal the tensor they are tied to (their names without prefix).
+        authors_prefix: The prefix of its class names in its authors' code, where `foreign` models have another one.
         exported: The name in transformers of a tensor that is written, by its plain name with the first prefix, where
             it depends on the configuration.
+        pooling: The pooling of a model whose files do not say it.
+        embeds_in_code: Whether its authors' code pools so, and scales vectors to length 1, where `modules.json` names
+            that code alone; each text then needs one of the model's own adapters.
+        wide_range: Whether hidden states grow beyond what float16 holds.
         pooled: Whether the class without a head has the pooler, if the family has one at all.
         modules: Patterns of stems on disk whose modules in transformers have other names in memory, and these names:
             several where a matrix is fused on disk alone. PEFT names adapters by them.
@@ -44,6 +51,8 @@ class Family:
             `None` for a key that is omitted.
     """
 
+    title: str
+    published: tuple[str, ...]
     class_prefixes: Mapping[str, str]
     facts: Callable[[ConfigJson], EncoderConfig]
     prefixes: tuple[str, ...]
@@ -55,7 +64,11 @@ class Family:
     buffers: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     code: str = ""
+    authors_prefix: str = ""
     tied: Mapping[str, str] = field(default_factory=dict)
+    pooling: Callable[[ConfigJson], str] = read.pooling
+    embeds_in_code: bool = False
+    wide_range: bool = False
     pooled: bool = True
     foreign: Callable[[ConfigJson, EncoderConfig], bool] = lambda config, facts: False
     modules: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -70,7 +83,8 @@ class Family:
         """
         found = self.facts(config)
         heads = {part: found.heads.get(part, HEADS[part].facts) for part in self.parts if part in HEADS}
-        return replace(found, heads=MappingProxyType(heads), labels=read.usable_labels(config))
+        labels = read.usable_labels(config)
+        return replace(found, wide_range=self.wide_range, heads=MappingProxyType(heads), labels=labels)
 
     def table(self, parts: Iterable[str]) -> Table:
         """The names of the encoder and of these parts, of those that the family has."""

@@ -26,7 +26,6 @@ def _read(config: ConfigJson) -> EncoderConfig:
         attention_scale=config.number("query_pre_attn_scalar", low=1e-3, high=1e6, default=256) ** -0.5,
         query_key_norm="head",
         norm="rms_plus_one",
-        wide_range=True,
         embedding_scale=math.sqrt(config.integer("hidden_size")),
         block=PreNorm(output_norms=True),
         heads={"sequence_classifier": llama.classifier(config)},
@@ -53,10 +52,13 @@ _LAYER: Table = (
 )
 
 GEMMA3 = Family(
+    title="EmbeddingGemma",
+    published=("google/embeddinggemma-300m",),
     class_prefixes={"gemma3_text": "Gemma3Text"},
     facts=_read,
     prefixes=("model.",),
     encoder=llama.encoder(llama.LAYER, _LAYER, llama.QUERY_KEY_NORMS),
     parts=tables.heads("sequence_classifier", sequence_classifier=llama.SCORES),
     ignored=llama.DECODER,
+    wide_range=True,
 )

@@ -78,6 +78,13 @@ _IN_MEMORY = {
 
 GTE = replace(
     NOMIC,
+    title="GTE",
+    published=(
+        "Alibaba-NLP/gte-base-en-v1.5",
+        "Alibaba-NLP/gte-multilingual-base",
+        "Alibaba-NLP/gte-multilingual-reranker-base",
+        "Snowflake/snowflake-arctic-embed-m-v2.0",
+    ),
     class_prefixes={"gte": "Gte", "new": "Gte"},  # `new`: the dialect of its authors
     facts=_read,
     prefixes=("gte.", "new."),

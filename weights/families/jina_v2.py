@@ -64,6 +64,12 @@ _EMBEDDINGS = rotation.rotary_embeddings("embeddings.LayerNorm")
 
 JINA = replace(
     BERT,
+    title="JinaBERT",
+    published=(
+        "jinaai/jina-embeddings-v2-base-en",
+        "jinaai/jina-embeddings-v2-small-en",
+        "jinaai/jina-reranker-v1-turbo-en",
+    ),
     class_prefixes={"bert": "JinaBert"},
     foreign=lambda config, facts: True,
     recognizes=_is_jina,
@@ -73,6 +79,8 @@ JINA = replace(
 )
 JINA_NORMED = replace(
     JINA,
+    title="JinaBERT, queries and keys normed",
+    published=("jinaai/jina-embeddings-v2-base-code",),
     recognizes=_is_normed,
     facts=_read_normed,
     encoder=tables.encoder(_EMBEDDINGS, _NORMED_LAYER, "encoder.layer.{}."),

@@ -66,8 +66,16 @@ _EMBEDDINGS = (*rotation.rotary_embeddings("emb_ln"), same("embeddings.position"
 
 JINA_V3 = replace(
     ROBERTA,
+    title="Jina's XLM-RoBERTa",
+    published=(
+        "jinaai/jina-embeddings-v3",
+        "jinaai/jina-embeddings-v3-hf",
+        "jinaai/jina-reranker-v2-base-multilingual",
+        "jinaai/jina-colbert-v2",
+    ),
     class_prefixes={"jina_embeddings_v3": "JinaEmbeddingsV3"},
     code="XLMRobertaFlashConfig",
+    authors_prefix="XLMRoberta",
     ignored=(*ROBERTA.ignored, r"linear\.weight"),  # of ColBERT
     facts=_read,
     encoder=tables.encoder(_EMBEDDINGS, _LAYER, "encoder.layers.{}."),

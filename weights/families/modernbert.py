@@ -111,6 +111,15 @@ _LAYER: Table = (
 _CLASSIFIER = {"out": "classifier", "transform.dense": "head.dense", "transform.norm": "head.norm"}
 
 MODERNBERT = Family(
+    title="ModernBERT",
+    published=(
+        "answerdotai/ModernBERT-base",
+        "jhu-clsp/mmBERT-base",
+        "jhu-clsp/ettin-encoder-150m",
+        "ibm-granite/granite-embedding-english-r2",
+        "nomic-ai/modernbert-embed-base",
+        "Alibaba-NLP/gte-modernbert-base",
+    ),
     class_prefixes={"modernbert": "ModernBert"},
     facts=_read,
     prefixes=("model.",),

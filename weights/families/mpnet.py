@@ -34,6 +34,8 @@ _LAYER: Table = (
 
 MPNET = replace(
     ROBERTA,
+    title="MPNet",
+    published=("microsoft/mpnet-base", "sentence-transformers/all-mpnet-base-v2"),
     class_prefixes={"mpnet": "MPNet"},
     facts=_read_mpnet,
     prefixes=("mpnet.",),

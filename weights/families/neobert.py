@@ -62,8 +62,11 @@ _LAYER: Table = (
 )
 
 NEOBERT = Family(
+    title="NeoBERT",
+    published=("chandar-lab/NeoBERT",),
     class_prefixes={"neobert": "NeoBERT"},
     class_names={"NeoBERTModel": "NeoBERT", "NeoBERTForMaskedLM": "NeoBERTLMHead"},
+    pooling=lambda config: "cls",
     foreign=lambda config, facts: True,
     facts=_read,
     prefixes=("model.",),

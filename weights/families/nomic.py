@@ -163,6 +163,8 @@ _IN_MEMORY = {
 }
 
 NOMIC = Family(
+    title="NomicBERT",
+    published=("nomic-ai/nomic-bert-2048", "nomic-ai/nomic-embed-text-v1.5", "nomic-ai/nomic-embed-text-v2-moe"),
     class_prefixes={"nomic_bert": "NomicBert"},
     facts=_read,
     prefixes=("nomic_bert.", "bert."),

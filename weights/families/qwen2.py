@@ -8,14 +8,17 @@ from mlxbert.weights.formats.config_json import ConfigJson
 
 
 def _read(config: ConfigJson) -> EncoderConfig:
-    return read_qwen(config, biases=Biases(True, False, False, False), wide_range=True)
+    return read_qwen(config, biases=Biases(True, False, False, False))
 
 
 QWEN2 = Family(
+    title="Qwen2",
+    published=("Alibaba-NLP/gte-Qwen2-1.5B-instruct",),
     class_prefixes={"qwen2": "Qwen2"},
     facts=_read,
     prefixes=("model.",),
     encoder=llama.encoder(llama.LAYER, llama.NORM_BEFORE_FEED_FORWARD),
     parts=PARTS,
     ignored=llama.DECODER,
+    wide_range=True,
 )

@@ -42,6 +42,8 @@ PARTS = tables.heads(
     token_classifier=llama.SCORES,
 )
 QWEN3 = Family(
+    title="Qwen3",
+    published=("Qwen/Qwen3-Embedding-0.6B", "Qwen/Qwen3-Reranker-0.6B", "jinaai/jina-embeddings-v5-text-small"),
     class_prefixes={"qwen3": "Qwen3"},
     facts=_read,
     prefixes=("model.",),

@@ -13,6 +13,16 @@ from mlxbert.weights.formats.config_json import ConfigJson
 MIN_EPS, MAX_DROPOUT = 1e-30, 0.999999  # MLX accepts no norm with eps 0 and no dropout of 1
 
 
+def generates(config: ConfigJson) -> bool:
+    """Whether a configuration is that of a language model."""
+    return any(name.endswith("ForCausalLM") for name in config.strings("architectures"))
+
+
+def pooling(config: ConfigJson) -> str:
+    """How sentence-transformers pools a model without modules: of a language model the last token, if it is causal."""
+    return "last_token" if generates(config) and config.flag("is_causal", default=True) else "mean"
+
+
 def facts(config: ConfigJson, *, positions: Positions, **own: Any) -> EncoderConfig:
     """The facts that all families spell alike, or nearly; `own` are the family's own and take precedence.
 

@@ -15,6 +15,7 @@ from mlxbert.weights.families.gemma3 import GEMMA3
 from mlxbert.weights.families.gte import GTE
 from mlxbert.weights.families.jina_v2 import JINA, JINA_NORMED
 from mlxbert.weights.families.jina_v3 import JINA_V3
+from mlxbert.weights.families.jina_v5 import JINA_V5_NANO, JINA_V5_SMALL
 from mlxbert.weights.families.modernbert import MODERNBERT
 from mlxbert.weights.families.mpnet import MPNET
 from mlxbert.weights.families.neobert import NEOBERT
@@ -24,12 +25,13 @@ from mlxbert.weights.families.qwen3 import QWEN3
 from mlxbert.weights.families.roberta import ROBERTA
 from mlxbert.weights.formats.config_json import ConfigJson
 
-_ALL = (
+_BY_TYPE = (
     *(BERT, ROBERTA, DISTILBERT, ALBERT, ELECTRA, MPNET, MODERNBERT, NOMIC, GTE, DEBERTA, EUROBERT),
-    *(QWEN2, QWEN3, GEMMA3, NEOBERT, JINA_V3),
+    *(QWEN2, QWEN3, GEMMA3, NEOBERT, JINA_V3, JINA_V5_NANO),
 )
-_ALIKE = (JINA_NORMED, JINA)  # those with the `model_type` of another, the most special first
-FAMILIES: dict[str, Family] = {model_type: family for family in _ALL for model_type in family.class_prefixes}
+_ALIKE = (JINA_NORMED, JINA, JINA_V5_SMALL)  # those with the `model_type` of another, the most special first
+ALL = *_BY_TYPE, *_ALIKE
+FAMILIES: dict[str, Family] = {model_type: family for family in _BY_TYPE for model_type in family.class_prefixes}
 
 
 def family_of(config: ConfigJson, tensors: Collection[str] = ()) -> tuple[str, Family]:
@@ -39,7 +41,7 @@ def family_of(config: ConfigJson, tensors: Collection[str] = ()) -> tuple[str, F
         ConfigError: There is no `model_type`, or mlxbert does not run it.
     """
     name, code = config.get("model_type"), str(config.nested("auto_map").get("AutoConfig"))
-    name = next((next(iter(one.class_prefixes)) for one in _ALL if one.code and code.endswith(one.code)), name)
+    name = next((next(iter(one.class_prefixes)) for one in _BY_TYPE if one.code and code.endswith(one.code)), name)
     if not isinstance(name, str):
         raise no_family(config, tuple(FAMILIES))
     if name not in FAMILIES:

@@ -22,6 +22,18 @@ def _read_roberta(config: ConfigJson) -> EncoderConfig:
 
 ROBERTA = replace(
     BERT,
+    title="RoBERTa, XLM-RoBERTa, CamemBERT",
+    published=(
+        "FacebookAI/roberta-base",
+        "FacebookAI/xlm-roberta-base",
+        "almanach/camembert-base",
+        "intfloat/multilingual-e5-base",
+        "BAAI/bge-m3",
+        "BAAI/bge-reranker-v2-m3",
+        "Snowflake/snowflake-arctic-embed-l-v2.0",
+        "ibm-granite/granite-embedding-125m-english",
+        "ibm-granite/granite-embedding-278m-multilingual",
+    ),
     class_prefixes={"roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camembert": "Camembert"},
     facts=_read_roberta,
     prefixes=("roberta.",),

@@ -220,7 +220,18 @@ def needed_files(
         return [*small, names.ADAPTER_WEIGHTS]
     if not encoders:
         raise _no_model(name, listed)
-    return small + weights
+    return small + weights + _own_adapters(listed, read)
+
+
+def _own_adapters(listed: Collection[str], read: ReadJson) -> list[str]:
+    """The files of adapters in folders of their own (jina-embeddings-v5); elsewhere such folders are something else."""
+    found = [
+        file
+        for name in (names.ADAPTER, names.ADAPTER_WEIGHTS)
+        for file in _matching(listed, f"{names.ADAPTERS}/*/{name}")
+    ]
+    config = read(CONFIG) if found and CONFIG in listed else {}
+    return found if isinstance(config, dict) and config.get("task_names") else []
 
 
 def _no_model(name: str, listed: Collection[str]) -> HubError:

@@ -23,7 +23,8 @@ MAX_ID = 2**24  # when it writes a vocabulary, the library lists every id withou
 MAX_OUTPUT = 256  # bytes, of a replacement in the table of a normalizer; those of NFKC have up to 33
 _AGAIN = "download it again"
 _CHARSMAP = re.compile(rb'"precompiled_charsmap"\s*:\s*"([^"]*)')
-_ESCAPES = re.compile(rb"\\(?:\\\\)*+(?:(/|u00[2-7])|\\)?")  # a run of backslashes, and a plain character after it
+# An odd number of backslashes, and a plain character after it. The literal comes first: `re` looks for it fast.
+_ESCAPED = re.compile(rb"\\(?<!\\\\)(?:\\\\)*+(?:/|u00[2-7])")
 
 
 @contextmanager
@@ -84,7 +85,7 @@ def read_checked(path: Path) -> bytes:
     if size > MAX_FILE:
         raise TokenizerError(f"{path}: {size:,} bytes, expected at most {MAX_FILE:,}", hint=_AGAIN)
     data = path.read_bytes()
-    if any(found[1] for found in _ESCAPES.finditer(data)):
+    if _ESCAPED.search(data):
         data = _unescaped(path, data)
     _check(path, data)
     check_growth(path, data)

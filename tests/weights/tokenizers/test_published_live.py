@@ -10,10 +10,12 @@ from mlxbert.config import Absolute
 from mlxbert.text.tokenizer import load_tokenizer
 from tests.helpers.published import (
     GEMMA_SETTINGS,
+    bert,
     eurobert,
     gemma,
     gemma_model,
     jina_code,
+    modernbert,
     neobert,
     qwen3,
     xlm_roberta,
@@ -41,6 +43,9 @@ MODELS: dict[str, Callable[[Path], Path]] = {
     "jina-embeddings-v3-hf": functools.partial(xlm_roberta, model_type="jina_embeddings_v3"),
     "nomic-embed-text-v2-moe": functools.partial(xlm_roberta, model_type="nomic_bert"),
     "jina-embeddings-v2-base-code": jina_code,
+    "LaBSE": functools.partial(bert, lower=False),
+    "ModernBERT": modernbert,
+    "mmBERT": functools.partial(gemma, tokenizer_class="GemmaTokenizerFast"),
 }
 TEXTS = (
     *("the cat sat on the mat in Paris", "", " ", "the " * 60, "x" * 300, "a  b   c\n\n\nd\t e", "\r\n \r\n"),

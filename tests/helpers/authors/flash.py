@@ -1,7 +1,4 @@
-"""Models that transformers does not have, in our own words after what their authors published, with their tensors.
-
-They have the interface of transformers' models as far as tests use it; facts have the names that transformers uses.
-"""
+"""Models after the BERT of flash-attention: nomic-embed-text-v2-moe, jina-embeddings-v3, jina-reranker-v2."""
 
 import json
 from pathlib import Path
@@ -13,6 +10,8 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional
 from torch.nn.utils import parametrize
+
+from tests.helpers.authors.common import States, loss_of, mix
 
 
 class Config:
@@ -51,7 +50,7 @@ class Attention(nn.Module):  # type: ignore[misc]
         self.Wqkv = nn.Linear(config.hidden_size, 3 * config.hidden_size)
         self.out_proj = nn.Linear(config.hidden_size, config.hidden_size)
 
-    def forward(self, x: Any, masked: Any) -> tuple[Any, Any]:
+    def forward(self, x: Any, mask: Any, *, weighed: bool) -> tuple[Any, Any]:
         """(B, L, D) → (B, L, D) and the weights (B, H, L, L)."""
         rows, length, width = x.shape
         q, k, v = self.Wqkv(x).reshape(rows, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
@@ -60,9 +59,8 @@ class Attention(nn.Module):  # type: ignore[misc]
             speeds = self.config.theta ** -(torch.arange(half, dtype=torch.float64) / half)
             angles = torch.outer(torch.arange(length, dtype=torch.float64), speeds)
             q, k = (_rotated(part, angles.cos().to(x.dtype), angles.sin().to(x.dtype)) for part in (q, k))
-        scores = q @ k.mT / (width // self.heads) ** 0.5
-        weights = scores.masked_fill(masked, torch.finfo(x.dtype).min).softmax(-1)
-        return self.out_proj((weights @ v).transpose(1, 2).reshape(x.shape)), weights
+        mixed, weights = mix(q, k, v, mask, weighed=weighed)
+        return self.out_proj(mixed.transpose(1, 2).reshape(x.shape)), weights
 
 
 def _rotated(x: Any, cosines: Any, sines: Any) -> Any:
@@ -121,9 +119,9 @@ class Layer(nn.Module):  # type: ignore[misc]
         self.mlp = mlp
         self.norm2 = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
-    def forward(self, x: Any, masked: Any) -> tuple[Any, Any]:
+    def forward(self, x: Any, mask: Any, *, weighed: bool) -> tuple[Any, Any]:
         """(B, L, D) → (B, L, D) and the weights of attention."""
-        attended, weights = getattr(self, self.attention)(x, masked)
+        attended, weights = getattr(self, self.attention)(x, mask, weighed=weighed)
         x = self.norm1(x + attended)
         return self.norm2(x + self.mlp(x)), weights
 
@@ -151,9 +149,11 @@ class Encoder(nn.Module):  # type: ignore[misc]
         every = vars(self.config).get("moe_every_n_layers", 0)
         return bool(every) and number % every == 1
 
-    def forward(self, ids: Any, attention_mask: Any = None, token_type_ids: Any = None, **_: Any) -> Any:
+    def forward(
+        self, ids: Any, attention_mask: Any = None, token_type_ids: Any = None, output_hidden_states: bool = False,
+        output_attentions: bool = False, **_: Any,
+    ) -> Any:  # fmt: skip
         """What a model of transformers gives."""
-        real = torch.ones_like(ids) if attention_mask is None else attention_mask
         x = self.embeddings.word_embeddings(ids)
         x = x + self.embeddings.token_type_embeddings(
             torch.zeros_like(ids) if token_type_ids is None else token_type_ids
@@ -162,20 +162,13 @@ class Encoder(nn.Module):  # type: ignore[misc]
             counted = ids != self.config.pad_token_id
             x = x + self.embeddings.position_embeddings(counted.cumsum(-1) * counted + self.config.pad_token_id)
         x = self.emb_ln(x)
-        states, attentions = [x], []
+        states = States(output_hidden_states, output_attentions)
         for layer in self.encoder.layers:
-            x, weights = layer(x, real[:, None, None] == 0)
-            states.append(x)
-            attentions.append(weights)
-        return SimpleNamespace(last_hidden_state=x, hidden_states=tuple(states), attentions=tuple(attentions))
-
-
-def _loss(problem_type: str | None, logits: Any, labels: Any) -> Any:
-    if problem_type == "regression":
-        return functional.mse_loss(logits[:, 0], labels)
-    if problem_type == "multi_label_classification":
-        return functional.binary_cross_entropy_with_logits(logits, labels)
-    return functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1))
+            states.enter(x)
+            x, weights = layer(x, attention_mask, weighed=output_attentions)
+            states.weigh(weights)
+        states.enter(x)
+        return SimpleNamespace(last_hidden_state=x, hidden_states=states.hidden, attentions=states.attentions)
 
 
 class Published(nn.Module):  # type: ignore[misc]
@@ -216,8 +209,7 @@ class Published(nn.Module):  # type: ignore[misc]
         """What a model of transformers gives."""
         found = getattr(self, self.base_model_prefix)(input_ids, **inputs)
         found.logits = logits = self.logits(found.last_hidden_state)
-        if labels is not None:
-            found.loss = _loss(vars(self.config).get("problem_type"), logits, labels)
+        found.loss = loss_of(self, logits, labels)
         return found
 
     def save_pretrained(self, folder: str | Path) -> None:

@@ -1,0 +1,54 @@
+"""What several of these models compute."""
+
+import math
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+
+def mix(q: Any, k: Any, v: Any, mask: Any, bias: Any = None, *, weighed: bool = True) -> tuple[Any, Any]:
+    """Attention of queries, keys and values (B, H, L, d), and its weights if they are asked for; the mask is (B, L)."""
+    if mask is not None:
+        mask = mask[:, None, None, :] != 0
+    if not weighed:  # as fast as torch can
+        if bias is not None and mask is not None:
+            mask = bias.masked_fill(~mask, torch.finfo(q.dtype).min)
+        return functional.scaled_dot_product_attention(
+            q, k, v, mask if bias is None or mask is not None else bias
+        ), None
+    scores = q @ k.transpose(2, 3) / math.sqrt(q.shape[3])
+    if bias is not None:
+        scores = scores + bias
+    if mask is not None:
+        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+    weights = functional.softmax(scores, dim=-1, dtype=torch.promote_types(q.dtype, torch.float32)).to(q.dtype)
+    return weights @ v, weights
+
+
+class States:
+    """Hidden states and weights of attention, kept if they are asked for; `None` otherwise."""
+
+    def __init__(self, hidden: bool, attentions: bool) -> None:
+        self.hidden: Any = () if hidden else None
+        self.attentions: Any = () if attentions else None
+
+    def enter(self, x: Any) -> None:
+        """Keeps what enters a layer, or leaves the last."""
+        self.hidden = None if self.hidden is None else (*self.hidden, x)
+
+    def weigh(self, weights: Any) -> None:
+        """Keeps the weights of a layer."""
+        self.attentions = None if self.attentions is None else (*self.attentions, weights)
+
+
+def loss_of(model: Any, logits: Any, labels: Any) -> Any:
+    """The loss of classes of texts by their problem, or of tokens; `None` without labels."""
+    if labels is None:
+        return None
+    problem = getattr(model.config, "problem_type", None)
+    if problem == "regression":
+        return functional.mse_loss(logits[:, 0], labels.flatten())
+    if problem == "multi_label_classification":
+        return functional.binary_cross_entropy_with_logits(logits, labels)
+    return functional.cross_entropy(logits.flatten(0, -2), labels.flatten())

@@ -1,0 +1,178 @@
+"""JinaBert, in both of its forms: embeddings 2, reranker 1."""
+
+import math
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    BertModel,
+)
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+
+from tests.helpers.authors.common import States, mix
+
+
+class JinaBertConfig(BertConfig):  # type: ignore[misc]
+    """The configuration of Jina's BERT."""
+
+    feed_forward_type: str = "original"
+    position_embedding_type: str = "alibi"
+
+
+def lowered(heads: int, length: int) -> Any:
+    """What ALiBi adds to the scores, (1, H, L, L)."""
+    power = 2 ** math.floor(math.log2(heads))
+    exponents = [8 * n / power for n in range(1, power + 1)]
+    exponents += [4 * n / power for n in range(1, 2 * power + 1, 2)][: heads - power]
+    places = torch.arange(length)
+    far = (places[:, None] - places).abs()
+    return -torch.tensor([2.0**-exponent for exponent in exponents])[None, :, None, None] * far
+
+
+class JinaBertLayer(nn.Module):  # type: ignore[misc]
+    """Attention, add, norm, gated feed-forward, add, norm; the names of its parts are those of the first form."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        width, inner, eps, rate = (
+            config.hidden_size, config.intermediate_size, config.layer_norm_eps, config.hidden_dropout_prob,
+        )  # fmt: skip
+        self.heads = config.num_attention_heads
+        own = {name: nn.Linear(width, width) for name in ("query", "key", "value")}
+        output = {"dense": nn.Linear(width, width), "LayerNorm": nn.LayerNorm(width, eps)}
+        self.attention = nn.ModuleDict({"self": nn.ModuleDict(own), "output": nn.ModuleDict(output)})
+        self.mlp = nn.ModuleDict(self.feed_forward(width, inner, eps))
+        self.activation = {"geglu": nn.functional.gelu, "reglu": nn.functional.relu}[config.feed_forward_type]
+        self.rates = config.attention_probs_dropout_prob, rate
+
+    def feed_forward(self, width: int, inner: int, eps: float) -> dict[str, nn.Module]:
+        """The layers of the feed-forward."""
+        return {
+            "gated_layers": nn.Linear(width, 2 * inner, bias=False), "wo": nn.Linear(inner, width),
+            "layernorm": nn.LayerNorm(width, eps),
+        }  # fmt: skip
+
+    def drop(self, x: Any, rate: float) -> Any:
+        """Dropout."""
+        return nn.functional.dropout(x, rate, self.training)
+
+    def projected(self, x: Any) -> tuple[Any, Any]:
+        """Queries and keys (B, L, D)."""
+        return self.attention["self"]["query"](x), self.attention["self"]["key"](x)
+
+    def attended(self, x: Any, mask: Any, bias: Any, weighed: bool) -> tuple[Any, Any]:
+        """The input and attention, normed."""
+        q, k = self.projected(x)
+        given = (
+            part.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
+            for part in (q, k, self.attention["self"]["value"](x))
+        )
+        q, k, v = given
+        mixed, weights = mix(q, k, v, mask, bias, weighed=weighed or self.training)
+        if self.training:
+            mixed = self.drop(weights, self.rates[0]) @ v
+        mixed = mixed.transpose(1, 2).flatten(2)
+        output = self.attention["output"]
+        return output["LayerNorm"](self.drop(output["dense"](mixed), self.rates[1]) + x), weights
+
+    def forward(self, x: Any, mask: Any, bias: Any, *, weighed: bool) -> tuple[Any, Any]:
+        x, weights = self.attended(x, mask, bias, weighed)
+        gate, value = self.mlp["gated_layers"](x).chunk(2, dim=-1)
+        inner = self.drop(self.activation(gate) * value, self.rates[1])
+        return self.mlp["layernorm"](self.mlp["wo"](inner) + x), weights
+
+
+class NormedJinaBertLayer(JinaBertLayer):
+    """The second form: queries and keys are normed as a whole, and the input of the attention is added twice."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        width, eps = config.hidden_size, config.layer_norm_eps
+        self.attention["self"]["layer_norm_q"] = nn.LayerNorm(width, eps)
+        self.attention["self"]["layer_norm_k"] = nn.LayerNorm(width, eps)
+        self.layer_norm_1, self.layer_norm_2 = nn.LayerNorm(width, eps), nn.LayerNorm(width, eps)
+
+    def feed_forward(self, width: int, inner: int, eps: float) -> dict[str, nn.Module]:
+        """The layers of the feed-forward."""
+        return {"up_gated_layer": nn.Linear(width, 2 * inner, bias=False), "down_layer": nn.Linear(inner, width)}
+
+    def projected(self, x: Any) -> tuple[Any, Any]:
+        """Queries and keys (B, L, D)."""
+        own = self.attention["self"]
+        return own["layer_norm_q"](own["query"](x)), own["layer_norm_k"](own["key"](x))
+
+    def forward(self, x: Any, mask: Any, bias: Any, *, weighed: bool) -> tuple[Any, Any]:
+        attended, weights = self.attended(x, mask, bias, weighed)
+        x = self.layer_norm_1(x + attended)
+        value, gate = self.mlp["up_gated_layer"](x).chunk(2, dim=-1)
+        inner = self.drop(value * self.activation(gate), self.rates[1])
+        return self.layer_norm_2(x + self.mlp["down_layer"](inner)), weights
+
+
+class JinaBertModel(BertModel):  # type: ignore[misc]
+    """The encoder, without a table of positions."""
+
+    config_class = JinaBertConfig
+    layer = JinaBertLayer
+
+    def __init__(self, config: Any, add_pooling_layer: bool = True) -> None:
+        super().__init__(config, add_pooling_layer)
+        del self.embeddings.position_embeddings
+        self.encoder.layer = nn.ModuleList(self.layer(config) for _ in range(config.num_hidden_layers))
+        self.post_init()
+
+    def forward(
+        self, input_ids: Any, attention_mask: Any = None, token_type_ids: Any = None,
+        output_hidden_states: bool = False, output_attentions: bool = False, **options: Any,
+    ) -> Any:  # fmt: skip
+        segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
+        given, states = self.embeddings, States(output_hidden_states, output_attentions)
+        x = given.LayerNorm(given.word_embeddings(input_ids) + given.token_type_embeddings(segments))
+        x = given.dropout(x)
+        bias = lowered(self.config.num_attention_heads, x.shape[1]).to(x)
+        for layer in self.encoder.layer:
+            states.enter(x)
+            x, weights = layer(x, attention_mask, bias, weighed=output_attentions)
+            states.weigh(weights)
+        states.enter(x)
+        return BaseModelOutputWithPooling(
+            last_hidden_state=x, pooler_output=None if self.pooler is None else self.pooler(x),
+            hidden_states=states.hidden, attentions=states.attentions,
+        )  # fmt: skip
+
+
+class _NormedJinaBertModel(JinaBertModel):
+    """The encoder in its second form."""
+
+    layer = NormedJinaBertLayer
+
+
+def _with_head(model: Any, head: Any, *, pooler: bool) -> Any:
+    """A class of BERT with a head on another encoder."""
+
+    def init(self: Any, config: Any) -> None:
+        head.__init__(self, config)
+        self.bert = model(config, add_pooling_layer=pooler)
+        self.post_init()
+
+    name = f"JinaBert{head.__name__.removeprefix('Bert')}"
+    return type(name, (head,), {"__init__": init, "config_class": JinaBertConfig, "__module__": __name__})
+
+
+JinaBertForMaskedLM = _with_head(JinaBertModel, BertForMaskedLM, pooler=False)
+JinaBertForSequenceClassification = _with_head(JinaBertModel, BertForSequenceClassification, pooler=True)
+JinaBertForTokenClassification = _with_head(JinaBertModel, BertForTokenClassification, pooler=False)
+JinaBertForQuestionAnswering = _with_head(JinaBertModel, BertForQuestionAnswering, pooler=False)
+# The second form has the same names.
+NormedJinaBertConfig = JinaBertConfig
+NormedJinaBertModel = type("JinaBertModel", (_NormedJinaBertModel,), {"__module__": __name__})
+NormedJinaBertForMaskedLM = _with_head(NormedJinaBertModel, BertForMaskedLM, pooler=False)
+NormedJinaBertForSequenceClassification = _with_head(NormedJinaBertModel, BertForSequenceClassification, pooler=True)
+NormedJinaBertForTokenClassification = _with_head(NormedJinaBertModel, BertForTokenClassification, pooler=False)
+NormedJinaBertForQuestionAnswering = _with_head(NormedJinaBertModel, BertForQuestionAnswering, pooler=False)

@@ -1,0 +1,31 @@
+"""Results that a document shows: files in `benchmarks/results` with a line of JSON each, newest last."""
+
+import datetime
+import json
+import os
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parents[2] / "benchmarks/results"
+PACKAGES = "mlx", "torch", "transformers"
+
+
+def read(name: str) -> list[dict[str, Any]]:
+    """The results of a file; none if there is no file."""
+    path = RESULTS / f"{name}.jsonl"
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+
+def record(name: str, key: dict[str, Any], found: dict[str, Any]) -> None:
+    """Adds a result with the versions, the machine and the date; it replaces that of the same key."""
+    from mlxbert.machine.device import describe
+
+    others = [one for one in read(name) if {part: one[part] for part in key} != key]
+    made = {
+        "versions": {package: version(package) for package in PACKAGES},
+        "machine": f"{describe()['chip']}, {os.cpu_count()} cores",
+        "date": datetime.date.today().isoformat(),
+    }
+    lines = [json.dumps(one) + "\n" for one in (*others, key | found | made)]
+    (RESULTS / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")

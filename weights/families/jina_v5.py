@@ -1,0 +1,52 @@
+"""jina-embeddings-v5: a EuroBERT (nano) or a Qwen3 (small) with an adapter in PEFT's format for each task.
+
+A text's vector is that of its last token, scaled to length 1, by code that `modules.json` names alone. The models that
+their authors have merged are plain EuroBERTs and Qwen3s. See `mlxbert.weights.own_adapters`.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import Any
+
+from mlxbert.config import EncoderConfig
+from mlxbert.weights.families.eurobert import EUROBERT
+from mlxbert.weights.families.family import Family
+from mlxbert.weights.families.qwen3 import QWEN3
+from mlxbert.weights.formats.config_json import ConfigJson
+
+MODEL_TYPE = "jina_embeddings_v5"
+_OF_QWEN = ("use_sliding_window", "max_window_layers")  # keys that EuroBERT does not have
+
+
+def _overrides(merged: str, prefix: str) -> Callable[[ConfigJson, EncoderConfig], dict[str, Any]]:
+    """The keys of a merged model, which is one of another family."""
+
+    def changed(config: ConfigJson, facts: EncoderConfig) -> dict[str, Any]:
+        named = [name.replace("JinaEmbeddingsV5", prefix) for name in config.strings("architectures")]
+        return {"model_type": merged, "architectures": named, "auto_map": None, "task_names": None}
+
+    return changed
+
+
+def _is_qwen(config: ConfigJson, tensors: Collection[str]) -> bool:
+    if tensors:
+        return any(".q_norm." in name for name in tensors)
+    return any(key in config.values for key in _OF_QWEN)
+
+
+def _read_qwen(config: ConfigJson) -> EncoderConfig:
+    return QWEN3.facts(replace(config, values={"is_causal": True} | config.values))
+
+
+def _with_adapters(family: Family, merged: str, prefix: str) -> Family:
+    return replace(
+        family,
+        class_prefixes={MODEL_TYPE: prefix},
+        pooling=lambda config: "last_token",
+        embeds_in_code=True,
+        config_overrides=_overrides(merged, prefix),
+    )
+
+
+JINA_V5_NANO = _with_adapters(EUROBERT, "eurobert", "EuroBert")
+JINA_V5_SMALL = replace(_with_adapters(QWEN3, "qwen3", "Qwen3"), facts=_read_qwen, recognizes=_is_qwen)
