@@ -216,8 +216,8 @@ def their_masked(case: Case) -> Step:
 
     batches = []
     for rows in case.masked():
-        ids, clean = torch.tensor([ids for ids, _, _ in rows]), torch.tensor([clean for _, _, clean in rows])
-        batches.append({"input_ids": ids, "labels": torch.where(ids == MASK_ID, clean, -100)})
+        labels = [[word if place in places else -100 for place, word in enumerate(clean)] for _, places, clean in rows]
+        batches.append({"input_ids": torch.tensor([ids for ids, _, _ in rows]), "labels": torch.tensor(labels)})
     return steps.their_step(their_model(case, "MaskedLM"), batches, DTYPE)
 
 
