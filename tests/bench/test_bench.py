@@ -128,10 +128,13 @@ def test_a_model_is_measured_beside_torch(tiny_folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_training_is_measured_beside_torch(tiny_folder: Path) -> None:
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_training_is_measured_beside_torch(dtype: str, tiny_folder: Path) -> None:
     pytest.importorskip("torch")
-    found = bench(tiny_folder, against="torch", train=True, rounds=1, dtype="float32", device="cpu")
-    assert found["train"] and [one["shape"] for one in found["speeds"]] == ["32 x 32", "mixed"]
+    found = bench(tiny_folder, against="torch", train=True, rounds=1, dtype=dtype, device="cpu")
+    assert (
+        found["train"] and found["dtype"] == dtype and [one["shape"] for one in found["speeds"]] == ["32 x 32", "mixed"]
+    )
     mixed = found["speeds"][-1]
     assert mixed["tokens"] == sum(lengths(mlxbert.load(tiny_folder).config.max_length)[:32])  # one batch
     for side in ("mlxbert", "torch"):

@@ -69,7 +69,8 @@ def test_every_step_is_an_update(model: Model, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.slow
-def test_torch_updates_all_weights(model: Model, tmp_path: Path) -> None:
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_torch_updates_all_weights(dtype: str, model: Model, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     from transformers import AutoModelForSequenceClassification
 
@@ -77,7 +78,7 @@ def test_torch_updates_all_weights(model: Model, tmp_path: Path) -> None:
     theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved", dtype=torch.float32).train()
     before = {name: one.detach().clone() for name, one in theirs.named_parameters()}
     ids = token_ids(LENGTHS, model.config.vocab_size, model.config.pad_token_id)
-    step = steps.their_step(theirs, steps.their_classifier(ids, model.config.pad_token_id), "float32")
+    step = steps.their_step(theirs, steps.their_classifier(ids, model.config.pad_token_id), dtype)
     found = step()
     assert found["network"] + found["update"] == pytest.approx(found["seconds"])
     assert all(not torch.equal(one, before[name]) for name, one in theirs.named_parameters())
