@@ -84,13 +84,8 @@ def bench(
         MlxbertError: The model cannot be loaded, or the peer is not installed or fails.
     """
     check_whole("rounds", rounds)
-    if against is not None and against not in PEERS:
-        raise ArgumentError(f"against is {against!r:.60}, expected {' or '.join(PEERS)}")
-    for package in ("torch", "transformers") if against else ():
-        if find_spec(package) is None:
-            raise MlxbertError(
-                f"against is 'torch', but {package} is not installed", hint="pip install torch transformers"
-            )
+    if against is not None:
+        _check_peer(against)
     ref = ModelRef(model, adapter, revision, offline, dtype, device)
     heads = {"sequence_classifier": _LABELS} if train else None
     loaded = load(replace(ref, dtype="float32"), new_heads=heads, quantized=False)
@@ -116,6 +111,17 @@ def bench(
         "width": loaded.config.hidden_size,
         **found,
     }
+
+
+def _check_peer(name: str) -> None:
+    """Refuses a library that is not measured here."""
+    if name not in PEERS:
+        raise ArgumentError(f"against is {name!r:.60}, expected {' or '.join(PEERS)}")
+    for package in ("torch", "transformers"):
+        if find_spec(package) is None:
+            raise MlxbertError(
+                f"against is 'torch', but {package} is not installed", hint="pip install torch transformers"
+            )
 
 
 def _measured(workers: dict[str, "_Worker"], rounds: int, train: bool = False) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mlxbert.model import Model
+    from mlxbert.training.options import TrainingOptions
+    from mlxbert.training.sampler import Epochs
 
 BATCHES = 20  # that are different: an epoch of them uses about as many different words as text does
 _EPOCHS = 10**5
@@ -94,23 +96,15 @@ def our_step(
     from mlxbert.machine.device import mx, on_gpu
     from mlxbert.training.loop import Run, Training
     from mlxbert.training.options import TrainingOptions
-    from mlxbert.training.sampler import Epochs
-
-    size = len(batches[0])
-
-    class InTurn(Epochs):
-        def batches(self, step: int) -> list[list[int]]:
-            first = step % len(batches) * size
-            return [[*range(first, first + size)]]
 
     options = TrainingOptions(
-        batch_size=size, epochs=_EPOCHS, lr=LR, weight_decay=WEIGHT_DECAY, max_grad_norm=CLIP, warmup=0.0,
+        batch_size=len(batches[0]), epochs=_EPOCHS, lr=LR, weight_decay=WEIGHT_DECAY, max_grad_norm=CLIP, warmup=0.0,
         checkpointing=checkpointing,
     )  # fmt: skip
     examples = [example for batch in batches for example in batch]
     run = Run(
         Training(
-            network=model.network, objective=objective, examples=examples, place=str, order=InTurn(examples, options),
+            network=model.network, objective=objective, examples=examples, place=str, order=_in_turn(examples, options),
             options=options, dtype=getattr(mx, dtype), evaluate=None, trained=trained,
             streams=max(len(training_workers()), 1),
         ),
@@ -125,6 +119,20 @@ def our_step(
         return clock.spent(None if on_gpu() else run.computed)
 
     return step
+
+
+def _in_turn(examples: Sequence[Any], options: "TrainingOptions") -> "Epochs":
+    """The order in which batches are as they are given, not shuffled."""
+    from mlxbert.training.sampler import Epochs
+
+    size = options.batch_size
+
+    class InTurn(Epochs):
+        def batches(self, step: int) -> list[list[int]]:
+            first = step * size % len(examples)
+            return [[*range(first, first + size)]]
+
+    return InTurn(examples, options)
 
 
 def our_classifier(model: "Model", ids: Sequence[Ids]) -> tuple[Any, list[list[Any]]]:
