@@ -1,8 +1,18 @@
-"""Training steps per second next to torch, and the memory that they take.
+"""Training steps per second next to torch, the memory that they take, and where their time goes.
 
-`python benchmarks/train.py [--rounds 5] [--shape minilm:32x64 …]` needs torch and transformers
-(requirements-parity.txt).
-`python benchmarks/train.py --memory --shape base:32x128` prints the peak memory of a process that makes two steps.
+`python benchmarks/train.py [--rounds 5] [--shape minilm:32x64 …]` needs torch and transformers, for `-lora` also peft
+(requirements-parity.txt). A shape is MODEL:TEXTSxTOKENS, the model one of benchmarks/encode.py; `base` is bert-base.
+After the model, `-lora` trains adapters of rank 8 in the query and value of all layers, with the classifier and the
+pooler (torch: peft), and `-mlm` pre-trains: 15 % of the tokens are masked, and the decoder is tied to the word
+embeddings. There mlxbert computes the vocabulary's scores at the masked places only, transformers at all of them.
+DeBERTa-v3 has a vocabulary of 30,522, where the published model has 128,100.
+
+`--where` prints where the time of mlxbert's steps goes: forward and backward passes of all parts of a batch; the update
+of the weights (what remains after the last part of the sum of the gradients, norm, clipping, AdamW); cores that wait,
+next to other programs also for these.
+`--optimizer` compares an update alone for the 110 million weights of bert-base: sum of two parts, norm, clipping, AdamW
+on one core, and torch's `clip_grad_norm_` with fused AdamW, where the sum is a part of the backward pass.
+`--memory` prints the peak memory of a process that makes two steps, with and without gradient checkpointing.
 
 A step is what fine-tuning does: forward, backward, clipping, AdamW (torch's fused one, which transformers uses), with
 dropout, in float32, on a sequence classifier with random weights. Token ids are drawn from a Zipf distribution, so that
@@ -14,172 +24,329 @@ import argparse
 import json
 import os
 import random
-import resource
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-SIZES: dict[str, dict[str, int]] = {
-    "minilm": {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536},
-    "base": {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072},
-}
-COMMON = {"vocab_size": 30522, "max_position_embeddings": 512, "type_vocab_size": 2}
-SHAPES = ("minilm:32x64", "minilm:8x512", "base:16x128")
-VOCABULARY, BATCHES = 30522, 20
+from encode import MODELS
+
+from mlxbert.bench import steps
+from mlxbert.bench.steps import Clock, Ids, Spent, Step
+from mlxbert.bench.worker import peak_memory
+
+SHAPES = (
+    "minilm:32x64", "minilm:8x512", "base:16x128", "distilbert:16x128", "modernbert:16x128", "deberta-v3:16x128",
+    "base-lora:16x128", "minilm-mlm:32x64",
+)  # fmt: skip
+OPTIMIZER = "base-optimizer"
 CONTESTANTS = ("ours 1", "ours 2", "torch 1", "torch 2")
+RANK, ADAPTED = 8, ("query", "value")
+MASKED, MASK_ID = 0.15, 103
+DTYPE = "float32"
 
 
-def token_ids(batch: int, length: int) -> list[list[list[int]]]:
-    """The batches of an epoch."""
-    rng = random.Random(0)
-    words = range(1000, VOCABULARY)
-    weights = [1 / (rank + 3) for rank in range(len(words))]
-    drawn = rng.choices(words, weights, k=BATCHES * batch * (length - 2))
-    rows = [[101, *drawn[start : start + length - 2], 102] for start in range(0, len(drawn), length - 2)]
-    return [rows[start : start + batch] for start in range(0, len(rows), batch)]
+@dataclass(frozen=True)
+class Case:
+    """What a contestant computes.
+
+    Attributes:
+        config: The content of a `config.json`.
+        kind: One of `KINDS`.
+        batch: Texts of a batch.
+        length: Their tokens.
+        checkpointing: Whether activations are computed again in the backward pass.
+    """
+
+    config: dict[str, Any]
+    kind: str
+    batch: int = 0
+    length: int = 0
+    checkpointing: bool = False
+
+    def ids(self) -> list[Ids]:
+        """The batches of an epoch."""
+        return steps.token_ids([self.length] * self.batch, self.config["vocab_size"], self.config["pad_token_id"])
+
+    def masked(self) -> Iterator[list[tuple[list[int], list[int], list[int]]]]:
+        """The batches of an epoch; of each text ids with masks, the masked places, and ids without masks."""
+        rng, count = random.Random(1), max(round(MASKED * self.length), 1)
+        for rows in self.ids():
+            places = [sorted(rng.sample(range(self.length), count)) for _ in rows]
+            yield [
+                ([MASK_ID if place in hidden else word for place, word in enumerate(row)], hidden, row)
+                for row, hidden in zip(rows, places, strict=True)
+            ]
 
 
-def ours(size: str, batch: int, length: int, checkpointing: bool) -> Callable[[int], None]:
-    """One update of mlxbert's loop."""
+def read_case(text: str, checkpointing: bool = False) -> Case:
+    """The case of a shape, such as `base-lora:16x128`."""
+    import transformers
+
+    name, _, sides = text.partition(":")
+    size, _, kind = name.rpartition("-")
+    size, kind = (size, kind) if kind in KINDS else (name, "classify")
+    prefix, facts = MODELS["bert-base" if size == "base" else size]
+    config = getattr(transformers, f"{prefix}Config")(**facts, pad_token_id=0).to_dict()  # that of the vocabulary
+    batch, length = map(int, sides.split("x")) if sides else (0, 0)
+    return Case(config, kind, batch, length, checkpointing)
+
+
+# --- mlxbert ---
+
+
+def our_model(case: Case, head: str = "sequence_classifier") -> Any:
+    """A model with random weights."""
     import mlxbert
-    from mlxbert.machine.cores import training_workers
-    from mlxbert.machine.device import mx
-    from mlxbert.text.encoding import Encoding
-    from mlxbert.training.loop import Run, Training
-    from mlxbert.training.objectives.classify import Classify
+
+    labels = mlxbert.Labels(("a", "b"), "single_label_classification") if head == "sequence_classifier" else None
+    return mlxbert.new_model(case.config, "builtin", heads={head: labels}, dtype=DTYPE, device="cpu")
+
+
+def our_classifier(case: Case) -> Step:
+    """All weights of a classifier."""
+    model = our_model(case)
+    return steps.our_step(model, *steps.our_classifier(model, case.ids()), DTYPE, checkpointing=case.checkpointing)
+
+
+def our_adapters(case: Case) -> Step:
+    """Adapters, and the classifier."""
+    from mlxbert.training.adapters import adapt_model
     from mlxbert.training.options import TrainingOptions
-    from mlxbert.training.sampler import Epochs
 
-    labels = mlxbert.Labels(("a", "b"), "single_label_classification")
-    config = {"model_type": "bert", **COMMON, **SIZES[size]}
-    model = mlxbert.new_model(config, "builtin", heads={"sequence_classifier": labels}, dtype="float32")
-    objective = Classify()
-    objective.bind(model)
-    none: list[int | None] = [None] * length
-
-    def example(ids: list[int], target: int) -> mlxbert.Example:
-        zeros, places = [0] * length, list(range(length))
-        return mlxbert.Example(Encoding(ids, zeros, [(0, 0)] * length, none, none, places, False), target)
-
-    rows = [ids for batch_ids in token_ids(batch, length) for ids in batch_ids]
-    examples = [example(ids, number % 2) for number, ids in enumerate(rows)]
-    options = TrainingOptions(batch_size=batch, epochs=1, checkpointing=checkpointing)
-    training = Training(
-        network=model.network, objective=objective, examples=examples, place=str,
-        order=Epochs(examples, options), options=options, dtype=mx.float32, evaluate=None,
-        streams=max(len(training_workers()), 1),
+    model = our_model(case)
+    adapters = adapt_model(model, TrainingOptions(lora=RANK, lora_layers=",".join(ADAPTED)))
+    assert adapters is not None
+    return steps.our_step(
+        model, *steps.our_classifier(model, case.ids()), DTYPE,
+        trained=adapters.trained, checkpointing=case.checkpointing,
     )  # fmt: skip
-    events = Run(training, None).events()
 
-    def step(number: int) -> None:
-        next(events)
+
+def our_masked(case: Case) -> Step:
+    """Masked language modeling."""
+    import numpy as np
+
+    from mlxbert.pretraining.examples import Example
+    from mlxbert.pretraining.objective import Pretraining
+    from mlxbert.pretraining.terms import MaskedWords
+
+    model, objective = our_model(case, "masked_lm"), Pretraining({MaskedWords(): 1.0})
+    objective.use(model.config)
+    segments = np.zeros(case.length, np.int32)
+
+    def array(values: list[int]) -> Any:
+        return np.array(values, np.int32)
+
+    batches = [
+        [Example(array(ids), segments, array(places), array(clean)) for ids, places, clean in rows]
+        for rows in case.masked()
+    ]
+    return steps.our_step(model, objective, batches, DTYPE, checkpointing=case.checkpointing)
+
+
+def our_update(case: Case) -> Step:
+    """An update alone, of the gradients of two parts."""
+    from mlxbert.machine.device import mx
+    from mlxbert.training.gradients import Gradients, added
+    from mlxbert.training.optimizer import AdamW, clipping, norm
+    from mlxbert.weights.build import parameters
+
+    weights = parameters(our_model(case).network)
+    one = mx.array(1.0)
+    parts = [
+        Gradients(one, one, {name: 1e-3 * mx.random.normal(array.shape) for name, array in weights.items()})
+        for _ in range(2)
+    ]
+    mx.eval([part.arrays for part in parts])
+    rates = dict.fromkeys(weights, steps.LR)
+    decays = {name: steps.WEIGHT_DECAY if array.ndim > 1 else 0.0 for name, array in weights.items()}
+    state = AdamW.new(weights)
+
+    def step() -> Spent:
+        nonlocal state, weights
+        clock, begun = Clock(), time.perf_counter()
+        found = added(*parts).arrays
+        factor = float(clipping(float(norm(found)) / 2, steps.CLIP))
+        state, weights = state.update(weights, found, factor / 2, rates, decays)
+        return clock.spent(begun)
 
     return step
 
 
-def theirs(size: str, batch: int, length: int, checkpointing: bool) -> Callable[[int], None]:
-    """One step of torch, as transformers' Trainer makes it."""
+# --- torch ---
+
+
+def their_model(case: Case, kind: str = "SequenceClassification") -> Any:
+    """The same model in transformers."""
     import torch
-    from transformers import BertConfig, BertForSequenceClassification
+    import transformers
 
     torch.manual_seed(0)
-    model = BertForSequenceClassification(BertConfig(**COMMON, **SIZES[size]))
-    model.train()
-    if checkpointing:
+    config = transformers.AutoConfig.for_model(**case.config)
+    model = getattr(transformers, f"AutoModelFor{kind}").from_config(config).train()
+    if case.checkpointing:
         model.gradient_checkpointing_enable()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5, weight_decay=0.01, fused=True)
-    batches = [torch.tensor(rows) for rows in token_ids(batch, length)]
-    targets = torch.tensor([number % 2 for number in range(batch)])
+    return model
 
-    def step(number: int) -> None:
-        model(input_ids=batches[number % BATCHES], labels=targets).loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+
+def their_classifier(case: Case, adapt: Callable[[Any], Any] = lambda model: model) -> Step:
+    """All weights of a classifier, or those that `adapt` leaves."""
+    batches = steps.their_classifier(case.ids(), case.config["pad_token_id"])
+    return steps.their_step(adapt(their_model(case)), batches, DTYPE)
+
+
+def their_adapters(case: Case) -> Step:
+    """Adapters of peft, and the classifier."""
+    from peft import LoraConfig, TaskType, get_peft_model
+
+    settings = LoraConfig(
+        task_type=TaskType.SEQ_CLS, r=RANK, lora_alpha=2 * RANK, target_modules=list(ADAPTED),
+        modules_to_save=["classifier", "pooler"],
+    )  # fmt: skip
+    return their_classifier(case, lambda model: get_peft_model(model, settings))
+
+
+def their_masked(case: Case) -> Step:
+    """Masked language modeling."""
+    import torch
+
+    batches = []
+    for rows in case.masked():
+        labels = [[word if place in places else -100 for place, word in enumerate(clean)] for _, places, clean in rows]
+        batches.append({"input_ids": torch.tensor([ids for ids, _, _ in rows]), "labels": torch.tensor(labels)})
+    return steps.their_step(their_model(case, "MaskedLM"), batches, DTYPE)
+
+
+def their_update(case: Case) -> Step:
+    """An update alone."""
+    import torch
+
+    weights = list(their_model(case).parameters())
+    for one in weights:
+        one.grad = 1e-3 * torch.randn_like(one)
+    optimizer = torch.optim.AdamW(weights, lr=steps.LR, weight_decay=steps.WEIGHT_DECAY, fused=True)
+
+    def step() -> Spent:
+        clock, begun = Clock(), time.perf_counter()
+        torch.nn.utils.clip_grad_norm_(weights, steps.CLIP)
         optimizer.step()
-        optimizer.zero_grad()
+        return clock.spent(begun)
 
     return step
 
 
-def contestant(name: str, shape: str, checkpointing: bool) -> None:
-    """Makes a step for every line on stdin, and prints its wall and CPU seconds."""
+KINDS: dict[str, tuple[Callable[[Case], Step], Callable[[Case], Step]]] = {
+    "classify": (our_classifier, their_classifier),
+    "lora": (our_adapters, their_adapters),
+    "mlm": (our_masked, their_masked),
+    "optimizer": (our_update, their_update),
+}
+
+
+# --- processes ---
+
+
+def contest(name: str, case: Case) -> None:
+    """Makes a step for every line on stdin, and prints what it took."""
     side, _, cores = name.partition(" ")
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(cores)])
     os.environ["OMP_NUM_THREADS"] = cores
-    size, _, sides = shape.partition(":")
-    batch, length = map(int, sides.split("x"))
-    step = (ours if side == "ours" else theirs)(size, batch, length, checkpointing)
-    for number, _ in enumerate(sys.stdin):
-        wall, cpu = time.perf_counter(), time.process_time()
-        step(number)
-        spent = time.perf_counter() - wall, time.process_time() - cpu
-        print(json.dumps([*spent, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024]), flush=True)
+    step = KINDS[case.kind][side == "torch"](case)
+    for _ in sys.stdin:
+        print(json.dumps({**step(), "memory": peak_memory()}), flush=True)
 
 
-def start(name: str, shape: str, checkpointing: bool = False) -> "subprocess.Popen[str]":
+def start(name: str, case: Case) -> "subprocess.Popen[str]":
     """The process of a contestant."""
-    words = [sys.executable, __file__, "--contestant", name, "--shape", shape]
-    words += ["--checkpointing"] if checkpointing else []
+    words = [sys.executable, __file__, "--contestant", name, "--case", json.dumps(vars(case))]
     return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def ask(process: "subprocess.Popen[str]") -> list[float]:
-    """Wall seconds, CPU seconds and peak bytes of one more step."""
+def ask(process: "subprocess.Popen[str]") -> Spent:
+    """What one more step takes."""
     assert process.stdin is not None and process.stdout is not None
     process.stdin.write("\n")
     process.stdin.flush()
-    found: list[float] = json.loads(process.stdout.readline())
+    found: Spent = json.loads(process.stdout.readline())
     return found
+
+
+def measure(names: Sequence[str], case: Case, rounds: int) -> dict[str, Spent]:
+    """The medians of what the steps of contestants take, in turn."""
+    processes = {name: start(name, case) for name in names}
+    try:
+        for process in processes.values():
+            ask(process)  # the first step warms up
+        found = [{name: ask(process) for name, process in processes.items()} for _ in range(rounds)]
+    finally:
+        for process in processes.values():
+            process.kill()
+    return {name: {key: statistics.median(one[name][key] for one in found) for key in found[0][name]} for name in names}
+
+
+# --- tables ---
 
 
 def compare(shape: str, rounds: int) -> None:
     """Prints the steps of all contestants in one shape."""
-    processes = {name: start(name, shape) for name in CONTESTANTS}
-    for process in processes.values():
-        ask(process)  # the first step warms up
-    found: dict[str, list[list[float]]] = {name: [] for name in processes}
-    for _ in range(rounds):
-        for name, process in processes.items():
-            found[name].append(ask(process))
-    for process in processes.values():
-        process.kill()
-    wall, cpu = ({name: statistics.median(run[at] for run in runs) for name, runs in found.items()} for at in (0, 1))
-    best, alone = min(wall["torch 1"], wall["torch 2"]), cpu["torch 1"]
-    for name in CONTESTANTS:
-        speed = f"{1 / wall[name]:6.3f} steps/s, {best / wall[name]:5.2f} x the better torch"
-        print(f"{shape:<14} {name:<8} {speed}; {cpu[name]:6.2f} CPU s, {alone / cpu[name]:5.2f} x torch 1", flush=True)
+    found = measure(CONTESTANTS, read_case(shape), rounds)
+    best, alone = min(found[name]["seconds"] for name in ("torch 1", "torch 2")), found["torch 1"]["cpu"]
+    for name, step in found.items():
+        speed = f"{1 / step['seconds']:6.3f} steps/s, {best / step['seconds']:5.2f} x the better torch"
+        cpu = f"{step['cpu']:6.2f} CPU s, {alone / step['cpu']:5.2f} x torch 1"
+        print(f"{shape:<18} {name:<8} {speed}; {cpu}; {step['memory'] / 2**30:5.2f} GiB", flush=True)
 
 
-def measure_memory(shape: str) -> None:
+def show_where(shape: str, rounds: int) -> None:
+    """Prints where the time of mlxbert's steps goes."""
+    for name, step in measure(CONTESTANTS[:2], read_case(shape), rounds).items():
+        parts = (f"{part} {step[part]:6.3f} s, {step[part] / step['seconds']:4.0%}" for part in ("network", "update"))
+        busy = f"cores busy {step['busy']:4.0%}, waiting {1 - step['busy']:4.0%}"
+        print(f"{shape:<18} {name:<8} {step['seconds']:6.3f} s: {'; '.join(parts)}; {busy}", flush=True)
+
+
+def show_memory(shape: str) -> None:
     """Prints the peak memory of each side, with and without gradient checkpointing."""
     for name in ("ours 2", "torch 2"):
         for checkpointing in (False, True):
-            process = start(name, shape, checkpointing)
-            seconds, _, peak = [ask(process), ask(process)][-1]
-            process.kill()
-            kind = "checkpointing" if checkpointing else "plain"
-            print(f"{shape:<14} {name:<8} {kind:<14} {peak / 2**30:5.2f} GiB  {seconds:6.2f} s a step", flush=True)
+            step = measure([name], read_case(shape, checkpointing), 1)[name]
+            kind, memory = "checkpointing" if checkpointing else "plain", step["memory"] / 2**30
+            print(f"{shape:<18} {name:<8} {kind:<14} {memory:5.2f} GiB  {step['seconds']:6.2f} s a step", flush=True)
+
+
+def compare_optimizers(rounds: int) -> None:
+    """Prints what an update alone takes on one core."""
+    found = measure(("ours 1", "torch 1"), read_case(OPTIMIZER), rounds)
+    for name, step in found.items():
+        ratio = found["torch 1"]["cpu"] / step["cpu"]
+        cpu = f"{step['cpu']:6.3f} CPU s, {ratio:5.2f} x torch"
+        print(f"{OPTIMIZER:<18} {name:<8} {cpu}; {step['memory'] / 2**30:5.2f} GiB", flush=True)
 
 
 def main() -> None:
-    """Compares all shapes, or measures memory."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Prints one of the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--shape", action="append", help="such as minilm:32x64")
-    parser.add_argument("--memory", action="store_true")
+    parser.add_argument("--shape", action="append", help="such as minilm:32x64; may stand several times")
+    for name in ("where", "optimizer", "memory"):
+        parser.add_argument(f"--{name}", action="store_true")
     parser.add_argument("--contestant", choices=CONTESTANTS, help=argparse.SUPPRESS)
-    parser.add_argument("--checkpointing", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--case", type=lambda text: Case(**json.loads(text)), help=argparse.SUPPRESS)
     given: Any = parser.parse_args()
     if given.contestant:
-        contestant(given.contestant, given.shape[0], given.checkpointing)
-        return
+        return contest(given.contestant, given.case)
+    if given.optimizer:
+        return compare_optimizers(given.rounds)
     for shape in given.shape or SHAPES:
         if given.memory:
-            measure_memory(shape)
+            show_memory(shape)
         else:
-            compare(shape, given.rounds)
+            (show_where if given.where else compare)(shape, given.rounds)
+    return None
 
 
 if __name__ == "__main__":

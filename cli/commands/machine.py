@@ -62,23 +62,27 @@ def bench(
     against: Annotated[
         Peer | None, Option("Another library. If it is installed, it is measured in turn on the same model.")
     ] = None,
+    train: Annotated[bool, Option("Measure training. It trains the model with a new classifier.")] = False,
     rounds: Annotated[int, Option("Measure everything N times. The median is reported.")] = 5,
 ) -> None:
-    """Measure how fast this machine runs a model: tokens per second, memory, start.
+    """Measure how fast this machine runs or trains a model: tokens per second, memory, start.
 
     Fixed shapes are texts x tokens; mixed are texts of different lengths, sentences and articles. The share is
     relative to multiplying large square matrices, roughly the device's peak.
+
+    A step of training is forward and backward pass with dropout, clipping and AdamW. On a CPU a table says where its
+    time goes: passes through the network, the update of the weights, and the share of all cores' time spent waiting.
 
     Example: mlxbert bench --model BAAI/bge-small-en-v1.5 --against torch
     """
     from mlxbert.bench.measure import bench as measure
 
     report = measure(
-        model.model, against=against, rounds=rounds, revision=model.revision,
+        model.model, against=against, train=train, rounds=rounds, revision=model.revision,
         offline=model.offline, adapter=model.adapter, dtype=model.dtype, device=model.device,
     )  # fmt: skip
     session.show_object(report, lambda: bench_view.draw(report), out)
-    if console.draws(out.json):
+    if console.draws(out.json) and not train:
         console.say("note", "the last line is a row to share, for mlxbert's table of machines")
 
 

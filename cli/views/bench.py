@@ -10,7 +10,7 @@ _MACHINE = ("chip", "device", "cores", "memory_gib", "blas", "mlx")
 
 
 def draw(report: dict[str, Any]) -> Iterator["rich.RenderableType"]:
-    """The machine, a table of speeds, and the row of a table of machines."""
+    """The machine, a table of speeds, and the row of a table of machines; of training where the time of a step goes."""
     machine, sides = report["machine"], [*report["start"]]
     rows: list[tuple[str, object]] = [(named(name), machine[name]) for name in _MACHINE]
     rows += [("model", f"{report['model']}, {report['layers']} x {report['width']}"), ("dtype", report["dtype"])]
@@ -23,7 +23,16 @@ def draw(report: dict[str, Any]) -> Iterator["rich.RenderableType"]:
         ("shape", *(f"{side}, tokens/s" for side in sides), "from", "to", "GFLOP/s", "share", *ratio),
         [_row(speed, sides) for speed in report["speeds"]],
     )
-    yield rich.Text(console.visible(line(report)))
+    if not report["train"]:
+        yield rich.Text(console.visible(line(report)))
+    elif where := [_where(speed, side) for speed in report["speeds"] for side in sides if "network" in speed[side]]:
+        yield console.listing(("shape", "library", "step", "network", "update", "cores wait"), where)
+
+
+def _where(speed: dict[str, Any], side: str) -> tuple[object, ...]:
+    step = speed[side]
+    seconds = (f"{step[name]:.3f} s" for name in ("seconds", "network", "update"))
+    return speed["shape"], side, *seconds, f"{max(1 - step['busy'], 0):.0%}"
 
 
 def _row(speed: dict[str, Any], sides: list[str]) -> tuple[object, ...]:

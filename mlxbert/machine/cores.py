@@ -68,7 +68,7 @@ def stages(*, filled: bool = False) -> Iterator[list[Stage]]:
 
     MLX makes a thread wait that adds an operation while some hundred wait in all streams together, and wakes it only
     once their number has fallen: it may wait on while its own stream has nothing left to compute, a tenth of the time
-    with two of them. A step of training that is evaluated in these stages never has so many waiting.
+    with two of them. A step of training that is evaluated in these stages never reaches that number.
 
     Args:
         filled: Whether they may include functions, which compute what MLX is slow at and write it into arrays that

@@ -21,6 +21,7 @@ from mlxbert.machine.device import dispatch, mx, nn, on_gpu
 from mlxbert.nn import dropout
 from mlxbert.nn.encoder import KnownIds
 from mlxbert.nn.heads import Network
+from mlxbert.training import times
 from mlxbert.training.compiled import Compiled
 from mlxbert.training.objectives.objective import Comparison, LoopObjective, TrainBatch
 from mlxbert.training.optimizer import Arrays, Scalar
@@ -88,7 +89,12 @@ class Differentiator:
         network: The network, in training mode; its trained parameters are those that are given.
         objective: Computes the loss.
         dtype: The dtype to compute in; parameters and gradients are float32.
+
+    Attributes:
+        computed: When the last part was computed, by `times.clock`; when a GPU had been given it.
     """
+
+    computed = 0.0
 
     def __init__(self, network: Network, objective: LoopObjective[Any], dtype: mx.Dtype) -> None:
         self._network, self._objective, self._dtype = network, objective, dtype
@@ -175,6 +181,7 @@ class Differentiator:
             batch, key = part()
             loss, weight, terms, gradients = self._run(self._gradients, parameters, batch, key, scale, compare, targets)
         _evaluate(passed, [loss, weight, terms], *reversed(_by_module(gradients)))
+        self.computed = times.clock()
         return Gradients(loss, weight, gradients, terms)
 
     def _run(self, function: Callable[..., Any], parameters: Arrays, batch: TrainBatch, *more: Any) -> Any:

@@ -126,15 +126,15 @@ class Run:
         for module in network.modules():
             if isinstance(module, Encoder):
                 module.checkpointing = options.checkpointing
-        self._split_parameters(dict(nn.utils.tree_flatten(network.parameters())))
+        trained = self._split_parameters(dict(nn.utils.tree_flatten(network.parameters())))
         self._settled: bool | None = True  # whether the state is computed; `None` where that failed
         self._started = deque[Update]()  # updates that are not finished: on a GPU the arrays of the state are ahead
         self._device = self._device_step() if on_gpu() else None
         self._differentiate = Differentiator(network, training.objective, training.dtype)
         self._differentiate.freeze(self._frozen)
         with training.group.raise_together():
-            stored = store.load(self._trained) if store is not None and training.group.rank == 0 else None
-        self.state = self._shared(stored or self._first_state())
+            stored = store.load(trained) if store is not None and training.group.rank == 0 else None
+        self.state = self._shared(stored or self._first_state(trained))
         self._saved = stored is not None
         if self.state.progress.steps is not None:
             self.order.end_after(self.state.progress.steps)
@@ -143,6 +143,11 @@ class Run:
     def steps(self) -> int:
         """Updates in all."""
         return self.order.steps
+
+    @property
+    def computed(self) -> float:
+        """When the forward and backward passes of the last update were done on a CPU, by `times.clock`."""
+        return self._differentiate.computed
 
     @property
     def every(self) -> int:
@@ -154,7 +159,8 @@ class Run:
         self.state = replace(self.state, progress=replace(self.state.progress, steps=steps, budget=seconds))
         self.order.end_after(steps)
 
-    def _split_parameters(self, whole: Arrays) -> None:
+    def _split_parameters(self, whole: Arrays) -> Arrays:
+        """Those that are trained, as they are before the first update; they are not kept here."""
         config = self._t.network.encoder.config
         layers, options, chosen = config.num_stored_layers, self._t.options, self._t.trained
         self._frozen = {
@@ -170,19 +176,19 @@ class Run:
             last = max(config.pad_token_id, 0 if positions is None else positions.first_position - 1)
             self._rows = SparseRows(trained[TABLE], used, last)
             trained[TABLE] = self._rows.take()
-        self._trained = trained
         self._factors = depth_factors(list(trained), layers, options)
         self._decays = weight_decays(trained, config, options)
         self.parameters = sum(array.size for array in whole.values())
         self.frozen = sum(array.size for array in self._frozen.values())
+        return trained
 
     def _device_step(self) -> DeviceStep:
         options, half = self._t.options, self._t.dtype == mx.float16
         return DeviceStep(self._factors, self._decays, options.max_grad_norm, scaled=half)
 
-    def _first_state(self) -> State:
+    def _first_state(self, trained: Arrays) -> State:
         scale = FIRST_SCALE if self._t.dtype == mx.float16 else 1.0
-        return State(Progress(scale=scale), self._trained, AdamW.new(self._trained))
+        return State(Progress(scale=scale), trained, AdamW.new(trained))
 
     def _shared(self, state: State) -> State:
         """The state of the first process, in every process."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.bench import measure, thresholds
+from mlxbert.bench import measure, thresholds, worker
 from mlxbert.bench.measure import bench, lengths
 from mlxbert.cli.views.bench import line
 from mlxbert.errors import ArgumentError
@@ -125,6 +125,38 @@ def test_a_model_is_measured_beside_torch(tiny_folder: Path) -> None:
         and line(found).count("\N{EN DASH}") == 2
         and f"({mixed['ratio']:.2f})" in line(found)
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_training_is_measured_beside_torch(dtype: str, tiny_folder: Path) -> None:
+    pytest.importorskip("torch")
+    found = bench(tiny_folder, against="torch", train=True, rounds=1, dtype=dtype, device="cpu")
+    assert (
+        found["train"] and found["dtype"] == dtype and [one["shape"] for one in found["speeds"]] == ["32 x 32", "mixed"]
+    )
+    mixed = found["speeds"][-1]
+    assert mixed["tokens"] == sum(lengths(mlxbert.load(tiny_folder).config.max_length)[:32])  # one batch
+    for side in ("mlxbert", "torch"):
+        step = mixed[side]
+        assert step["tokens_per_second"] == pytest.approx(mixed["tokens"] / step["seconds"], rel=0.05)
+        assert step["network"] + step["update"] == pytest.approx(step["seconds"], abs=2e-4)
+        assert step["network"] > 0 < step["update"] and step["busy"] > 0 and found["memory"][side] > 2**20
+    assert mixed["ratio"] == pytest.approx(mixed["torch"]["seconds"] / mixed["mlxbert"]["seconds"], rel=0.05)
+
+
+@pytest.mark.slow
+def test_a_step_of_training_counts_three_times_the_products_of_a_pass(tiny_folder: Path) -> None:
+    facts = [worker._ours(tiny_folder, "float32", "cpu", train)[1]() for train in (False, True)]
+    for name in ("per_token", "per_score"):
+        assert facts[1][name] == 3 * facts[0][name] > 0
+
+
+@pytest.mark.slow
+def test_the_terminal_shows_where_the_time_of_a_step_goes(tiny_folder: Path) -> None:
+    outcome, shown = terminal("bench", "--train", "--rounds", "1", "--model", str(tiny_folder))
+    assert outcome.status == 0 and "update" in shown and "cores wait" in shown
+    assert "| cpu |" not in shown  # the row of a table of encoders
 
 
 @pytest.mark.slow
