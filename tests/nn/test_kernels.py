@@ -64,6 +64,23 @@ def test_gelu_has_the_gradient_of_the_exact_one() -> None:
     assert np.allclose(_gelu_slope(mx.array([-1e4, -math.inf, 1e4, math.inf])), [0, 0, 1, 1], atol=5e-7)
 
 
+@pytest.mark.parametrize("biased", [True, False])
+def test_layer_norm_has_the_gradients_of_mlx(biased: bool) -> None:
+    inputs = [_random(3, 7, 48, scale=3) + 2, *(_random(48, seed=seed) for seed in (1, 2)[: 1 + biased])]
+    cotangent = _random(3, 7, 48, seed=3)
+
+    def fast(x: mx.array, weight: mx.array, *biases: mx.array) -> mx.array:
+        return mx.fast.layer_norm(x, weight, biases[0] if biases else None, 1e-5)
+
+    def own(x: mx.array, weight: mx.array, *biases: mx.array) -> mx.array:
+        return kernels.layer_norm(x, weight, [*biases], 1e-5)
+
+    (found,), slopes = mx.vjp(own, inputs, [cotangent])
+    (expected,), others = mx.vjp(fast, inputs, [cotangent])
+    assert _largest(found - expected) < 3e-6
+    assert all(_largest(one - other) < 1e-5 for one, other in zip(slopes, others, strict=True))
+
+
 @pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16])
 def test_gelu_in_half_precision_is_exact_but_for_rounding(dtype: mx.Dtype) -> None:
     x = mx.array(POINTS[::100].astype(np.float32)).astype(dtype)

@@ -8,6 +8,7 @@ to a few units in the last place of float32. They compute in float32 and return 
 of graph), and loads the result from a folder in /tmp that others can write to.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, cast
@@ -109,6 +110,34 @@ def dense_vjp(inputs: Any, cotangent: mx.array) -> tuple[mx.array, mx.array, Arr
     x, weight, biases = inputs
     rows, wide = x.reshape(-1, x.shape[-1]), cotangent.reshape(-1, cotangent.shape[-1])
     return cotangent @ weight, wide.T @ rows, [(mx.ones((1, len(wide))) @ wide)[0] for _ in biases]
+
+
+def layer_norm(x: mx.array, weight: mx.array, biases: Arrays, eps: float) -> mx.array:
+    """A norm over the last axis. Differentiable; sums are products with ones, which take a tenth of the time."""
+    found: mx.array = _layer_norm(eps)(x, weight, biases)[0]
+    return found
+
+
+@functools.cache
+def _layer_norm(eps: float) -> Callable[..., tuple[mx.array, mx.array, mx.array]]:
+    @mx.custom_function
+    def norm(x: mx.array, weight: mx.array, biases: Arrays) -> Any:
+        mean = mx.full((x.shape[-1], 1), 1 / x.shape[-1])
+        centred = x - x @ mean
+        scale = mx.rsqrt(centred * centred @ mean + eps)
+        unit = centred * scale
+        return unit * weight + biases[0] if biases else unit * weight, unit, scale
+
+    @norm.vjp
+    def vjp(inputs: Any, cotangents: Any, outputs: Any) -> Any:
+        (x, weight, biases), cotangent, (_, unit, scale) = inputs, cotangents[0], outputs
+        width, mean = x.shape[-1], mx.full((x.shape[-1], 1), 1 / x.shape[-1])
+        wide, ones = cotangent * weight, mx.ones((1, x.size // width))
+        slope = wide - wide @ mean - unit * (wide * unit @ mean)
+        sums = [(ones @ array.reshape(-1, width))[0] for array in (cotangent * unit, *(cotangent for _ in biases))]
+        return slope * scale, sums[0], sums[1:]
+
+    return cast(Callable[..., tuple[mx.array, mx.array, mx.array]], norm)
 
 
 def attention(
