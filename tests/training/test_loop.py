@@ -273,6 +273,7 @@ def test_frozen_parameters_stay(freeze: int) -> None:
     expected = {name for name in before if name.startswith(("encoder.embeddings.", *layers))}
     assert expected <= still and not {name for name in still - expected if "key.bias" not in name}
     assert run.frozen == sum(_size(before[name]) for name in expected)
+    assert run._t.network.encoder.frozen == freeze
 
 
 def _size(values: Any) -> int:
