@@ -212,7 +212,7 @@ def test_models_are_those_of_a_cpu(
     assert len(found) >= 12
     assert_same(found, expected)
     assert_close(here, there, _NOISE.get(task, _NOISE_OF_ALL))
-    assert "compiled for" in caplog.text and "not compiled" not in caplog.text
+    assert 1 <= caplog.text.count("are compiled for") <= 6 and "not compiled" not in caplog.text
 
 
 @pytest.mark.parametrize("task", ["classify", "tag", "answer", "embed", "rerank", "regress", "multilabel"])
