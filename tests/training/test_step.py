@@ -262,6 +262,21 @@ def test_what_cannot_be_traced_is_computed_and_said_once(
     assert caplog.text.count("sums are not compiled") == 1 and read.shapes == 0
 
 
+def test_an_error_of_the_device_is_not_taken_for_one_of_tracing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mx, "compile", lambda function: function)
+    errors = [RuntimeError("[METAL] Command buffer execution failed: Insufficient Memory")]
+
+    def read(parameters: dict[str, mx.array], x: mx.array) -> mx.array:
+        if errors:
+            raise errors.pop()
+        return x
+
+    function = Compiled(read, "sums")
+    with pytest.raises(RuntimeError, match="Insufficient Memory"):
+        function({}, mx.ones(2))
+    assert function({}, mx.ones(2)).tolist() == [1.0, 1.0] and function.shapes == 1
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_the_parts_of_batches_have_few_shapes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("text.batch", "training.sampler"):
