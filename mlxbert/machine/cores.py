@@ -92,6 +92,17 @@ def unstaged() -> Iterator[None]:
         _passes.stages = outside
 
 
+@contextlib.contextmanager
+def unfilled() -> Iterator[None]:
+    """Within it, no functions are collected: of what has no gradients, MLX frees each array as soon as it is used."""
+    outside = getattr(_passes, "stages", None)
+    _passes.stages = None if outside is None else (outside[0], False)
+    try:
+        yield
+    finally:
+        _passes.stages = outside
+
+
 def staged(x: mx.array) -> mx.array:
     """`x`; where a core computes a part of a training step, it is evaluated before what comes after it."""
     if (collected := getattr(_passes, "stages", None)) is not None:

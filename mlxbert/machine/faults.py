@@ -60,7 +60,7 @@ def device_errors(smaller: str = USUAL, *, wait: bool = True) -> Iterator[None]:
             mx.synchronize() if wait else mx.async_eval(mx.arange(1))
     except Exception as found:
         # Numbers that were not computed can cause any other error.
-        problem = found if _is_of_device(found) else _known_by_now()
+        problem = found if is_of_device(found) else _known_by_now()
         if problem is None:
             raise
         _seen += 1
@@ -78,7 +78,8 @@ def _on_gpu() -> Any:
     return device.mx if device is not None and device.on_gpu() else None
 
 
-def _is_of_device(problem: Exception) -> bool:
+def is_of_device(problem: Exception) -> bool:
+    """Whether MLX says that the device failed, and not that it was given something wrong."""
     return isinstance(problem, RuntimeError) and _DEVICE.match(_words(problem)) is not None
 
 
@@ -92,7 +93,7 @@ def _known_by_now() -> Exception | None:
         if (mx := _on_gpu()) is not None:
             mx.synchronize()
     except RuntimeError as problem:
-        return problem if _is_of_device(problem) else None
+        return problem if is_of_device(problem) else None
     return None
 
 

@@ -3,6 +3,7 @@
 Shapes: B batch, L length, D hidden size, H heads, E embedding size, S stored layers.
 """
 
+import contextlib
 from dataclasses import dataclass, field, replace
 
 from mlxbert.config import EncoderConfig, PreNorm
@@ -169,6 +170,7 @@ class Encoder(nn.Module):
     Attributes:
         checkpointing: Whether training computes the arrays of each layer again for its gradients: less memory, a third
             more time, the same gradients.
+        frozen: How many stored layers, the first ones, have no gradients, nor have the embeddings.
         divisible: Whether parts of a batch may be computed apart.
     """
 
@@ -185,6 +187,7 @@ class Encoder(nn.Module):
             self.pooler = Pooler(config)
         self.config = config
         self.checkpointing = False
+        self.frozen = 0
         self.divisible = True
 
     @ops.by_rows
@@ -240,5 +243,5 @@ class Encoder(nn.Module):
         """A layer whose dropout masks come from `key`."""
         if self.training and self.checkpointing:
             return checkpointed(self.layers[stored], x, context, key)
-        with dropout.seeded(key):
+        with dropout.seeded(key), ops.unfilled() if stored < self.frozen else contextlib.nullcontext():
             return self.layers[stored](x, context)

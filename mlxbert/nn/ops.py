@@ -28,7 +28,7 @@ from mlxbert.nn.dropout import Dropout
 
 T = TypeVar("T")
 Pass = TypeVar("Pass", bound=Callable[..., Any])
-staged, unstaged = cores.staged, cores.unstaged  # layers know them from here
+staged, unstaged, unfilled = cores.staged, cores.unstaged, cores.unfilled  # layers know them from here
 _FAN_IN = 16  # of the tree that sums a long row
 _FAR = 4096  # tokens of a text from which on bfloat16 does not tell distances apart
 _SLOPED = 1024  # queries of a block whose scores are lowered by their distances, on a GPU

@@ -76,8 +76,11 @@ class Pretraining(LoopObjective[Any]):
         }
 
     def totals(self, examples: Sequence[Example]) -> dict[str, float]:
-        """What the loss of each term is divided by, and the number of examples, as the entry without a name."""
-        return {term.name: term.total(examples) for term in self.weighted} | {"": len(examples)}
+        """What the loss of each term is divided by, and the number of examples, as the entry without a name.
+
+        All are floats: a GPU would compile the loss for each integer.
+        """
+        return {term.name: float(term.total(examples)) for term in self.weighted} | {"": float(len(examples))}
 
     def collate(self, examples: Sequence[Example], rng: random.Random) -> TrainBatch:
         """See `LoopObjective.collate`."""

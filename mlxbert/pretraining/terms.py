@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from mlxbert.machine.device import mx
+from mlxbert.nn import ops
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.encoder import Batch, EncoderOutput
 from mlxbert.nn.heads import Network
@@ -74,13 +75,15 @@ class TermInputs:
     @cached_property
     def teacher_output(self) -> EncoderOutput:
         """The output of the teacher's encoder, for the same batch."""
-        return self.teacher.network.encode(self.batch)
+        with ops.unfilled():
+            return self.teacher.network.encode(self.batch)
 
     @cached_property
     def teacher_words(self) -> mx.array:
         """The teacher's scores of all words at the hidden places, (M, V)."""
         chosen = self.teacher_output.select(self.targets.rows, self.targets.columns)
-        return mx.stop_gradient(self.teacher.network.logits("masked_lm", chosen))
+        with ops.unfilled():
+            return mx.stop_gradient(self.teacher.network.logits("masked_lm", chosen))
 
     @cached_property
     def vectors(self) -> mx.array:
@@ -93,7 +96,8 @@ class TermInputs:
         """The teacher's vectors of the texts with nothing hidden, (B, W)."""
         teacher = self.teacher
         assert teacher.embedder is not None
-        output = teacher.network.encode(replace(self.batch, input_ids=self.targets.clean))
+        with ops.unfilled():
+            output = teacher.network.encode(replace(self.batch, input_ids=self.targets.clean))
         return mx.stop_gradient(teacher.embedder(output))
 
 

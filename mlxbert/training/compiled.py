@@ -11,6 +11,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from mlxbert.machine.device import mx
+from mlxbert.machine.faults import is_of_device
 from mlxbert.training.optimizer import Arrays
 
 MOST_SHAPES = 64
@@ -42,6 +43,8 @@ class Compiled:
             try:
                 return self._compiled(parameters, given)
             except Exception as problem:  # it cannot be traced, or has an error of its own, which is raised below
+                if is_of_device(problem):  # that may be of an update before it, and MLX does not raise it again
+                    raise
                 self._usable = False
                 _LOG.debug("%s are not compiled: %s", self._name, problem)
         return self.function(parameters, *given)

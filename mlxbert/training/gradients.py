@@ -177,9 +177,11 @@ class Differentiator:
         targets: Any = None,
     ) -> Gradients:
         """Those of one part; `compare` is the loss of its outputs, where it is not that of the objective."""
-        with self._tracing, stages(filled=True) as passed:
+        with self._tracing:
             batch, key = part()
-            loss, weight, terms, gradients = self._run(self._gradients, parameters, batch, key, scale, compare, targets)
+            with stages(filled=self._objective.pure) as passed:  # others may evaluate what is not filled yet
+                found = self._run(self._gradients, parameters, batch, key, scale, compare, targets)
+        loss, weight, terms, gradients = found
         _evaluate(passed, [loss, weight, terms], *reversed(_by_module(gradients)))
         self.computed = times.clock()
         return Gradients(loss, weight, gradients, terms)

@@ -125,7 +125,7 @@ class Run:
         network = training.network
         for module in network.modules():
             if isinstance(module, Encoder):
-                module.checkpointing = options.checkpointing
+                module.checkpointing, module.frozen = options.checkpointing, options.freeze
         trained = self._split_parameters(dict(nn.utils.tree_flatten(network.parameters())))
         self._settled: bool | None = True  # whether the state is computed; `None` where that failed
         self._started = deque[Update]()  # updates that are not finished: on a GPU the arrays of the state are ahead

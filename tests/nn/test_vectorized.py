@@ -191,6 +191,27 @@ def test_what_is_evaluated_before_it_is_filled_is_not_a_number() -> None:
     assert not collected
 
 
+def test_layers_without_gradients_are_not_filled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vectorized, "_WORTH", 1)
+    network = random_network(tiny_config())
+    network.eval()
+
+    def collected() -> Stages:
+        with stages(filled=True) as found:
+            network.encoder(mx.ones((2, 5), mx.int32))
+        return found
+
+    every = collected()
+    functions = sum(not isinstance(stage, mx.array) for stage in every)
+    network.encoder.frozen = 1
+    some = collected()
+    layers = network.encoder.config.num_stored_layers
+    assert sum(not isinstance(stage, mx.array) for stage in some) == functions * (layers - 1) / layers > 0
+    assert sum(isinstance(stage, mx.array) for stage in some) >= len(every) - functions
+    network.encoder.frozen = layers
+    assert all(isinstance(stage, mx.array) for stage in collected())
+
+
 POSITIONS: dict[str, Positions] = {
     "absolute": Absolute(128),
     "rotary": Rotary(128, (Rotation(1e4), Rotation(1e4, window=5))),

@@ -10,7 +10,9 @@ import pytest
 
 import mlxbert
 from mlxbert.errors import ArgumentError
+from mlxbert.machine.cores import stages
 from mlxbert.machine.device import mx
+from mlxbert.nn.cpu import vectorized
 from mlxbert.nn.embedder import Embedder, EmbeddingConfig
 from mlxbert.nn.losses import soft_cross_entropies
 from mlxbert.pretraining.chunks import full_sentences
@@ -39,6 +41,17 @@ def _inputs() -> tuple[TermInputs, Pretraining, Any]:
     objective.use(config)
     batch = objective.collate(some, random.Random(0))
     return TermInputs(student, batch.inputs, batch.targets, Teacher(teacher, embedder)), objective, some
+
+
+def test_numpy_computes_nothing_of_a_teacher(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vectorized, "_WORTH", 1)  # all that it may
+    inputs, _, _ = _inputs()
+    with stages(filled=True) as of_teacher:
+        _ = inputs.teacher_output, inputs.teacher_words, inputs.teacher_vectors
+    with stages(filled=True) as of_student:
+        _ = inputs.output, inputs.words
+    assert of_teacher and all(isinstance(stage, mx.array) for stage in of_teacher)
+    assert not all(isinstance(stage, mx.array) for stage in of_student)
 
 
 def test_each_term_is_its_formula() -> None:

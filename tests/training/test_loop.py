@@ -15,8 +15,11 @@ import pytest
 
 from mlxbert.errors import CheckpointError, MlxbertError
 from mlxbert.machine.device import mx, scalar
+from mlxbert.nn.cpu import vectorized
+from mlxbert.nn.heads import Network
 from mlxbert.training.checkpoint import Progress, Store
 from mlxbert.training.events import Evaluated, Event, Saved, Step
+from mlxbert.training.objectives.objective import TrainBatch
 from mlxbert.training.optimizer import AdamW
 from mlxbert.training.rows import TABLE
 from tests.training.runs import Parity, digest, make_run, parameters, steps
@@ -55,6 +58,23 @@ def test_a_resumed_run_has_the_same_bits(tmp_path: Path, stop: int) -> None:
     known = [*make_run(tmp_path).state.progress.losses]
     assert known == [(number, loss) for number, (loss, *_) in enumerate(expected, 1)]
     assert [(one.step, one.best) for one in make_run(tmp_path).earlier()] == [(7, False), (14, True)]
+
+
+def test_a_loss_may_be_evaluated_where_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vectorized, "_WORTH", 1)  # numpy computes all that it may
+    expected, usual, seen = [step.loss for step in steps(make_run().events())], Parity.loss, []
+
+    def evaluated(self: Parity, network: Network, batch: TrainBatch) -> tuple[mx.array, float]:
+        loss, weight = usual(self, network, batch)
+        seen.append(scalar(loss) / weight)
+        return loss, weight
+
+    monkeypatch.setattr(Parity, "loss", evaluated)
+    assert [step.loss for step in steps(make_run().events())] == expected
+    assert seen == pytest.approx(expected)
+    monkeypatch.setattr(Parity, "loss", usual)
+    monkeypatch.setattr(Parity, "pure", True)
+    assert [step.loss for step in steps(make_run().events())] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("steps", [1, 399, 400, 401, 1000, 12_345])
@@ -253,6 +273,7 @@ def test_frozen_parameters_stay(freeze: int) -> None:
     expected = {name for name in before if name.startswith(("encoder.embeddings.", *layers))}
     assert expected <= still and not {name for name in still - expected if "key.bias" not in name}
     assert run.frozen == sum(_size(before[name]) for name in expected)
+    assert run._t.network.encoder.frozen == freeze
 
 
 def _size(values: Any) -> int:

@@ -1,10 +1,11 @@
-"""Activations, dense layers and norms of inference on a Linux CPU, by numpy's vector instructions.
+"""Activations, dense layers and norms on a Linux CPU, by numpy's vector instructions.
 
 MLX's wheel is built for any x86-64 processor: an operation takes four numbers at a time and 0.15 to 0.3 ns for each,
 and an exponential or GELU is some twenty of them. numpy takes sixteen, computes in place in a core's cache, and has an
 exponential: a softmax takes 1.3 ns an element instead of 7, a GELU 2.5 instead of 4.5. Matrix products stay with MLX.
 
-All of this evaluates what it is given, so it runs in `mlxbert.machine.cores.inference` only.
+Inference evaluates what it is given, so it runs in `mlxbert.machine.cores.inference` only. A step of training makes its
+graph first, with arrays that numpy fills when their turn comes, see `mlxbert.machine.cores.stages`.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""Attention of inference on a Linux CPU, by numpy's vector instructions.
+"""Attention of inference on a Linux CPU, and its weights in training, by numpy's vector instructions.
 
 `mlxbert.nn.cpu.vectorized` says why numpy is faster. Attention has one more reason: MLX takes 2 ns an element to copy
 an array with transposed axes, and copies each such operand of a product, once for each block. numpy takes 0.3, so the

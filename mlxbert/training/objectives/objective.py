@@ -109,8 +109,9 @@ class LoopObjective(ABC, Generic[AnyExample]):
         minimize: Whether a smaller value of the metric is better.
         all_words: Whether training may use any row of the word embeddings; otherwise those of `tokens` alone.
         losses: The names of the losses that `terms` gives, where there are several.
-        pure: Whether losses depend on nothing but the network and arrays of the batch, so that a GPU may compile them:
-            what they read elsewhere would stay as it was then.
+        pure: Whether losses depend on nothing but the network and arrays of the batch, and evaluate nothing. Then a GPU
+            may compile them, in which what they read elsewhere stays as it was, and a CPU may compute parts with numpy,
+            which are not numbers until the loss is evaluated.
     """
 
     name: ClassVar[str]

@@ -139,7 +139,8 @@ class Tag(TaskObjective[TagExample]):
             raise ArgumentError(f"stride is {self.shared}, expected at most {longest // 2}, half of the longest input")
         self._numbers = {name: number for number, name in enumerate(self.labels.names)}
         self._layer = getattr(model.network.heads[HEAD], "crf", None)
-        self.pure = self._layer is None  # on Metal it computes on the CPU, which would compile with a C++ compiler
+        # On Metal a CRF computes on the CPU, which would compile with a C++ compiler.
+        self.pure = self._layer is None or not on_gpu()
 
     def prepare(self, record: Tagged) -> TagExample:
         """The first window of a sentence."""
