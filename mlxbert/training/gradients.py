@@ -251,14 +251,14 @@ class Differentiator:
             return self._objective.outputs(self._network, batch.inputs)
 
 
-def _evaluate(stages: list[Stage], *arrays: Any) -> None:
+def _evaluate(collected: list[Stage], *arrays: Any) -> None:
     """Computes arrays: a GPU all at once, a CPU in their order after what was collected, which is not kept."""
     if on_gpu():
         dispatch(arrays)
         return
-    stages.reverse()
-    while stages:
-        stage = stages.pop()
+    collected.reverse()
+    while collected:
+        stage = collected.pop()
         if isinstance(stage, mx.array):
             dispatch(stage)
         else:
