@@ -36,6 +36,7 @@ HEAD, TARGETS = "sequence_classifier", [1, 0, 3]
 class _Objective:
     """The mean loss of a batch."""
 
+    pure = True
     losses: tuple[str, ...] = ()
 
     def terms(self, network: Any, batch: TrainBatch) -> tuple[dict[str, mx.array], float]:
