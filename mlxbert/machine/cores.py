@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from typing import TypeVar
 
 from mlxbert.machine.device import BLAS, mx, on_gpu
@@ -74,29 +75,26 @@ def stages(*, filled: bool = False) -> Iterator[list[Stage]]:
         filled: Whether they may include functions, which compute what MLX is slow at and write it into arrays that
             the graph has already: all of these take memory at once.
     """
-    outside, found = getattr(_passes, "stages", None), list[Stage]()
-    _passes.stages = None if on_gpu() else (found, filled)
-    try:
+    found: list[Stage] = []
+    with _collecting(None if on_gpu() else (found, filled)):
         yield found
-    finally:
-        _passes.stages = outside
 
 
-@contextlib.contextmanager
-def unstaged() -> Iterator[None]:
+def unstaged() -> AbstractContextManager[None]:
     """Within it, nothing is collected."""
-    outside, _passes.stages = getattr(_passes, "stages", None), None
-    try:
-        yield
-    finally:
-        _passes.stages = outside
+    return _collecting(None)
 
 
-@contextlib.contextmanager
-def unfilled() -> Iterator[None]:
+def unfilled() -> AbstractContextManager[None]:
     """Within it, no functions are collected: of what has no gradients, MLX frees each array as soon as it is used."""
     outside = getattr(_passes, "stages", None)
-    _passes.stages = None if outside is None else (outside[0], False)
+    return _collecting(None if outside is None else (outside[0], False))
+
+
+@contextlib.contextmanager
+def _collecting(into: tuple[list[Stage], bool] | None) -> Iterator[None]:
+    """Within it, `staged` and `fill` collect into a list, or nothing; with it stands whether functions may be."""
+    outside, _passes.stages = getattr(_passes, "stages", None), into
     try:
         yield
     finally:

@@ -263,7 +263,7 @@ class Run:
         return f"a smaller {batches}, or checkpointing=True, takes less; overwrite=True starts over with other options"
 
     def _failed(self, problem: DeviceError) -> DeviceError:
-        """An error of the device, after the state as of the last finished update is saved, where there is one."""
+        """An error of the device, after the state is saved: on a CPU as of the last finished update."""
         kept, self._settled = "", self._settled or None  # it may be the error of the last update
         if self._store is not None and self.state.progress.step > 0:
             free_memory()

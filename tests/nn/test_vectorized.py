@@ -152,6 +152,13 @@ def test_activations_of_training_have_the_gradients_of_the_graph(
         assert one.shape == other.shape and _far(one, other) < 3e-6 * float(mx.abs(other).max())
 
 
+@pytest.mark.parametrize("name", ["gelu", "gelu_new"])
+def test_slopes_far_from_zero_are_0_and_1(name: str) -> None:
+    x, slopes = np.array([-1e30, -1e4, 1e4, 1e30], dtype=np.float32), np.empty((2, 4), dtype=np.float32)
+    vectorized.SLOPES[name](x, *slopes)
+    assert np.allclose(slopes[0], [0, 0, 1, 1], atol=5e-7)
+
+
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("drops", [True, False])
 def test_attention_of_training_has_the_gradients_of_the_graph(

@@ -136,6 +136,7 @@ def _gelu_tanh_slope(x: "Floats", slope: "Floats", tanh: "Floats") -> None:
     import numpy as np
 
     linear, cubic = math.sqrt(2 / math.pi), 0.044715 * math.sqrt(2 / math.pi)
+    np.clip(x, -10, 10, out=x)  # beyond, it is 0 or 1, and powers of x may overflow
     np.multiply(x, x, out=slope)
     np.multiply(slope, cubic, out=tanh)
     tanh += linear
