@@ -147,7 +147,7 @@ def test_only_the_device_module_imports_mlx_and_the_command_line_never() -> None
 def test_layers_do_not_know_what_computes_them() -> None:
     layers = [module for module in MODULES if module.startswith("mlxbert.nn.")]
     for module in layers:
-        if module.startswith(("mlxbert.nn.ops", "mlxbert.nn.cpu")):
+        if module.startswith(("mlxbert.nn.ops", "mlxbert.nn.fused", "mlxbert.nn.cpu")):
             continue
         imports = [node for node in ast.walk(_tree(MODULES[module])) if isinstance(node, ast.ImportFrom)]
         assert "on_gpu" not in {alias.name for node in imports for alias in node.names}, module

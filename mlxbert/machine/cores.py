@@ -48,16 +48,22 @@ def inference() -> Iterator[None]:
 
     Like torch's `inference_mode`: nothing can be differentiated or compiled. Outside, a pass is an MLX graph like any.
     """
-    outside, _passes.inferring = inferring(), not on_gpu() and sys.platform == "linux"
+    outside = inferring(), evaluating()
+    _passes.inferring, _passes.evaluating = not on_gpu() and sys.platform == "linux", True
     try:
         yield
     finally:
-        _passes.inferring = outside
+        _passes.inferring, _passes.evaluating = outside
 
 
 def inferring() -> bool:
     """Whether passes of this thread compute as they go, see `inference`."""
     return getattr(_passes, "inferring", False)
+
+
+def evaluating() -> bool:
+    """Whether this thread is within `inference`, on any device."""
+    return getattr(_passes, "evaluating", False)
 
 
 Stage = mx.array | Callable[[], None]

@@ -51,6 +51,9 @@ def _keep_freed_memory() -> None:
 
 
 os.environ.setdefault("MLX_ENABLE_TF32", "0")  # MLX reads it once; M5 chips and CUDA round float32 products without it
+# MLX 0.32.4 has a kernel for the gradient of attention on Metal, which raises for 8 tokens or fewer and which nobody of
+# us has checked.
+os.environ.setdefault("MLX_SDPA_VJP_FALLBACK", "1")
 BLAS = load_blas()
 if sys.platform == "linux":
     _keep_freed_memory()
@@ -72,6 +75,7 @@ __all__ = [
     "dispatch",
     "dtype_name",
     "fit_cache",
+    "fused_attention_gradient",
     "gpu_size",
     "hint_once",
     "mac_problems",
@@ -197,8 +201,18 @@ def scalar(array: mx.array) -> float:
 
 def tf32() -> bool:
     """Whether float32 products may be rounded to TF32 on chips that have it: `MLX_ENABLE_TF32` is a number but 0."""
-    found = re.match(r"\s*[-+]?[0-9]+", os.environ.get("MLX_ENABLE_TF32", "1"))  # as MLX reads it
-    return found is not None and float(found[0]) != 0  # Python refuses to read whole numbers of thousands of digits
+    return not _is_off("MLX_ENABLE_TF32", "1")
+
+
+def _is_off(variable: str, default: str) -> bool:
+    """Whether a variable is 0, or no number, as MLX reads it."""
+    found = re.match(r"\s*[-+]?[0-9]+", os.environ.get(variable, default))
+    return found is None or float(found[0]) == 0  # Python refuses to read whole numbers of thousands of digits
+
+
+def fused_attention_gradient() -> bool:
+    """Whether MLX may use Metal's kernel for the gradient of attention: `MLX_SDPA_VJP_FALLBACK` is 0."""
+    return _is_off("MLX_SDPA_VJP_FALLBACK", "0")
 
 
 def choose_dtype(name: str = "auto", *, training: bool = False, wide_range: bool = False) -> mx.Dtype:
@@ -239,6 +253,7 @@ def describe() -> dict[str, object]:
         **({"macos": this.macos, "wheel_for": this.wheel} if this else {}),
         "dtype": dtype_name(choose_dtype()),
         "float32_products": "TF32" if tf32() else "float32",
+        "attention_gradient": "fused" if fused_attention_gradient() else "unfused",
         "cores": os.cpu_count(),
         "memory_gib": None if (memory := available_memory()) is None else round(memory / _GIB, 1),
         "memory_limit_gib": round(mx.get_memory_limit() / _GIB, 1),

@@ -106,10 +106,12 @@ class DisentangledAttention(SelfAttention):
         bias = None
         if self.content_to_position:
             project = self.position_key if "position_key" in self else self.key
-            bias = _by_distance(q * self.scale, self._project_distances(project, distances, from_keys=False))
+            bias = _by_distance(ops.scaled(q, self.scale), self._project_distances(project, distances, from_keys=False))
         if self.position_to_content:
             project = self.position_query if "position_query" in self else self.query
-            transposed = _by_distance(k * self.scale, self._project_distances(project, distances, from_keys=True))
+            transposed = _by_distance(
+                ops.scaled(k, self.scale), self._project_distances(project, distances, from_keys=True)
+            )
             bias = transposed.swapaxes(-1, -2) if bias is None else bias + transposed.swapaxes(-1, -2)
         return PositionedQK(q, k, bias, context.mask)
 

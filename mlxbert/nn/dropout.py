@@ -8,12 +8,14 @@ and at a rate of 0, nothing is drawn.
 """
 
 import contextlib
+import math
 import threading
 from collections.abc import Iterator
 from typing import cast
 
 from mlxbert.bounds import check_number
 from mlxbert.machine.device import mx, nn
+from mlxbert.nn import fused
 
 _WORD = 2**16  # masks are drawn as 16-bit words: half the work of MLX's own, which take 32 bits for each element
 _WORDS_IN_KEY = 4
@@ -56,13 +58,21 @@ def draw_mask(shape: tuple[int, ...], rate: float) -> tuple[mx.array, float]:
     Returns:
         bool of `shape`, false where an element is dropped, and the inverse of the share that is kept.
     """
-    dropped = min(round(rate * _WORD), _WORD - 1)
-    size = 1
-    for length in shape:
-        size *= length
+    least, factor = _threshold(rate)
+    return _draw_words(shape) >= mx.array(least, dtype=mx.uint16), factor
+
+
+def _draw_words(shape: tuple[int, ...]) -> mx.array:
+    """Random 16-bit words."""
+    size = math.prod(shape)
     words = mx.view(mx.random.split(next_key(), -(-size // _WORDS_IN_KEY)), mx.uint16).reshape(-1)[:size]
-    mask = words.reshape(shape) >= mx.array(dropped, dtype=mx.uint16)
-    return mask, _WORD / (_WORD - dropped)
+    return words.reshape(shape)
+
+
+def _threshold(rate: float) -> tuple[int, float]:
+    """The least word that keeps an element, and the factor of what is kept."""
+    least = min(round(rate * _WORD), _WORD - 1)
+    return least, _WORD / (_WORD - least)
 
 
 @mx.custom_function
@@ -102,10 +112,13 @@ class Dropout(nn.Module):
 
     def __call__(self, x: mx.array) -> mx.array:
         """`x` of any shape and dtype → the same shape and dtype."""
-        drawn = self.draw(x.shape)
-        if drawn is None:
+        if not self.drops:
             return x
-        mask, factor = drawn
+        if fused.applies():
+            least, factor = _threshold(self.rate or 0.0)
+            numbers = fused.number(least, mx.uint16), fused.number(factor)
+            return cast(mx.array, fused.dropped(x, _draw_words(x.shape), *numbers))
+        mask, factor = draw_mask(x.shape, self.rate or 0.0)
         return cast(mx.array, _apply(x, mask, mx.array(factor)))
 
 

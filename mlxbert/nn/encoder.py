@@ -67,6 +67,11 @@ def check_rows(name: str, low: int, high: int, rows: int, table: str) -> None:
         raise InputError(f"{name} are from {low} to {high}, the {table} has ids from 0 to {rows - 1}")
 
 
+def real_tokens(mask: mx.array) -> mx.array:
+    """bool, true where a mask of the same shape is not 0."""
+    return mask if mask.dtype == mx.bool_ else mask != 0
+
+
 @dataclass(frozen=True)
 class EncoderOutput:
     """The output of an encoder.
@@ -214,7 +219,7 @@ class Encoder(nn.Module):
         """
         if input_ids.shape[1] > self.config.max_length:
             raise InputError(f"input of {input_ids.shape[1]} tokens, the model takes at most {self.config.max_length}")
-        mask = None if attention_mask is None else (attention_mask != 0)[:, None, None, :]
+        mask = None if attention_mask is None else real_tokens(attention_mask)[:, None, None, :]
         x = embedded = self.embeddings(input_ids, token_type_ids)
         context = self.positions(Context(mask, output_attentions), input_ids.shape[1], x.dtype)
         hidden_states = [x]

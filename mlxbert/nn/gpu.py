@@ -5,7 +5,7 @@ Shapes: B batch, L length, H heads, d head size.
 
 from typing import Literal
 
-from mlxbert.machine.device import mx
+from mlxbert.machine.device import fused_attention_gradient, mx
 
 # What Metal's kernels of attention take: mlx/backend/metal/scaled_dot_product_attention.cpp, `use_fallback` (the same
 # in MLX 0.32.1 and in commit 846d176 of 0.32.2). Everything else is products, a softmax, and (B, H, L, L) in memory.
@@ -33,11 +33,25 @@ def is_fused(head_size: int, queries: int, dtype: mx.Dtype, mask: mx.Dtype | Non
         dtype: Of queries, keys and values.
         mask: The dtype of an array that is the mask: bool, or one that is added; MLX refuses one that is wider than the
             queries' (`mlx/fast.cpp`). `None` for no mask.
-        gradient: Whether this is within `mx.grad` and the like, where MLX takes no fused kernel.
+        gradient: Whether this is within `mx.grad` and the like; see `differentiates_attention`.
     """
     if gradient or (mask is not None and mx.result_type(mx.zeros(0, mask), mx.zeros(0, dtype)) != dtype):
         return False
     return head_size in (_HEAD_SIZES_OF_FEW if queries <= _FEW else _HEAD_SIZES)
+
+
+def differentiates_attention(dtype: mx.Dtype) -> bool:
+    """Whether the gradient of attention in this dtype may be a kernel too: cuDNN's of half precision, or Metal's."""
+    return fused_attention_gradient() if on_metal() else dtype != mx.float32
+
+
+def differentiates_norms(width: int, dtype: mx.Dtype) -> bool:
+    """Whether the gradient of MLX's layer norm is right for rows of `width` numbers.
+
+    On CUDA a thread reads 16 bytes. Where they go beyond the end of a row, the sums over the row are wrong by what it
+    reads there (mlx/backend/cuda/layer_norm.cu, `layer_norm_vjp`, up to 0.32.4 at least).
+    """
+    return on_metal() or width % (16 // dtype.size) == 0
 
 
 def padded_head_size(head_size: int, keys: int) -> int:

@@ -1,7 +1,7 @@
-"""What layers compute with, each in the way that is fastest here: the only file of this room that knows the device.
+"""What layers compute with, each in the way that is fastest here: the file of this room that knows the device.
 
-A GPU has fused kernels, see `mlxbert.nn.gpu`. A CPU gets the same numbers, but for their last digits, from
-`mlxbert.nn.cpu`.
+A GPU has fused kernels, see `mlxbert.nn.gpu`, and in training `mlxbert.nn.fused`. A CPU gets the same numbers, but for
+their last digits, from `mlxbert.nn.cpu`.
 
 Shapes: B batch, L length, D hidden size, H heads, d head size.
 """
@@ -19,9 +19,9 @@ from itertools import pairwise
 from typing import Any, Literal, TypeVar, cast
 
 from mlxbert.machine import cores
-from mlxbert.machine.cores import cpu_streams, in_parallel, inference, inferring
+from mlxbert.machine.cores import cpu_streams, evaluating, in_parallel, inference, inferring
 from mlxbert.machine.device import mx, nn, on_gpu
-from mlxbert.nn import gpu
+from mlxbert.nn import fused, gpu
 from mlxbert.nn.activations import ACTIVATIONS, Activation, gelu, linear, relu
 from mlxbert.nn.cpu import kernels, vectorized, vectorized_attention, windows
 from mlxbert.nn.dropout import Dropout
@@ -39,6 +39,8 @@ class Linear(nn.Linear):
 
     def __call__(self, x: mx.array) -> mx.array:
         """(…, input size) → (…, output size)."""
+        if _trains_on_gpu():
+            return cast(mx.array, fused.dense(x, self.weight, [self.bias] if "bias" in self else []))
         if on_gpu():
             return super().__call__(x)
         if inferring():
@@ -53,6 +55,8 @@ class LayerNorm(nn.LayerNorm):
 
     def __call__(self, x: mx.array) -> mx.array:
         """(…, D) → (…, D)."""
+        if _trains_on_gpu() and not gpu.differentiates_norms(x.shape[-1], x.dtype):
+            return self._from_parts(x)
         if x.dtype != mx.float32 or on_gpu():
             return super().__call__(x)
         if inferring():
@@ -62,6 +66,13 @@ class LayerNorm(nn.LayerNorm):
         if "weight" not in self:
             return super().__call__(x)
         return kernels.layer_norm(x, self.weight, [self.bias] if "bias" in self else [], self.eps)
+
+    def _from_parts(self, x: mx.array) -> mx.array:
+        wide = x.astype(mx.float32)
+        centred = wide - wide.mean(axis=-1, keepdims=True)
+        y = centred * mx.rsqrt(mx.square(centred).mean(axis=-1, keepdims=True) + self.eps)
+        y = y * self.weight if "weight" in self else y
+        return (y + self.bias if "bias" in self else y).astype(x.dtype)
 
 
 class RMSNorm(nn.RMSNorm):
@@ -84,6 +95,8 @@ class RMSNorm(nn.RMSNorm):
 def activate(name: str, x: mx.array) -> mx.array:
     """Applies one of `ACTIVATIONS` elementwise."""
     function = ACTIVATIONS[name]
+    if _trains_on_gpu():  # tanh is that of a pooler
+        return cast(mx.array, fused.tanh(x)) if function is mx.tanh else fused.activation(_wide(function))(x)
     if on_gpu():
         return _fused(function)(x)
     return cast(mx.array, kernels.gelu(x)) if function is gelu else function(x)
@@ -91,13 +104,18 @@ def activate(name: str, x: mx.array) -> mx.array:
 
 @functools.cache
 def _fused(function: Activation) -> Activation:
-    """The function as one kernel, in float32: in half precision, near -3, GELU's `1 + erf` has no digits left."""
+    compiled: Activation = mx.compile(_wide(function), shapeless=True)
+    return compiled
+
+
+@functools.cache
+def _wide(function: Activation) -> Activation:
+    """The function in float32: in half precision, near -3, GELU's `1 + erf` has no digits left."""
 
     def wide(x: mx.array) -> mx.array:
         return function(x.astype(mx.float32)).astype(x.dtype)
 
-    compiled: Activation = mx.compile(function if function in (relu, linear) else wide, shapeless=True)
-    return compiled
+    return function if function in (relu, linear) else wide
 
 
 def activated(name: str, layer: nn.Module, x: mx.array) -> mx.array:
@@ -204,13 +222,31 @@ def _lowered(slopes: mx.array, queries: mx.array, keys: mx.array) -> mx.array:
     return (-slopes[:, None, None] * distances)[None]
 
 
+def scaled(x: mx.array, factor: float) -> mx.array:
+    """`x * factor`."""
+    return cast(mx.array, fused.times(x, fused.number(factor))) if _trains_on_gpu() else x * factor
+
+
+def alone(x: mx.array) -> mx.array:
+    """`x`; on a GPU the operations before it are not fused with those after it. For what takes little time."""
+    return fused.apart(x) if fused.applies() else x
+
+
+def _trains_on_gpu() -> bool:
+    """Whether functions of `mlxbert.nn.fused` are to be used: a GPU computes, and may have to differentiate."""
+    return fused.applies() and not evaluating()
+
+
 def attention_weights(given: PositionedQK, scale: float) -> mx.array:
     """The softmax of the products of queries and keys times `scale`, (B, H, L, L)."""
     given = given.dense
     k = mx.repeat(given.k, given.q.shape[1] // given.k.shape[1], axis=1)
-    scores = (given.q * scale) @ k.swapaxes(-1, -2)
+    scores = scaled(given.q, scale) @ k.swapaxes(-1, -2)
     if given.bias is not None:
         scores = scores + given.bias  # in float32 where that is: see `_lowered`
+    if _trains_on_gpu():
+        masks = [] if given.mask is None else [given.mask]
+        return cast(mx.array, fused.softmax(scores, masks)).astype(given.q.dtype)
     if given.mask is not None:
         scores = mx.where(given.mask, scores, mx.finfo(scores.dtype).min)
     return mx.softmax(scores, axis=-1, precise=True).astype(given.q.dtype)
@@ -257,7 +293,8 @@ def _attention_of_gpus(given: PositionedQK, v: mx.array, scale: float, dropout: 
         q, k, around, near = gpu.divided(given.q, given.k, v, given.blocks)
         mixed = _attention_of_gpus(PositionedQK(q, k, mask=near), around, scale, dropout)
         return gpu.joined(mixed, len(v), v.shape[2])
-    if dropout.drops:  # the fused kernel has no dropout
+    unfused = dropout.training and given.slopes is None and not gpu.differentiates_attention(given.q.dtype)
+    if dropout.drops or unfused:  # the fused kernel has no dropout
         values = mx.repeat(v, given.q.shape[1] // v.shape[1], axis=1)
         return dropout(attention_weights(given, scale)) @ values
     if given.slopes is not None:
@@ -284,9 +321,11 @@ def _sloped_attention_of_gpus(given: PositionedQK, v: mx.array, scale: float, dr
         wide = replace(given, q=given.q.astype(mx.float32), k=given.k.astype(mx.float32))
         return _sloped_attention_of_gpus(wide, v.astype(mx.float32), scale, dropout).astype(v.dtype)
     keys, mixed = mx.arange(v.shape[2]), []
-    for start in range(0, v.shape[2], _SLOPED):
-        q = given.q[:, :, start : start + _SLOPED]
-        lowered = _lowered(given.slopes, keys[start : start + _SLOPED], keys)
+    # Of equal size: a last block of 8 queries or fewer would take another kernel of Metal's (ml-explore/mlx#4022).
+    size = -(-v.shape[2] // -(-v.shape[2] // _SLOPED))
+    for start in range(0, v.shape[2], size):
+        q = given.q[:, :, start : start + size]
+        lowered = _lowered(given.slopes, keys[start : start + size], keys)
         mask = _masked_bias(lowered.astype(q.dtype), given.mask)
         mixed.append(gpu.attention(q, given.k, v, scale, mask, gradient=dropout.training))
     return mixed[0] if len(mixed) == 1 else mx.concatenate(mixed, axis=2)
@@ -332,8 +371,11 @@ def mixture(
     else:
         multiply = partial(mx.gather_mm, rhs_indices=experts, sorted_indices=True)
         dtype = mx.float32 if mx.default_device() == mx.cpu else tokens.dtype  # a CPU multiplies nothing else so
-        inner = activate(activation, multiply(given[:, None].astype(dtype), up.swapaxes(1, 2).astype(dtype)))
-        found = multiply(inner, down.astype(dtype))[:, 0].astype(tokens.dtype)
+        # Reshaped, not `[:, None]` and `[:, 0]`: CUDA takes the stride of an inserted axis, 1, for that of the rows, in
+        # the gradient too (ml-explore/mlx#4253, mended for Metal alone).
+        rows = given.reshape(-1, 1, given.shape[-1]).astype(dtype)
+        inner = activate(activation, multiply(rows, up.swapaxes(1, 2).astype(dtype)))
+        found = multiply(inner, down.astype(dtype)).reshape(given.shape).astype(tokens.dtype)
     return (found[places].reshape(*chosen.shape, -1) * weights[..., None]).sum(axis=1)
 
 

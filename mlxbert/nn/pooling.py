@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from mlxbert.errors import ArgumentError
 from mlxbert.machine.device import mx
-from mlxbert.nn.encoder import EncoderOutput
+from mlxbert.nn.encoder import EncoderOutput, real_tokens
 
 # hidden (B, L, D) float32, weights of real tokens (B, L, 1) float32 of 0 and 1, the output they come from → (B, D)
 Pooling = Callable[[mx.array, mx.array, EncoderOutput], mx.array]
@@ -88,7 +88,7 @@ def pool(mode: str, output: EncoderOutput, attention_mask: mx.array | None = Non
     if attention_mask is None:
         real = mx.ones((*hidden.shape[:2], 1))
     else:
-        real = (attention_mask != 0)[:, :, None].astype(mx.float32)
+        real = real_tokens(attention_mask)[:, :, None].astype(mx.float32)
     if skip:
         real = real * (mx.arange(hidden.shape[1]) >= skip)[None, :, None]
     return POOLINGS[mode](hidden, real, output)

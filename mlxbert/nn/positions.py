@@ -157,7 +157,7 @@ class DistanceTable(nn.Module):
         super().__init__()
         self.weight = mx.zeros((positions.rows, width))
         if positions.norm:
-            self.norm = nn.LayerNorm(width, eps=eps)
+            self.norm = ops.LayerNorm(width, eps=eps)
         self.buckets = positions.buckets
         self.max_relative_positions = positions.max_relative_positions
 

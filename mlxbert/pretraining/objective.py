@@ -78,9 +78,14 @@ class Pretraining(LoopObjective[Any]):
     def totals(self, examples: Sequence[Example]) -> dict[str, float]:
         """What the loss of each term is divided by, and the number of examples, as the entry without a name.
 
-        All are floats: a GPU would compile the loss for each integer.
+        All are floats: a GPU would compile the loss for each integer. None is 0: then a loss is 0, too.
         """
-        return {term.name: float(term.total(examples)) for term in self.weighted} | {"": float(len(examples))}
+        found = {name: max(float(total), 1.0) for name, total in self._counts(examples).items()}
+        return found | {"": float(len(examples))}
+
+    def _counts(self, examples: Sequence[Example]) -> dict[str, float]:
+        """Of how many things each term is the loss."""
+        return {term.name: term.total(examples) for term in self.weighted}
 
     def collate(self, examples: Sequence[Example], rng: random.Random) -> TrainBatch:
         """See `LoopObjective.collate`."""
@@ -120,10 +125,7 @@ class Pretraining(LoopObjective[Any]):
     def terms(self, network: Network, batch: TrainBatch) -> tuple[Mapping[str, mx.array], mx.array | float]:
         """Each term divided by its own total; the weights of all parts of an update add up to 1."""
         inputs, totals = self._inputs(network, batch), batch.totals
-        found = {
-            term.name: term.loss(inputs) * (weight / _at_least_one(totals[term.name]))
-            for term, weight in self.weighted.items()
-        }
+        found = {term.name: term.loss(inputs) * (weight / totals[term.name]) for term, weight in self.weighted.items()}
         return found, batch.inputs.input_ids.shape[0] / totals[""]
 
     def _inputs(self, network: Network, batch: TrainBatch) -> TermInputs:
@@ -165,7 +167,7 @@ class Pretraining(LoopObjective[Any]):
             for name, (some, of) in term.counted(inputs).items():
                 found |= {f"some {name}": some, f"of {name}": of}
         mx.eval(found)
-        totals = {f"total {name}": total for name, total in self.totals(examples).items() if name}
+        totals = {f"total {name}": total for name, total in self._counts(examples).items()}
         return {name: float(cast(float, array.item())) for name, array in found.items()} | totals
 
     def _metrics(self, sums: Mapping[str, float]) -> dict[str, float]:
@@ -179,10 +181,6 @@ class Pretraining(LoopObjective[Any]):
         if "mlm" in means:
             found["pseudo_perplexity"] = float(np.exp(min(means["mlm"], 700)))
         return found
-
-
-def _at_least_one(total: float | mx.array) -> float | mx.array:
-    return mx.maximum(total, 1.0) if isinstance(total, mx.array) else max(total, 1.0)  # compiled, it is an array
 
 
 def _filled(draws: Sequence[Draws | None], fill: int) -> mx.array | None:

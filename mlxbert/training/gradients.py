@@ -18,7 +18,7 @@ from typing import Any
 
 from mlxbert.machine.cores import Stage, as_cores_get_free, stages
 from mlxbert.machine.device import dispatch, mx, nn, on_gpu
-from mlxbert.nn import dropout
+from mlxbert.nn import dropout, fused
 from mlxbert.nn.encoder import KnownIds
 from mlxbert.nn.heads import Network
 from mlxbert.training import times
@@ -118,7 +118,10 @@ class Differentiator:
         install(self._network, {name: mx.zeros(array.shape) for name, array in parameters.items()})
 
     def _install(self, parameters: Arrays) -> None:
-        computing = {name: array.astype(self._dtype) for name, array in parameters.items()}
+        if fused.applies() and self._dtype != mx.float32:
+            computing = {name: fused.cast(self._dtype)(array) for name, array in parameters.items()}
+        else:
+            computing = {name: array.astype(self._dtype) for name, array in parameters.items()}
         self._network.load_weights([*computing.items(), *self._frozen.items()], strict=False)
 
     def _differentiated(self, parameters: Arrays, *given: Any) -> Any:
@@ -145,7 +148,8 @@ class Differentiator:
                 assert isinstance(self._objective, Comparison)
                 (loss, weight), found = compare(self._objective.outputs(self._network, batch.inputs), targets), {}
         terms = {name: found[name] for name in self._objective.losses}
-        return loss * scale, (loss, mx.array(weight, dtype=mx.float32), terms)
+        given = weight if isinstance(weight, mx.array) else mx.array(weight)
+        return loss * scale, (loss, given.astype(mx.float32), terms)
 
     def __call__(self, parameters: Arrays, parts: Sequence[MicroBatch], scale: Scalar = 1.0) -> Gradients:
         """The sums over some parts; on a CPU they are evaluated, a GPU computes them meanwhile.

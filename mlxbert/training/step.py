@@ -4,8 +4,10 @@ All of it happens on the device. Python reads the loss and the norm later, while
 update that is not finite leaves the parameters and the moments as they are, and so do all updates after one that ends
 the run.
 
-It is compiled in two functions, each of one shape. In a single one, or in one with the gradients, `mx.compile` would
-make six kernels of the update of a parameter instead of one, as scalars that are computed within are fused with it.
+Two functions are compiled, for any shape: AdamW, called for each parameter, and a sum of sixteen numbers. Each is one
+library of kernels, which CUDA takes seconds to build and Metal a tenth of one. Called from Python that is not compiled
+itself, each call stays a kernel of its own: `mx.compile` would fuse the levels of a sum into kernels of more arrays
+than the 31 that Metal binds, and fuse AdamW with scalars into other kernels for other parameters.
 """
 
 import functools
@@ -19,8 +21,7 @@ from mlxbert.training.gradients import Gradients
 from mlxbert.training.optimizer import BETAS, EPS, AdamW, Arrays, clipping
 
 FIRST_SCALE, _LARGEST_SCALE, _CALM = 2.0**15, 2.0**24, 1000  # of the loss in float16
-_TERMS = 20  # of a sum, as many as one kernel takes
-Moments = tuple[Arrays, Arrays, Arrays]
+_TERMS = 16  # of a sum in one kernel
 
 
 class DeviceStep:
@@ -36,15 +37,11 @@ class DeviceStep:
     def __init__(
         self, factors: Mapping[str, float], decays: Mapping[str, float], most: float | None, *, scaled: bool
     ) -> None:
-        pairs = [(factors[name], decays[name]) for name in factors]
-        kinds = sorted(set(pairs))
-        # In one kernel for each parameter, if there is nothing in it that parameters share but scalars.
-        self._kinds = {name: kinds.index(pair) for name, pair in zip(factors, pairs, strict=True)}
-        self._decayed = [decay != 0 for _, decay in kinds]
-        self._rates, self._decays = (mx.array([pair[part] for pair in kinds], mx.float32) for part in range(2))
-        measure = functools.partial(_measured, rates=self._rates, decays=self._decays, most=most, scaled=scaled)
-        self._measure: Callable[..., tuple[mx.array, Arrays, Arrays]] = mx.compile(measure)
-        self._change: Callable[..., Moments] = mx.compile(functools.partial(_changed, self._kinds, self._decayed))
+        pairs = {name: (factors[name], factors[name] * decays[name]) for name in factors}
+        groups = sorted({*pairs.values()})  # parameters with the same rate and decay share scalars
+        self._group_of = {name: groups.index(pair) for name, pair in pairs.items()}
+        self._factors, self._decays = (mx.array([pair[part] for pair in groups], mx.float32) for part in range(2))
+        self._most, self._scaled = most, scaled
 
     def counters(self, progress: Progress) -> Arrays:
         """What changes with every update, on the device, after those that are finished."""
@@ -71,83 +68,95 @@ class DeviceStep:
             The loss, its weight, the norm of the mean gradient and the terms; the parameters, the moments and the
             counters after the update.
         """
-        sums = [found.loss, found.weight, *found.terms.values()]
-        numbers, scalars, counters = self._measure(sums, found.arrays, counters, mx.array(lr, mx.float32))
-        changed, means, squares = self._change(parameters, optimizer.means, optimizer.squares, found.arrays, scalars)
-        return numbers, changed, replace(optimizer, means=means, squares=squares, own=None), counters
+        weight = mx.where(found.weight == 0, 1.0, found.weight)  # batches without a target change nothing
+        divisor = weight * counters["scale"]
+        norm = _norm(found.arrays) / divisor
+        usable = counters["going"] & mx.isfinite(norm) & mx.isfinite(found.loss)
+        updates = counters["updates"] + usable
+        factor = mx.where(usable, clipping(norm, self._most) / divisor, 0.0)
+        scalars = self._scalars(usable, updates, lr)
+        changed, means, squares = Arrays(), Arrays(), Arrays()
+        for name, parameter in parameters.items():
+            arrays = parameter, found.arrays[name], optimizer.means[name], optimizer.squares[name]
+            changed[name], means[name], squares[name] = _adamw()(
+                *arrays, usable, factor, *scalars[self._group_of[name]]
+            )
+        numbers = mx.stack([found.loss, weight, norm, *found.terms.values()])
+        after = {"updates": updates, **self._counted(found.loss, usable, counters)}
+        return numbers, changed, replace(optimizer, means=means, squares=squares, own=None), after
 
+    def _scalars(self, usable: mx.array, updates: mx.array, lr: float) -> list[tuple[mx.array, ...]]:
+        """What `_update` takes last, for each group of parameters; such that nothing changes if not `usable`."""
+        first, second = ((1 - beta) / -mx.expm1(mx.maximum(updates, 1) * math.log(beta)) for beta in BETAS)
+        root = mx.sqrt(second)
+        moments = *(mx.where(usable, beta, 1.0) for beta in BETAS), EPS / root
+        rate = mx.where(usable, mx.array(lr, mx.float32), 0.0)
+        rates, kept = rate * (first / root) * self._factors, 1 - rate * self._decays
+        return [(*moments, rates[group], kept[group]) for group in range(self._factors.size)]
 
-def _measured(
-    sums: Sequence[mx.array],
-    gradients: Arrays,
-    counters: Arrays,
-    lr: mx.array,
-    *,
-    rates: mx.array,
-    decays: mx.array,
-    most: float | None,
-    scaled: bool,
-) -> tuple[mx.array, Arrays, Arrays]:
-    """The numbers that are read, the scalars of the update, and the counters after it."""
-    loss, given, *terms = sums
-    weight = mx.where(given == 0, 1.0, given)  # batches without a target change nothing
-    divisor = weight * counters["scale"]
-    length = _length(gradients) / divisor
-    usable = counters["going"] & mx.isfinite(length) & mx.isfinite(loss)
-    updates = counters["updates"] + usable
-    first, second = ((1 - beta) / -mx.expm1(mx.maximum(updates, 1) * math.log(beta)) for beta in BETAS)
-    root, each = mx.sqrt(second), lr * rates
-    scalars = {
-        "usable": usable,
-        "factor": mx.where(usable, clipping(length, most) / divisor, 0.0),
-        "mean": mx.where(usable, BETAS[0], 1.0),
-        "square": mx.where(usable, BETAS[1], 1.0),
-        "eps": EPS / root,
-        "rates": mx.where(usable, each * first / root, 0.0),
-        "kept": mx.where(usable, 1 - each * decays, 1.0),
-    }
-    going = usable
-    scale, calm = counters["scale"], counters["calm"]
-    if scaled:
-        going = usable | (counters["going"] & mx.isfinite(loss) & (scale > 1))
+    def _counted(self, loss: mx.array, usable: mx.array, counters: Arrays) -> Arrays:
+        """The counters after an update but for their number."""
+        scale, calm = counters["scale"], counters["calm"]
+        if not self._scaled:
+            return {"scale": scale, "calm": calm, "going": usable}
         grown = calm + 1 == _CALM
         larger = mx.where(grown, mx.minimum(scale * 2, _LARGEST_SCALE), scale)
-        scale, calm = mx.where(usable, larger, scale / 2), mx.where(usable & ~grown, calm + 1, 0.0)
-    after = {"updates": updates, "scale": scale, "calm": calm, "going": going}
-    return mx.stack([loss, weight, length, *terms]), scalars, after
+        return {
+            "scale": mx.where(usable, larger, scale / 2),
+            "calm": mx.where(usable & ~grown, calm + 1, 0.0),
+            "going": usable | (counters["going"] & mx.isfinite(loss) & (scale > 1)),
+        }
 
 
-def _length(gradients: Arrays) -> mx.array:
+def _norm(gradients: Arrays) -> mx.array:
     """See `optimizer.norm`. Of a vector the sum of squares is one kernel, as a product with itself."""
-    found = [gradients[name].reshape(-1) if gradients[name].ndim < 2 else gradients[name] for name in sorted(gradients)]
-    sums = [one @ one if one.ndim == 1 else mx.square(one).sum() for one in found]
-    while len(sums) > 1:
-        sums = [sum(sums[start + 1 : start + _TERMS], sums[start]) for start in range(0, len(sums), _TERMS)]
-    return mx.sqrt(sums[0])
+    arrays = [gradients[name] for name in sorted(gradients)]
+    sums = [mx.square(one).sum() if one.ndim > 1 else one.reshape(-1) @ one.reshape(-1) for one in arrays]
+    return mx.sqrt(_sum(sums))
 
 
-def _changed(
-    kinds: Mapping[str, int],
-    decayed: Sequence[bool],
-    parameters: Arrays,
-    means: Arrays,
-    squares: Arrays,
-    gradients: Arrays,
-    scalars: Arrays,
-) -> Moments:
-    """The parameters and the moments after an update, each as it is where the update is not usable."""
-    usable, factor, eps = scalars["usable"], scalars["factor"], scalars["eps"]
-    after: Moments = {}, {}, {}
-    for name, parameter in parameters.items():
-        kind = kinds[name]
-        gradient = mx.where(usable, gradients[name] * factor, 0.0)
-        mean = means[name] * scalars["mean"] + gradient
-        square = squares[name] * scalars["square"] + mx.square(gradient)
-        kept = parameter * scalars["kept"][kind] if decayed[kind] else parameter
-        changed = kept - mean * scalars["rates"][kind] / (mx.sqrt(square) + eps)
-        for arrays, array in zip(after, (changed, mean, square), strict=True):
-            arrays[name] = array
-    return after
+def _sum(numbers: Sequence[mx.array]) -> mx.array:
+    """The sum of scalars, as a tree."""
+    if len(numbers) == 1:
+        return numbers[0]
+    filled = [*numbers, *[mx.array(0.0)] * (-len(numbers) % _TERMS)]
+    return _sum([_sum_of_sixteen()(*filled[start : start + _TERMS]) for start in range(0, len(filled), _TERMS)])
+
+
+@functools.cache
+def _sum_of_sixteen() -> Callable[..., mx.array]:
+    def balanced(*numbers: mx.array) -> mx.array:
+        middle = len(numbers) // 2
+        return numbers[0] if len(numbers) == 1 else balanced(*numbers[:middle]) + balanced(*numbers[middle:])
+
+    compiled: Callable[..., mx.array] = mx.compile(balanced, shapeless=True)
+    return compiled
+
+
+@functools.cache
+def _adamw() -> Callable[..., tuple[mx.array, mx.array, mx.array]]:
+    compiled: Callable[..., tuple[mx.array, mx.array, mx.array]] = mx.compile(_update, shapeless=True)
+    return compiled
+
+
+def _update(
+    parameter: mx.array,
+    gradient: mx.array,
+    mean: mx.array,
+    square: mx.array,
+    usable: mx.array,
+    factor: mx.array,
+    mean_decay: mx.array,
+    square_decay: mx.array,
+    eps: mx.array,
+    rate: mx.array,
+    kept: mx.array,
+) -> tuple[mx.array, mx.array, mx.array]:
+    """A parameter and its moments after an update, see `optimizer.AdamW`; all but the first four are scalars."""
+    gradient = mx.where(usable, gradient * factor, 0.0)
+    mean = mean * mean_decay + gradient
+    square = square * square_decay + mx.square(gradient)
+    return parameter * kept - mean * rate / (mx.sqrt(square) + eps), mean, square
 
 
 def rescaled(progress: Progress, usable: bool) -> Progress:

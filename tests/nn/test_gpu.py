@@ -18,6 +18,7 @@ from mlxbert.bench import kernels as checks
 from mlxbert.bench.kernels import as_float64
 from mlxbert.bench.reference import GOLDENS, load_network, outputs
 from mlxbert.config import Rotary
+from mlxbert.machine.cores import inference
 from mlxbert.machine.device import mx
 from mlxbert.nn import attention, gpu, ops
 from mlxbert.nn.activations import ACTIVATIONS
@@ -35,8 +36,8 @@ HALVES = {"float16": 2.0**-11, "bfloat16": 2.0**-8}  # how far the nearest numbe
 
 @pytest.fixture(autouse=True)
 def metal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ops, "on_gpu", lambda: True)
-    monkeypatch.setattr("mlxbert.machine.cores.on_gpu", lambda: True)
+    for module in ("nn.ops", "nn.fused", "machine.cores"):
+        monkeypatch.setattr(f"mlxbert.{module}.on_gpu", lambda: True)
     monkeypatch.setattr(gpu, "on_metal", lambda: True)
 
 
@@ -170,14 +171,28 @@ def test_no_family_leaves_the_fused_kernel_unnoticed(family: str, calls: list[Ca
         assert way(calls, head_size) == {how} | also, (head_size, length)
 
 
-def test_layers_pad_nothing_where_a_gradient_is_taken(calls: list[Call]) -> None:
+@pytest.mark.parametrize(
+    ("apple", "fused", "dtype", "asked"),
+    [
+        (True, False, mx.float16, False),
+        (True, True, mx.float16, True),
+        (False, False, mx.float16, True),  # cuDNN
+        (False, False, mx.float32, False),
+    ],
+)
+def test_attention_with_a_gradient_is_asked_of_mlx_where_that_has_a_kernel(
+    apple: bool, fused: bool, dtype: mx.Dtype, asked: bool, calls: list[Call], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu, "on_metal", lambda: apple)
+    monkeypatch.setenv("MLX_SDPA_VJP_FALLBACK", "0" if fused else "1")
     network = sized("bert", 32)
+    network.set_dtype(dtype)
     network.train()
     for module in network.modules():
         if isinstance(module, SelfAttention):
             module.dropout.rate = 0.0
     assert network.encoder(mx.full((2, 512), 5)).last_hidden_state.shape == (2, 512, 64)
-    assert {size for size, *_ in calls} == {32} and way(calls, 32, gradient=True) == {"unfused"}
+    assert {size for size, *_ in calls} == ({32} if asked else set())  # not padded
 
 
 def test_other_gpus_are_given_the_head_size_as_it_is(calls: list[Call], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,7 +254,8 @@ def test_activations_are_one_kernel() -> None:
     x = mx.zeros(4, mx.float16)
     mx.eval(x)
     for name in ("gelu", "silu", "quick_gelu", "tanh", "sigmoid"):
-        (found,) = primitives(ops.activate(name, x))
+        with inference():
+            (found,) = primitives(ops.activate(name, x))
         assert found.startswith("Compiled")
 
 

@@ -21,6 +21,7 @@ import pytest
 
 import mlxbert
 from mlxbert.bench import reference
+from mlxbert.machine.cores import inference
 from mlxbert.machine.device import mx, on_gpu
 from mlxbert.nn.crf import CRF
 from mlxbert.nn.embedder import Embedder, EmbeddingConfig
@@ -39,7 +40,18 @@ from mlxbert.training.optimizer import AdamW, weight_decays
 from mlxbert.training.options import TrainingOptions
 from mlxbert.training.step import DeviceStep
 from mlxbert.weights.build import parameters as parameters_of
-from tests.helpers.graphs import Arrays, Fused, build_for_a_gpu, faults, kernels, refused
+from tests.helpers.graphs import (
+    PATTERNS,
+    Arrays,
+    Fused,
+    Graph,
+    build_for_a_gpu,
+    faults,
+    kernels,
+    refused,
+    wrong,
+)
+from tests.helpers.tiny import random_network, tiny_config
 
 MLX = importlib.metadata.version("mlx")
 BUDGET = Path(__file__).with_name("metal_graphs.json")
@@ -90,10 +102,11 @@ def batch_of(network: Network) -> Batch:
 
 def forward(network: Network, batch: Batch) -> list[mx.array]:
     """What the heads, or else the encoder, give for a batch."""
-    output = network(batch.input_ids, batch.attention_mask, batch.token_type_ids)
-    if not network.heads:
-        return [output.last_hidden_state, *([] if output.pooler_output is None else [output.pooler_output])]
-    return [network.logits(head, output) for head in network.heads]
+    with inference():
+        output = network(batch.input_ids, batch.attention_mask, batch.token_type_ids)
+        if not network.heads:
+            return [output.last_hidden_state, *([] if output.pooler_output is None else [output.pooler_output])]
+        return [network.logits(head, output) for head in network.heads]
 
 
 def gradient(network: Network, batch: Batch, dtype: str) -> Callable[[Arrays], Gradients]:
@@ -224,9 +237,89 @@ def test_kernels_stay_within_the_budget(
     assert not more
 
 
+@pytest.mark.parametrize(("family", "head", "dtype"), CELLS)
+def test_no_graph_has_what_mlx_gets_wrong(loaded: Loaded, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    network, batch, found, zeros = loaded
+    seen = Fused(monkeypatch)
+    assert wrong(Graph(forward(network, batch), seen.calls), training=False) == []
+    seen.calls.clear()
+    assert wrong(Graph(_of(gradient(network, batch, dtype)(found)), seen.calls)) == []
+    assert wrong(Graph(update(network, found)(zeros))) == []
+
+
+@pytest.mark.parametrize("layers", [2, 12, 24])
+def test_nor_has_the_graph_of_a_deeper_model(layers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With bert-base's 201 parameters, and bert-large's 393."""
+    network = random_network(tiny_config(layer_schedule=tuple(range(layers)), pooler=True), ("sequence_classifier",))
+    batch, found = batch_of(network), parameters_of(network)
+    zeros = {name: mx.zeros_like(array) for name, array in found.items()}
+    mx.eval(found, zeros)
+    build_for_a_gpu(monkeypatch)
+    assert len(found) == 9 + 16 * layers
+    assert wrong(Graph(_of(gradient(network, batch, "float32")(found)))) == []
+    updated = Graph(update(network, found)(zeros))
+    assert wrong(updated) == []
+    assert max(node.arrays for node in updated.nodes if node.name == "Compiled") == 17  # sixteen numbers and their sum
+
+
 def _lines(budget: dict[str, Any]) -> str:
     """A line for each model."""
     return "{\n" + ",\n".join(f"  {json.dumps(name)}: {json.dumps(budget[name])}" for name in sorted(budget)) + "\n}\n"
+
+
+def _selected(count: int) -> Graph:
+    """One of so many numbers, by a tree of choices among three, which is fused into few kernels."""
+
+    def choose(*numbers: mx.array) -> mx.array:
+        if len(numbers) == 1:
+            return numbers[0]
+        third = -(-len(numbers) // 3)
+        parts = [choose(*numbers[at : at + third]) for at in range(0, len(numbers), third)]
+        return mx.where(parts[0] > parts[1], parts[1], parts[-1])
+
+    numbers = [mx.array(float(number)) for number in range(count)]
+    return Graph([mx.compile(choose, shapeless=True)(*numbers)])
+
+
+def _gathered(*, inserted: bool) -> Graph:
+    rows, matrices, which = mx.ones((5, 4)), mx.ones((2, 4, 3)), mx.zeros(5, mx.uint32)
+    mx.eval(rows)
+    given = rows[:, None] if inserted else rows.reshape(5, 1, 4)
+    found = mx.gather_mm(mx.stop_gradient(given), matrices, rhs_indices=which)
+    return Graph([found.reshape(5, 3) + 1])
+
+
+def _sorted(*, transposed: bool) -> Graph:
+    x = mx.random.normal((3, 4, 5))
+    mx.eval(x)
+    return Graph([mx.sort(x.transpose(0, 2, 1)[:2] if transposed else x.transpose(0, 2, 1) + 1)])
+
+
+def _called(monkeypatch: pytest.MonkeyPatch, queries: int, keys: int, width: int) -> Graph:
+    with monkeypatch.context() as patch:
+        seen = Fused(patch)
+        k = mx.zeros((1, 1, keys, 64))
+        found = mx.fast.scaled_dot_product_attention(k[:, :, :queries], k, k, scale=1.0)
+        return Graph([found, mx.fast.layer_norm(mx.zeros((2, width)), None, None, 1e-5)], seen.calls)
+
+
+def test_each_pattern_is_found_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = [_selected(27), _gathered(inserted=False), _sorted(transposed=False), _called(monkeypatch, 9, 1024, 32)]
+    right += [_called(monkeypatch, 8, 1023, 32)]
+    assert [wrong(graph) for graph in right] == [[]] * len(right)
+    planted = [_selected(40), _gathered(inserted=True), _sorted(transposed=True), _called(monkeypatch, 8, 1024, 32)]
+    planted += [_called(monkeypatch, 9, 9, 30)]
+    assert [wrong(graph) for graph in planted] == [[f"{one.name} ({one.report})"] for one in PATTERNS]
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.31.9")
+    assert [wrong(graph) for graph in planted] == [[]] * len(planted)
+
+
+def test_uses_of_one_compiled_function_are_kernels_of_their_own() -> None:
+    combine = mx.compile(lambda x, y: mx.exp(x * y) + x, shapeless=True)
+    x, y = mx.array(1.0), mx.array(2.0)
+    mx.eval(x, y)
+    found = Graph([combine(combine(x, y), y)])
+    assert [(node.name, node.arrays) for node in found.nodes] == [("Compiled", 3)] * 2
 
 
 _SQUARE = mx.eye(3)

@@ -1,0 +1,165 @@
+"""Kernels of training on a GPU: the elementwise functions that take the most time, fused in the same way in each place.
+
+A step of training is traced by `mx.compile`, which fuses neighboring elementwise operations, and a function that is
+compiled by itself is traced through: under `mx.grad` MLX fuses nothing else. Each other combination, and each other
+number in it, is a library of kernels that the first update waits for: 0.1 s on Metal, more than a second on CUDA. So a
+function here is cut off from its neighbors, and takes numbers that differ between runs as arrays.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, cast as cast_to
+
+from mlxbert.machine.device import mx, on_gpu
+
+Function = Callable[..., mx.array]
+
+
+def applies() -> bool:
+    """Whether a GPU computes."""
+    return on_gpu()
+
+
+def number(value: float, dtype: mx.Dtype = mx.float32) -> mx.array:
+    """A scalar whose value is no part of a kernel. Numbers of Python are, and so are scalars that are evaluated."""
+    return mx.array([value, value], dtype)[0]
+
+
+def apart(x: mx.array) -> mx.array:
+    """`x`, across which nothing is fused; without a copy."""
+    return cast_to(mx.array, mx.depends([x], [])[0])
+
+
+def one_kernel(function: Function) -> Function:
+    """Makes an elementwise function of arrays one kernel. It has no gradient of its own where it is not fused alone."""
+
+    @functools.wraps(function)
+    def alone(*arrays: mx.array) -> mx.array:
+        return apart(function(*map(apart, arrays)))
+
+    return alone
+
+
+@functools.cache
+def cast(dtype: mx.Dtype) -> Function:
+    """Casts float32 to a dtype. The sum of its gradients is not fused with the cast of it."""
+
+    @mx.custom_function
+    def differentiable(x: mx.array) -> mx.array:
+        return x.astype(dtype)
+
+    @differentiable.vjp
+    def derivative(x: mx.array, cotangent: mx.array, output: mx.array) -> mx.array:
+        return apart(cotangent).astype(mx.float32)
+
+    return cast_to(Function, differentiable)
+
+
+@functools.cache
+def activation(function: Callable[[mx.array], mx.array]) -> Callable[[mx.array], mx.array]:
+    """An elementwise function as one kernel and its derivative as another, which needs nothing but the input."""
+    forward, backward = one_kernel(function), one_kernel(lambda x, up: mx.vjp(function, [x], [up])[1][0])
+
+    @mx.custom_function
+    def differentiable(x: mx.array) -> mx.array:
+        return forward(x)
+
+    @differentiable.vjp
+    def derivative(x: mx.array, cotangent: mx.array, output: mx.array) -> mx.array:
+        return backward(x, cotangent)
+
+    return cast_to(Callable[[mx.array], mx.array], differentiable)
+
+
+@mx.custom_function
+def tanh(x: mx.array) -> mx.array:
+    """The hyperbolic tangent of a few rows: in single operations, which need no library; in float32."""
+    return apart(mx.tanh(apart(x.astype(mx.float32)))).astype(x.dtype)
+
+
+@tanh.vjp
+def _tanh_vjp(x: mx.array, cotangent: mx.array, output: mx.array) -> mx.array:
+    wide, up = (apart(one.astype(mx.float32)) for one in (x, cotangent))
+    y = apart(mx.tanh(wide))
+    return apart(up - apart(up * apart(y * y))).astype(x.dtype)
+
+
+@mx.custom_function
+def times(x: mx.array, factor: mx.array) -> mx.array:
+    """`x` times a scalar, which gets no gradient."""
+    return _times(x, factor)
+
+
+@times.vjp
+def _times_vjp(inputs: Any, cotangent: mx.array, output: mx.array) -> tuple[mx.array, mx.array]:
+    _, factor = inputs
+    return _times(cotangent, factor), mx.zeros_like(factor)
+
+
+@one_kernel
+def _times(x: mx.array, factor: mx.array) -> mx.array:
+    return x * factor.astype(x.dtype)
+
+
+@mx.custom_function
+def dropped(x: mx.array, words: mx.array, least: mx.array, factor: mx.array) -> mx.array:
+    """`x` times a scalar where a word of the same shape is at least `least`, a scalar too, and 0 elsewhere.
+
+    Of all, `x` alone gets a gradient. Between the passes nothing is kept but the words.
+    """
+    return _dropped(x, words, least, factor)
+
+
+@dropped.vjp
+def _dropped_vjp(inputs: Any, cotangent: mx.array, output: mx.array) -> tuple[mx.array, ...]:
+    _, words, least, factor = inputs
+    return _dropped(cotangent, words, least, factor), *map(mx.zeros_like, (words, least, factor))
+
+
+@one_kernel
+def _dropped(x: mx.array, words: mx.array, least: mx.array, factor: mx.array) -> mx.array:
+    return mx.where(words >= least, x * factor.astype(x.dtype), 0)
+
+
+@mx.custom_function
+def softmax(scores: mx.array, masks: list[mx.array]) -> mx.array:
+    """The softmax over the last axis, in the dtype of the scores.
+
+    Args:
+        scores: (…, L).
+        masks: One, bool and broadcast to the scores, true where they count; or none.
+    """
+    for mask in masks:
+        scores = _masked(scores, mask)
+    return mx.softmax(scores, axis=-1, precise=True)
+
+
+@softmax.vjp
+def _softmax_vjp(inputs: Any, cotangent: mx.array, weights: mx.array) -> tuple[mx.array, list[mx.array]]:
+    _, masks = inputs
+    mean = apart(apart(cotangent) * apart(weights)).sum(axis=-1, keepdims=True)
+    return _from_mean(weights, cotangent, mean), [mx.zeros_like(mask) for mask in masks]
+
+
+@one_kernel
+def _masked(scores: mx.array, mask: mx.array) -> mx.array:
+    return mx.where(mask, scores, mx.finfo(scores.dtype).min)
+
+
+@one_kernel
+def _from_mean(weights: mx.array, cotangent: mx.array, mean: mx.array) -> mx.array:
+    return weights * (cotangent - mean)
+
+
+@mx.custom_function
+def dense(x: mx.array, weight: mx.array, biases: list[mx.array]) -> mx.array:
+    """`x @ weight.T`, plus a bias if there is one."""
+    return mx.addmm(biases[0], x, weight.T) if biases else x @ weight.T
+
+
+@dense.vjp
+def _dense_vjp(inputs: Any, cotangent: mx.array, output: mx.array) -> tuple[mx.array, mx.array, list[mx.array]]:
+    # MLX's own gives the transposed view of x.T @ cotangent, which the update would read against its order in memory.
+    x, weight, biases = inputs
+    rows, up = x.reshape(-1, x.shape[-1]), cotangent.reshape(-1, cotangent.shape[-1])
+    return cotangent @ weight, up.T @ rows, [up.sum(axis=0) for _ in biases]
