@@ -1,13 +1,13 @@
 """Texts per second of embedding next to sentence-transformers and mlx-embeddings; batches, padding and peak memory.
 
 `python benchmarks/embed.py MODEL TEXTS [--device gpu] [--dtype float16] [--rounds 3] [--few 200] [--single 0]
-[--mlx-embeddings PYTHON]` needs sentence-transformers (requirements-parity.txt). MODEL is the folder of a sentence-transformers model,
-TEXTS a .jsonl with the field text; PYTHON is the interpreter of an environment that has mlx-embeddings. Every
-contestant is a process of its own that is given all texts at once, in turn, so that all of them meet the same noise. Slow ones (the BLAS of
-MLX's wheel) get the first `--few` texts, and so does everybody else in a second table. Medians are printed, and ratios
-to sentence-transformers; the vectors of all are compared with its vectors. The first pass, in which a GPU compiles a
-kernel for each new shape of a batch, has a column of its own. With `--single`, N texts are embedded one at a time, too:
-the latency of a query.
+[--mlx-embeddings PYTHON]` needs sentence-transformers (requirements-parity.txt). MODEL is the folder of a
+sentence-transformers model, TEXTS a .jsonl with the field text; PYTHON is the interpreter of an environment that has
+mlx-embeddings. Every contestant is a process of its own that is given all texts at once, in turn, so that all of them
+meet the same noise. Slow ones (the BLAS of MLX's wheel) get the first `--few` texts, and so does everybody else in a
+second table. Medians are printed, and ratios to sentence-transformers; the vectors of all are compared with its
+vectors. The first pass, in which a GPU compiles kernels for new shapes of batches, has a column of its own. With
+`--single`, N texts are embedded one at a time, too: the latency of a query.
 """
 
 import argparse

@@ -11,8 +11,8 @@ from typing import Any, BinaryIO, Generic, TypeVar
 PAUSE = 0.05  # seconds without input after which nothing is waiting
 LONGEST = 2**25  # bytes of a record: what a file can make of the memory, however small it is when compressed
 _TOGETHER = 2**21  # characters of a window, so that its memory is bounded; 512 usual texts have far fewer
-# Characters per usual item of a larger window, which thus has no more than the longest texts give a usual one: a
-# character is one token at most, a token takes some 200 bytes, so that a window takes up to 450 MB, in English 100 MB.
+# Characters per usual item of a larger window. A character is one token at most, and a token takes some 200 bytes: a
+# window takes up to 450 MB, and 100 MB of English.
 _EACH = 2**12
 _CHUNK = 1 << 16  # bytes read at a time
 

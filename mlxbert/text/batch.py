@@ -20,14 +20,10 @@ from mlxbert.text.encoding import Encoding
 # Items that are sorted by length together, on a CPU and wherever somebody waits for the first results; a constant, so
 # that batches depend only on the items.
 WINDOW = 512
-# These by the size of the GPU, `None` for a CPU. With 16,384 tokens a batch, 20,000 texts of 3 to 300 words make 207
-# batches in windows of 512, 66 in windows of 4,096, and 62 in windows of 8,192.
+# These by the size of the GPU, `None` for a CPU. On CUDA, 20,000 texts of mixed length make 244 batches in windows of
+# 512, 75 in windows of 4,096, and 68 in windows of 8,192 (`benchmarks/batches.py`).
 WINDOWS = {None: WINDOW, "small": 1024, "medium": 2048, "large": 4096}
 BATCH_TOKENS = {None: 2048, "small": 4096, "medium": 8192, "large": 16384}
-# The fixed cost of a batch as a share of the bound on its tokens: starting it, and compiling its shape where it is new. The
-# faster the GPU, the more tokens it could compute meanwhile, and CUDA compiles the most: those 20,000 texts make 20 shapes
-# with 1/8, and 33 with 1/32, of 2 % fewer tokens.
-BATCH_COST = {None: 1 / 32, "small": 1 / 32, "medium": 1 / 32, "large": 1 / 8}
 OUTPUTS = 2**27  # bytes that the outputs of a window may take where it is larger than usual
 MOST_PADDING = 1 / 32  # share of the bound on a batch's tokens, on a CPU
 
@@ -35,6 +31,15 @@ MOST_PADDING = 1 / 32  # share of the bound on a batch's tokens, on a CPU
 def default_batch_tokens() -> int:
     """Tokens per batch: enough to keep a GPU busy, few enough for its memory, or for a CPU's caches."""
     return BATCH_TOKENS[gpu_size()]
+
+
+def batch_cost() -> float:
+    """The fixed cost of a batch on a GPU, as a share of the bound on its tokens: what it could compute meanwhile.
+
+    That is the time to start a batch and, where the shape is new, to choose and compile kernels. It takes about as long
+    on any machine, so a fast GPU could compute more meanwhile; on CUDA a new shape takes far longer than on Metal.
+    """
+    return 1 / 16 if mx.metal.is_available() else 1 / 8
 
 
 def window_size(output_bytes: int = 0) -> int:
@@ -152,7 +157,7 @@ def plan(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
 
 
 def _cheapest(order: Sequence[int], lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Groups of `row_counts` rows that together cost least: their tokens, padding included, and `BATCH_COST` for each.
+    """Groups of `row_counts` rows that together cost least: their tokens, padding included, and `batch_cost` for each.
 
     Only the shortest inputs may be fewer than the rows of their group.
 
@@ -161,7 +166,7 @@ def _cheapest(order: Sequence[int], lengths: Sequence[int], batch_tokens: int) -
         lengths: The lengths of the inputs by their numbers.
         batch_tokens: The most tokens of a group.
     """
-    fixed = batch_tokens * BATCH_COST[gpu_size()]
+    fixed = batch_tokens * batch_cost()
     costs, taken = [0.0], [0]  # of the first inputs: what they cost, and how many of them are in the last group
     for count, number in enumerate(order, 1):
         length = lengths[number]

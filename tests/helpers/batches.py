@@ -9,9 +9,10 @@ from mlxbert.text.batch import BATCH_TOKENS, padded_length, padded_rows, plan
 
 
 def as_on_a_gpu(patch: pytest.MonkeyPatch, size: GpuSize = "large") -> None:
-    """Windows, batches and their order are those of a GPU of this size; the CPU computes them."""
+    """Windows and batches are those of a GPU of this size, on CUDA if it is large; the CPU computes them."""
     patch.setattr("mlxbert.text.batch.on_gpu", lambda: True)
     patch.setattr("mlxbert.text.batch.gpu_size", lambda: size)
+    patch.setattr("mlxbert.text.batch.batch_cost", lambda: 1 / 8 if size == "large" else 1 / 16)
     patch.setattr("mlxbert.tasks.runner.on_gpu", lambda: True)
 
 

@@ -11,7 +11,6 @@ from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
 from mlxbert.machine.mac import GpuSize
 from mlxbert.text.batch import (
-    BATCH_COST,
     MOST_PADDING,
     OUTPUTS,
     WINDOW,
@@ -132,7 +131,7 @@ def test_no_other_groups_cost_a_gpu_less(lengths: list[int], budget: int) -> Non
     def cost(groups: list[list[int]]) -> float:
         shapes = [(len(group), max(lengths[number] for number in group)) for group in groups]
         assert all(rows <= max(budget // length, 1) for rows, length in shapes)
-        return sum(padded_rows(rows, length, budget) * length + budget * BATCH_COST["large"] for rows, length in shapes)
+        return sum(padded_rows(rows, length, budget) * length + budget / 8 for rows, length in shapes)
 
     order = sorted(range(len(lengths)), key=lambda number: lengths[number])
     found = cost(list(plan(lengths, budget)))
