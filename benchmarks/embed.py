@@ -1,12 +1,13 @@
-"""Texts per second of embedding next to sentence-transformers and mlx-embeddings, with padding and peak memory.
+"""Texts per second of embedding next to sentence-transformers and mlx-embeddings; batches, padding and peak memory.
 
-`python benchmarks/embed.py MODEL TEXTS [--rounds 3] [--few 200] [--single 0] [--mlx-embeddings PYTHON]` needs
-sentence-transformers (requirements-parity.txt). MODEL is the folder of a sentence-transformers model, TEXTS a .jsonl
-with the field text; PYTHON is the interpreter of an environment that has mlx-embeddings. Every contestant is a process
-of its own that is given all texts at once, in turn, so that all of them meet the same noise. Slow ones (the BLAS of
-MLX's wheel) get the first `--few` texts, and so does everybody else in a second table. Medians are printed, and ratios
-to sentence-transformers; the vectors of all are compared with its vectors. With `--single`, N texts are embedded
-one at a time, too: the latency of a query.
+`python benchmarks/embed.py MODEL TEXTS [--device gpu] [--dtype float16] [--rounds 3] [--few 200] [--single 0]
+[--mlx-embeddings PYTHON]` needs sentence-transformers (requirements-parity.txt). MODEL is the folder of a
+sentence-transformers model, TEXTS a .jsonl with the field text; PYTHON is the interpreter of an environment that has
+mlx-embeddings. Every contestant is a process of its own that is given all texts at once, in turn, so that all of them
+meet the same noise. Slow ones (the BLAS of MLX's wheel) get the first `--few` texts, and so does everybody else in a
+second table. Medians are printed, and ratios to sentence-transformers; the vectors of all are compared with its
+vectors. The first pass, in which a GPU compiles kernels for new shapes of batches, has a column of its own. With
+`--single`, N texts are embedded one at a time, too: the latency of a query.
 """
 
 import argparse
@@ -27,74 +28,86 @@ import numpy as np
 from numpy.typing import NDArray
 
 Vectors = NDArray[np.float32]
-# From texts to (vectors, tokens, places for tokens in the batches).
-Embed = Callable[[list[str]], tuple[Vectors, int, int]]
+Shapes = list[tuple[int, ...]]  # rows and length of each batch
+Embed = Callable[[list[str]], tuple[Vectors, int, Shapes]]  # from texts to vectors, their tokens, and the batches
 BATCH = 32  # sentence-transformers' default
 LIMIT = 256  # tokens; all-MiniLM's own
 REFERENCE = "sentence-transformers"
 _PAUSE = 0.05  # seconds before a query: torch's threads spin for a while after their work, on the cores of the next one
 
 
-def mlxbert(folder: str, dtype: str) -> Embed:
+def mlxbert(folder: str, dtype: str, device: str) -> Embed:
     """This project."""
     import mlxbert
+    from mlxbert.tasks import runner
+    from mlxbert.text.batch import make_batch
     from mlxbert.text.usage import Usage
 
-    model = mlxbert.load(folder, task="embed", dtype=dtype)
+    model, shapes = mlxbert.load(folder, task="embed", dtype=dtype, device=device), Shapes()
 
-    def embed(texts: list[str]) -> tuple[Vectors, int, int]:
+    def counted(*given: Any) -> Any:
+        batch = make_batch(*given)
+        shapes.append(batch.input_ids.shape)
+        return batch
+
+    vars(runner)["make_batch"] = counted
+
+    def embed(texts: list[str]) -> tuple[Vectors, int, Shapes]:
+        shapes.clear()
         usage = Usage()
-        found = [result.embedding for result in mlxbert.embed_stream(model, texts, usage=usage)]
-        return np.stack(found), usage.tokens, usage.padded_tokens
+        return mlxbert.embed(model, texts, usage=usage), usage.tokens, [*shapes]
 
     return embed
 
 
-def sentence_transformers(folder: str, dtype: str) -> Embed:
+def sentence_transformers(folder: str, dtype: str, device: str) -> Embed:
     """The reference, on torch."""
     import torch
     from sentence_transformers import SentenceTransformer
 
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    gpu = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    device = "cpu" if device == "cpu" else gpu
     name = "float32" if dtype == "auto" and device == "cpu" else "bfloat16" if dtype == "auto" else dtype
     model = SentenceTransformer(folder, device=device, model_kwargs={"dtype": getattr(torch, name)})
-    counted = [0, 0]
+    tokens, shapes = list[Any](), Shapes()
 
     def count(module: Any, inputs: Any) -> None:
         mask = inputs[0]["attention_mask"]
-        counted[0] += int(mask.sum())
-        counted[1] += mask.numel()
+        tokens.append(mask.sum())  # read after the run: a GPU is not to be waited for
+        shapes.append(tuple(mask.shape))
 
     model[0].register_forward_pre_hook(count)
 
-    def embed(texts: list[str]) -> tuple[Vectors, int, int]:
-        counted[:] = [0, 0]
+    def embed(texts: list[str]) -> tuple[Vectors, int, Shapes]:
+        tokens.clear()
+        shapes.clear()
         vectors = model.encode(texts, batch_size=BATCH, show_progress_bar=False)
-        return vectors, counted[0], counted[1]
+        return vectors, int(sum(tokens)), [*shapes]
 
     return embed
 
 
-def mlx_embeddings(folder: str, dtype: str) -> Embed:
+def mlx_embeddings(folder: str, dtype: str, device: str) -> Embed:
     """The other MLX library, in batches of the same size in the order of the texts, as its `generate` takes them."""
     from mlx_embeddings import generate, load
 
     model, tokenizer = load(folder)
 
-    def embed(texts: list[str]) -> tuple[Vectors, int, int]:
-        found, tokens, slots = [], 0, 0
+    def embed(texts: list[str]) -> tuple[Vectors, int, Shapes]:
+        found, tokens, shapes = [], 0, Shapes()
         for start in range(0, len(texts), BATCH):
             batch = texts[start : start + BATCH]
             found.append(np.array(generate(model, tokenizer, batch, max_length=LIMIT).text_embeds))
             lengths = [len(ids) for ids in tokenizer._tokenizer(batch, max_length=LIMIT, truncation=True)["input_ids"]]
-            tokens, slots = tokens + sum(lengths), slots + max(lengths) * len(lengths)
-        return np.concatenate(found), tokens, slots
+            tokens += sum(lengths)
+            shapes.append((len(lengths), max(lengths)))
+        return np.concatenate(found), tokens, shapes
 
     return embed
 
 
 # Name: the function, whether the BLAS under MLX is a fast one, whether it is so slow that it gets few texts.
-CONTESTANTS: dict[str, tuple[Callable[[str, str], Embed], bool, bool]] = {
+CONTESTANTS: dict[str, tuple[Callable[[str, str, str], Embed], bool, bool]] = {
     "mlxbert": (mlxbert, True, False),
     REFERENCE: (sentence_transformers, True, False),
     "mlxbert, wheel's BLAS": (mlxbert, False, True),
@@ -109,17 +122,18 @@ def serve(name: str, arguments: argparse.Namespace) -> None:
     if make is mlx_embeddings and fast:
         ctypes.CDLL("libopenblas.so.0", mode=ctypes.RTLD_GLOBAL)
     texts = read(arguments.texts)
-    embed = make(arguments.model, arguments.dtype)
+    embed = make(arguments.model, arguments.dtype, arguments.device)
     embed(texts[:64])
     print("ready", flush=True)
     for line in sys.stdin:
         first, count, path = json.loads(line)
         start = time.perf_counter()
-        vectors, tokens, slots = embed(texts[first : first + count])
+        vectors, tokens, shapes = embed(texts[first : first + count])
         seconds = time.perf_counter() - start
         np.save(path, vectors)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        print(json.dumps([seconds, tokens, slots, peak]), flush=True)
+        slots = sum(rows * length for rows, length in shapes)
+        print(json.dumps([seconds, tokens, slots, peak, len(shapes), len(set(shapes))]), flush=True)
 
 
 def read(path: str) -> list[str]:
@@ -133,7 +147,8 @@ class Contestant:
     def __init__(self, name: str, arguments: argparse.Namespace, folder: Path) -> None:
         make, fast, self.slow = CONTESTANTS[name]
         python = arguments.mlx_embeddings if make is mlx_embeddings else sys.executable
-        command = [python, __file__, arguments.model, arguments.texts, "--serve", name, "--dtype", arguments.dtype]
+        how = "--dtype", arguments.dtype, "--device", arguments.device
+        command = [python, __file__, arguments.model, arguments.texts, "--serve", name, *how]
         environment = os.environ | ({} if fast else {"MLXBERT_BLAS": "off"})
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(
@@ -146,7 +161,7 @@ class Contestant:
             assert line, f"{name} did not start"
 
     def run(self, count: int, first: int = 0) -> list[float]:
-        """Seconds, tokens, slots, and bytes of memory at their peak."""
+        """Seconds, tokens, slots, bytes of memory at their peak, batches, and shapes of batches."""
         assert self.process.stdin is not None and self.process.stdout is not None
         print(json.dumps([first, count, str(self.path)]), file=self.process.stdin, flush=True)
         found: list[float] = json.loads(self.process.stdout.readline())
@@ -162,17 +177,18 @@ def compare(contestants: dict[str, Contestant], count: int, rounds: int) -> None
                 found[name].append(contestant.run(count))
     reference = np.load(contestants[REFERENCE].path)
     print(f"\n{count} texts{'texts/s':>27}{'min to max':>17}{'ratio':>7}{'tokens/s':>10}{'padding':>9}"
-          f"{'peak MB':>9}{'cosine, lowest':>16}")  # fmt: skip
+          f"{'batches':>9}{'shapes':>8}{'peak MB':>9}{'first pass':>12}{'cosine, lowest':>16}")  # fmt: skip
     base = statistics.median(row[0] for row in found[REFERENCE])
     for name, rows in found.items():
         seconds = sorted(row[0] for row in rows)
-        median, (_, tokens, slots, peak) = statistics.median(seconds), rows[-1]
+        median, (_, tokens, slots, peak, batches, shapes) = statistics.median(seconds), rows[-1]
         vectors = np.load(contestants[name].path)
         norms = np.linalg.norm(vectors, axis=1) * np.linalg.norm(reference, axis=1)
         cosine = ((vectors * reference).sum(axis=1) / norms).min()
         spread = f"{count / seconds[-1]:.1f} to {count / seconds[0]:.1f}"
         print(f"{name:26}{count / median:9.1f}{spread:>17}{base / median:7.2f}{tokens / median:10.0f}"
-              f"{1 - tokens / slots:9.1%}{peak / 1e6:9.0f}{cosine:16.6f}", flush=True)  # fmt: skip
+              f"{1 - tokens / slots:9.1%}{batches:9.0f}{shapes:8.0f}{peak / 1e6:9.0f}{count / rows[0][0]:12.1f}"
+              f"{cosine:16.6f}", flush=True)  # fmt: skip
 
 
 def latency(contestants: dict[str, Contestant], count: int) -> None:
@@ -198,6 +214,7 @@ def main() -> None:
     parser.add_argument("--few", type=int, default=200, help="texts for slow contestants")
     parser.add_argument("--single", type=int, default=0, help="texts that are also embedded one at a time")
     parser.add_argument("--dtype", default="auto", choices=("auto", "float32", "float16", "bfloat16"))
+    parser.add_argument("--device", default="auto", choices=("auto", "gpu", "cpu"), help="not of mlx-embeddings")
     parser.add_argument("--mlx-embeddings", metavar="PYTHON", help="an interpreter that has it")
     parser.add_argument("--without", action="append", default=[], choices=list(CONTESTANTS), help="leave one out")
     parser.add_argument("--serve", choices=list(CONTESTANTS), help=argparse.SUPPRESS)

@@ -104,7 +104,9 @@ class InputStream(Generic[T_co]):
         """The same with a second text for each record."""
         pairs: Iterator[Any] = (record if isinstance(record, InputError) else (record, pair) for record in self.records)
         read: InputStream[Any] = replace(
-            self, records=Live(pairs, self.records.ready), read_as=(*self.read_as, *read_as)
+            self,
+            records=Live(pairs, self.records.ready, piped=self.records.piped),
+            read_as=(*self.read_as, *read_as),
         )
         return read
 
@@ -288,7 +290,7 @@ def _from_files(inputs: Sequence[str], options: InputOptions, names: str | Pair,
             *(["no header"] if "no_header" in given else []),
             *([f"encoding {options.encoding}"] if "encoding" in given else []),
         ),
-        records=Live(places.following(documents), documents.ready),
+        records=Live(places.following(documents), documents.ready, piped=documents.piped),
         size=sum(sizes) if len(sizes) == len(opened) else None,
         places=places,
         on_error="return",
@@ -312,7 +314,7 @@ def _joined(opened: Sequence[Records]) -> Live[tuple[str, Record]]:
             for document in reading:
                 yield reading.name, document
 
-    return Live(documents(), lambda: iter(reading).ready())
+    return Live(documents(), lambda: iter(reading).ready(), piped=any(iter(one).piped for one in opened))
 
 
 def _option(name: str) -> str:

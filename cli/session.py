@@ -322,7 +322,8 @@ def sink(
             return
         from mlxbert.tasks.runner import remembering
 
-        with remembering(out.remember if alone and isinstance(out, FileOutput) else None):
+        how = out.remember if alone and isinstance(out, FileOutput) else None
+        with remembering(how, None if isinstance(out, Screen) else out.begin_windows):
             yield out, done
 
 

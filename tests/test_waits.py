@@ -1,7 +1,7 @@
 """Python waits for the device once per batch and once per update, and batches have few shapes."""
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,10 @@ import pytest
 
 import mlxbert
 from mlxbert.machine.device import mx
-from mlxbert.text.batch import WINDOW, padded_length, plan
+from mlxbert.text.batch import WINDOW, padded_length, window_size
 from mlxbert.text.usage import Usage
 from tests.helpers.answering import save_answering
+from tests.helpers.batches import as_on_a_gpu, shapes_of
 from tests.helpers.classifiers import EMOTIONS, NLI, SENTIMENT, STARS, save_classifier
 from tests.helpers.taggers import NER, save_random_tagger
 from tests.helpers.tiny import save
@@ -61,11 +62,13 @@ CALLS: dict[str, tuple[str, Callable[..., Any]]] = {
 @pytest.mark.parametrize("task", CALLS)
 def test_a_batch_is_waited_for_once(task: str, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     name, call = CALLS[task]
-    model, usage = mlxbert.load(folders[name], dtype="float32", device="cpu"), Usage()
-    expected = call(model, batch_tokens=160)
+    model, usage, on_cpu = mlxbert.load(folders[name], dtype="float32", device="cpu"), Usage(), Usage()
+    expected = call(model, usage=on_cpu, batch_tokens=160)
     with counted(monkeypatch) as waits:
         found = call(model, usage=usage, batch_tokens=160)
     assert usage.batches > 3 and waits.count == usage.batches
+    counts = "texts", "inputs", "tokens", "truncated", "only_unknown"
+    assert [getattr(usage, one) for one in counts] == [getattr(on_cpu, one) for one in counts]
     assert numbers_of(found) == pytest.approx(numbers_of(expected), abs=1e-5)
 
 
@@ -83,24 +86,37 @@ def numbers_of(results: Any) -> list[float]:
 @pytest.mark.parametrize("seed", range(3))
 def test_an_epoch_has_few_shapes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU compiles and keeps memory by shape; the lengths are about those of SST-2, and of sentences and articles."""
-    monkeypatch.setattr("mlxbert.text.batch.on_gpu", lambda: True)
+    as_on_a_gpu(monkeypatch)
     rng = random.Random(seed)
     short = [min(3 + int(rng.expovariate(1 / 10)), 66) for _ in range(10_000)]
     mixed = [min(3 + int(rng.lognormvariate(4, 1.2)), 512) for _ in range(10_000)]
     lengths = {name: {padded_length(one, 512) for one in found} for name, found in (("s", short), ("m", mixed))}
     assert len(lengths["s"]) <= 5 and len(lengths["m"]) <= 14
-    shapes = {name: set(shapes_of(found)) for name, found in (("s", short), ("m", mixed))}
+    shapes = {name: set(shapes_of(found, WINDOW)) for name, found in (("s", short), ("m", mixed))}
     assert {length for _, length in shapes["s"]} <= lengths["s"]
     assert {length for _, length in shapes["m"]} <= lengths["m"]
-    assert len(shapes["s"]) <= 50 and len(shapes["m"]) <= 150
+    assert len(shapes["s"]) <= 14 and len(shapes["m"]) <= 55
 
 
-def shapes_of(lengths: Sequence[int], batch_tokens: int = 16384) -> Iterator[tuple[int, int]]:
-    """The shapes of the batches of texts of these lengths, in windows."""
-    for start in range(0, len(lengths), WINDOW):
-        padded = [padded_length(one, 512) for one in lengths[start : start + WINDOW]]
-        for group in plan(padded, batch_tokens):
-            yield len(group), max(padded[number] for number in group)
+# By the name of a set, for 20,000 texts in windows of 4,096: the mean and the deviation of the logarithm of a length,
+# then the most batches, the most shapes and the largest share of padding.
+SETS = {
+    "3 to 300 words": (3.2, 0.9, 75, 28, 0.21),
+    "sentences": (2.5, 0.5, 39, 10, 0.31),
+    "articles": (6.1, 0.5, 534, 20, 0.05),
+    "both": (4.0, 1.2, 163, 39, 0.13),
+}
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_the_batches_of_many_texts_are_few_and_full(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    as_on_a_gpu(monkeypatch)
+    mean, deviation, most, most_shapes, most_padding = SETS[name]
+    rng = random.Random(3)
+    lengths = [min(3 + int(rng.lognormvariate(mean, deviation)), 512) for _ in range(20_000)]
+    shapes = [*shapes_of(lengths, window_size())]
+    assert len(shapes) <= most and len(set(shapes)) <= most_shapes
+    assert 1 - sum(lengths) / sum(rows * length for rows, length in shapes) <= most_padding
 
 
 def waits_of_an_update(start: Callable[..., Iterator[mlxbert.Event]], patch: pytest.MonkeyPatch) -> int:

@@ -1,9 +1,10 @@
 """Results in a file: written in parts that survive an interruption, assembled and moved into place at the end.
 
 `X` is made in the folder `X.partial/`, which holds a manifest (hashes of input and model, and the options) and numbered
-parts of `PART` results each. A small file with counts and a hash is written after each part: a part without it is
-unfinished. The same command finds the parts and resumes after the last one that is whole; of the batches after that,
-those that were written meanwhile are not computed again. `X` itself appears whole or not at all.
+parts. A part has `PART` results, or those of a GPU's window of inputs where that is larger. A small file with counts
+and a hash is written after each part: a part without it is unfinished. The same command finds the parts and resumes
+after the last one that is whole; of the batches after that, those that were written meanwhile are not computed again.
+`X` itself appears whole or not at all.
 """
 
 import os
@@ -95,6 +96,9 @@ class Dropped:
     done = failed = truncated = only_unknown = 0
     hint = None
 
+    def begin_windows(self, size: int) -> None:
+        """Does nothing: there are no parts."""
+
     def write(self, result: Any, kept: Mapping[str, Any]) -> None:
         """Drops a result."""
         self.failed += isinstance(result, Failure)
@@ -136,6 +140,7 @@ class FileOutput:
         self._kept: list[Mapping[str, Any]] = []
         self.hint: str | None = None
         self._printed = 0
+        self._part: int | None = None  # results of a part, where they are not `PART`
         self._lock = ExitStack()
 
     @property
@@ -183,6 +188,14 @@ class FileOutput:
         with writing(self.partial):
             return self._batches.remember(key, compute)
 
+    def begin_windows(self, size: int) -> None:
+        """Makes parts end with windows of `size` inputs: a run that resumes after a part makes the same windows.
+
+        The windows of a run that resumes with another size, on another GPU, begin after the last part, too: nothing is
+        left out or computed twice, and batches that are kept count only where the same texts make them.
+        """
+        self._part = -(-PART // size) * size
+
     def write(self, result: Any, kept: Mapping[str, Any] = MappingProxyType({})) -> None:
         """Takes one result, and what is kept of its record; writes a part to disk when it is full."""
         if isinstance(result, Failure):
@@ -192,7 +205,7 @@ class FileOutput:
                 self._print_failure(result)
         self._results.append(result)
         self._kept.append(kept)
-        if len(self._results) == PART:
+        if len(self._results) == (self._part or PART):
             self._flush()
 
     def _print_failure(self, failure: Failure) -> None:

@@ -9,7 +9,8 @@ from mlxbert.cli.output.base import OutputFormat
 from mlxbert.files import DamagedError, atomic_write, check_hash, read_record, write_record
 from mlxbert.results.result import Failure
 
-# Results; a multiple of the window of inputs that are batched together: a resumed run makes the same batches.
+# Results; a multiple of the window of inputs that are batched together: a resumed run makes the same batches. Where the
+# window does not divide it, `FileOutput.begin_windows` makes parts larger.
 PART = 512
 
 

@@ -81,7 +81,7 @@ class Lines:
         self._problem: InputError | None = None
         self._counted = _Counted(file) if is_compressed(name) else None
         pipe = file if isinstance(file, Pipe) and self._counted is None else None
-        self.ready = pipe.ready if pipe is not None else lambda: True  # as of `Live`
+        self.piped, self.ready = pipe is not None, pipe.ready if pipe is not None else lambda: True  # as of `Live`
         self._raw = file
         self._damage: tuple[type[Exception], ...] = (OSError,)
         if self._counted is not None:

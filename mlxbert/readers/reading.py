@@ -76,7 +76,10 @@ class Binary:
 
     Attributes:
         done: Bytes read so far.
+        piped: As of `Live`.
     """
+
+    piped = False
 
     def __init__(self, name: str, file: BinaryIO) -> None:
         self.name, self.file, self.done = name, file, 0

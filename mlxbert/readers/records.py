@@ -120,7 +120,7 @@ def read_records(
             file.close()
         raise
     records = _read(items, wanted, reader.value, None if file is source else file)
-    return Records(called, to_read_again(file), found, size, Live(records, opened.ready), opened)
+    return Records(called, to_read_again(file), found, size, Live(records, opened.ready, piped=opened.piped), opened)
 
 
 def _read(items: Iterator[Item], wanted: Wanted, what: str, closed: BinaryIO | None) -> Iterator[Record]:

@@ -67,6 +67,11 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
         self.labels, self.top_k, self.raw = model.labels, top_k, raw
         self._pairs = "pair" in trained_columns(model.folder)
 
+    @property
+    def output_bytes(self) -> int:
+        """That of a Python number for each label."""
+        return 32 * len(self.labels)
+
     def is_item(self, given: object) -> bool:
         """See `is_item`."""
         return is_item(given)

@@ -90,6 +90,11 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
         if self.prompt and self.prompt_length >= most - 1:
             raise ArgumentError(f"the prompt takes {self.prompt_length} tokens, the model at most {most} with the text")
 
+    @property
+    def output_bytes(self) -> int:
+        """That of a vector."""
+        return 4 * self.embedder.size
+
     def is_item(self, given: object) -> bool:
         """Never: for one text there is `embed`."""
         check_texts(given)
@@ -243,7 +248,7 @@ def stacked(task: EmbedTask, texts: Sequence[str], on_error: str, on_progress: P
 
     shape = len(texts), stored_width(task.output_dtype, task.embedder.size)
     vectors: Any = np.full(shape, np.nan, np.float32) if task.output_dtype == "float32" else np.zeros(shape, np.int8)
-    for number, result in enumerate(task.run(texts, on_error)):
+    for number, result in enumerate(task.run(texts, on_error, early=False)):
         if isinstance(result, Failure):
             _LOG.warning("input %d: %s", number, result.error.message)
         else:

@@ -17,6 +17,11 @@ class EmbedTokensTask(EmbedTask):
 
     overflows = ("truncate", "error")
 
+    @property
+    def output_bytes(self) -> int:
+        """That of as many vectors as the model takes tokens."""
+        return 4 * self.model.config.hidden_size * self.tokenizer.max_length
+
     def forward(self, batch: Batch, parts: Sequence[tuple[Job[str], int]]) -> mx.array:
         """The hidden states (B, L, D)."""
         output = self.model.network.encoder(batch.input_ids, batch.attention_mask, batch.token_type_ids)

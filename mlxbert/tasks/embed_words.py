@@ -41,6 +41,11 @@ class EmbedWordsTask(TokenTask[Words]):
             )
         self.layer = layer
 
+    @property
+    def output_bytes(self) -> int:
+        """That of as many vectors as the model takes tokens."""
+        return 4 * self.model.config.hidden_size * self.tokenizer.max_length
+
     def forward(self, batch: Batch, parts: Sequence[tuple[TokenJob, int]]) -> mx.array:
         """The hidden states (B, L, D)."""
         output = self.model.network.encoder(

@@ -14,6 +14,7 @@ from mlxbert.nn.heads import probabilities
 from mlxbert.results.fill_mask import Fill, FillMask, Mask
 from mlxbert.results.result import Failure
 from mlxbert.tasks.task import Job, Task, check_finite, check_top_k, one_or_many
+from mlxbert.text.batch import padded_count
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.text.usage import Usage
 
@@ -46,6 +47,7 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
 
     name = "fill-mask"
     overflows = ("window", "truncate", "error")
+    by_row = False
 
     def __init__(
         self,
@@ -69,6 +71,11 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
             raise ArgumentError(f"top_k is {top_k}, the vocabulary has {most} tokens")
         self.candidates = model.tokenizer.known_ids() if chosen is None else chosen
         self.count = min(top_k or (DEFAULT_TOP_K if chosen is None else most), most)
+
+    @property
+    def output_bytes(self) -> int:
+        """That of the words of a mask: pairs of Python numbers."""
+        return 128 * self.count
 
     def prepare(self, item: str) -> MaskJob:
         """Tokenizes a text and finds its masks."""
@@ -108,12 +115,17 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
         return [_respell(item, mask)[0]] if mask and isinstance(item, str) else []
 
     def forward(self, batch: Batch, parts: Sequence[tuple[MaskJob, int]]) -> tuple[mx.array, mx.array]:
-        """The columns of the best words of M masks, and their scores, both (M, K)."""
+        """The columns of the best words of M masks, and their scores, both (M, K).
+
+        On a GPU M is one of a few numbers, as the rows of a batch are: the last mask is repeated.
+        """
         network = self.model.network
         output = network.encoder(batch.input_ids, batch.attention_mask, batch.token_type_ids)
         masks = [job.masks[number] for job, number in parts]
         rows = [row for row, places in enumerate(masks) for _ in places]
         columns = [mask.token for places in masks for mask in places]
+        more = padded_count(len(rows)) - len(rows)
+        rows, columns = [*rows, *rows[-1:] * more], [*columns, *columns[-1:] * more]
         # The product with the vocabulary costs as much as several layers: only masked places go through it.
         scores = probabilities(network.logits("masked_lm", output.select(mx.array(rows), mx.array(columns))))
         if self.candidates is not None:

@@ -97,7 +97,7 @@ def rank(results: Iterable[Scored | Failure], top_k: int | None) -> tuple[list[R
 def with_query(query: str, texts: Iterable[str | InputError]) -> Iterator[tuple[str, str] | InputError]:
     """The pairs of a query and each text."""
     pairs = (text if isinstance(text, InputError) else (query, text) for text in texts)
-    return Live(pairs, texts.ready) if isinstance(texts, Live) else pairs
+    return Live(pairs, texts.ready, piped=texts.piped) if isinstance(texts, Live) else pairs
 
 
 def check_query(query: object, texts: object) -> None:

@@ -28,6 +28,11 @@ class ReplacedTask(Task[str, Job[str], list[float], Replaced]):
         encoding = tokenizer.encode(item, overflow=self.overflow)
         return Job(item, [encoding], encoding.truncated)
 
+    @property
+    def output_bytes(self) -> int:
+        """That of as many Python numbers as the model takes tokens."""
+        return 32 * self.tokenizer.max_length
+
     def forward(self, batch: Batch, parts: Sequence[tuple[Job[str], int]]) -> mx.array:
         """The probabilities (B, L)."""
         return mx.sigmoid(self.model.network.logits("discriminator", batch).astype(mx.float32))

@@ -195,5 +195,5 @@ def rerank(
     check_query(query, texts)
     task = RerankTask(model, overflow=overflow, batch_tokens=batch_tokens, usage=usage, prompt=prompt)
     task.check_query(query)  # not each text, but the query is to blame where it cannot be used
-    best, failures = rank(task.run(with_query(query, check_texts(texts)), on_error), top_k)
+    best, failures = rank(task.run(with_query(query, check_texts(texts)), on_error, early=False), top_k)
     return Listed([*(Reranked(query, *one[:5]) for one in best), *failures])

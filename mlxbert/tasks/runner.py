@@ -5,19 +5,19 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import ArgumentError, DeviceError, InputError, OutOfMemoryError
-from mlxbert.machine.device import dispatch, hint_once, mx, on_gpu
+from mlxbert.machine.device import dispatch, hint_once, mx, nn, on_gpu
 from mlxbert.machine.faults import USUAL, device_errors, errors_seen, free_memory
 from mlxbert.nn.encoder import Batch
 from mlxbert.readers.live import windows
 from mlxbert.results.result import Failure
-from mlxbert.text.batch import WINDOW, default_batch_tokens, make_batch, padded_length, plan
+from mlxbert.text.batch import WINDOW, default_batch_tokens, make_batch, padded_length, padded_rows, plan
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.usage import Usage
 
@@ -40,15 +40,17 @@ _SMALLER = "a smaller batch_tokens=, where that is an option, avoids this"
 
 @dataclass
 class _Memory:
-    """Where outputs of batches come from.
+    """Where outputs of batches come from, and where results go.
 
     Attributes:
-        how: May know those of an interrupted run; `None` where nothing does.
+        how: May know the outputs of an interrupted run; `None` where nothing does.
         computes: Whether the next batch has to be computed: those that are known come first.
+        on_window: See `remembering`; `None` if somebody may wait for the first results.
     """
 
     how: Remember | None
     computes: bool
+    on_window: Callable[[int], None] | None = None
 
 
 _memory: ContextVar[_Memory] = ContextVar("memory", default=_Memory(None, computes=True))  # noqa: B039
@@ -67,6 +69,9 @@ def run(
     on_error: str,
     window: int = WINDOW,
     together: Callable[[Sequence[Item]], AbstractContextManager[None]] = lambda items: nullcontext(),
+    *,
+    usual: int = WINDOW,
+    early: bool = True,
 ) -> Iterator[Result | Failure]:
     """Prepares and computes a window of items at a time, in constant memory.
 
@@ -79,9 +84,27 @@ def run(
             the result.
         window: How many items are prepared and computed together.
         together: Prepares what can be prepared for all items of a window at once; it is there for `prepare`.
+        usual: How many items a window has on a CPU.
+        early: Whether somebody may wait for the first results. The first window then has the size of a CPU's, and its
+            results do not wait for the next window: whoever takes only a few of them does not wait until thousands of
+            texts are tokenized. Growing in more steps would make more shapes. Nobody waits for results in a file.
     """
     check_on_error(on_error)
-    return _run(items, prepare, compute, on_error, window, together)
+    return _run(items, prepare, compute, on_error, together, _Sizes(window, usual, early))
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """How many items windows have; see `run` and `windows`."""
+
+    size: int
+    usual: int
+    early: bool
+
+    @property
+    def grows(self) -> bool:
+        """Whether the first window is smaller than others."""
+        return self.early and self.usual < self.size
 
 
 def _run(
@@ -89,18 +112,24 @@ def _run(
     prepare: Callable[[Item], Job],
     compute: Callable[[Sequence[Job]], Iterable[Result]],
     on_error: str,
-    size: int,
     together: Callable[[Sequence[Item]], AbstractContextManager[None]],
+    sizes: _Sizes,
 ) -> Iterator[Result | Failure]:
+    on_window = _memory.get().on_window
+    if on_window is not None:
+        sizes = replace(sizes, early=False)
+        if WINDOW % sizes.size:
+            on_window(sizes.size)
+
     def started() -> Iterator[tuple[_Window[Job, Result], bool]]:
-        for prepared, more in _ahead(items, prepare, size, together):
+        for prepared, more in _ahead(items, prepare, together, sizes):
             if on_error == "raise":  # no result after the first bad item is needed
                 found = (place for place, job in enumerate(prepared) if isinstance(job, InputError))
                 prepared = prepared[: next(found, len(prepared)) + 1]
             yield (prepared, iter(compute([job for job in prepared if not isinstance(job, InputError)]))), more
 
     index = 0
-    for prepared, results in _one_behind(started()):
+    for prepared, results in _one_behind(started(), at_once=sizes.grows):
         alone = index == 0 and len(prepared) == 1
         for place, job in enumerate(prepared, index):
             if not isinstance(job, InputError):
@@ -110,15 +139,22 @@ def _run(
             else:
                 yield Failure(place, job)
         index += len(prepared)
+        del prepared, results  # not while another window is read
 
 
-def _one_behind(windows: Iterable[tuple[T, bool]]) -> Iterator[T]:
-    """Windows, each with whether there are more at hand; on a GPU, one is given when the next one has been started."""
+def _one_behind(windows: Iterable[tuple[T, bool]], *, at_once: bool) -> Iterator[T]:
+    """Windows, each with whether there are more at hand; on a GPU, one is given when the next one has been started.
+
+    Args:
+        windows: The windows.
+        at_once: Whether the first one is given without that.
+    """
     waiting: list[T] = []
     try:
         for window, more in windows:
             waiting.append(window)
-            while len(waiting) > (more and on_gpu()):
+            while len(waiting) > (more and on_gpu()) or (waiting and at_once):
+                at_once = False
                 yield waiting.pop(0)
     except Exception:
         yield from waiting
@@ -129,8 +165,8 @@ def _one_behind(windows: Iterable[tuple[T, bool]]) -> Iterator[T]:
 def _ahead(
     items: Iterable[Item | InputError],
     prepare: Callable[[Item], Job],
-    size: int,
     together: Callable[[Sequence[Item]], AbstractContextManager[None]],
+    sizes: _Sizes,
 ) -> Iterator[tuple[list[Job | InputError], bool]]:
     """Windows of jobs, each prepared on another thread while the one before is computed; and whether more are at hand.
 
@@ -144,7 +180,7 @@ def _ahead(
     with ExitStack() as stack:
         thread: Executor | None = None
         waiting: list[Future[list[Job | InputError]]] = []
-        for window, more in windows(items, size):
+        for window, more in windows(items, sizes.size, sizes.usual, early=sizes.early):
             if not more and not waiting:  # nothing to compute meanwhile: a thread would gain nothing
                 yield prepare_all(window), False
                 continue
@@ -200,29 +236,34 @@ def run_batches(
     batch_tokens: int | None,
     usage: Usage | None = None,
     mine: Callable[[], bool] = lambda: True,
+    *,
+    by_row: bool = True,
 ) -> Iterator[Output]:
     """Computes batches of encodings; gives the outputs in the order of the encodings, each when it is known.
 
     A GPU gets the first batch at once, and each following one before the one in front of it is read. A batch for which
-    the memory does not suffice is computed in halves.
+    the memory does not suffice is computed in halves. A GPU's batches may have more rows than encodings.
 
     Args:
         encodings: The inputs of the model.
-        forward: Takes a batch and the numbers of its encodings, returns lazy arrays.
+        forward: Takes a batch and the numbers of its encodings, returns lazy arrays. The batch may have more rows than
+            these; what the arrays have for them is dropped.
         read: Takes these arrays, evaluated, and the numbers; returns one output for each. For a batch that another
             process computes, it takes `None`.
         config: The encoder's facts: its longest input, its padding.
         batch_tokens: Tokens per batch, padding included; `None` for the default.
         usage: Counts what is computed.
         mine: Asked once for each batch, in their order: whether this process computes it.
+        by_row: Whether the first axis of the arrays of `forward` is that of the batch. If not, they hold nothing for
+            rows that are padding.
 
     Raises:
         DeviceError: The device failed, or has too little memory for one encoding.
     """
     lengths = [padded_length(len(encoding), config.max_length) for encoding in encodings]
-    groups = plan(lengths, default_batch_tokens() if batch_tokens is None else batch_tokens)
-    order = sorted(groups, key=min)  # those with the first encodings come first
-    batches = _Batches(encodings, order, forward, read, config, usage, mine)
+    most = default_batch_tokens() if batch_tokens is None else batch_tokens
+    order = sorted(plan(lengths, most), key=min)  # those with the first encodings come first
+    batches = _Batches(encodings, order, forward, read, config, most, usage, mine, by_row)
     batches.start_ahead(0)
     return batches.outputs()
 
@@ -237,10 +278,13 @@ class _Batches(Generic[Arrays, Output]):
         forward: Callable[[Batch, list[int]], Arrays],
         read: Callable[[Any, list[int]], Sequence[Output]],
         config: EncoderConfig,
+        batch_tokens: int,
         usage: Usage | None,
         mine: Callable[[], bool],
+        by_row: bool,
     ) -> None:
         self._encodings, self._groups, self._config, self._usage = encodings, groups, config, usage
+        self._batch_tokens, self._by_row = batch_tokens, by_row
         self._forward, self._read, self._mine, self._memory = forward, read, mine, _memory.get()
         self._broken: DeviceError | None = None
         self._own: dict[int, bool] = {}  # whether this process computes a batch
@@ -252,8 +296,23 @@ class _Batches(Generic[Arrays, Output]):
             self._own[number] = self._mine()
         return self._own[number]
 
+    def _shape(self, group: Sequence[int]) -> tuple[int, int]:
+        """The rows and the length of the batch of a group."""
+        length = padded_length(max(len(self._encodings[one]) for one in group), self._config.max_length)
+        return padded_rows(len(group), length, self._batch_tokens), length
+
     def _lazy(self, group: Sequence[int]) -> Arrays:
-        return self._forward(make_batch([self._encodings[one] for one in group], self._config), [*group])
+        """What `forward` gives for a group; rows that are padding repeat its first input.
+
+        A row without tokens would give NaN in a softmax over its keys, and would need a mask where nothing is padded.
+        """
+        encodings, (rows, _) = [self._encodings[one] for one in group], self._shape(group)
+        batch = make_batch([*encodings, *encodings[:1] * (rows - len(group))], self._config)
+        found = self._forward(batch, [*group])
+        if rows == len(group) or not self._by_row:
+            return found
+        own: Arrays = nn.utils.tree_map(lambda array: array[: len(group)], found)
+        return own
 
     def start_ahead(self, number: int) -> None:
         """Starts a batch before its turn, on a GPU that has not failed and where it will have to be computed."""
@@ -285,8 +344,8 @@ class _Batches(Generic[Arrays, Output]):
             raise self._broken
         group = self._groups[number]
         if self._usage is not None:
-            lengths = [len(self._encodings[one]) for one in group]
-            self._usage.add(lengths, padded_length(max(lengths), self._config.max_length))
+            rows, length = self._shape(group)
+            self._usage.add([len(self._encodings[one]) for one in group], length, rows)
         if not self._is_own(number):
             return self._read(None, group)
         started = self._ahead.pop(number, None)
@@ -318,9 +377,16 @@ class _Batches(Generic[Arrays, Output]):
 
 
 @contextmanager
-def remembering(how: Remember | None) -> Iterator[None]:
-    """Meanwhile, the outputs of all batches come from a function, which may know some of them; in order."""
-    token = _memory.set(_Memory(how, computes=how is None))
+def remembering(how: Remember | None, on_window: Callable[[int], None] | None = None) -> Iterator[None]:
+    """Meanwhile, the outputs of all batches come from a function, which may know some of them; in order.
+
+    Args:
+        how: The function; `None` if nothing is known.
+        on_window: For results that go to a file in parts of `WINDOW` results: is called with the size of windows if
+            `WINDOW` is not a multiple of it. Parts have to end with windows, since an interrupted run resumes after a
+            part. The first window then has the size of the others.
+    """
+    token = _memory.set(_Memory(how, computes=how is None, on_window=on_window))
     try:
         yield
     finally:

@@ -137,7 +137,7 @@ def score_texts(
         score = float(scores_of_pairs(task.similarity, asked.embedding, found.embedding))
         return Scored(score, found.text, found.truncated, found.unknown_tokens)
 
-    return map(scored, task.run(texts, on_error))
+    return map(scored, task.run(texts, on_error, early=False))  # they are ranked when all are there
 
 
 def score_vectors(

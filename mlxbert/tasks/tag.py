@@ -58,6 +58,11 @@ class TagTask(TokenTask[Tagged]):
         head = cast(TokenClassifier, model.network.heads[HEAD])
         self.crf = head.crf if aggregation is None and "crf" in head else None
 
+    @property
+    def output_bytes(self) -> int:
+        """That of the scores of as many tokens as the model takes."""
+        return 4 * len(self.names) * self.tokenizer.max_length
+
     def forward(self, batch: Batch, parts: Sequence[tuple[TokenJob, int]]) -> mx.array:
         """The probabilities, or logits for a CRF, (B, L, C)."""
         logits = self.model.network.logits(HEAD, batch)

@@ -16,7 +16,7 @@ from mlxbert.nn.encoder import Batch
 from mlxbert.results.result import Failure
 from mlxbert.tasks.arguments import check_inputs, check_model
 from mlxbert.tasks.runner import check_on_error, run, run_batches
-from mlxbert.text.batch import WINDOW
+from mlxbert.text.batch import WINDOW, window_size
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.usage import Usage
 
@@ -64,13 +64,14 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
         overflow: What happens to an item too long for the model.
         batch_tokens: Tokens per batch, padding included; `None` for the default.
         usage: Counts what is computed.
-        window: How many items are prepared and computed together.
-        take: See `run_batches`.
+        inputs: How many inputs of the model an item becomes, where each becomes many.
+        by_row: See `run_batches`.
     """
 
     name: ClassVar[str]
     overflows: ClassVar[tuple[str, ...]]
-    window = WINDOW
+    by_row: ClassVar[bool] = True
+    inputs = 1
 
     def __init__(
         self, model: Model, overflow: str, batch_tokens: int | None = None, usage: Usage | None = None
@@ -83,6 +84,16 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
             check_whole("batch_tokens", batch_tokens)
         self.model, self.overflow, self.batch_tokens, self.usage = model, overflow, batch_tokens, usage
         self.tokenizer = model.tokenizer
+
+    @property
+    def window(self) -> int:
+        """How many items are prepared and computed together."""
+        return max(window_size(self.output_bytes) // self.inputs, 1)
+
+    @property
+    def output_bytes(self) -> int:
+        """About how much memory the outputs of an input take, where it may be much; see `window_size`."""
+        return 0
 
     def is_item(self, given: object) -> bool:
         """Whether `given` is one item and not an iterable of items."""
@@ -181,13 +192,19 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
             return self.read(found, [parts[number] for number in group])
 
         found = run_batches(
-            encodings, forward, read, self.model.config, self.batch_tokens, self.usage, mine=self.is_mine
-        )
+            encodings, forward, read, self.model.config, self.batch_tokens, self.usage, mine=self.is_mine,
+            by_row=self.by_row,
+        )  # fmt: skip
         return ([next(found) for _ in job.encodings] for job in jobs)
 
-    def run(self, items: Iterable[Item | InputError], on_error: str = "raise") -> Iterator[Result | Failure]:
+    def run(
+        self, items: Iterable[Item | InputError], on_error: str = "raise", *, early: bool = True
+    ) -> Iterator[Result | Failure]:
         """Prepares and computes any number of items; see `run`."""
-        return run(items, self.prepare, self.results, on_error, self.window, self.together)
+        usual = max(WINDOW // self.inputs, 1)
+        return run(
+            items, self.prepare, self.results, on_error, self.window, self.together, usual=usual, early=early
+        )  # fmt: skip
 
 
 def one_or_many(

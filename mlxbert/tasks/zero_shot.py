@@ -19,7 +19,6 @@ from mlxbert.nn.encoder import Batch
 from mlxbert.results.classify import Classification, Regression
 from mlxbert.tasks.scored import HEAD, THRESHOLD, Item, is_item, ranked
 from mlxbert.tasks.task import Job, Task, check_finite, check_top_k
-from mlxbert.text.batch import WINDOW
 from mlxbert.text.usage import Usage
 
 HYPOTHESIS = "This example is {}."  # that of transformers
@@ -64,7 +63,7 @@ class ZeroShotTask(Task[Item, Job[str], Logits, Classification | Regression]):
         self._own = multi or len(self.labels) == 1  # a label among others has a share, one alone has none
         self.entailment = find_entailment(model.labels, model.source)
         self.contradiction = find_contradiction(model.labels, model.source) if self._own else self.entailment
-        self.window = max(WINDOW // len(self.labels), 1)  # each text becomes as many inputs as there are labels
+        self.inputs = len(self.labels)
 
     def is_item(self, given: object) -> bool:
         """Whether `given` is a text; or a pair, to be refused as in the place of one text."""

@@ -1,10 +1,14 @@
 """Inputs of any length to batches: which inputs go together, and their padded arrays.
 
 Within a window of consecutive inputs, a batch holds inputs of similar length and a bounded number of tokens; padding is
-on the right. Batches depend only on their window and the options, so a second run computes exactly the same.
+on the right. Batches depend only on their window, the options and the device: a second run computes exactly the same.
+
+A GPU chooses kernels, compiles some, and keeps memory by the shape of a batch. There windows are larger, so that most
+batches are full, and both the rows and the length of a batch come from small fixed sets.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 
 from mlxbert.bounds import check_whole
 from mlxbert.config import EncoderConfig
@@ -13,14 +17,41 @@ from mlxbert.machine.device import gpu_size, mx, on_gpu
 from mlxbert.nn.encoder import Batch, KnownIds
 from mlxbert.text.encoding import Encoding
 
-WINDOW = 512  # items that are sorted by length together; a constant, so that batches depend only on the items
-BATCH_TOKENS = {None: 2048, "small": 4096, "medium": 8192, "large": 16384}  # by the size of the GPU, `None` for a CPU
-MOST_PADDING = 1 / 32  # share of the bound on a batch's tokens, of which a GPU pads twice as much
+# Items that are sorted by length together, on a CPU and wherever somebody waits for the first results; a constant, so
+# that batches depend only on the items.
+WINDOW = 512
+# These by the size of the GPU, `None` for a CPU. On CUDA, 20,000 texts of mixed length make 244 batches in windows of
+# 512, 75 in windows of 4,096, and 68 in windows of 8,192 (`benchmarks/batches.py`).
+WINDOWS = {None: WINDOW, "small": 1024, "medium": 2048, "large": 4096}
+BATCH_TOKENS = {None: 2048, "small": 4096, "medium": 8192, "large": 16384}
+OUTPUTS = 2**27  # bytes that the outputs of a window may take where it is larger than usual
+MOST_PADDING = 1 / 32  # share of the bound on a batch's tokens, on a CPU
 
 
 def default_batch_tokens() -> int:
     """Tokens per batch: enough to keep a GPU busy, few enough for its memory, or for a CPU's caches."""
     return BATCH_TOKENS[gpu_size()]
+
+
+def batch_cost() -> float:
+    """The fixed cost of a batch on a GPU, as a share of the bound on its tokens: what it could compute meanwhile.
+
+    That is the time to start a batch and, where the shape is new, to choose and compile kernels. It takes about as long
+    on any machine, so a fast GPU could compute more meanwhile; on CUDA a new shape takes far longer than on Metal.
+    """
+    return 1 / 16 if mx.metal.is_available() else 1 / 8
+
+
+def window_size(output_bytes: int = 0) -> int:
+    """How many items are sorted by length together on the device in use.
+
+    Args:
+        output_bytes: About how much memory the outputs of an item take until its result is made: all outputs of a
+            window may have to be kept, since its first item may be in its last batch.
+    """
+    size = WINDOWS[gpu_size()]
+    fitting = OUTPUTS // max(output_bytes, 1) // WINDOW * WINDOW
+    return min(size, max(fitting, WINDOW))
 
 
 def padded_length(length: int, most: int) -> int:
@@ -36,6 +67,29 @@ def bucket(length: int, most: int) -> int:
     """The next multiple of 16 up to 128, and of 64 beyond; never more than `most`."""
     step = 16 if length <= 128 else 64
     return max(length, min(-(-length // step) * step, most))
+
+
+def padded_count(count: int) -> int:
+    """On a GPU the next of 1, 2, 3, 4, 6, 8, 12, 16, 24 and so on; on a CPU the count itself."""
+    if not on_gpu():
+        return count
+    power = 1 << (count - 1).bit_length()
+    return power * 3 // 4 if count <= power * 3 // 4 else power
+
+
+@lru_cache
+def row_counts(length: int, batch_tokens: int) -> tuple[int, ...]:
+    """The numbers of rows that a GPU's batches of a length have: those of `padded_count`, and as many as fit."""
+    full = max(batch_tokens // length, 1)
+    rounded = (count for power in range(full.bit_length()) for count in (2**power, 3 * 2**power) if count < full)
+    return (*sorted(rounded), full)
+
+
+def padded_rows(rows: int, length: int, batch_tokens: int) -> int:
+    """The number of rows of a batch with `rows` inputs of a padded length: on a GPU the next of its `row_counts`."""
+    if not on_gpu():
+        return rows
+    return next((count for count in row_counts(length, batch_tokens) if count >= rows), rows)
 
 
 def make_batch(encodings: Sequence[Encoding], config: EncoderConfig) -> Batch:
@@ -70,26 +124,59 @@ def make_batch(encodings: Sequence[Encoding], config: EncoderConfig) -> Batch:
 def plan(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
     """Groups inputs of similar length so that no group exceeds `batch_tokens`, padding included.
 
-    A group also ends before padding takes more than a small share of the bound: the fixed cost of another batch is
-    about that of computing that many tokens. A longer input gets a group of its own.
+    On a CPU a group also ends before padding takes more than a small share of the bound: the fixed cost of another
+    batch is about that of computing that many tokens. A longer input gets a group of its own.
+
+    Args:
+        lengths: The lengths of the inputs as `padded_length` has them.
+        batch_tokens: The most tokens of a group.
 
     Yields:
-        Numbers of inputs; each input is in exactly one group.
+        Numbers of inputs, the shortest first; each input is in exactly one group.
 
     Raises:
         ArgumentError: `batch_tokens` is not a positive integer.
     """
     check_whole("batch_tokens", batch_tokens)
-    most = MOST_PADDING * (2 if on_gpu() else 1)
+    order = sorted(range(len(lengths)), key=lambda number: lengths[number])
+    if on_gpu():
+        yield from _cheapest(order, lengths, batch_tokens)
+        return
     group: list[int] = []
     tokens = 0
-    for number in sorted(range(len(lengths)), key=lambda number: lengths[number]):
+    for number in order:
         longest = lengths[number]
         padding = longest * len(group) - tokens
-        if group and (longest * (len(group) + 1) > batch_tokens or padding > batch_tokens * most):
+        if group and (longest * (len(group) + 1) > batch_tokens or padding > batch_tokens * MOST_PADDING):
             yield group
             group, tokens = [], 0
         group.append(number)
         tokens += longest
     if group:
         yield group
+
+
+def _cheapest(order: Sequence[int], lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Groups of `row_counts` rows that together cost least: their tokens, padding included, and `batch_cost` for each.
+
+    Only the shortest inputs may be fewer than the rows of their group.
+
+    Args:
+        order: The numbers of the inputs, the shortest first.
+        lengths: The lengths of the inputs by their numbers.
+        batch_tokens: The most tokens of a group.
+    """
+    fixed = batch_tokens * batch_cost()
+    costs, taken = [0.0], [0]  # of the first inputs: what they cost, and how many of them are in the last group
+    for count, number in enumerate(order, 1):
+        length = lengths[number]
+        cost, rows = min(
+            (costs[max(count - rows, 0)] + rows * length, rows) for rows in row_counts(length, batch_tokens)
+        )
+        costs.append(cost + fixed)
+        taken.append(min(rows, count))
+    groups, end = list[list[int]](), len(order)
+    while end:
+        groups.append([*order[end - taken[end] : end]])
+        end -= taken[end]
+    yield from reversed(groups)

@@ -31,9 +31,9 @@ class Usage:
         """The share of padding among `padded_tokens`, 0 to 1."""
         return 1 - self.tokens / self.padded_tokens if self.padded_tokens else 0.0
 
-    def add(self, lengths: Sequence[int], padded: int) -> None:
-        """Counts a batch of inputs of these lengths, padded to `padded` tokens each."""
+    def add(self, lengths: Sequence[int], padded: int, rows: int | None = None) -> None:
+        """Counts a batch of inputs of these lengths, padded to `padded` tokens each; of `rows`, if some are padding."""
         self.inputs += len(lengths)
         self.tokens += sum(lengths)
-        self.padded_tokens += padded * len(lengths)
+        self.padded_tokens += padded * (len(lengths) if rows is None else rows)
         self.batches += 1

@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import os
 import subprocess
 import threading
 from pathlib import Path
@@ -11,8 +12,10 @@ from typing import Any
 import pytest
 
 from mlxbert.cli.inputs import open_input
-from mlxbert.cli.options import PairInputOptions
+from mlxbert.cli.options import InputOptions, PairInputOptions
 from mlxbert.cli.views.console import to_options
+from mlxbert.readers.live import Live
+from mlxbert.tasks.ranking import with_query
 from tests.helpers.program import TIMEOUT, Outcome, call, command, environment, terminal
 
 
@@ -392,3 +395,18 @@ def test_stdin_may_be_an_array_or_in_another_encoding(small: str) -> None:
         assert [line["text"] for line in call(*arguments, stdin=text.encode("latin-1")).lines] == ["café"]
     lines = call("tokenize", "--model", small, stdin=b"[MASK] the cat\n[x]\n").lines
     assert [line["text"] for line in lines] == ["[MASK] the cat", "[x]"]
+
+
+def test_only_what_comes_from_a_pipe_is_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("the\n")
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=lambda: (tmp_path / "pipe").write_text("cat\n"))
+    writer.start()
+    pipe, file = str(tmp_path / "pipe"), str(tmp_path / "in.txt")
+    opened = open_input((), InputOptions(input=[file, pipe], format="txt"), "text")
+    assert opened.records.piped and opened.paired("a dog").records.piped
+    assert [*opened.records] == ["the", "cat"]
+    writer.join()
+    opened = open_input((), InputOptions(input=[file]), "text")
+    assert not opened.records.piped and not opened.paired("a dog").records.piped
+    assert isinstance(pairs := with_query("the", Live(iter("ab"), piped=True)), Live) and pairs.piped

@@ -30,7 +30,7 @@ def test_lines_are_there_as_soon_as_they_are_whole(pipe: tuple[int, BinaryIO]) -
     assert not iter(records).ready()
     os.write(writing, b"the\ncat\ndo")
     found = iter(records)
-    assert found.ready() and next(found).text == "the"
+    assert found.piped and found.ready() and next(found).text == "the"
     assert found.ready() and next(found).text == "cat"
     assert not found.ready()
     os.write(writing, b"g")

@@ -1,5 +1,6 @@
 """Batches of many inputs: outputs in the order of the inputs, counted, with padded lengths on a GPU."""
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any
@@ -12,9 +13,11 @@ from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
 from mlxbert.readers.live import Live, windows
 from mlxbert.tasks.runner import remembering, run, run_batches
-from mlxbert.text.batch import default_batch_tokens, plan
+from mlxbert.text.batch import default_batch_tokens, padded_count, plan
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.usage import Usage
+from tests.helpers.batches import as_on_a_gpu
+from tests.helpers.faults import MEMORY
 from tests.text.test_batch import BUDGETS, CONFIG, LENGTHS, QUICK, encoding
 
 
@@ -61,7 +64,7 @@ def test_what_is_computed_is_counted() -> None:
     assert (usage.inputs, usage.tokens, usage.padded_tokens, usage.batches) == (3, 111, 31 * 2 + 50, 2)
 
 
-def test_a_gpu_gets_padded_lengths_and_no_dummy_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_gets_padded_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mlxbert.text.batch.on_gpu", lambda: True)
     shapes = []
 
@@ -78,6 +81,50 @@ def test_a_gpu_gets_padded_lengths_and_no_dummy_rows(monkeypatch: pytest.MonkeyP
     assert list(run_batches(inputs, compute, numbers, CONFIG, 40)) == [0, 1, 2, 3]
     assert shapes == [(1, 16), (1, 192), (1, 32), (1, 600)]
     assert list(run_batches(of_lengths([3, 5]), ids_of, numbers, CONFIG, 32)) == [0, 1]
+
+
+@pytest.mark.parametrize("lengths", [[3] * 5, [16] * 7, [3, 9, 16, 16, 14]])
+def test_a_gpu_gets_rows_of_padding_whose_outputs_nobody_sees(
+    lengths: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_on_a_gpu(monkeypatch)
+    batches: list[Batch] = []
+
+    def compute(batch: Batch, group: list[int]) -> dict[str, mx.array]:
+        batches.append(batch)
+        assert batch.ids is not None
+        return {"ids": batch.input_ids, "row": mx.arange(len(batch.input_ids))}
+
+    def read(found: dict[str, mx.array], group: list[int]) -> list[tuple[Any, Any]]:
+        assert len(found["ids"]) == len(found["row"]) == len(group)
+        return [*zip(found["ids"].tolist(), found["row"].tolist(), strict=True)]  # type: ignore[arg-type]
+
+    usage, inputs = Usage(), of_lengths(lengths)
+    found = [*run_batches(inputs, compute, read, CONFIG, 16 * 64, usage)]
+    assert [ids[: len(one)] for (ids, _), one in zip(found, inputs, strict=True)] == [one.ids for one in inputs]
+    assert sorted(row for _, row in found) == [*range(len(lengths))]
+    (batch,) = batches
+    rows = padded_count(len(lengths))
+    assert batch.input_ids.shape == (rows, 16) and rows > len(lengths)
+    assert (usage.inputs, usage.tokens, usage.batches) == (len(lengths), sum(lengths), 1)
+    assert usage.padded_tokens == rows * 16
+    assert (batch.attention_mask is None) == (min(lengths) == 16)  # a repeated row needs no mask of its own
+    if batch.attention_mask is not None:
+        assert batch.attention_mask.any(axis=1).all().item()
+
+
+def test_halves_of_a_batch_are_no_larger(monkeypatch: pytest.MonkeyPatch) -> None:
+    as_on_a_gpu(monkeypatch)
+    tried: list[int] = []
+
+    def compute(batch: Batch, group: list[int]) -> mx.array:
+        tried.append(len(batch.input_ids))
+        if len(batch.input_ids) > 3:
+            raise RuntimeError(MEMORY[0])
+        return batch.input_ids
+
+    assert [*run_batches(of_lengths([16] * 13), compute, numbers, CONFIG, 16 * 64)] == [*range(13)]
+    assert max(tried) == 16 and {*tried} == {16, 8, 6, 4, 3, 2}
 
 
 @QUICK
@@ -99,6 +146,70 @@ def test_windows_of_long_texts_are_shorter_and_begin_where_a_run_resumes() -> No
     assert [len(window) for window, _ in windows(iter(pairs), 8)] == [8, 1]
     bad = InputError("no text")
     assert [window for window, _ in windows(iter([bad, *copies]), 8)] == [[bad, *copies[:3]], copies[3:]]
+
+
+SIZES = {1: 4, 2: 8, 3: 16}
+
+
+@QUICK
+@given(st.lists(st.integers(0, 2**19), max_size=200), st.sampled_from([*SIZES]), st.booleans())
+def test_larger_windows_hold_no_more_text_than_usual_ones(lengths: list[int], usual: int, early: bool) -> None:
+    texts = ["x" * length for length in lengths]
+    size = SIZES[usual]
+    found = [window for window, _ in windows(iter(texts), size, usual, early=early)]
+    assert [*chain(*found)] == texts
+    most = 2**12 * usual
+    for window in found:
+        assert len(window) <= usual or sum(map(len, window[:-1])) <= most
+    starts = {sum(map(len, found[:number])) for number in range(len(found))}
+    assert {*range(0, len(texts), size)} <= starts  # where an interrupted run resumes
+    assert not early or len(texts) <= usual or usual in starts
+
+
+def test_texts_that_items_have_in_common_count_for_each_in_larger_windows() -> None:
+    context = "x" * 2**12
+    for items in ([(str(number), context) for number in range(40)], [["the", context]] * 40):
+        assert [len(window) for window, _ in windows(iter(items), 40, 4)] == [4] * 10
+        assert [len(window) for window, _ in windows(iter(items), 40)] == [40]
+
+
+def test_a_pipe_has_usual_windows_where_somebody_waits() -> None:
+    for early, expected in ((True, [2] * 5), (False, [8, 2])):
+        piped = Live(iter(range(10)), piped=True)
+        assert [len(window) for window, _ in windows(piped, 8, 2, early=early)] == expected
+    in_a_file = Live(iter(range(18)))
+    assert [len(window) for window, _ in windows(in_a_file, 8, 2, early=True)] == [2, 6, 8, 2]
+
+
+@pytest.mark.usefixtures("gpu")
+def test_the_first_results_do_not_wait_for_a_large_window() -> None:
+    """The second window cannot be tokenized before the first result is there."""
+    arrived, prepared = threading.Event(), list[Encoding]()
+
+    def prepare(item: Encoding) -> Encoding:
+        if len(prepared) >= 2:
+            assert arrived.wait(20)
+        prepared.append(item)
+        return item
+
+    results = run(of_lengths([8] * 40), prepare, Recorder().compute, "raise", window=16, usual=2)
+    assert next(results) == 0
+    arrived.set()
+    assert len([*results]) == 39
+
+
+def test_results_in_a_file_have_windows_of_one_size() -> None:
+    for size, told in ((16, []), (512, []), (24, [24]), (1024, [1024])):
+        sizes, said = list[int](), list[int]()
+
+        def compute(jobs: Sequence[int], sizes: list[int] = sizes) -> Sequence[int]:
+            sizes.append(len(jobs))
+            return jobs
+
+        results = run(range(3000), int, compute, "raise", window=size, usual=8)
+        with remembering(None, said.append):
+            assert [*results] == [*range(3000)]
+        assert said == told and {*sizes[:-1]} == {size}
 
 
 def test_windows_take_no_more_than_they_need() -> None:

@@ -1,16 +1,31 @@
 """Batches: every input in exactly one, within the budget, padded on the right."""
 
+import itertools
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from mlxbert.config import Absolute
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
-from mlxbert.text.batch import MOST_PADDING, bucket, make_batch, plan
+from mlxbert.machine.mac import GpuSize
+from mlxbert.text.batch import (
+    MOST_PADDING,
+    OUTPUTS,
+    WINDOW,
+    WINDOWS,
+    bucket,
+    make_batch,
+    padded_count,
+    padded_rows,
+    plan,
+    row_counts,
+    window_size,
+)
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.usage import Usage
+from tests.helpers.batches import as_on_a_gpu
 from tests.helpers.cells import quick
 from tests.helpers.tiny import tiny_config
 
@@ -82,6 +97,76 @@ def test_lengths_on_a_gpu_come_from_a_small_set(length: int, most: int) -> None:
     assert length <= found <= max(length, most)
     assert found in {length, most, *range(16, 129, 16), *range(192, 641, 64)}
     assert found < length + (16 if length <= 128 else 64)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    as_on_a_gpu(monkeypatch)
+
+
+FIXED = settings(QUICK, suppress_health_check=[HealthCheck.function_scoped_fixture])
+BUCKETS = st.lists(st.sampled_from([16, 32, 48, 64, 128, 192, 512]), max_size=60)
+
+
+@FIXED
+@given(BUCKETS, BUDGETS)
+@pytest.mark.usefixtures("gpu")
+def test_groups_of_a_gpu_have_a_few_numbers_of_rows(lengths: list[int], budget: int) -> None:
+    groups = list(plan(lengths, budget))
+    assert groups == list(plan(lengths, budget))
+    order = [number for group in groups for number in group]
+    assert sorted(order) == [*range(len(lengths))] and [lengths[number] for number in order] == sorted(lengths)
+    for number, group in enumerate(groups):
+        longest = lengths[group[-1]]
+        rows = padded_rows(len(group), longest, budget)
+        assert rows in row_counts(longest, budget) and (rows == 1 or rows * longest <= budget)
+        assert rows == len(group) or number == 0  # only the shortest inputs have company
+
+
+@FIXED
+@given(st.lists(st.sampled_from([16, 48, 128, 512]), min_size=1, max_size=9), st.integers(16, 2000))
+@example([16] * 5, 96)  # a batch of four and one of one: six rows would cost more
+@pytest.mark.usefixtures("gpu")
+def test_no_other_groups_cost_a_gpu_less(lengths: list[int], budget: int) -> None:
+    def cost(groups: list[list[int]]) -> float:
+        shapes = [(len(group), max(lengths[number] for number in group)) for group in groups]
+        assert all(rows <= max(budget // length, 1) for rows, length in shapes)
+        return sum(padded_rows(rows, length, budget) * length + budget / 8 for rows, length in shapes)
+
+    order = sorted(range(len(lengths)), key=lambda number: lengths[number])
+    found = cost(list(plan(lengths, budget)))
+    for count in range(len(order)):
+        for ends in itertools.combinations(range(1, len(order)), count):
+            groups = [order[start:end] for start, end in pairwise([0, *ends, len(order)])]
+            if all(len(group) <= max(budget // lengths[group[-1]], 1) for group in groups):
+                assert found <= cost(groups)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_rows_on_a_gpu_come_from_a_small_set() -> None:
+    assert [padded_count(count) for count in range(1, 18)] == [*range(1, 5), 6, 6, 8, 8, *[12] * 4, *[16] * 4, 24]
+    assert row_counts(48, 1000) == (1, 2, 3, 4, 6, 8, 12, 16, 20)
+    assert [padded_rows(rows, 48, 1000) for rows in (1, 5, 17, 20, 21)] == [1, 6, 20, 20, 21]
+    assert list(plan([16], 16384)) == [[0]] and padded_rows(1, 16, 16384) == 1
+
+
+def test_a_cpu_computes_the_rows_that_there_are() -> None:
+    assert [padded_rows(rows, 48, 1000) for rows in (1, 5, 17)] == [1, 5, 17]
+    assert [padded_count(count) for count in (1, 5, 17)] == [1, 5, 17]
+    assert window_size() == window_size(10**9) == WINDOW == 512
+
+
+@pytest.mark.parametrize("size", ["small", "medium", "large"])
+def test_a_window_grows_with_the_gpu_and_shrinks_with_what_is_kept(
+    size: GpuSize, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_on_a_gpu(monkeypatch, size)
+    assert WINDOW < window_size() == WINDOWS[size]
+    for kept in (1, 3072, 50_000, 100_000, 200_000, 2**18, 2**24):
+        found = window_size(kept)
+        assert found % WINDOW == 0 and WINDOW <= found <= WINDOWS[size]
+        assert found == WINDOW or found * kept <= OUTPUTS
+    assert window_size(2**24) == WINDOW
 
 
 IDS = st.lists(st.integers(0, 99), min_size=1, max_size=12)
