@@ -69,8 +69,8 @@ def bench(
 ) -> None:
     """Measure how fast this machine runs and fine-tunes a model: texts per second, updates, start, memory.
 
-    The default model has the layers and width of all-MiniLM-L6-v2. With it this takes less than a minute on a GPU, half
-    a minute on two CPU cores, and two to three times as long with --against.
+    The default model has the layers and width of all-MiniLM-L6-v2. With it this takes half a minute on two CPU cores,
+    and should take no longer on a GPU; with --against it takes two to three times as long.
 
     Texts have 32, 128 and 300 tokens, and go in batches of 32 from token ids to hidden states. Updates train a new
     classifier with batches of 16 texts of 128 tokens: forward and backward pass with dropout, clipping and AdamW. The

@@ -3,6 +3,7 @@
 import itertools
 import sys
 from collections.abc import Callable
+from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock, Mock
@@ -150,6 +151,23 @@ def test_a_scaler_that_torch_does_not_have_is_refused(log: Log) -> None:
     torch.amp.GradScaler.return_value.unscale_.side_effect = TypeError("Cannot convert a MPS Tensor to float64\nUse …")
     with pytest.raises(MlxbertError, match=r"cannot train in float16 on mps: Cannot convert a MPS Tensor to float64\n"):
         peer.check_training(torch, "mps", "float16")
+
+
+@pytest.mark.slow
+def test_a_real_torch_has_what_the_imitated_ones_are_asked_for() -> None:
+    torch = pytest.importorskip("torch")
+    for device in GPUS:
+        assert attrgetter(f"{device}.synchronize")(torch) and callable(peer.device_memory(torch, device)[0])
+    assert {torch.cuda.is_available(), torch.backends.mps.is_available()} <= {False, True}
+    flags = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = [flag.allow_tf32 for flag in flags]
+    try:
+        for tf32 in (True, False):
+            peer.match_precision(torch, tf32=tf32)
+            assert [flag.allow_tf32 for flag in flags] == [tf32] * 2
+    finally:
+        for flag, value in zip(flags, before, strict=True):
+            flag.allow_tf32 = value
 
 
 @pytest.mark.slow
