@@ -35,7 +35,8 @@ from typing import Any
 from encode import MODELS
 
 from mlxbert.bench import steps
-from mlxbert.bench.steps import Clock, Ids, Spent, Step
+from mlxbert.bench.job import Spent
+from mlxbert.bench.steps import Clock, Ids, Step
 from mlxbert.bench.worker import peak_memory
 
 SHAPES = (

@@ -286,6 +286,12 @@ MUTATIONS = tuple(Mutation(*row) for row in (
     ("each part of a batch has the gradient of the first", "mlxbert/training/gradients.py",
      "starts = [sum(rows[:number]) for number in own]", "starts = [0 for number in own]",
      "tests/training/test_embed_objective.py::test_parts_of_a_batch_give_the_gradients_of_the_whole"),
+    ("a clock is read while torch's GPU still computes", "mlxbert/bench/steps.py",
+     "        wait_for(device)  # a GPU still computes the update\n", "",
+     "tests/bench/test_peer.py::test_a_gpu_has_nothing_left_to_compute_when_a_clock_is_read"),
+    ("torch rounds float32 products to TF32", "mlxbert/bench/peer.py",
+     "    match_precision(torch, tf32=job.tf32)\n", "",
+     "tests/bench/test_peer.py::test_model_and_inputs_are_on_the_gpu_in_the_dtype_of_mlxbert"),
 ))
 # fmt: on
 

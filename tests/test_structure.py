@@ -137,7 +137,7 @@ def test_only_the_device_module_imports_mlx_and_the_command_line_never() -> None
     for module, path in MODULES.items():
         uses = {imported.split(".")[0] for imported in _imports(path)}
         assert "mlx" not in uses or module == "mlxbert.machine.device", module
-        measuring = ("mlxbert.bench.worker", "mlxbert.bench.steps")  # that measure them
+        measuring = ("mlxbert.bench.peer", "mlxbert.bench.steps")  # that measure them
         peers = set() if module in measuring else {"torch", "transformers"}
         assert not uses & {"sentencepiece", "click", *peers}, module
         if not module.startswith("mlxbert.cli"):

@@ -1,60 +1,183 @@
 """What was measured of this machine."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from mlxbert.bench.job import OURS, PASSES, UPDATE
 from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.doctor import named
+from mlxbert.cli.views.table import Column, Rows
 
 _MACHINE = ("chip", "device", "cores", "memory_gib", "blas", "mlx")
+_UNITS = {"encoding": "texts", "training": "updates"}
+_NONE = "–"  # noqa: RUF001
+_NARROW = 7  # columns of a number: so the row of a library fits a terminal of 80
+
+
+@dataclass(frozen=True)
+class _Figure:
+    """A figure that libraries are compared by.
+
+    Attributes:
+        name: Its name, with its unit unless the values have it.
+        shown: Its values by library.
+        ratio: How many times as good mlxbert's is as the peer's; empty without a peer, and where they differ in kind.
+    """
+
+    name: str
+    shown: Mapping[str, str]
+    ratio: str = ""
 
 
 def draw(report: dict[str, Any]) -> Iterator["rich.RenderableType"]:
-    """The machine, a table of speeds, and the row of a table of machines; of training where the time of a step goes."""
-    machine, sides = report["machine"], [*report["start"]]
-    rows: list[tuple[str, object]] = [(named(name), machine[name]) for name in _MACHINE]
-    rows += [("model", f"{report['model']}, {report['layers']} x {report['width']}"), ("dtype", report["dtype"])]
-    rows += [("matrix products", f"{report['limit']:,.0f} GFLOP/s")]
-    rows += [(f"start, {side}", f"{report['start'][side]:.2f} s") for side in sides]
-    rows += [(f"peak memory, {side}", console.size(report["memory"][side])) for side in sides]
-    yield from console.facts("mlxbert bench", rows)
-    ratio = ("ratio",) if len(sides) > 1 else ()
-    yield console.listing(
-        ("shape", *(f"{side}, tokens/s" for side in sides), "from", "to", "GFLOP/s", "share", *ratio),
-        [_row(speed, sides) for speed in report["speeds"]],
-    )
-    if not report["train"]:
-        yield rich.Text(console.visible(line(report)))
-    elif where := [_where(speed, side) for speed in report["speeds"] for side in sides if "network" in speed[side]]:
+    """The machine, a row for each library, and their speeds in detail.
+
+    Of training alone no row, but where the time of a step goes.
+    """
+    parts = _parts(report)
+    yield from console.facts("mlxbert bench", _facts(report, parts))
+    if "encoding" in parts:
+        yield rich.Text(
+            f"texts/s in batches of {PASSES[0][0]} texts; updates with {UPDATE[0]} of {UPDATE[1]} tokens", "dim"
+        )
+        yield _compared(report)
+    for name, part in parts.items():
+        yield _speeds(name, part)
+    if "encoding" not in parts and (where := _where(parts["training"])):
         yield console.listing(("shape", "library", "step", "network", "update", "cores wait"), where)
 
 
-def _where(speed: dict[str, Any], side: str) -> tuple[object, ...]:
-    step = speed[side]
-    seconds = (f"{step[name]:.3f} s" for name in ("seconds", "network", "update"))
-    return speed["shape"], side, *seconds, f"{max(1 - step['busy'], 0):.0%}"
+def _facts(report: Mapping[str, Any], parts: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    """The machine, the versions, the model; of training alone the figures that other tables do not have."""
+    machine, peer = report["machine"], report["peer"]
+    yield "mlxbert", report["mlxbert"]
+    yield from ((named(name), machine[name]) for name in _MACHINE)
+    if peer:
+        yield "torch", f"{_peer(report)}, transformers {peer['transformers']}"
+    yield "model", f"{report['model']}, {report['layers']} x {report['width']}"
+    for name, part in parts.items():
+        yield name, f"{part['dtype']}, matrix products {part['limit_gflops']:,.0f} GFLOP/s"
+    yield "peak memory", _counted(next(iter(parts.values()))["peak_memory_of"])
+    if "encoding" not in parts:
+        figures = (one for one in _figures(report) if one.name in ("first update", "memory, training"))
+        yield from ((f"{one.name}, {side}", shown) for one in figures for side, shown in one.shown.items())
 
 
-def _row(speed: dict[str, Any], sides: list[str]) -> tuple[object, ...]:
-    ours = speed[sides[0]]
-    return (
-        speed["shape"], *(f"{speed[side]['tokens_per_second']:,}" for side in sides), f"{ours['slowest']:,}",
-        f"{ours['fastest']:,}", f"{ours['gflops']:,}", f"{ours['share']:.0%}",
-        *([f"{speed['ratio']:.2f}"] if len(sides) > 1 else []),
-    )  # fmt: skip
+def _counted(kinds: Mapping[str, str]) -> str:
+    """What the peaks of memory count, which on MPS is not the same for both libraries."""
+    others = [f"{side}: of the {kind}" for side, kind in kinds.items() if kind != kinds[OURS]]
+    return "; ".join([f"of the {kinds[OURS]}", *others])
 
 
 def line(report: dict[str, Any]) -> str:
     """A row of the table of machines."""
-    machine = report["machine"]
-    found = {one["shape"]: f"{one['mlxbert']['tokens_per_second']:,}" + _against(one) for one in report["speeds"]}
-    speeds = [found.get(shape, "–") for shape in report["shapes"]]  # noqa: RUF001
+    machine, parts = report["machine"], _parts(report)
+    dtypes = {name: part["dtype"] for name, part in parts.items()}
+    differs = len({*dtypes.values()}) > 1
     columns = (
-        f"{machine['chip']}, {machine['cores']} cores", machine["device"], report["dtype"], f"mlx {machine['mlx']}",
-        f"{report['layers']} x {report['width']}", *speeds, f"{report['start']['mlxbert']:.2f} s",
+        f"{machine['chip']}, {machine['cores']} cores", machine["device"],
+        dtypes["encoding"] + (f", training {dtypes['training']}" if differs else ""),
+        report["mlxbert"], machine["mlx"], _peer(report), f"{report['layers']} x {report['width']}",
+        *(one.shown.get(OURS, _NONE) + (f" ({one.ratio})" if one.ratio else "") for one in _figures(report)),
     )  # fmt: skip
     return f"| {' | '.join(map(str, columns))} |"
 
 
-def _against(speed: dict[str, Any]) -> str:
-    return f" ({speed['ratio']:.2f})" if "ratio" in speed else ""
+def _parts(report: Mapping[str, Any]) -> dict[str, Any]:
+    """What was measured, without what failed."""
+    return {name: report[name] for name in _UNITS if "speeds" in report.get(name, {})}
+
+
+def _peer(report: Mapping[str, Any]) -> str:
+    peer = report["peer"]
+    return f"{peer['torch']} on {peer['device']}" if peer else _NONE
+
+
+def _figures(report: Mapping[str, Any]) -> list[_Figure]:
+    """The figures that libraries are compared by; those that were not measured have no values."""
+    encoding, training = (_parts(report).get(name, {}) for name in _UNITS)
+    speeds = {one["shape"]: one for one in encoding.get("speeds", ())}
+    update: Mapping[str, Any] = next(iter(training.get("speeds", ())), {})
+    return [
+        *(_rate(f"{tokens} tokens", speeds.get(f"{texts} x {tokens}", {}), "texts") for texts, tokens in PASSES),
+        _time("first update", training.get("first_update_seconds", {})),
+        _rate("updates per s", update, "updates"),
+        _time("start", encoding.get("start_seconds", {})),
+        _memory("memory", encoding),
+        _memory("memory, training", training),
+    ]
+
+
+def _rate(name: str, speed: Mapping[str, Any], unit: str) -> _Figure:
+    values = {side: one[f"{unit}_per_second"] for side, one in speed.items() if isinstance(one, dict)}
+    return _Figure(name, {side: _number(value) for side, value in values.items()}, _ratio(speed))
+
+
+def _ratio(speed: Mapping[str, Any]) -> str:
+    return f"{speed['ratio']:.2f}" if "ratio" in speed else ""
+
+
+def _time(name: str, seconds: Mapping[str, float]) -> _Figure:
+    theirs = [value for side, value in seconds.items() if side != OURS]
+    ratio = f"{theirs[0] / seconds[OURS]:.2f}" if theirs else ""
+    return _Figure(name, {side: f"{value:.2f} s" for side, value in seconds.items()}, ratio)
+
+
+def _memory(name: str, part: Mapping[str, Any]) -> _Figure:
+    return _Figure(name, {side: f"{count / 1e9:.2f} GB" for side, count in part.get("peak_memory_bytes", {}).items()})
+
+
+def _number(value: float) -> str:
+    return f"{value:,.{0 if value >= 100 else 1 if value >= 10 else 2}f}"
+
+
+def _compared(report: Mapping[str, Any]) -> Rows:
+    """A row for each library, and one for the ratios."""
+    figures, sides = _figures(report), [*report["encoding"]["peak_memory_bytes"]]
+    rows = [[side, *(one.shown.get(side, _NONE) for one in figures)] for side in sides]
+    rows += [["ratio", *(one.ratio for one in figures)]] if len(sides) > 1 else []
+    columns = [
+        Column(),
+        *(Column(one.name, wraps=True, most=max(_NARROW, *map(len, one.name.split()))) for one in figures),
+    ]
+    return Rows(columns, [[rich.Text(console.visible(cell)) for cell in row] for row in rows])
+
+
+def _speeds(name: str, part: Mapping[str, Any]) -> Rows:
+    """The speeds of a part, with the slowest and the fastest round."""
+    sides = [*part["peak_memory_bytes"]]
+    several = len(sides) > 1
+    headers = (
+        name,
+        *(("library",) if several else ()),
+        f"{_UNITS[name]}/s",
+        "from",
+        "to",
+        "tokens/s",
+        "GFLOP/s",
+        "share",
+    )
+    rows = [_row(name, speed, side, several) for speed in part["speeds"] for side in sides]
+    return console.listing((*headers, *(("ratio",) if several else ())), rows)
+
+
+def _row(name: str, speed: Mapping[str, Any], side: str, several: bool) -> tuple[object, ...]:
+    one, rate = speed[side], f"{_UNITS[name]}_per_second"
+    count = one[rate] * one["seconds"]  # in a batch
+    return (
+        speed["shape"], *((side,) if several else ()), _number(one[rate]), _number(count / one["slowest_seconds"]),
+        _number(count / one["fastest_seconds"]), _number(one["tokens_per_second"]), f"{one['gflops']:,}",
+        f"{one['share']:.0%}", *((_ratio(speed) if side == OURS else "",) if several else ()),
+    )  # fmt: skip
+
+
+def _where(training: Mapping[str, Any]) -> list[tuple[object, ...]]:
+    """Where the time of a step on a CPU goes, by shape and library; of a GPU nothing."""
+    found: list[tuple[object, ...]] = []
+    for speed in training["speeds"]:
+        for side in training["peak_memory_bytes"]:
+            if "network_seconds" in (step := speed[side]):
+                seconds = (f"{step[name]:.3f} s" for name in ("seconds", "network_seconds", "update_seconds"))
+                found.append((speed["shape"], side, *seconds, f"{max(1 - step['busy_share'], 0):.0%}"))
+    return found

@@ -1,6 +1,6 @@
-"""`mlxbert.bench.measure`: how fast this machine runs or trains a model, alone or in turn with another library.
+"""`mlxbert.bench.measure`: how fast this machine runs and trains a model, alone or in turn with another library.
 
-Every worker is a process of its own that is asked for one forward pass or step at a time, in turn, so that all of them
+Every worker is a process of its own that is asked for forward passes or steps of training, in turn, so that all of them
 meet the same noise; medians are reported. `mlxbert.bench.worker` is such a process.
 """
 
@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from importlib.util import find_spec
@@ -20,22 +20,28 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.bench import worker
-from mlxbert.bench.worker import OURS, PEER
+from mlxbert.bench.job import OURS, PASSES, PEER, UPDATE, Job
 from mlxbert.bounds import check_whole
+from mlxbert.config import EncoderConfig
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.folders.save import save
 from mlxbert.labels.labels import Labels
 from mlxbert.machine import device as devices
+from mlxbert.machine.faults import free_memory
 from mlxbert.model import load
+from mlxbert.version import __version__
 from mlxbert.weights.source import ModelRef
 
 PEERS = (PEER,)
-SHAPES = ((32, 32), (16, 128), (8, 512))
-_MIXED = "mixed"
-_TEXTS, _BATCH = 256, 32  # of `mixed`, and in a step of training
-_PAUSE = 0.05  # seconds before each pass, in which the threads of the one before stop waiting for work
+STEPS = (UPDATE, (32, 32), (8, 512))
+_MIXED, _TEXTS = "mixed", 32
+_LONGEST = 512  # tokens of a text
+_PAUSE = 0.05  # seconds before each measurement, in which the threads of the one before stop waiting for work
+_LEAST = 0.25  # seconds of a measurement: a GPU takes some to reach its clock rate, and a pass may take 2 ms
 _LABELS = Labels(("0", "1"), "single_label_classification")
 _SENTENCE, _ARTICLE = (2.9, 0.5), (5.0, 0.6)  # mean and deviation of the logarithm of their lengths in tokens
+_PARTS = {"network": "network_seconds", "update": "update_seconds", "cpu": "cpu_seconds", "busy": "busy_share"}
+Shapes = dict[str, list[int]]  # by their names the lengths of texts in tokens
 
 
 def lengths(most: int) -> list[int]:
@@ -57,13 +63,13 @@ def bench(
     dtype: str = "auto",
     device: str = "auto",
 ) -> dict[str, Any]:
-    """Measures an encoder on this machine, or its training.
+    """Measures an encoder and its fine-tuning on this machine.
 
     Args:
         model: Hub name, folder or `builtin`.
-        against: `torch`, which is measured in turn: transformers' model on torch, with the same dtype.
-        train: Measure steps that train it with a new classifier: forward and backward pass with dropout, clipping and
-            AdamW (torch's fused one), with float32 weights.
+        against: `torch`, which is measured in turn: transformers' model on torch, with the same dtype, on the GPU (MPS
+            or CUDA) if mlxbert computes on one and on the CPU otherwise.
+        train: Measure training alone, at more shapes.
         rounds: How often everything is measured; medians are reported.
         revision: See `mlxbert.load`.
         adapter: See `mlxbert.load`.
@@ -72,45 +78,59 @@ def bench(
         device: See `mlxbert.load`.
 
     Returns:
-        `machine`: what was measured on; `limit`: GFLOP/s of a product of square matrices in that dtype; `speeds`, a
-        list of `shape`, and for mlxbert and the peer tokens per second, GFLOP/s, the share of the limit, and the ratio
-        to the peer; `start`: seconds from the start of a process to its first result; `memory`: peak bytes; on a GPU
-        `thresholds`, see `mlxbert.bench.thresholds`. With `train` on a CPU `speeds` also has, for each side, the
-        `seconds` of a step, those of `network` (forward and backward passes) and of `update` (sums over the parts of
-        the batch, norm, clipping, AdamW), the `cpu` seconds of all cores, and `busy`, the share of their time.
+        `model`, its `layers` and `width`, `mlxbert` (the version), `machine`, and `peer` (versions and device, `None`
+        without one); then `encoding`, unless `train`, and `training`.
+
+        `encoding` are forward passes of one batch, from the ids of tokens to hidden states. `training` are updates with
+        a new classifier of two classes: forward and backward pass with dropout, clipping and AdamW (torch's fused one),
+        with float32 weights. Both have
+
+        - `dtype`, and `limit_gflops`, the speed of a product of large square matrices in it;
+        - `speeds`, by shape: `texts`, `tokens_per_text` (`None` for mixed lengths), `tokens`; for each library the
+          median `seconds`, the `slowest_seconds` and the `fastest_seconds` of a batch, `texts_per_second` or
+          `updates_per_second`, `tokens_per_second`, `gflops` and their `share` of the limit; `ratio`, how many times as
+          fast as the peer mlxbert is. For training on a CPU also `network_seconds` (forward and backward passes),
+          `update_seconds` (sums over the parts of the batch, norm, clipping, AdamW), `cpu_seconds` of all cores, and
+          `busy_share`, the share of their time;
+        - `peak_memory_bytes` by library, and `peak_memory_of`, what is counted: the `process`, or on a GPU the
+          `arrays`, with torch on MPS the `arrays and cache`.
+
+        `encoding` also has `start_seconds`, from the start of a process to its first result, and on a GPU `thresholds`,
+        see `mlxbert.bench.thresholds`; `training` has `first_update_seconds`, of the first step in a new process whose
+        model is loaded. If training fails (it takes several times the memory), `training` has only a `problem`, unless
+        `train`.
 
     Raises:
         ArgumentError: `against` or `rounds` is invalid.
-        MlxbertError: The model cannot be loaded, or the peer is not installed or fails.
+        MlxbertError: The model cannot be loaded, or the peer is not installed, finds no GPU where mlxbert computes on
+            one, or fails.
     """
     check_whole("rounds", rounds)
     if against is not None:
         _check_peer(against)
-    ref = ModelRef(model, adapter, revision, offline, dtype, device)
-    heads = {"sequence_classifier": _LABELS} if train else None
-    loaded = load(replace(ref, dtype="float32"), new_heads=heads, quantized=False)
-    # Both sides have the same: left to itself, another library might choose another one.
-    device = "gpu" if devices.on_gpu() else "cpu"
-    dtype = devices.dtype_name(devices.choose_dtype(ref.dtype, training=train))
+    ref, sides = ModelRef(model, adapter, revision, offline, dtype, device), (OURS, *([against] if against else []))
+    found: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as place:
-        folder = Path(place) / "model"
-        save(loaded, folder)  # a form that the peer reads, too
-        with ExitStack() as stack:
-            found = _measured(
-                {
-                    side: stack.enter_context(_Worker(folder, side, dtype, device, train))
-                    for side in (OURS, *([against] if against else []))
-                },
-                rounds,
-                train,
+        # Training comes first: the files of all libraries are in the page cache when the start is measured.
+        job, config = _prepared(ref, Path(place) / "trained", train=True)
+        try:
+            found["training"] = _training(
+                job, sides, _shapes(STEPS if train else [UPDATE], config, mixed=train), rounds
             )
+        except MlxbertError as problem:
+            if train:
+                raise
+            found["training"] = {"problem": problem.message}
+        if not train:
+            job, _ = _prepared(ref, Path(place) / "encoded", train=False)
+            found["encoding"] = _encoding(job, sides, _shapes(PASSES, config), rounds)
+    about = {"machine": None, "peer": None}
+    for part in found.values():
+        about |= {name: part.pop(name) for name in about if name in part}
     return {
-        "model": str(model),
-        "train": train,
-        "layers": len(loaded.config.layer_schedule),
-        "width": loaded.config.hidden_size,
-        **found,
-    }
+        "model": str(model), "layers": len(config.layer_schedule), "width": config.hidden_size, "mlxbert": __version__,
+        **about, **{name: found[name] for name in ("encoding", "training") if name in found},
+    }  # fmt: skip
 
 
 def _check_peer(name: str) -> None:
@@ -124,27 +144,67 @@ def _check_peer(name: str) -> None:
             )
 
 
-def _measured(workers: dict[str, "_Worker"], rounds: int, train: bool = False) -> dict[str, Any]:
-    ours = workers[OURS]
-    shapes: dict[str, list[int]] = {f"{batch} x {length}": [length] * batch for batch, length in SHAPES}
-    shapes |= {_MIXED: lengths(ours.facts["most"])[: _BATCH if train else _TEXTS]}
-    usable = {name: shape for name, shape in shapes.items() if max(shape) <= ours.facts["most"]}
-    speeds = [_speeds(name, shape, workers, rounds) for name, shape in usable.items()]
+def _prepared(ref: ModelRef, folder: Path, *, train: bool) -> tuple[Job, EncoderConfig]:
+    """Saves the model in a form that the peer reads, too; mlxbert's job with it, and the facts of its encoder.
+
+    Device, dtype and TF32 are the same for both sides: left to itself, another library might choose others.
+    """
+    heads = {"sequence_classifier": _LABELS} if train else None
+    loaded = load(replace(ref, dtype="float32"), new_heads=heads, quantized=False)
+    save(loaded, folder)
+    free_memory()  # a worker may need what the cache of this process keeps
+    dtype = devices.choose_dtype(ref.dtype, training=train, wide_range=loaded.config.wide_range)
+    device = "gpu" if devices.on_gpu() else "cpu"
+    return Job(str(folder), OURS, devices.dtype_name(dtype), device, train, devices.tf32()), loaded.config
+
+
+def _shapes(shapes: Sequence[tuple[int, int]], config: EncoderConfig, *, mixed: bool = False) -> Shapes:
+    """The shapes that the model takes."""
+    most = min(config.max_length, _LONGEST)
+    found = {f"{texts} x {tokens}": [tokens] * texts for texts, tokens in shapes if tokens <= most}
+    return found | ({_MIXED: lengths(most)} if mixed else {})
+
+
+def _encoding(job: Job, sides: Sequence[str], shapes: Shapes, rounds: int) -> dict[str, Any]:
+    """Forward passes of all sides, and how long their processes took to start."""
+    with _workers(job, sides) as workers:
+        thresholds = workers[OURS].facts["thresholds"]
+        return {
+            **_measured(workers, shapes, rounds, "texts"),
+            "start_seconds": {side: one.start for side, one in workers.items()},
+            **({"thresholds": thresholds} if thresholds else {}),
+        }
+
+
+def _training(job: Job, sides: Sequence[str], shapes: Shapes, rounds: int) -> dict[str, Any]:
+    """Updates of all sides, and how long the first one takes."""
+    if not shapes:
+        raise MlxbertError(f"the model takes fewer than {UPDATE[1]} tokens")
+    with _workers(job, sides) as workers:
+        first = next(iter(shapes.values()))
+        seconds = {side: round(one.ask(first)["seconds"], 4) for side, one in workers.items()}
+        return {"first_update_seconds": seconds, **_measured(workers, shapes, rounds, "updates")}
+
+
+def _measured(workers: "Workers", shapes: Shapes, rounds: int, what: str) -> dict[str, Any]:
+    """Speeds in `what` per second (texts or updates), memory, and what the workers report."""
+    facts = workers[OURS].facts
+    speeds = [_speeds(name, shape, workers, rounds, what) for name, shape in shapes.items()]
     return {
-        "machine": ours.facts["machine"], "dtype": ours.facts["dtype"], "limit": round(ours.facts["limit"], 1),
-        "shapes": [*shapes], "speeds": speeds, "start": {name: one.start for name, one in workers.items()},
-        "memory": {name: one.ask([])["memory"] for name, one in workers.items()},
-        **({"thresholds": ours.facts["thresholds"]} if ours.facts["thresholds"] else {}),
+        "machine": facts["machine"], "dtype": facts["dtype"], "limit_gflops": round(facts["limit"], 1),
+        "peer": next((one.facts["peer"] for one in workers.values() if "peer" in one.facts), None),
+        "speeds": speeds, "peak_memory_bytes": {side: one.peak for side, one in workers.items()},
+        "peak_memory_of": {side: one.facts["memory_of"] for side, one in workers.items()},
     }  # fmt: skip
 
 
-def _speeds(name: str, shape: Sequence[int], workers: dict[str, "_Worker"], rounds: int) -> dict[str, Any]:
-    """Tokens per second of all workers in turn, after a round that warms up."""
+def _speeds(name: str, shape: Sequence[int], workers: "Workers", rounds: int, what: str) -> dict[str, Any]:
+    """The speeds of all workers in turn, after a round that warms up."""
     answers: dict[str, list[dict[str, float]]] = {side: [] for side in workers}
     for number in range(rounds + 1):
         for side, process in workers.items():
             time.sleep(_PAUSE)
-            spent = process.ask(shape)
+            spent = process.ask(shape, _LEAST)
             answers[side] += [spent] if number else []
     facts = workers[OURS].facts
     operations = sum(
@@ -152,15 +212,19 @@ def _speeds(name: str, shape: Sequence[int], workers: dict[str, "_Worker"], roun
         for length in shape
         for span in facts["spans"]
     )
-    found: dict[str, Any] = {"shape": name, "tokens": sum(shape)}
+    even = len({*shape}) == 1
+    found: dict[str, Any] = {
+        "shape": name, "texts": len(shape), "tokens_per_text": shape[0] if even else None, "tokens": sum(shape),
+    }  # fmt: skip
+    units = {what: len(shape) if what == "texts" else 1, "tokens": sum(shape)}
     for side, given in answers.items():
-        values = [one["seconds"] for one in given]
-        median = statistics.median(values)
-        gflops = operations / median / 1e9
+        seconds = statistics.median(one["seconds"] for one in given)
+        gflops = operations / seconds / 1e9
         found[side] = {
-            "tokens_per_second": round(sum(shape) / median),
-            "slowest": round(sum(shape) / max(values)),
-            "fastest": round(sum(shape) / min(values)),
+            "seconds": round(seconds, 6),
+            "slowest_seconds": round(max(one["seconds"] for one in given), 6),
+            "fastest_seconds": round(min(one["seconds"] for one in given), 6),
+            **{f"{unit}_per_second": round(count / seconds, 3) for unit, count in units.items()},
             "gflops": round(gflops, 1),
             "share": round(gflops / facts["limit"], 3),
             **_where(given),
@@ -171,10 +235,17 @@ def _speeds(name: str, shape: Sequence[int], workers: dict[str, "_Worker"], roun
     return found
 
 
-def _where(answers: Sequence[dict[str, float]]) -> dict[str, float]:
+def _where(answers: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Where the time of steps of training goes, see `mlxbert.bench.steps`; of other answers nothing."""
-    names = ("seconds", "network", "update", "cpu", "busy") if "network" in answers[0] else ()
-    return {name: round(statistics.median(one[name] for one in answers), 4) for name in names}
+    names = _PARTS if "network" in answers[0] else {}
+    return {names[name]: round(statistics.median(one[name] for one in answers), 4) for name in names}
+
+
+@contextlib.contextmanager
+def _workers(job: Job, sides: Sequence[str]) -> Iterator["Workers"]:
+    """A running worker for each side, with the same job."""
+    with ExitStack() as stack:
+        yield {side: stack.enter_context(_Worker(replace(job, side=side))) for side in sides}
 
 
 class _Worker:
@@ -182,17 +253,17 @@ class _Worker:
 
     Attributes:
         process: The process.
-        start: Seconds until it had computed the first one.
-        facts: What it said of itself.
+        start: Seconds until it had computed the first pass; for training, until it had loaded the model.
+        facts: What it reports of itself.
+        peak: The most memory that it has reported, in bytes.
     """
 
-    def __init__(self, folder: Path, side: str, dtype: str, device: str, train: bool) -> None:
+    def __init__(self, job: Job) -> None:
         begun = time.perf_counter()
-        command = [sys.executable, "-m", worker.__name__, str(folder), side, dtype, device]
-        command += ["train"] if train else []
+        command = [sys.executable, "-m", worker.__name__, job.to_json()]
         pipe, self._said = subprocess.PIPE, tempfile.TemporaryFile("w+")  # noqa: SIM115
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self._said, text=True)
-        self._side = side
+        self._side, self.peak = job.side, 0
         try:
             self._read()
             self.start = round(time.perf_counter() - begun, 3)
@@ -210,13 +281,15 @@ class _Worker:
             self.process.communicate()  # which closes its pipes
         self._said.close()
 
-    def ask(self, shape: Sequence[int]) -> dict[str, Any]:
-        """Has it compute inputs of these lengths."""
+    def ask(self, lengths: Sequence[int], least: float = 0.0) -> dict[str, Any]:
+        """The means of computations on texts of these lengths: one, or as many as take `least` seconds."""
         assert self.process.stdin is not None
         with contextlib.suppress(OSError):  # it has ended: reading says why
-            self.process.stdin.write(json.dumps([*shape]) + "\n")
+            self.process.stdin.write(json.dumps({"lengths": [*lengths], "least": least}) + "\n")
             self.process.stdin.flush()
-        return self._read()
+        found = self._read()
+        self.peak = found.pop("memory")
+        return found
 
     def _read(self) -> dict[str, Any]:
         assert self.process.stdout is not None
@@ -226,4 +299,9 @@ class _Worker:
             self._said.seek(0)
             raise MlxbertError(f"{self._side} failed: {self._said.read().strip().rpartition(chr(10))[2]:.300}")
         found: dict[str, Any] = json.loads(line)
+        if "problem" in found:
+            raise MlxbertError(found["problem"], hint=found["hint"])
         return found
+
+
+Workers = dict[str, _Worker]

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from mlxbert.bench.job import Spent
+
 if TYPE_CHECKING:
     from mlxbert.model import Model
     from mlxbert.training.options import TrainingOptions
@@ -21,7 +23,6 @@ BATCHES = 20  # that are different: an epoch of them uses about as many differen
 _EPOCHS = 10**5
 LR, WEIGHT_DECAY, CLIP = 5e-5, 0.01, 1.0
 _CLASSES = 2
-Spent = dict[str, float]
 Step = Callable[[], Spent]
 Ids = list[list[int]]
 
@@ -156,6 +157,8 @@ def our_classifier(model: "Model", ids: Sequence[Ids]) -> tuple[Any, list[list[A
 def their_step(model: Any, batches: Sequence[Mapping[str, Any]], dtype: str) -> Step:
     """The next update in torch, as the Trainer of transformers makes it, with each call.
 
+    The clock is read when the device has nothing left to compute.
+
     Args:
         model: A model of transformers with float32 weights, in training mode.
         batches: Arguments of the model, which come again and again.
@@ -169,6 +172,7 @@ def their_step(model: Any, batches: Sequence[Mapping[str, Any]], dtype: str) -> 
     scaler = torch.amp.GradScaler(device, enabled=dtype == "float16")
 
     def step() -> Spent:
+        wait_for(device)
         clock, batch = Clock(), next(waiting)
         with torch.autocast(device, getattr(torch, dtype), enabled=dtype != "float32"):
             loss = model(**batch).loss
@@ -179,10 +183,24 @@ def their_step(model: Any, batches: Sequence[Mapping[str, Any]], dtype: str) -> 
         scaler.step(optimizer)
         scaler.update()
         optimizer.zero_grad()
-        loss.item()  # a GPU still computes the update
+        wait_for(device)  # a GPU still computes the update
         return clock.spent(computed if device == "cpu" else None)
 
     return step
+
+
+def wait_for(device: str) -> None:
+    """Waits until torch has computed all that a device was given; a CPU has when a call returns.
+
+    Args:
+        device: Torch's type of the device: `mps`, `cuda` or `cpu`.
+    """
+    import torch
+
+    if device == "mps":
+        torch.mps.synchronize()
+    elif device == "cuda":
+        torch.cuda.synchronize()
 
 
 def their_classifier(ids: Sequence[Ids], pad_id: int, device: str = "cpu") -> list[dict[str, Any]]:

@@ -1,8 +1,11 @@
 """`mlxbert bench`: what is measured, and that it is measured."""
 
 import io
+import json
 import subprocess
 import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +14,17 @@ import pytest
 
 import mlxbert
 from mlxbert.bench import measure, thresholds, worker
-from mlxbert.bench.measure import bench, lengths
-from mlxbert.cli.views.bench import line
+from mlxbert.bench.job import OURS, PASSES, PEER, UPDATE, Job
+from mlxbert.bench.measure import STEPS, bench, lengths
 from mlxbert.errors import ArgumentError
 from mlxbert.machine.device import mx
 from mlxbert.nn import gpu
+from mlxbert.weights.source import ModelRef
 from tests.helpers.program import call, terminal
 
 
 def test_the_mixed_lengths_are_always_the_same_and_within_the_model() -> None:
-    assert lengths(512) == lengths(512) and len({*lengths(512)}) > 50
+    assert lengths(512) == lengths(512) and len(lengths(512)) == 32 and len({*lengths(512)}) > 20
     assert max(lengths(512)) <= 512 and max(lengths(27)) == 27 and min(lengths(27)) >= 4
 
 
@@ -70,23 +74,102 @@ def test_from_where_on_something_pays(speedups: dict[int, float], size: int | No
 
 
 class Fake:
-    """A process that measures nothing."""
+    """A worker that measures nothing."""
 
-    def __init__(self, **facts: Any) -> None:
-        sizes = {"most": 8, "per_token": 1, "per_score": 1, "spans": [None], "limit": 1.0, "dtype": "float16"}
-        self.start, self.facts = 0.1, {**sizes, "machine": {}, **facts}
+    def __init__(self, seconds: float = 2.0, **facts: Any) -> None:
+        sizes = {"per_token": 1, "per_score": 1, "spans": [None], "limit": 1.0, "dtype": "float16", "thresholds": None}
+        self.start, self.peak, self.facts = 0.1, 5, {**sizes, "machine": {}, "memory_of": "arrays", **facts}
+        self._seconds = seconds
+        self.asked: list[tuple[int, float]] = []
 
-    def ask(self, shape: Any) -> dict[str, Any]:
-        return {"seconds": 1.0, "memory": 1}
+    def ask(self, lengths: Sequence[int], least: float = 0.0) -> dict[str, float]:
+        self.asked.append((len(lengths), least))
+        return {"seconds": self._seconds}
+
+
+@pytest.fixture
+def fakes(monkeypatch: pytest.MonkeyPatch) -> dict[str, Fake]:
+    """Workers of both sides in place of processes, without pauses."""
+    found = {OURS: Fake(), PEER: Fake(5.0, peer={"torch": "2.13.0", "transformers": "5.23.0", "device": "mps"})}
+    monkeypatch.setattr(measure, "_PAUSE", 0)
+    monkeypatch.setattr(measure, "_workers", lambda job, sides: nullcontext({side: found[side] for side in sides}))
+    return found
+
+
+JOB = Job("folder", OURS, "float16", "gpu")
 
 
 @pytest.mark.parametrize("measured", [None, {"padding": {}}])
 def test_thresholds_are_in_the_report_where_there_is_a_gpu(
-    measured: dict[str, Any] | None, monkeypatch: pytest.MonkeyPatch
+    measured: dict[str, Any] | None, fakes: dict[str, Fake]
 ) -> None:
-    monkeypatch.setattr(measure, "_PAUSE", 0)
-    found = measure._measured({"mlxbert": Fake(thresholds=measured)}, 1)  # type: ignore[dict-item]
+    fakes[OURS].facts["thresholds"] = measured
+    found = measure._encoding(JOB, [OURS], {"4 x 8": [8] * 4}, 1)
     assert found.get("thresholds") == measured and ("thresholds" in found) == (measured is not None)
+
+
+def test_texts_and_updates_per_second_are_those_of_a_median_round(fakes: dict[str, Fake]) -> None:
+    shapes = {"4 x 8": [8] * 4, "mixed": [3, 5]}
+    encoding = measure._encoding(JOB, [OURS, PEER], shapes, 3)
+    even, mixed = encoding["speeds"]
+    assert (even["texts"], even["tokens_per_text"], even["tokens"]) == (4, 8, 32)
+    assert (mixed["texts"], mixed["tokens_per_text"], mixed["tokens"]) == (2, None, 8)
+    assert even[OURS]["texts_per_second"] == 2 and even[OURS]["tokens_per_second"] == 16
+    assert even[PEER]["texts_per_second"] == 0.8 and even["ratio"] == 2.5
+    assert encoding["start_seconds"] == {OURS: 0.1, PEER: 0.1} and encoding["peer"]["device"] == "mps"
+    assert fakes[OURS].asked == [(4, measure._LEAST)] * 4 + [(2, measure._LEAST)] * 4  # a round warms up
+    training = measure._training(JOB, [OURS, PEER], {"4 x 8": [8] * 4}, 1)
+    assert training["speeds"][0][OURS]["updates_per_second"] == 0.5 and training["speeds"][0]["ratio"] == 2.5
+
+
+def test_the_first_update_is_what_the_process_is_asked_for_first_and_once(fakes: dict[str, Fake]) -> None:
+    found = measure._training(JOB, [OURS, PEER], {"4 x 8": [8] * 4}, 1)
+    assert found["first_update_seconds"] == {OURS: 2.0, PEER: 5.0}
+    assert all(fake.asked == [(4, 0.0), (4, measure._LEAST), (4, measure._LEAST)] for fake in fakes.values())
+
+
+def test_shapes_that_the_model_does_not_take_are_left_out(tiny: mlxbert.Model) -> None:
+    assert [*measure._shapes(PASSES, tiny.config)] == ["32 x 32"]
+    assert [*measure._shapes(STEPS, tiny.config, mixed=True)] == ["32 x 32", "mixed"]
+    with pytest.raises(mlxbert.MlxbertError, match="fewer than 128 tokens"):
+        measure._training(JOB, [OURS], measure._shapes([UPDATE], tiny.config), 1)
+
+
+def test_training_that_fails_leaves_the_speeds_of_encoding(
+    tiny_folder: Path, fakes: dict[str, Fake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> dict[str, Any]:
+        raise mlxbert.DeviceError("too little memory")
+
+    monkeypatch.setattr(measure, "_training", fails)
+    found = bench(tiny_folder, against="torch", rounds=1)
+    assert found["training"] == {"problem": "too little memory"} and found["peer"]["torch"] == "2.13.0"
+    assert [one["shape"] for one in found["encoding"]["speeds"]] == ["32 x 32"]
+    with pytest.raises(mlxbert.DeviceError, match="too little memory"):
+        bench(tiny_folder, train=True, rounds=1)
+
+
+@pytest.mark.parametrize("tf32", [False, True])
+def test_both_sides_have_the_same_device_dtype_and_precision(
+    tf32: bool, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mlxbert.machine.device.tf32", lambda: tf32)
+    ref = ModelRef(tiny_folder, None, None, False, "bfloat16", "cpu")
+    job, config = measure._prepared(ref, tmp_path / "saved", train=True)
+    assert job == Job(str(tmp_path / "saved"), OURS, "bfloat16", "cpu", train=True, tf32=tf32)
+    assert Job(**json.loads(job.to_json())) == job and config.hidden_size == 24
+    assert "sequence_classifier" in mlxbert.load(job.folder).network.heads
+
+
+def test_a_pass_is_repeated_until_it_took_long_enough() -> None:
+    asked: list[Sequence[int]] = []
+
+    def compute(lengths: Sequence[int]) -> dict[str, float]:
+        asked.append(lengths)
+        return {"seconds": 0.1 * len(asked), "network": 1.0}
+
+    assert worker.repeated(compute, [8], 0.25) == pytest.approx({"seconds": 0.15, "network": 1.0}) and len(asked) == 2
+    assert worker.repeated(compute, [8], 0.0)["seconds"] == pytest.approx(0.3) and len(asked) == 3
 
 
 @pytest.mark.slow
@@ -105,49 +188,67 @@ def test_torch_is_measured_without_the_blas_of_mlxbert() -> None:
     assert found.strip() == "set()"
 
 
-@pytest.mark.slow
-def test_a_model_is_measured_beside_torch(tiny_folder: Path) -> None:
-    pytest.importorskip("torch")
-    found = bench(tiny_folder, against="torch", rounds=1, dtype="float32", device="cpu")
-    assert [one["shape"] for one in found["speeds"]] == ["32 x 32", "mixed"]  # what the model takes
-    assert "thresholds" not in found  # of GPUs
-    mixed = found["speeds"][-1]
-    model = mlxbert.load(tiny_folder)
-    assert mixed["tokens"] == sum(lengths(model.config.max_length))
-    for side in ("mlxbert", "torch"):
-        assert 0 < mixed[side]["slowest"] <= mixed[side]["tokens_per_second"] <= mixed[side]["fastest"]
-        assert found["memory"][side] > 2**20 and 0 < found["start"][side] < 600
-    ratio = mixed["mlxbert"]["tokens_per_second"] / mixed["torch"]["tokens_per_second"]
-    assert mixed["ratio"] == pytest.approx(ratio, abs=0.01)
-    assert mixed["mlxbert"]["share"] == pytest.approx(mixed["mlxbert"]["gflops"] / found["limit"], abs=0.01)
-    assert (
-        line(found).count("|") == 11
-        and line(found).count("\N{EN DASH}") == 2
-        and f"({mixed['ratio']:.2f})" in line(found)
-    )
+@pytest.fixture
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shapes that a tiny model takes."""
+    monkeypatch.setattr(measure, "PASSES", ((3, 8), (2, 30)))
+    monkeypatch.setattr(measure, "UPDATE", (4, 16))
+    monkeypatch.setattr(measure, "STEPS", ((4, 16),))
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_short")
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_training_is_measured_beside_torch(dtype: str, tiny_folder: Path) -> None:
+def test_a_model_is_measured_beside_torch(dtype: str, tiny_folder: Path) -> None:
     pytest.importorskip("torch")
-    found = bench(tiny_folder, against="torch", train=True, rounds=1, dtype=dtype, device="cpu")
-    assert (
-        found["train"] and found["dtype"] == dtype and [one["shape"] for one in found["speeds"]] == ["32 x 32", "mixed"]
-    )
-    mixed = found["speeds"][-1]
-    assert mixed["tokens"] == sum(lengths(mlxbert.load(tiny_folder).config.max_length)[:32])  # one batch
-    for side in ("mlxbert", "torch"):
+    found = bench(tiny_folder, against="torch", rounds=1, dtype=dtype, device="cpu")
+    assert found["machine"]["device"] == found["peer"]["device"] == "cpu"
+    encoding, training = found["encoding"], found["training"]
+    assert [one["shape"] for one in encoding["speeds"]] == ["3 x 8", "2 x 30"]
+    assert [one["shape"] for one in training["speeds"]] == ["4 x 16"]
+    assert "thresholds" not in encoding  # of GPUs
+    for speed, unit in ((encoding["speeds"][-1], "texts"), (training["speeds"][0], "updates")):
+        for side in (OURS, PEER):
+            one = speed[side]
+            assert 0 < one["fastest_seconds"] <= one["seconds"] <= one["slowest_seconds"]
+            assert one[f"{unit}_per_second"] > 0 < one["tokens_per_second"]
+        assert speed["ratio"] == pytest.approx(speed[PEER]["seconds"] / speed[OURS]["seconds"], abs=0.01)
+    for side in (OURS, PEER):
+        assert encoding["peak_memory_bytes"][side] > 2**20 < training["peak_memory_bytes"][side]
+        assert encoding["peak_memory_of"][side] == training["peak_memory_of"][side] == "process"
+        assert 0 < encoding["start_seconds"][side] < 600 and 0 < training["first_update_seconds"][side] < 600
+    assert encoding["dtype"] == training["dtype"] == dtype
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_short")
+def test_training_alone_says_where_the_time_of_a_step_goes(tiny_folder: Path) -> None:
+    pytest.importorskip("torch")
+    found = bench(tiny_folder, against="torch", train=True, rounds=1, dtype="float32", device="cpu")
+    assert "encoding" not in found and [one["shape"] for one in found["training"]["speeds"]] == ["4 x 16", "mixed"]
+    mixed = found["training"]["speeds"][-1]
+    assert mixed["tokens"] == sum(lengths(mlxbert.load(tiny_folder).config.max_length))
+    for side in (OURS, PEER):
         step = mixed[side]
-        assert step["tokens_per_second"] == pytest.approx(mixed["tokens"] / step["seconds"], rel=0.05)
-        assert step["network"] + step["update"] == pytest.approx(step["seconds"], abs=2e-4)
-        assert step["network"] > 0 < step["update"] and step["busy"] > 0 and found["memory"][side] > 2**20
-    assert mixed["ratio"] == pytest.approx(mixed["torch"]["seconds"] / mixed["mlxbert"]["seconds"], rel=0.05)
+        assert step["network_seconds"] + step["update_seconds"] == pytest.approx(step["seconds"], rel=0.1)
+        assert step["network_seconds"] > 0 < step["update_seconds"] and step["busy_share"] > 0 < step["cpu_seconds"]
+
+
+@pytest.mark.slow
+def test_torch_without_a_gpu_is_not_compared_with_mlxbert_on_one(tiny_folder: Path) -> None:
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available() or torch.backends.mps.is_available():
+        pytest.skip("torch finds a GPU")
+    with pytest.raises(mlxbert.MlxbertError, match="finds no GPU") as caught:
+        measure._Worker(Job(str(tiny_folder), PEER, "float16", "gpu"))
+    assert caught.value.hint is not None and "device='cpu'" in caught.value.hint
 
 
 @pytest.mark.slow
 def test_a_step_of_training_counts_three_times_the_products_of_a_pass(tiny_folder: Path) -> None:
-    facts = [worker._ours(tiny_folder, "float32", "cpu", train)[1]() for train in (False, True)]
+    before = mx.get_active_memory()
+    facts = [worker._ours(Job(str(tiny_folder), OURS, "float32", "cpu", train)).facts() for train in (False, True)]
+    assert mx.get_peak_memory() < before + 2**20  # without the matrices of the limit, 4 MB each
     for name in ("per_token", "per_score"):
         assert facts[1][name] == 3 * facts[0][name] > 0
 
@@ -155,18 +256,19 @@ def test_a_step_of_training_counts_three_times_the_products_of_a_pass(tiny_folde
 @pytest.mark.slow
 def test_the_terminal_shows_where_the_time_of_a_step_goes(tiny_folder: Path) -> None:
     outcome, shown = terminal("bench", "--train", "--rounds", "1", "--model", str(tiny_folder))
-    assert outcome.status == 0 and "update" in shown and "cores wait" in shown
-    assert "| cpu |" not in shown  # the row of a table of encoders
+    assert outcome.status == 0 and "updates/s" in shown and "cores wait" in shown
+    assert "| cpu |" not in outcome.err  # the row of a table of encoders
 
 
 @pytest.mark.slow
-def test_the_terminal_shows_a_table_and_a_line_to_paste(tiny_folder: Path) -> None:
+def test_the_terminal_shows_a_table_and_a_row_to_paste(tiny_folder: Path) -> None:
     outcome, shown = terminal("bench", "--rounds", "1", "--model", str(tiny_folder))
-    assert outcome.status == 0 and "mixed" in shown and "GFLOP/s" in shown and "float32" in shown
+    assert outcome.status == 0 and "texts/s" in shown and "| cpu | float32 |" in outcome.err
+    assert "training was not measured: the model takes fewer than 128 tokens" in outcome.err
 
 
 @pytest.mark.slow
 def test_a_worker_that_fails_says_why(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mlxbert.bench.measure.save", lambda model, folder: folder.mkdir())
-    with pytest.raises(mlxbert.MlxbertError, match=r"mlxbert failed: .*config\.json"):
+    with pytest.raises(mlxbert.MlxbertError, match=r"config\.json"):
         bench(tiny_folder, rounds=1)

@@ -9,7 +9,8 @@ import pytest
 
 import mlxbert
 from mlxbert.bench import steps
-from mlxbert.bench.steps import Clock, Spent, Step, measured, our_classifier, our_step, token_ids
+from mlxbert.bench.job import Spent
+from mlxbert.bench.steps import Clock, Step, measured, our_classifier, our_step, token_ids
 from mlxbert.labels.labels import Labels
 from mlxbert.model import Model
 from mlxbert.weights.build import parameters

@@ -48,6 +48,7 @@ from mlxbert.results.related import NextSentence, PairSimilarity, Reranked, Simi
 from mlxbert.results.tag import Entity, Tagged
 from mlxbert.results.tokens import Replaced, ReplacedToken, Token, Tokens
 from tests.helpers import events
+from tests.helpers.measured import measured
 from tests.helpers.program import terminal
 
 if TYPE_CHECKING:
@@ -137,20 +138,7 @@ def _models(word: str, width: int) -> Parts:
 
 
 def _bench(word: str, width: int, train: bool = False) -> Parts:
-    machine = dict.fromkeys(("chip", "device", "cores", "memory_gib", "blas", "mlx"), word)
-    speed = {"tokens_per_second": 1, "slowest": 1, "fastest": 1, "gflops": 1, "share": 0.5}
-    speed |= {"seconds": 0.5, "network": 0.3, "update": 0.2, "busy": 0.75} if train else {}
-    found = {
-        "train": train,
-        "machine": machine,
-        "model": word,
-        "layers": 6,
-        "width": 384,
-        "dtype": "float32",
-        "limit": 50.0,
-    }
-    found |= {"start": {"mlxbert": 0.5}, "memory": {"mlxbert": 10**9}, "shapes": ["32 x 32"]}
-    return bench.draw({**found, "speeds": [{"shape": "32 x 32", "mlxbert": speed}]})
+    return bench.draw(measured(word, train=train))
 
 
 def _names(word: str) -> tuple[str, ...]:
@@ -237,8 +225,8 @@ VIEWS: dict[str, tuple[Callable[[str, int], Parts], tuple[str, ...]]] = {
     "models list": (_models, ("{}", "90.0 MB", "yes")),
     "vocabulary": (_vocabulary, ("tokens8,000", "frequent{} the")),
     "search": (_found, ("1/docs/{}.md:3{}>b", "vectors:rank2,cosine0.500", "10 bytes", "2{}", "no {}")),
-    "bench": (_bench, ("chip{}", "32 x 32", "50%")),
-    "bench --train": (partial(_bench, train=True), ("chip{}", "0.200 s", "25%")),
+    "bench": (_bench, ("chip{}", "torch{} on mps", "12.5", "0.41 s", "0.25 GB", "50%", "2.50", "arrays and cache")),
+    "bench --train": (partial(_bench, train=True), ("chip{}", "0.82 s", "1.00 GB", "0.200 s", "25%")),
     "training report": (_report, ("{}", "400", "look at {}", "model{}→{}")),
     "evaluation": (_evaluation, ("accuracy0.964", "{}", "0.990", "model{}", "pair{}", "expected{}predictedHUM")),
     "summary": (_summary, ("accuracy0.964", "this model0.964", "★ kept", "weakest{}: recall", "mlxbert classify {}")),

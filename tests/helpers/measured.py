@@ -1,0 +1,45 @@
+"""What `mlxbert bench` reports, made up."""
+
+from typing import Any
+
+from mlxbert.bench.job import OURS, PASSES, PEER, UPDATE
+
+
+def measured(word: str = "chip", *, peer: bool = True, train: bool = False) -> dict[str, Any]:
+    """A report of a GPU, with torch beside it unless `peer` is false; `train`: of training alone, on a CPU."""
+    sides = (OURS, PEER) if peer else (OURS,)
+    machine = dict.fromkeys(("chip", "device", "cores", "memory_gib", "blas", "mlx"), word)
+    training = {
+        "first_update_seconds": _by_side(sides, 0.41, 0.82), "dtype": "float32",
+        **_part(sides, [UPDATE], "updates"),
+    }  # fmt: skip
+    encoding = {
+        "dtype": "float16", **_part(sides, PASSES, "texts"), "start_seconds": _by_side(sides, 0.3, 6.0),
+    }  # fmt: skip
+    if train:
+        times = {"network_seconds": 0.3, "update_seconds": 0.2, "cpu_seconds": 0.8, "busy_share": 0.75}
+        training["speeds"][0][OURS] |= times
+    return {
+        "model": word, "layers": 6, "width": 384, "mlxbert": "0.1.0", "machine": machine,
+        "peer": {"torch": word, "transformers": "5.23.0", "device": "mps"} if peer else None,
+        **({} if train else {"encoding": encoding}), "training": training,
+    }  # fmt: skip
+
+
+def _by_side(sides: tuple[str, ...], *values: float) -> dict[str, float]:
+    return dict(zip(sides, values, strict=False))
+
+
+def _part(sides: tuple[str, ...], shapes: Any, unit: str) -> dict[str, Any]:
+    found = []
+    for texts, tokens in shapes:
+        speed = {"shape": f"{texts} x {tokens}", "texts": texts, "tokens_per_text": tokens, "tokens": texts * tokens}
+        rates = {f"{unit}_per_second": 12.5, "tokens_per_second": 1600.0, "gflops": 1.0, "share": 0.5}
+        seconds = {"seconds": 0.5, "slowest_seconds": 0.6, "fastest_seconds": 0.4}
+        ratio = {"ratio": 2.5} if len(sides) > 1 else {}
+        found.append({**speed, **{side: {**seconds, **rates} for side in sides}, **ratio})
+    memory = {
+        "peak_memory_bytes": _by_side(sides, 250e6, 1e9),
+        "peak_memory_of": dict(zip(sides, ("arrays", "arrays and cache"), strict=False)),
+    }
+    return {"limit_gflops": 50.0, "speeds": found, **memory}
