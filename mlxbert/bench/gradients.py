@@ -63,12 +63,8 @@ def gradients() -> Iterator[Operation]:
 
     yield of("linear layers", _linear, "products", quick=_FLOAT32)
     for name in formulas.ACTIVATIONS:
-        yield of(
-            name,
-            partial(_activation, name),
-            dtypes=DTYPES if name == "gelu" else _FLOAT32,
-            quick=_FLOAT32 if name == "gelu" else (),
-        )
+        dtypes, quick = (DTYPES, _FLOAT32) if name == "gelu" else (_FLOAT32, ())
+        yield of(name, partial(_activation, name), dtypes=dtypes, quick=quick)
     sums = () if on_gpu() else ("products",)  # of rows: a CPU multiplies by ones
     yield of("layer norm", _layer_norm, *sums, quick=DTYPES)
     yield of("RMS norm", _rms_norm, *sums)

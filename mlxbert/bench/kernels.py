@@ -44,13 +44,11 @@ def kernels() -> Iterator[Operation]:
     yield Operation("quantized products", "quantized", _quantized)
     for name in formulas.ACTIVATIONS:
         half = name in HALF_ACTIVATIONS
-        yield Operation(
-            name,
-            "activations",
-            partial(_activation, name),
-            DTYPES if half else DTYPES[:1],
-            quick=DTYPES[:1] if name == "gelu" else (),
-        )
+        dtypes, quick = DTYPES if half else DTYPES[:1], DTYPES[:1] if name == "gelu" else ()
+        yield Operation(name, "activations", partial(_activation, name), dtypes, quick=quick)
+    yield Operation(
+        "activated layers", "activations", _activated, DTYPES[:1], frozenset({"linear layers", "products", "gelu"})
+    )
     sums = frozenset() if on_gpu() else _OF_PRODUCTS  # of rows: a CPU multiplies by ones
     yield Operation("layer norm", "norms", _layer_norm, uses=sums, quick=DTYPES)
     yield Operation("RMS norm", "norms", _rms_norm, uses=sums)
@@ -119,6 +117,16 @@ def _activation(name: str, inputs: Inputs) -> Iterator[Computed]:
     assert {ACTIVATIONS[one] for one in formulas.ACTIVATIONS} == {*ACTIVATIONS.values()} - {ACTIVATIONS["linear"]}
     x, values = activation_inputs(inputs)
     yield Computed(name, ops.activate(name, x), formulas.ACTIVATIONS[name](values))
+
+
+def _activated(inputs: Inputs) -> Iterator[Computed]:
+    """A layer with its activation, which a CPU computes in one pass in inference."""
+    layer, weight = linear(inputs, 64, 128)
+    x, a = inputs.draw(1024, 64)
+    expected = formulas.ACTIVATIONS["gelu"](a @ weight.T + as_float64(layer.bias))
+    yield Computed("linear layer with gelu", ops.activated("gelu", layer, x), expected)
+    with inference():
+        yield Computed("linear layer with gelu, in inference", ops.activated("gelu", layer, x), expected)
 
 
 def rows_of(inputs: Inputs, rows: int, width: int) -> tuple[mx.array, F64, F64]:
@@ -194,9 +202,12 @@ def _attention(inputs: Inputs) -> Iterator[Computed]:
         expected = (formulas.attention_weights(a, b, size**-0.5, shift) @ c)[kept]
         name = f"attention, head size {size}, length {length}, {kind}"
         yield Computed(name, gpu.attention(q, k, v, size**-0.5, mask, gradient=False)[kept], expected)
-        if not on_gpu() and length < _WIDTH:
+        if not on_gpu():
             given = positioned(q, k, mask, kind)
             yield Computed(f"{name}, a CPU's", ops.attention(given, v, size**-0.5, NO_DROPOUT)[kept], expected)
+            with inference():
+                found = ops.attention(given, v, size**-0.5, NO_DROPOUT)[kept]
+            yield Computed(f"{name}, a CPU's in inference", found, expected)
 
 
 def positioned(q: mx.array, k: mx.array, mask: mx.array | None, kind: str) -> PositionedQK:

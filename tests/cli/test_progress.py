@@ -96,8 +96,7 @@ def test_steps_say_what_is_done_and_how_many_there_are(monkeypatch: pytest.Monke
     drawn = "".join(screen.lines)
     assert "50%" in drawn and "30/60" in drawn and "gradient of attention weights" in drawn
     assert all(len(line) <= 80 for line in screen.lines)
-    with progress.steps() as update:
-        monkeypatch.setattr("mlxbert.cli.views.console.may_draw", lambda: False)
+    monkeypatch.setattr("mlxbert.cli.views.console.may_draw", lambda: False)
     with progress.steps() as update:
         update("nothing is drawn", 1, 2)
     assert not any("nothing is drawn" in line for line in screen.lines)
