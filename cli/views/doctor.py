@@ -1,5 +1,6 @@
 """What mlxbert runs on, and what a check of it found."""
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -7,7 +8,8 @@ from typing import Any
 from mlxbert.cli.views import console, rich
 
 _MODELS, _RUNS, _SPEED = ("families",), ("training", "built-in model"), "speed"
-_MOST = 10  # faults that are shown
+_MOST = 10  # operations at fault that are shown
+_TIMES = 10  # an error that is so many times what is allowed is no longer a percentage
 _MOST_FOLLOWING = 5  # names of what follows from them
 # What a report for others has of the machine: nothing that names its owner, its host or a folder.
 _TOLD = (
@@ -15,6 +17,9 @@ _TOLD = (
     "attention_gradient", "cores", "memory_gib", "memory_limit_gib", "batch_tokens",
 )  # fmt: skip
 _PATH = re.compile(r"(?<![\w.])~?/[^\s'\",:;)]*|[A-Za-z]:\\\\?[^\s'\",;)]*")
+
+
+Fault = dict[str, Any]
 
 
 def draw(report: dict[str, Any]) -> Iterator["rich.RenderableType"]:
@@ -41,26 +46,40 @@ def _checked(found: dict[str, Any]) -> Iterator["rich.RenderableType"]:
     if not found["quick"]:
         rows.append((_SPEED, _speed(found)))
     yield from console.facts(f"checked in {found['seconds']:.0f} s", rows)
-    for fault in found["faults"][:_MOST]:
-        rows = [
-            ("dtype", fault["dtype"]),
-            ("found", _error(fault)),
-            ("concerns", _concerns(fault)),
-            ("hint", fault["hint"]),
-        ]
-        yield from console.facts(f"FAULT: {fault['name']}", rows)
-    if len(found["faults"]) > _MOST:
-        yield from console.facts(f"{len(found['faults']) - _MOST:,} more faults: --json lists all", [])
+    faults = _by_operation(found["faults"])
+    for operation, wrong in faults[:_MOST]:
+        yield from console.facts(f"FAULT: {operation}", [*_described(wrong), ("hint", _main(wrong)["hint"])])
+    if len(faults) > _MOST:
+        yield from console.facts(f"faults of {len(faults) - _MOST:,} more: --json lists all", [])
     if found["consequences"]:
         yield from console.facts("follow from them", [("wrong, too", following(found["consequences"]))])
 
 
-def _concerns(fault: dict[str, Any]) -> str:
-    return "published models" if fault["published_models"] else "no published model: none has such a width"
+def _by_operation(faults: Sequence[Fault]) -> list[tuple[str, list[Fault]]]:
+    names = dict.fromkeys(one["operation"] for one in faults)
+    return [(name, [one for one in faults if one["operation"] == name]) for name in names]
 
 
-def _error(fault: dict[str, Any]) -> str:
-    return str(fault["problem"] or f"error {fault['error']:.1e}, expected at most {fault['allowed']:.0e}")
+def _main(wrong: Sequence[Fault]) -> Fault:
+    """The fault of an operation that matters most: one without a result, or the largest error; of published models."""
+
+    def weight(fault: Fault) -> tuple[bool, float]:
+        missing = fault["error"] is None
+        return fault["published_models"], math.inf if missing else fault["error"] / (fault["allowed"] or 1e-9)
+
+    return max(wrong, key=weight)
+
+
+def _described(wrong: Sequence[Fault]) -> list[tuple[str, str]]:
+    """What is wrong with an operation: its dtypes, an example with its error, how many checks, whom it concerns."""
+    main = _main(wrong)
+    error = main["problem"] or f"error {main['error']:.1e}, expected at most {main['allowed']:.0e}"
+    more = f"; and {console.counted(len(wrong) - 1, 'more check')}" if len(wrong) > 1 else ""
+    return [
+        ("dtype", ", ".join(dict.fromkeys(one["dtype"] for one in wrong))),
+        ("found", f"{main['name']}: {error}{more}"),
+        ("concerns", "published models" if main["published_models"] else "no published model"),
+    ]
 
 
 def following(consequences: Sequence[dict[str, Any]]) -> str:
@@ -88,7 +107,11 @@ def _line(groups: list[dict[str, Any]]) -> str:
     worst = max(group["worst"] for group in groups)
     more = f", {following:,} follow from faults" if following else ""
     said = f"{console.counted(checks, 'check')}, {console.counted(faults, 'fault') if faults else 'no faults'}{more}"
-    return f"{said}; largest error {worst:.0%} of what is allowed"
+    return f"{said}; largest error {_share(worst)} what is allowed"
+
+
+def _share(worst: float) -> str:
+    return f"{worst:.0%} of" if worst < _TIMES else f"{worst:,.0f} times"
 
 
 def markdown(report: dict[str, Any]) -> str:
@@ -104,12 +127,14 @@ def markdown(report: dict[str, Any]) -> str:
         rows.append((_SPEED, _speed(found)))
     lines = ["**mlxbert doctor --report**", "", *_table(("", ""), rows), ""]
     groups = [
-        (name, *(one[key] for key in ("checks", "faults", "consequences")), f"{one['worst']:.0%}")
+        (name, *(one[key] for key in ("checks", "faults", "consequences")), _share(one["worst"]))
         for name, one in found["groups"].items()
     ]
-    lines += _table(("group", "checks", "faults", "consequences", "largest error of what is allowed"), groups)
+    lines += _table(("group", "checks", "faults", "consequences", "largest error: … what is allowed"), groups)
     if found["faults"]:
-        faults = [(one["name"], one["dtype"], _error(one), _concerns(one)) for one in found["faults"]]
+        faults = [
+            (operation, *(text for _, text in _described(wrong))) for operation, wrong in _by_operation(found["faults"])
+        ]
         lines += ["", *_table(("fault", "dtype", "found", "concerns"), faults)]
     if found["consequences"]:
         lines += ["", f"Wrong because of them: {following(found['consequences'])}."]
