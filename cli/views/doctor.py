@@ -9,7 +9,7 @@ from mlxbert.cli.views import console, rich
 
 _MODELS, _RUNS, _SPEED = ("families",), ("training", "built-in model"), "speed"
 _MOST = 10  # operations at fault that are shown
-_TIMES = 10  # an error that is so many times what is allowed is no longer a percentage
+_TIMES = 10  # what is allowed: from there on an error is shown as a multiple, not in percent
 _MOST_FOLLOWING = 5  # names of what follows from them
 # What a report for others has of the machine: nothing that names its owner, its host or a folder.
 _TOLD = (
