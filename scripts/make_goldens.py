@@ -18,7 +18,9 @@ import transformers
 from safetensors.numpy import load_file, save_file
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from mlxbert.bench.reference import GOLDENS
+from mlxbert.bench import classifier
+from mlxbert.bench.reference import GOLDENS, load_network
+from mlxbert.machine.device import nn
 from tests.helpers.families import FROZEN, Compared, make_model
 from tests.helpers.frozen import file_name, prefix_in
 from tests.helpers.parity import reference_outputs
@@ -63,8 +65,46 @@ def _freeze(compared: Compared, folder: Path) -> None:
     save_file(frozen, folder / "outputs.safetensors")
 
 
+def _freeze_classifier() -> None:
+    """Gradients and losses of the classifier of `doctor --check`, by torch in float64."""
+    config = transformers.BertConfig.from_dict(classifier.CONFIG)
+    model = transformers.BertForSequenceClassification(config).double().train()
+    drawn = classifier.draw_weights({name: tuple(array.shape) for name, array in model.named_parameters()})
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(torch.from_numpy(drawn[name]))
+    with tempfile.TemporaryDirectory() as folder:
+        network = load_network(classifier.write(Path(folder), {name: one.shape for name, one in drawn.items()}))
+    flat = {name: np.array(array) for name, array in dict(nn.utils.tree_flatten(network.parameters())).items()}
+    ours = {
+        theirs: next(name for name, array in flat.items() if np.array_equal(array, one))
+        for theirs, one in drawn.items()
+    }
+    assert {*ours.values()} == {*flat}
+    optimizer = torch.optim.AdamW(model.parameters(), lr=classifier.RATE, weight_decay=classifier.DECAY)
+    texts, losses = classifier.case(), []
+    first: dict[str, np.ndarray[Any, Any]] = {}
+    targets = torch.arange(len(texts.input_ids)) % classifier.CLASSES
+    for _ in range(classifier.UPDATES):
+        optimizer.zero_grad()
+        given = torch.from_numpy(texts.input_ids).long(), torch.from_numpy(texts.real.astype(np.int64))
+        loss = torch.nn.functional.cross_entropy(model(given[0], attention_mask=given[1]).logits, targets)
+        loss.backward()
+        losses.append(loss.item())
+        first = first or {name: one.grad.numpy().copy() for name, one in model.named_parameters()}
+        optimizer.step()
+    parameters = {
+        name: {
+            "ours": ours[name], "shape": list(array.shape), "projections": classifier.project(array, number)
+        }
+        for number, (name, array) in enumerate(first.items())
+    }  # fmt: skip
+    classifier.PATH.parent.mkdir(exist_ok=True)
+    classifier.PATH.write_text(json.dumps({"parameters": parameters, "losses": losses}, indent=1), encoding="utf-8")
+
+
 def main() -> None:
-    """Writes one folder per family, and one file for the activations."""
+    """Writes one folder per family, one for the gradients of a classifier, and one file for the activations."""
     for family in sys.argv[1:] or FROZEN:
         compared, folder = FROZEN[family], GOLDENS / file_name(family)
         shutil.rmtree(folder, ignore_errors=True)
@@ -73,6 +113,7 @@ def main() -> None:
         print(f"{family}: {sum(path.stat().st_size for path in folder.iterdir()) / 1e3:.0f} kB")
     if sys.argv[1:]:
         return
+    _freeze_classifier()
     x = torch.cat([torch.linspace(-12, 12, 2001), torch.tensor([-100.0, 0.0, 100.0])])
     found = {name: transformers.activations.ACT2FN[name](x).numpy() for name in ACTIVATIONS}
     save_file({"x": x.numpy(), **found}, GOLDENS / "activations.safetensors")

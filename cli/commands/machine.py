@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 
 from mlxbert.cli import session
 from mlxbert.cli.options import ComputingOptions, OutputOptions
-from mlxbert.cli.views import bench as bench_view, console, doctor as view, progress
-from mlxbert.errors import MlxbertError
+from mlxbert.cli.views import bench as bench_view, console, doctor as view, json_lines, progress
+from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.options import Device, Option
 from mlxbert.version import __version__
 
@@ -23,34 +23,73 @@ def doctor(
     out: OutputOptions,
     device: Annotated[Device, Option("Device. With auto it is the GPU if there is one.")] = "auto",
     check: Annotated[
-        bool, Option("Also check what the device computes, kernel by kernel. It takes a minute, on a CPU some minutes.")
+        bool,
+        Option("Also check what the device computes: operations, gradients, families, training. It takes a minute."),
+    ] = False,
+    quick: Annotated[
+        bool, Option("Check the operations that all models have, and training's update. It takes some ten seconds.")
+    ] = False,
+    report: Annotated[
+        bool,
+        Option("Check, and print a text to paste into an issue. It names the chip, but neither you nor your files."),
     ] = False,
 ) -> None:
     """Show what mlxbert runs on: chip, device, dtype, BLAS and its measured speed, versions, and what to fix.
 
-    Exit status: 1 if --check finds a fault.
+    Exit status: 1 if a check finds a fault.
 
     Example: mlxbert doctor
     """
-    report = _report(device)
-    if check:
-        report["check"] = _check(device)
-    session.show_object(report, lambda: view.draw(report), out)
-    for problem in report["problems"]:
+    if report and out.json:
+        raise ArgumentError("--report prints text, not JSON", hint="--check --json prints the same and more as JSON")
+    facts = _report(device)
+    if check or quick or report:
+        facts["check"] = _check(device, quick=quick)
+    if report:
+        json_lines.put_line(view.markdown(facts))
+    else:
+        session.show_object(facts, lambda: view.draw(facts), out)
+    for problem in facts["problems"]:
         console.say("hint", problem)
-    faults = len(report["check"]["faults"]) if check else 0
-    if faults:
-        checks = sum(group["checks"] for group in report["check"]["groups"].values())
-        raise MlxbertError(f"{faults:,} of {checks:,} checks failed", hint="a bug report should have this output")
-    if not report["problems"]:
-        console.say("note", f"all is well: {report['gflops']:,} GFLOP/s on the {report['device']}")
+    if "check" in facts:
+        _raise_faults(facts["check"])
+    else:
+        _ask_for_report(facts)
+    if not facts["problems"]:
+        console.say("note", f"all is well: {facts['gflops']:,} GFLOP/s on the {facts['device']}")
 
 
-def _check(name: str) -> dict[str, Any]:
-    with progress.waiting("checking kernels, families, training and speed: a minute, on a CPU some minutes"):
+def _check(name: str, *, quick: bool) -> dict[str, Any]:
+    with progress.steps() as show:
         from mlxbert.bench.check import check
 
-        return check(name)
+        return check(name, quick=quick, on_step=show)
+
+
+def _raise_faults(found: Mapping[str, Any]) -> None:
+    if not (faults := len(found["faults"])):
+        return
+    checks = sum(group["checks"] for group in found["groups"].values())
+    follow = len(found["consequences"])
+    more = f"{follow:,} other{'s follow' if follow > 1 else ' follows'} from {'them' if faults > 1 else 'it'}"
+    raise MlxbertError(
+        f"{faults:,} of {checks:,} checks failed{f', {more}' * bool(follow)}",
+        hint="a bug report should have this output; `mlxbert doctor --report` prints it without paths, to paste",
+    )
+
+
+def _ask_for_report(facts: Mapping[str, Any]) -> None:
+    """Asks the users of Apple chips that nobody has reported, once each for a version of MLX."""
+    if "macos" not in facts or facts["device"] != "gpu" or facts["problems"]:
+        return
+    from mlxbert.bench.reports import asks_now, is_reported
+
+    chip = str(facts["chip"])
+    if not is_reported(chip) and asks_now(chip, facts["packages"].get("mlx", "")):
+        said = (
+            f"nobody has reported yet whether mlxbert computes right on {chip}; this checks it in a minute, and prints"
+        )
+        console.say("note", f"{said} a text to paste into an issue:", "mlxbert doctor --report")
 
 
 Peer = Literal["torch"]  # what `bench` measures besides mlxbert

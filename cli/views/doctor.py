@@ -1,12 +1,25 @@
-"""What mlxbert runs on."""
+"""What mlxbert runs on, and what a check of it found."""
 
-from collections.abc import Iterator
+import math
+import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mlxbert.cli.views import console, rich
 
-_MODELS, _RUNS = ("families",), ("training", "built-in model")
-_MOST = 10  # faults that are shown
+_MODELS, _RUNS, _SPEED = ("families",), ("training", "built-in model"), "speed"
+_MOST = 10  # operations at fault that are shown
+_TIMES = 10  # what is allowed: from there on an error is shown as a multiple, not in percent
+_MOST_FOLLOWING = 5  # names of what follows from them
+# What a report for others has of the machine: nothing that names its owner, its host or a folder.
+_TOLD = (
+    "chip", "macos", "mlxbert", "wheel", "wheel_for", "python", "device", "dtype", "float32_products",
+    "attention_gradient", "cores", "memory_gib", "memory_limit_gib", "batch_tokens",
+)  # fmt: skip
+_PATH = re.compile(r"(?<![\w.])~?/[^\s'\",:;)]*|[A-Za-z]:\\\\?[^\s'\",;)]*")
+
+
+Fault = dict[str, Any]
 
 
 def draw(report: dict[str, Any]) -> Iterator["rich.RenderableType"]:
@@ -24,35 +37,111 @@ def named(key: str) -> str:
 
 
 def _checked(found: dict[str, Any]) -> Iterator["rich.RenderableType"]:
-    """What was checked, in a line each: kernels, families, training with the built-in model, speed; then the faults."""
-    groups, speed = found["groups"], found["speed"]
-    kernels = [name for name in groups if name not in (*_MODELS, *_RUNS, "speed")]
-    rows = [
-        (title, _line([groups[name] for name in names]))
-        for title, names in (("kernels", kernels), ("families x heads", _MODELS), ("training, built-in model", _RUNS))
+    """What was checked, in a line each: operations, families, training with the built-in model, speed; the faults."""
+    groups = found["groups"]
+    kernels = [name for name in groups if name not in (*_MODELS, *_RUNS, _SPEED)]
+    parts = (("operations", kernels), ("families x heads", _MODELS), ("training, built-in model", _RUNS))
+    rows = [(title, _line([groups[name] for name in names if name in groups])) for title, names in parts]
+    rows = [row for row in rows if row[1]]
+    if not found["quick"]:
+        rows.append((_SPEED, _speed(found)))
+    yield from console.facts(f"checked in {found['seconds']:.0f} s", rows)
+    faults = _by_operation(found["faults"])
+    for operation, wrong in faults[:_MOST]:
+        yield from console.facts(f"FAULT: {operation}", [*_described(wrong), ("hint", _main(wrong)["hint"])])
+    if len(faults) > _MOST:
+        yield from console.facts(f"faults of {len(faults) - _MOST:,} more: --json lists all", [])
+    if found["consequences"]:
+        yield from console.facts("follow from them", [("wrong, too", following(found["consequences"]))])
+
+
+def _by_operation(faults: Sequence[Fault]) -> list[tuple[str, list[Fault]]]:
+    names = dict.fromkeys(one["operation"] for one in faults)
+    return [(name, [one for one in faults if one["operation"] == name]) for name in names]
+
+
+def _main(wrong: Sequence[Fault]) -> Fault:
+    """The fault of an operation that matters most: one without a result, or the largest error; of published models."""
+
+    def weight(fault: Fault) -> tuple[bool, float]:
+        missing = fault["error"] is None
+        return fault["published_models"], math.inf if missing else fault["error"] / (fault["allowed"] or 1e-9)
+
+    return max(wrong, key=weight)
+
+
+def _described(wrong: Sequence[Fault]) -> list[tuple[str, str]]:
+    """What is wrong with an operation: its dtypes, an example with its error, how many checks, whom it concerns."""
+    main = _main(wrong)
+    error = main["problem"] or f"error {main['error']:.1e}, expected at most {main['allowed']:.0e}"
+    more = f"; and {console.counted(len(wrong) - 1, 'more check')}" if len(wrong) > 1 else ""
+    return [
+        ("dtype", ", ".join(dict.fromkeys(one["dtype"] for one in wrong))),
+        ("found", f"{main['name']}: {error}{more}"),
+        ("concerns", "published models" if main["published_models"] else "no published model"),
     ]
-    said = (
-        "failed"
-        if speed is None
-        else (
-            f"{speed['gflops']:,} GFLOP/s in {speed['dtype']}, copies {speed['copy_gb_per_s']:,} GB/s, 16 texts in "
-            f"{speed['first_pass_seconds']:.2f} s, then {speed['second_pass_seconds']:.2f} s, peak memory "
-            f"{console.size(found['memory'])}"
-        )
+
+
+def following(consequences: Sequence[dict[str, Any]]) -> str:
+    """The first names of what is wrong because of something else, and how many others there are."""
+    names = list(dict.fromkeys(one["operation"] for one in consequences))
+    more = len(names) - _MOST_FOLLOWING
+    return "; ".join(names[:_MOST_FOLLOWING]) + (f"; and {more:,} more" if more > 0 else "")
+
+
+def _speed(found: dict[str, Any]) -> str:
+    speed = found["speed"]
+    if speed is None:
+        return "failed"
+    return (
+        f"{speed['gflops']:,} GFLOP/s in {speed['dtype']}, copies {speed['copy_gb_per_s']:,} GB/s, 16 texts in "
+        f"{speed['first_pass_seconds']:.2f} s, then {speed['second_pass_seconds']:.2f} s, peak memory "
+        f"{console.size(found['memory'])}"
     )
-    yield from console.facts(f"checked in {found['seconds']:.0f} s", [*rows, ("speed", said)])
-    for fault in found["faults"][:_MOST]:
-        error = fault["problem"] or f"error {fault['error']:.1e}, expected at most {fault['allowed']:.0e}"
-        yield from console.facts(
-            f"FAULT: {fault['name']}", [("dtype", fault["dtype"]), ("found", error), ("hint", fault["hint"])]
-        )
-    if len(found["faults"]) > _MOST:
-        yield from console.facts(f"{len(found['faults']) - _MOST:,} more faults: --json lists all", [])
 
 
 def _line(groups: list[dict[str, Any]]) -> str:
-    checks, faults = (sum(group[name] for group in groups) for name in ("checks", "faults"))
+    if not groups:
+        return ""
+    checks, faults, following = (sum(group[name] for group in groups) for name in ("checks", "faults", "consequences"))
     worst = max(group["worst"] for group in groups)
-    return (
-        f"{checks:,} checks, {faults or 'no'} fault{'s' * (faults != 1)}; largest error {worst:.0%} of what is allowed"
+    more = f", {following:,} follow from faults" if following else ""
+    said = f"{console.counted(checks, 'check')}, {console.counted(faults, 'fault') if faults else 'no faults'}{more}"
+    return f"{said}; largest error {_share(worst)} what is allowed"
+
+
+def _share(worst: float) -> str:
+    return f"{worst:.0%} of" if worst < _TIMES else f"{worst:,.0f} times"
+
+
+def markdown(report: dict[str, Any]) -> str:
+    """A report with its check, to paste into an issue: what concerns the device and nothing about its user."""
+    found = report["check"]
+    rows = [(named(key), report[key]) for key in _TOLD if report.get(key) is not None]
+    rows += [("to mend", problem) for problem in report["problems"]]
+    rows.append(("MLX", report["packages"].get("mlx")))
+    rows.append(
+        ("check", f"{'quick, ' * found['quick']}{found['seconds']:.0f} s; {_line([*found['groups'].values()])}")
     )
+    if not found["quick"]:
+        rows.append((_SPEED, _speed(found)))
+    lines = ["**mlxbert doctor --report**", "", *_table(("", ""), rows), ""]
+    groups = [
+        (name, *(one[key] for key in ("checks", "faults", "consequences")), _share(one["worst"]))
+        for name, one in found["groups"].items()
+    ]
+    lines += _table(("group", "checks", "faults", "consequences", "largest error: … what is allowed"), groups)
+    if found["faults"]:
+        faults = [
+            (operation, *(text for _, text in _described(wrong))) for operation, wrong in _by_operation(found["faults"])
+        ]
+        lines += ["", *_table(("fault", "dtype", "found", "concerns"), faults)]
+    if found["consequences"]:
+        lines += ["", f"Wrong because of them: {following(found['consequences'])}."]
+    return _PATH.sub("…", "\n".join(lines))
+
+
+def _table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
+    cells = [[console.line(str(value), 300).replace("|", "\\|") for value in row] for row in (headers, *rows)]
+    lines = [f"| {' | '.join(row)} |" for row in cells]
+    return [lines[0], "|---" * len(headers) + "|", *lines[1:]]

@@ -126,6 +126,23 @@ def counted(what: str) -> Iterator[Update]:
         yield show
 
 
+@contextmanager
+def steps() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar of steps in a terminal, nothing elsewhere; yields what updates it (what is done, steps done, in all)."""
+    if not console.may_draw():
+        yield lambda what, done, total: None
+        return
+    with _drawing(*_count_columns()) as drawn:
+        pace = Pace()
+        task = drawn.add_task("", total=None, pace=pace)
+
+        def update(what: str, done: int, total: int) -> None:
+            pace.add(done)
+            drawn.update(task, completed=done, total=total, description=what)
+
+        yield update
+
+
 def _byte_columns() -> tuple["rich.ProgressColumn", ...]:
     return rich.DownloadColumn(), rich.TransferSpeedColumn()
 

@@ -1,1 +1,1 @@
-"""What `mlxbert bench` measures."""
+"""What `mlxbert bench` measures, and `mlxbert doctor --check` checks."""

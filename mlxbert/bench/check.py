@@ -1,166 +1,287 @@
-"""`mlxbert doctor --check`: whether this device computes what it should, kernel by kernel and family by family."""
+"""`mlxbert doctor --check`: whether this device computes what it should.
 
-import math
+First each operation and its gradient, then the update of the weights, then what is made of them: tiny models of every
+family, training, the built-in model; then the speed.
+"""
+
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mlxbert.bench.kernels import ALLOWED, Computed, as_float64, kernels
+from mlxbert.bench import classifier
+from mlxbert.bench.computed import ALLOWED, Computed, Operation
+from mlxbert.bench.findings import Finding, summary
+from mlxbert.bench.gradients import gradients
+from mlxbert.bench.kernels import kernels
 from mlxbert.bench.reference import (
     BOUNDS,
     GOLDENS,
     arrays,
     difference,
     golden_models,
+    kind_of,
     load_network,
     make_cases,
+    operations_of,
     outputs,
+    read_config,
     write_model,
 )
+from mlxbert.bench.updates import updates
 from mlxbert.machine import device as devices
-from mlxbert.machine.device import dtype_name, mx, nn, scalar
+from mlxbert.machine.device import dtype_name, mx
 from mlxbert.model import load
+from mlxbert.nn import gpu
 from mlxbert.tasks.embed import embed
-from mlxbert.training.optimizer import AdamW
 
+OnStep = Callable[[str, int, int], None]  # takes what is checked now, how many steps are done, and how many there are
 _CASE = "pairs"  # of the inputs of the models: several lengths, two segments
-# The losses of five updates, and the first numbers of a vector, computed on a CPU in float32.
-_UPDATES = 5
-_LOSSES = (1.7005625, 1.4592434, 1.2750337, 1.1534265, 1.0619030)
+# The first numbers of a vector, computed on a CPU in float32.
 _TEXT = "The cat sat on the mat."
 _VECTOR = (0.1154600, 0.0264329, -0.0272983, 0.0667805, -0.0665263, 0.0151762, 0.0547519, 0.0109963)
 _VECTOR_ALLOWED = {"float32": 1e-4, "float16": 2e-3, "bfloat16": 1e-2}
 _SIZE = 4096  # of the matrices whose product is timed on a GPU
+# A gradient's length and its projections, as a share of its length, or of a ten-thousandth of the longest: that of the
+# biases of keys is 0, which a softmax takes no notice of.
+_GRADIENT_ALLOWED, _SHORTEST, _LOSS_ALLOWED = 1e-3, 1e-4, 1e-4
 
 
 @dataclass(frozen=True)
-class Finding:
-    """Something that was checked.
+class _Step:
+    """A part of a check.
 
     Attributes:
-        group: What it belongs to: `products`, `attention`, …, `families`, `training`, `built-in model`.
-        name: The kernel with its shape, or the family and its head.
-        dtype: The dtype of the computation.
-        error: The largest difference as a share of the largest expected value, or of 1; `None` where there is no
-            result, or one that is not finite.
-        allowed: What is allowed.
-        problem: What MLX said instead of a result.
+        title: What is checked, for a progress bar.
+        run: Gives what was found.
     """
 
-    group: str
-    name: str
-    dtype: str
-    error: float | None
-    allowed: float
-    problem: str | None = None
-
-    @property
-    def ok(self) -> bool:
-        """Whether the result is right."""
-        return self.error is not None and self.error <= self.allowed
+    title: str
+    run: Callable[[], Iterator[Finding]]
 
 
-def check(device: str = "auto") -> dict[str, Any]:
-    """Checks a device: kernels next to float64, models next to `transformers`, training, speed.
+def check(device: str = "auto", *, quick: bool = False, on_step: OnStep | None = None) -> dict[str, Any]:
+    """Checks a device: operations and gradients next to float64, models next to `transformers`, training, speed.
 
     Args:
         device: See `mlxbert.load`.
+        quick: Whether to check only the operations and gradients that all models have, in few shapes, in float32 and in
+            the dtype that the device uses, the update, and the built-in model.
+        on_step: Told before each step what is checked, how many steps are done and how many there are; after the last
+            one, too.
 
     Returns:
-        `groups`: for each the number of `checks`, of `faults`, and the worst error as a share of what is allowed;
-        `faults`: what is wrong, with name, dtype, error, and a hint; `speed`: GFLOP/s of a product in the dtype that is
-        used, GB/s of copying, seconds of a first and a second pass, `None` where that failed; `memory`: peak bytes;
-        `seconds`.
+        `groups`: for each the number of `checks`, of `faults` and of `consequences`, and the worst error as a share of
+        what is allowed; `faults`: what is wrong, with its operation, name, dtype, error, a hint, and whether
+        `published_models` are concerned; `consequences`: what is wrong because of them (`follows_from`); `speed`:
+        GFLOP/s of a product in the dtype that is used, GB/s of copying, seconds of a first and a second pass, `None`
+        where that failed, or where the check is `quick`; `memory`: peak bytes; `seconds`.
     """
     begun = time.perf_counter()
     devices.use(device)
     mx.reset_peak_memory()
-    findings = [*_findings()]
-    try:
-        speed: dict[str, Any] | None = _speed()
-    except Exception as problem:
-        speed = None
-        findings.append(_failed("speed", "speed", dtype_name(devices.choose_dtype()), problem))
+    findings, speed = list[Finding](), None
+    with tempfile.TemporaryDirectory(prefix="mlxbert-check-") as folder:
+        steps = [*_steps(Path(folder), quick=quick)]
+        total = len(steps) + (not quick)
+        for done, step in enumerate(steps):
+            if on_step is not None:
+                on_step(step.title, done, total)
+            findings += step.run()
+    if not quick:
+        if on_step is not None:
+            on_step("speed", total - 1, total)
+        try:
+            speed = _speed()
+        except Exception as problem:
+            findings.append(_failed("speed", "speed", "speed", dtype_name(devices.choose_dtype()), problem))
+    if on_step is not None:
+        on_step("", total, total)
     return {
-        "groups": _groups(findings),
-        "faults": [{**asdict(one), "hint": _hint(one)} for one in findings if not one.ok],
+        **summary(findings),
+        "quick": quick,
         "speed": speed,
         "memory": mx.get_peak_memory(),
         "seconds": round(time.perf_counter() - begun, 1),
     }
 
 
-def _hint(one: Finding) -> str:
-    """What may avoid a fault."""
-    if one.dtype == "float32" and devices.on_gpu() and devices.tf32():
-        return "MLX_ENABLE_TF32=0 keeps float32 products from being rounded"
-    ways = ["--dtype float32"] * (one.dtype in ("float16", "bfloat16")) + ["--device cpu"] * devices.on_gpu()
-    return f"{' or '.join(ways)} may avoid it" if ways else "please report it"
+def operations() -> Iterator[Operation]:
+    """All operations and gradients."""
+    yield from kernels()
+    yield from gradients()
+    yield from updates()
 
 
-def _groups(findings: list[Finding]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for group in dict.fromkeys(one.group for one in findings):
-        own = [one for one in findings if one.group == group]
-        errors = [one.error / one.allowed for one in own if one.error is not None and one.allowed]
-        worst = max((error for error in errors if math.isfinite(error)), default=0.0)
-        found[group] = {"checks": len(own), "faults": sum(not one.ok for one in own), "worst": round(worst, 3)}
-    return found
+def _steps(folder: Path, *, quick: bool) -> Iterator[_Step]:
+    used = _used()
+    for one in operations():
+        for dtype in one.dtypes:
+            full = not quick and (dtype_name(dtype) in used or not _compiles_slowly())
+            if full or (one.quick and not quick) or (dtype in one.quick and dtype_name(dtype) in used):
+                yield _Step(one.name, partial(_operation, one, dtype, few=not full))
+    if not quick:
+        yield from _model_steps(folder)
+        yield _Step("training", partial(_training, folder))
+    for name, allowed in _VECTOR_ALLOWED.items():
+        if not quick or name in used:
+            yield _Step("built-in model", partial(_built_in, name, allowed))
 
 
-def _findings() -> Iterator[Finding]:
-    for group, name, make in kernels():
+def _used() -> set[str]:
+    """The dtypes that this device uses unless it is told otherwise; float32 is for training, too."""
+    return {"float32", dtype_name(devices.choose_dtype())}
+
+
+def _compiles_slowly() -> bool:
+    """Whether each kernel that is made here takes a second: CUDA, where float16, which it seldom uses, is checked less.
+
+    It shares the source of its kernels with bfloat16.
+    """
+    return devices.on_gpu() and not gpu.on_metal()
+
+
+def _model_steps(folder: Path) -> Iterator[_Step]:
+    """Each family and head, BERT first, which stands for those of its kind in half precision."""
+    models = sorted(golden_models(), key=lambda one: one[0] != "bert")
+    if not models:
+        missing = FileNotFoundError(f"{GOLDENS} has no models: reinstall mlxbert")
+        yield _Step("families", lambda: iter([_failed("families", "families", "all", "float32", missing)]))
+    half = {*models_in_half(models)}
+    for family, head in models:
+        kept = _used() if _compiles_slowly() else BOUNDS
+        dtypes = [name for name in BOUNDS if name in kept] if (family, head) in half else ["float32"]
+        yield _Step(family, partial(_models, family, head, folder, dtypes))
+
+
+def models_in_half(models: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """The models that are checked in half precision, too: one head of one family for each kind of encoder.
+
+    Heads, and families of the same kind, differ in names and facts, which have no dtype; float32 checks them all.
+    """
+    seen = set()
+    for family, head in models:
         try:
-            for computed in make():
-                allowed = 0.0 if computed.exact else ALLOWED[computed.dtype] * computed.factor
-                yield _compared(group, computed.kernel, computed.dtype, allowed, partial(_error, computed))
-        except Exception as problem:  # whatever a device does, the others are checked
-            yield _failed(group, f"the rest of {group}", name, problem)
-    with tempfile.TemporaryDirectory(prefix="mlxbert-check-") as folder:
-        models = [*golden_models()]
-        if not models:
-            yield _failed(
-                "families", "all", "float32", FileNotFoundError(f"{GOLDENS} has no models: reinstall mlxbert")
-            )
-        for family, head in models:
-            for dtype, allowed in BOUNDS.items():
-                yield _compared("families", f"{family}, {head}", dtype, allowed, partial(
-                    _model_error, family, head, Path(folder), dtype
-                ))  # fmt: skip
-        yield _compared("training", f"losses of {_UPDATES} updates", "float32", 1e-4, lambda: _error_of(
-            losses(write_model("bert", "ForSequenceClassification", Path(folder))), _LOSSES
-        ))  # fmt: skip
-    for dtype, allowed in _VECTOR_ALLOWED.items():
-        yield _compared("built-in model", "a vector", dtype, allowed, partial(
-            _vector_error, dtype
-        ))  # fmt: skip
+            kind = kind_of(read_config(family, head))
+        except Exception:  # a damaged model, which float32 reports
+            continue
+        if kind not in seen:
+            seen.add(kind)
+            yield family, head
 
 
-def _compared(group: str, name: str, dtype: str, allowed: float, error: Callable[[], float]) -> Finding:
+def _operation(operation: Operation, dtype: mx.Dtype, *, few: bool) -> Iterator[Finding]:
+    """All checks of an operation, computed at once: a GPU is not waited for in between.
+
+    Whatever a device does, the others are checked: what fails together is computed again, one by one.
+    """
+    name, made = dtype_name(dtype), list[Computed]()
+    failed: Exception | None = None
+    try:
+        for computed in operation.check(dtype, few=few):
+            made.append(computed)
+    except Exception as problem:
+        failed = problem
+    try:
+        mx.eval([one.found for one in made])
+    except Exception as problem:
+        failed = failed or problem
+    found = []
+    for one in made:
+        allowed = 0.0 if one.exact else ALLOWED[name] * one.factor
+        found.append(
+            _compared(operation.group, operation.name, one.name, name, allowed, one.error, operation.uses, odd=one.odd)
+        )
+    yield from found
+    if failed is not None and all(one.problem is None for one in found):
+        yield _failed(operation.group, operation.name, f"the rest of {operation.name}", name, failed, operation.uses)
+
+
+def _models(family: str, head: str, folder: Path, names: Sequence[str]) -> Iterator[Finding]:
+    """A tiny model in some dtypes next to `transformers`; its widths are odd, so that each tail is computed."""
+    try:
+        uses = operations_of(read_config(family, head))
+    except Exception:  # the model cannot be read, which the check below says
+        uses = frozenset()
+    title = f"{family}, {head}"
+    for dtype in names:
+        error = partial(_model_error, family, head, folder, dtype)
+        yield _compared("families", title, title, dtype, BOUNDS[dtype], error, uses, odd=True)
+
+
+def _training(folder: Path) -> Iterator[Finding]:
+    """Gradients of a classifier for each parameter, then the losses of some updates, next to torch in float64."""
+    uses = frozenset(one.name for one in operations())
+    try:
+        found, losses = classifier.trained(folder)
+    except Exception as problem:
+        yield _failed("training", "training", "training", "float32", problem, uses)
+        return
+    right = classifier.golden()
+    longest = max(one["projections"][0] for one in right["parameters"].values())
+    weight = float(np.array(found.weight))
+    for number, (name, one) in enumerate(right["parameters"].items()):
+        expected = np.array(one["projections"])
+        scale = max(expected[0], _SHORTEST * longest)
+
+        def error(
+            number: int = number, ours: str = one["ours"], expected: Any = expected, scale: float = scale
+        ) -> float:
+            gradient = np.array(found.arrays[ours], np.float64) / weight
+            return float(np.abs(np.array(classifier.project(gradient, number)) - expected).max() / scale)
+
+        yield _compared("training", "training", f"gradient of {name}", "float32", _GRADIENT_ALLOWED, error, uses)
+    yield _compared(
+        "training", "training", f"losses of {classifier.UPDATES} updates", "float32", _LOSS_ALLOWED,
+        partial(_error_of, losses, right["losses"]), uses,
+    )  # fmt: skip
+
+
+def _built_in(dtype: str, allowed: float) -> Iterator[Finding]:
+    """A vector of the built-in model, a BERT."""
+    uses = frozenset(one.name for one in kernels() if one.name not in ("RMS norm", "mixture of experts", "dropout"))
+    yield _compared("built-in model", "built-in model", "a vector", dtype, allowed, partial(_vector_error, dtype), uses)
+
+
+def _compared(
+    group: str,
+    operation: str,
+    name: str,
+    dtype: str,
+    allowed: float,
+    error: Callable[[], float],
+    uses: frozenset[str] = frozenset(),
+    *,
+    odd: bool = False,
+) -> Finding:
     try:
         found = error()
-        finite = math.isfinite(found)
-        return Finding(
-            group, name, dtype, found if finite else None, allowed,
-            None if finite else "the result is not finite, or has another shape",
-        )  # fmt: skip
     except Exception as problem:
-        return _failed(group, name, dtype, problem)
+        return _failed(group, operation, name, dtype, problem, uses, odd=odd)
+    finite = np.isfinite(found)
+    return Finding(
+        group, operation, name, dtype, found if finite else None, allowed,
+        None if finite else "the result is not finite, or has another shape", uses, odd,
+    )  # fmt: skip
 
 
-def _failed(group: str, name: str, dtype: str, problem: Exception) -> Finding:
-    return Finding(group, name, dtype, None, 0.0, f"{type(problem).__name__}: {problem}"[:500])
-
-
-def _error(computed: Computed) -> float:
-    found = as_float64(computed.found)
-    return difference(found, np.asarray(computed.expected, np.float64))
+def _failed(
+    group: str,
+    operation: str,
+    name: str,
+    dtype: str,
+    problem: Exception,
+    uses: frozenset[str] = frozenset(),
+    *,
+    odd: bool = False,
+) -> Finding:
+    said = f"{type(problem).__name__}: {problem}"[:500]
+    return Finding(group, operation, name, dtype, None, 0.0, said, uses, odd)
 
 
 def _error_of(found: Sequence[float], expected: Sequence[float]) -> float:
@@ -179,31 +300,6 @@ def _model_error(family: str, head: str, folder: Path, dtype: str) -> float:
     frozen = arrays(GOLDENS / family / "outputs.safetensors")
     expected = {name.removeprefix(start): np.array(value) for name, value in frozen.items() if name.startswith(start)}
     return max(difference(found[name], value) for name, value in expected.items())
-
-
-def losses(folder: Path) -> tuple[float, ...]:
-    """The losses of some updates of a tiny classifier, without dropout."""
-    network = load_network(folder)
-    network.eval()
-    config = network.encoder.config
-    case = make_cases(config.vocab_size, config.max_length, config.pad_token_id, config.type_vocab_size)["padding"]
-    ids, mask = (mx.array(values) for values in (case.input_ids, case.real))
-    targets = mx.arange(len(case.input_ids)) % 4
-
-    def loss(parameters: dict[str, mx.array]) -> mx.array:
-        network.update(nn.utils.tree_unflatten([*parameters.items()]))
-        encoded = network.encoder(ids, mask)
-        logits = network.logits("sequence_classifier", encoded)
-        return nn.losses.cross_entropy(logits, targets).mean()
-
-    parameters = dict(nn.utils.tree_flatten(network.parameters()))
-    optimizer, found = AdamW.new(parameters), list[float]()
-    rates, decays = dict.fromkeys(parameters, 1e-3), dict.fromkeys(parameters, 0.01)
-    for _ in range(_UPDATES):
-        value, gradients = mx.value_and_grad(loss)(parameters)
-        found.append(scalar(value))
-        optimizer, parameters = optimizer.update(parameters, gradients, 1.0, rates, decays)
-    return tuple(found)
 
 
 def vector(dtype: str) -> tuple[float, ...]:

@@ -12,10 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mlxbert.bench import formulas
+from mlxbert.config import EncoderConfig, Rotary
 from mlxbert.machine.device import choose_dtype, mx
+from mlxbert.nn.activations import ACTIVATIONS
 from mlxbert.nn.heads import Network
 from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint
+from mlxbert.weights.families.registry import family_of
+from mlxbert.weights.formats.config_json import ConfigJson
 
 Array = NDArray[np.float32]
 GOLDENS = Path(__file__).parent / "goldens"
@@ -84,6 +89,39 @@ def write_model(family: str, head: str, folder: Path) -> Path:
     (folder / "model.safetensors").unlink(missing_ok=True)
     mx.save_safetensors(str(folder / "model.safetensors"), shared | arrays(source / f"{head}.safetensors"))
     return folder
+
+
+def read_config(family: str, head: str) -> EncoderConfig:
+    """The facts of a model."""
+    path = GOLDENS / family / f"{head}.json"
+    config = ConfigJson(path, json.loads(path.read_text(encoding="utf-8"))["config"])
+    return family_of(config)[1].read_config(config)
+
+
+def kind_of(config: EncoderConfig) -> tuple[object, ...]:
+    """What an encoder computes, but for sizes, names, biases and activations: the same of most descendants of BERT."""
+    positions = config.positions
+    rotations = positions.rotations if isinstance(positions, Rotary) else ()
+    return (
+        type(positions), config.block, config.norm, config.gated, config.experts is None, config.query_key_norm,
+        config.num_key_value_heads is None, config.convolution is None, any(one.window for one in rotations),
+        any(one.causal for one in rotations),
+    )  # fmt: skip
+
+
+def operations_of(config: EncoderConfig) -> frozenset[str]:
+    """The operations of `mlxbert.bench.kernels` that a model is computed with."""
+    transforms = [facts.transform.activation for facts in config.heads.values() if facts.transform is not None]
+    convolution = [] if config.convolution is None else [config.convolution.activation]
+    used = {config.hidden_act, *transforms, *convolution, *(["tanh"] if config.pooler else [])}
+    found = {
+        next((one for one in formulas.ACTIVATIONS if ACTIVATIONS[one] is ACTIVATIONS[name]), name) for name in used
+    }
+    found |= {"products", "linear layers", "attention", "attention weights", "rows of a table"}
+    found.add("layer norm" if config.norm == "layer" else "RMS norm")
+    if isinstance(config.positions, Rotary):
+        found.add("rotation")
+    return frozenset(found | ({"mixture of experts"} if config.experts else set()))
 
 
 def load_network(folder: Path, dtype: str = "float32") -> Network:

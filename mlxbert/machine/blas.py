@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mlxbert.errors import DeviceError
+from mlxbert.machine.cache import own_folder
 
 _OPENBLAS = re.compile(r"^scipy_openblas32/lib/libscipy_openblas\.so,sha256=([\w-]+),", re.MULTILINE)  # in a RECORD
 
@@ -116,7 +117,7 @@ def _load_openblas() -> Blas:
     """
     source, version, digest = _installed()
     name = f"scipy-openblas32 {version}"
-    if (cache := _cache()) is not None:
+    if (cache := own_folder()) is not None:
         copy = cache / f"openblas-{version}-{digest}.so"
         with contextlib.suppress(OSError):  # not made yet, or damaged
             # The linker maps a file as its header says: one that is too short would crash the process.
@@ -147,14 +148,6 @@ def _installed() -> tuple[Path, str, str]:
                 version = record.parent.name.removesuffix(".dist-info").partition("-")[2]
                 return Path(folder, "lib", "libscipy_openblas.so"), version, listed[1][:16]
     raise OSError("scipy-openblas32 is not installed")
-
-
-def _cache() -> Path | None:
-    """The folder of mlxbert in the user's cache, by the rules of freedesktop.org; `None` if the user has no home."""
-    for folder in (os.environ.get("XDG_CACHE_HOME", ""), os.path.expanduser("~/.cache")):
-        if os.path.isabs(folder):
-            return Path(folder, "mlxbert")
-    return None
 
 
 def _is_private(copy: Path) -> bool:

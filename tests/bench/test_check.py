@@ -1,26 +1,234 @@
-"""`doctor --check`: it finds a fault that is planted in a kernel and one in a family, and nothing else."""
+"""`doctor --check`: it names the operation of a fault that is planted in the product, and nothing else."""
 
 import dataclasses
+import platform
+import re
 import shutil
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from mlxbert.bench import check as module, reference
+from mlxbert.bench import check as module, reference, updates
 from mlxbert.bench.check import check
+from mlxbert.bench.computed import Computed, Inputs, Operation
+from mlxbert.bench.findings import Finding, summary
 from mlxbert.bench.kernels import kernels
 from mlxbert.config import EncoderConfig
+from mlxbert.machine.cores import inferring
 from mlxbert.machine.device import mx
+from mlxbert.nn import dropout, gpu, ops
 from mlxbert.nn.activations import ACTIVATIONS
+from mlxbert.training.gradients import Gradients
+from mlxbert.training.optimizer import AdamW
+from mlxbert.training.step import DeviceStep
 from mlxbert.weights.families.mpnet import MPNET
 from mlxbert.weights.families.registry import FAMILIES
 from mlxbert.weights.formats.config_json import ConfigJson
 from tests.helpers.program import call, terminal
 
+Arrays = list[mx.array]
+
+
+def with_gradient(right: Callable[..., mx.array], pulled: Callable[[Arrays, mx.array], Arrays]) -> Callable[..., Any]:
+    """A function with another gradient: `pulled` takes its inputs and the cotangent."""
+    function: Any = mx.custom_function(right)
+    function.vjp(lambda given, cotangent, output: tuple(pulled([*given], cotangent)))
+    found: Callable[..., Any] = function
+    return found
+
+
+def normed(x: mx.array, weight: mx.array, bias: mx.array, eps: float) -> mx.array:
+    return mx.fast.layer_norm(x, weight, bias, eps)
+
+
+def norm_with(monkeypatch: pytest.MonkeyPatch, gradient: Callable[[Arrays, mx.array, float], Arrays]) -> None:
+    """Gives layer norms another gradient, in training."""
+    right = ops.LayerNorm.__call__
+
+    def wrong(self: ops.LayerNorm, x: mx.array) -> mx.array:
+        if inferring() or "bias" not in self:
+            return right(self, x)
+        eps = self.eps
+        function = with_gradient(
+            lambda x, weight, bias: normed(x, weight, bias, eps), lambda given, up: gradient(given, up, eps)
+        )
+        found: mx.array = function(x, self.weight, self.bias)
+        return found
+
+    monkeypatch.setattr(ops.LayerNorm, "__call__", wrong)
+
+
+def wrong_epsilon(monkeypatch: pytest.MonkeyPatch) -> None:
+    norm_with(monkeypatch, lambda given, up, eps: mx.vjp(partial(normed, eps=1e-12), given, [up])[1])
+
+
+def ignored_tail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last columns of widths that 4 does not divide are not in the means."""
+
+    def gradient(given: Arrays, up: mx.array, eps: float) -> Arrays:
+        (x, weight, _), width = given, up.shape[-1]
+        _, others = mx.vjp(partial(normed, eps=eps), given, [up])
+        centred = x - x.mean(axis=-1, keepdims=True)
+        scale = mx.rsqrt(mx.square(centred).mean(axis=-1, keepdims=True) + eps)
+        seen = (mx.arange(width) < width // 4 * 4).astype(x.dtype)
+        pulled, at = up * weight, centred * scale
+        means = [(part * seen).sum(axis=-1, keepdims=True) / width for part in (pulled, pulled * at)]
+        return [scale * (pulled - means[0] - at * means[1]), *others[1:]]
+
+    norm_with(monkeypatch, gradient)
+
+
+def update_with(
+    monkeypatch: pytest.MonkeyPatch, rate: float = 1.0, after: Callable[[AdamW], AdamW] = lambda made: made
+) -> None:
+    """Changes the update of both devices."""
+    on_cpu, on_gpu = AdamW.update, DeviceStep.__call__
+
+    def update(
+        self: AdamW, parameters: Any, gradients: Any, factor: float, rates: dict[str, float], decays: dict[str, float]
+    ) -> Any:
+        given = {name: rate * one for name, one in rates.items()}
+        made, changed = on_cpu(self, parameters, gradients, factor, given, decays)
+        return after(made), changed
+
+    def step(self: DeviceStep, parameters: Any, optimizer: AdamW, found: Gradients, counters: Any, lr: float) -> Any:
+        numbers, changed, made, counters = on_gpu(self, parameters, optimizer, found, counters, rate * lr)
+        return numbers, changed, after(made), counters
+
+    monkeypatch.setattr(AdamW, "update", update)
+    monkeypatch.setattr(DeviceStep, "__call__", step)
+
+
+def swapped_moments(monkeypatch: pytest.MonkeyPatch) -> None:
+    update_with(monkeypatch, after=lambda made: dataclasses.replace(made, means=made.squares, squares=made.means))
+
+
+def doubled_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    update_with(monkeypatch, rate=2.0)
+
+
+def dropped_bias_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = ops.Linear.__call__
+
+    def wrong(self: ops.Linear, x: mx.array) -> mx.array:
+        if inferring() or "bias" not in self:
+            return right(self, x)
+        return x @ self.weight.T + mx.stop_gradient(self.bias)
+
+    monkeypatch.setattr(ops.Linear, "__call__", wrong)
+
+
+def inverted_mask(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = gpu.attention
+
+    def wrong(q: mx.array, k: mx.array, v: mx.array, scale: float, mask: Any, *, gradient: bool) -> mx.array:
+        inverted = isinstance(mask, mx.array) and mask.dtype == mx.bool_
+        return right(q, k, v, scale, ~mask if inverted else mask, gradient=gradient)
+
+    monkeypatch.setattr(gpu, "attention", wrong)
+
+
+def rounded_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TF32: the inputs of float32 products have 10 bits after the first."""
+
+    def to_10_bits(x: mx.array) -> mx.array:
+        return mx.view(mx.bitwise_and(mx.view(x, mx.int32) + 0x1000, ~0x1FFF), mx.float32)
+
+    rounded = with_gradient(to_10_bits, lambda given, up: [up])
+
+    def short(x: Any) -> Any:
+        return rounded(x) if isinstance(x, mx.array) and x.dtype == mx.float32 else x
+
+    for owner, name, count in (
+        (mx.array, "__matmul__", 2), (mx, "matmul", 2), (mx, "gather_mm", 2),
+        (mx.fast, "scaled_dot_product_attention", 3),
+    ):  # fmt: skip
+        right = getattr(owner, name)
+
+        def wrong(*given: Any, right: Any = right, count: int = count, **named: Any) -> mx.array:
+            found: mx.array = right(*map(short, given[:count]), *given[count:], **named)
+            return found
+
+        monkeypatch.setattr(owner, name, wrong)
+    addmm = mx.addmm
+    monkeypatch.setattr(mx, "addmm", lambda c, a, b, *more, **named: addmm(c, short(a), short(b), *more, **named))
+
+
+def a_percent_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = ops.activate
+
+    def wrong(name: str, x: mx.array) -> mx.array:
+        if name != "gelu":
+            return right(name, x)
+        off = with_gradient(
+            lambda x: right(name, x), lambda given, up: [1.01 * mx.vjp(lambda x: right(name, x), given, [up])[1][0]]
+        )
+        found: mx.array = off(x)
+        return found
+
+    monkeypatch.setattr(ops, "activate", wrong)
+
+
+def shifted_expert(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = ops.mixture
+
+    def wrong(tokens: mx.array, up: mx.array, *more: Any) -> mx.array:
+        return right(tokens, mx.concatenate([up[:1], mx.roll(up[1:2], 1, 1), up[2:]]), *more)
+
+    monkeypatch.setattr(ops, "mixture", wrong)
+
+
+def same_masks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dropout, "next_key", lambda: mx.random.split(dropout._source.key)[1])
+
+
+PLANTED: dict[Callable[[pytest.MonkeyPatch], None], str] = {
+    wrong_epsilon: "gradient of layer norm",
+    ignored_tail: "gradient of layer norm",
+    swapped_moments: "update",
+    doubled_rate: "update",
+    dropped_bias_gradient: "gradient of linear layers",
+    inverted_mask: "attention",
+    rounded_products: "products",
+    a_percent_off: "gradient of gelu",
+    shifted_expert: "mixture of experts",
+    same_masks: "dropout",
+}
+
 
 @pytest.mark.slow
-def test_planted_faults_are_named_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
+def test_a_planted_fault_is_named_by_its_operation(
+    plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    monkeypatch.setattr(module, "_speed", dict)
+    found = check("cpu")
+    assert {one["operation"] for one in found["faults"]} == {PLANTED[plant]}
+    assert all(one["follows_from"] for one in found["consequences"])
+    assert any(one["published_models"] for one in found["faults"]) is (plant is not ignored_tail)
+    if plant is ignored_tail:
+        assert {one["name"].split(" of ")[2].split(",")[0] for one in found["faults"]} == {"17", "30"}
+        assert not found["consequences"]
+        assert all("no published model" in one["hint"] for one in found["faults"])
+
+
+def test_a_quick_check_names_a_gradient_that_is_1_percent_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    a_percent_off(monkeypatch)
+    steps: list[tuple[str, int, int]] = []
+    found = check("cpu", quick=True, on_step=lambda *step: steps.append(step))
+    assert [(one["operation"], one["dtype"]) for one in found["faults"]] == [("gradient of gelu", "float32")]
+    assert found["consequences"] == [] and found["speed"] is None and found["quick"]
+    assert [done for _, done, _ in steps] == [*range(len(steps))] and {total for *_, total in steps} == {len(steps) - 1}
+
+
+@pytest.mark.slow
+def test_planted_faults_of_an_operation_and_of_a_family_are_both_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(x: mx.array) -> mx.array:
         return x * mx.sigmoid(1.72 * x)  # 1.702
 
@@ -31,36 +239,73 @@ def test_planted_faults_are_named_and_nothing_else(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(ACTIVATIONS, "quick_gelu", wrong)
     monkeypatch.setitem(FAMILIES, "mpnet", dataclasses.replace(MPNET, facts=read))
     found = check("cpu")
-    kernels = {(fault["name"], fault["dtype"]) for fault in found["faults"] if fault["group"] == "activations"}
-    assert {("quick_gelu", "float32"), ("gradient of quick_gelu", "float32")} <= kernels
-    assert {name for name, _ in kernels} == {"quick_gelu", "gradient of quick_gelu"}
-    families = {fault["name"].split(",")[0] for fault in found["faults"] if fault["group"] == "families"}
-    assert families == {"mpnet"}
-    assert {fault["group"] for fault in found["faults"]} == {"activations", "families"}
-    assert all(fault["hint"] for fault in found["faults"])
+    assert {one["operation"].split(",")[0] for one in found["faults"]} == {"quick_gelu", "mpnet"}
+    assert {one["operation"] for one in found["consequences"]} == {"gradient of quick_gelu"}
+    assert all(one["hint"] and one["published_models"] for one in found["faults"])
 
 
-def test_a_fault_is_shown_with_its_workaround_and_ends_with_status_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    group = {"checks": 3, "faults": 1, "worst": 12.5}
+def result(**changes: Any) -> dict[str, Any]:
+    """What a check finds: a fault of attention and a family that follows from it."""
+    group = {"checks": 3, "faults": 1, "consequences": 0, "worst": 12.5}
     fault: dict[str, Any] = {
-        **{"group": "attention", "name": "attention, head size 32", "dtype": "float16", "error": 0.05},
-        **{"allowed": 0.004, "problem": None, "hint": "--dtype float32"},
-    }
+        "group": "attention", "operation": "attention", "name": "attention, head size 32", "dtype": "float16",
+        "error": 0.05, "allowed": 0.004, "problem": None, "published_models": True, "hint": "--dtype float32",
+    }  # fmt: skip
+    follows = {**fault, "group": "families", "operation": "bert, Model", "follows_from": ["attention"]}
     speed = {"dtype": "float32", "gflops": 1.0, "copy_gb_per_s": 1.0, "first_pass_seconds": 1, "second_pass_seconds": 1}
-    found = {
-        **{"groups": dict.fromkeys(("attention", "families", "training", "built-in model"), group), "faults": [fault]},
-        **{"speed": speed, "memory": 10**9, "seconds": 20.0},
-    }
-    monkeypatch.setattr(module, "check", lambda device: found)
+    groups = dict.fromkeys(("attention", "families", "training", "built-in model"), group)
+    found = {"groups": groups, "faults": [fault], "consequences": [follows], "quick": False, "speed": speed}
+    return {**found, "memory": 10**9, "seconds": 20.0, **changes}
+
+
+@pytest.fixture
+def found(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What any check finds."""
+    found = result()
+    monkeypatch.setattr(module, "check", lambda device, *, quick, on_step: {**found, "quick": quick})
+    return found
+
+
+def test_a_fault_is_shown_with_its_workaround_and_ends_with_status_1(found: dict[str, Any]) -> None:
     outcome = call("doctor", "--check")
     assert outcome.status == 1 and outcome.lines[0]["check"] == found
-    assert "error: " in outcome.err and "all is well" not in outcome.err
+    assert "error: 1 of 12 checks failed, 1 other follows from it" in outcome.err and "all is well" not in outcome.err
     outcome, shown = terminal("doctor", "--check")
-    assert (
-        outcome.status == 1 and "attention, head size 32" in shown and "--dtype float32" in shown and "5.0e-02" in shown
-    )
-    found["faults"] = []
+    assert outcome.status == 1
+    for piece in ("attention, head size 32", "--dtype float32", "5.0e-02", "published models", "bert, Model"):
+        assert piece in shown
+    found["faults"], found["consequences"] = [], []
     assert call("doctor", "--check").status == 0
+
+
+def test_a_fault_in_a_width_that_no_model_has_says_so(found: dict[str, Any]) -> None:
+    found["faults"][0]["published_models"] = False
+    assert "no published model" in terminal("doctor", "--check")[1]
+
+
+def test_quick_is_a_check(found: dict[str, Any]) -> None:
+    for words in (["--quick"], ["--check", "--quick"]):
+        outcome = call("doctor", *words)
+        assert outcome.status == 1 and outcome.lines[0]["check"]["quick"]
+    assert "check" not in call("doctor").lines[0]
+
+
+def test_a_report_is_text_to_paste_that_names_nobody(
+    found: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found["faults"][0] |= {"error": None, "problem": f"OSError: {Path.home()}/x and '{tmp_path}/a|b' are missing"}
+    outcome = call("doctor", "--report")
+    assert outcome.status == 1
+    for path in (str(Path.home()), str(tmp_path), sys.prefix, sys.executable):
+        assert path not in outcome.out
+    for place in (platform.node(), platform.release()):
+        assert place not in outcome.out
+    rows = [line for line in outcome.out.split("\n") if line.startswith("|")]
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {3, 5, 6}  # three tables
+    for piece in ("| chip |", "| dtype |", "| MLX |", "GFLOP/s", "| attention |", "OSError", "bert, Model", "12 times"):
+        assert piece in outcome.out
+    call("doctor", "--report", "--json").fails(2, "--report", "--check --json")
+    assert "| check | quick, " in call("doctor", "--report", "--quick").out
 
 
 def test_what_fails_does_not_hide_what_follows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,13 +315,33 @@ def test_what_fails_does_not_hide_what_follows(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(mx, "quantize", broken)
     monkeypatch.setattr(module, "golden_models", lambda: [])
     monkeypatch.setattr(module, "_speed", broken)
-    monkeypatch.setattr(module, "kernels", lambda: [one for one in kernels() if one[0] in ("quantized", "dropout")])
+    kept = [one for one in kernels() if one.group in ("quantized", "dropout")]
+    monkeypatch.setattr(module, "operations", lambda: iter(kept))
     found = check("cpu")
     assert {fault["group"] for fault in found["faults"]} == {"quantized", "families", "speed"}
     assert found["speed"] is None
     assert all("no such kernel" in one["problem"] for one in found["faults"] if one["group"] != "families")
-    assert found["groups"]["dropout"] == {"checks": 1, "faults": 0, "worst": 0.0}
+    assert found["groups"]["dropout"] == {"checks": 5, "faults": 0, "consequences": 0, "worst": 0.107}
     assert found["groups"]["training"]["faults"] == 0
+
+
+def test_a_kernel_that_fails_when_it_is_computed_is_named_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All results of an operation are computed at once; what is wrong is found among them."""
+
+    def made(inputs: Inputs) -> Iterator[Computed]:
+        yield Computed("right", mx.array(1.0), np.array(1.0))
+        yield Computed("infinite", mx.array(1.0) / 0, np.array(1.0))
+        yield Computed("of another shape", mx.zeros(2), np.array(1.0))
+
+    def stopped(inputs: Inputs) -> Iterator[Computed]:
+        yield Computed("right", mx.array(1.0), np.array(1.0))
+        raise RuntimeError("out of memory")
+
+    def ok(make: Callable[[Inputs], Iterator[Computed]]) -> dict[str, bool]:
+        return {one.name: one.ok for one in module._operation(Operation("x", "y", make), mx.float32, few=False)}
+
+    assert ok(made) == {"right": True, "infinite": False, "of another shape": False}
+    assert ok(stopped) == {"right": True, "the rest of x": False}
 
 
 @pytest.fixture
@@ -84,20 +349,58 @@ def goldens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A folder of models that takes the place of that of the package; other things are not checked."""
     for place in (module, reference):
         monkeypatch.setattr(place, "GOLDENS", tmp_path)
-    monkeypatch.setattr(module, "kernels", lambda: iter(()))
+    monkeypatch.setattr(module, "operations", lambda: iter(()))
     monkeypatch.setattr(module, "_vector_error", lambda dtype: 0.0)
+    monkeypatch.setattr(module, "_speed", dict)
     return tmp_path
 
 
 def test_without_models_there_is_a_fault(goldens: Path) -> None:
-    found = [one for one in module._findings() if one.group == "families"]
-    assert found and not any(one.ok for one in found) and str(goldens) in str(found[0].problem)
+    (fault,) = check("cpu")["faults"]
+    assert fault["group"] == "families" and str(goldens) in str(fault["problem"])
 
 
-def test_damaged_models_are_faults_and_others_are_checked(goldens: Path) -> None:
+def test_damaged_models_are_faults_and_others_are_checked(goldens: Path, tmp_path: Path) -> None:
     shutil.copytree(reference.__file__.replace("reference.py", "goldens/bert"), goldens / "bert")
     shutil.copytree(goldens / "bert", goldens / "other")
     (goldens / "other" / "Model.json").write_text("{")
     (goldens / "other" / "outputs.safetensors").unlink()
-    found = {(one.name, one.dtype): one.ok for one in module._findings() if one.group in ("families", "training")}
-    assert any(found.values()) and all(ok == name.startswith(("bert", "losses")) for (name, _), ok in found.items())
+    steps = [step for step in module._steps(tmp_path / "made", quick=False) if step.title != "built-in model"]
+    found = {(one.name, one.dtype): one.ok for step in steps for one in step.run()}
+    assert any(found.values()) and all(ok != name.startswith("other") for (name, _), ok in found.items())
+
+
+def test_what_follows_from_a_fault_is_none_of_its_own() -> None:
+    def found(operation: str, dtype: str, *uses: str, odd: bool = False, ok: bool = False) -> Finding:
+        error = 0.0 if ok else 1.0
+        return Finding("group", operation, operation, dtype, error, 1e-5, uses=frozenset(uses), odd=odd)
+
+    made = summary(
+        [
+            found("a", "float16"),
+            found("gradient of a", "float16", "a"),
+            found("model", "float16", "a", odd=True),
+            found("model", "float32", "a", odd=True),  # half precision does not explain it
+            found("b", "float32", odd=True),
+            found("training", "float32", "b"),  # nor a width that it does not have
+            found("family", "float32", "b", odd=True),
+            found("c", "float32", ok=True),
+            found("model of c", "float32", "c"),  # nor what is right
+        ]
+    )
+    faults = [(one["operation"], one["dtype"]) for one in made["faults"]]
+    assert faults == [(name, dtype) for name, dtype in (
+        ("a", "float16"), ("model", "float32"), ("b", "float32"), ("training", "float32"), ("model of c", "float32")
+    )]  # fmt: skip
+    follow = {one["operation"]: (one["follows_from"], one["published_models"]) for one in made["consequences"]}
+    assert follow == {"gradient of a": (["a"], True), "model": (["a"], True), "family": (["b"], False)}
+    assert made["groups"]["group"] == {"checks": 9, "faults": 5, "consequences": 3, "worst": 1e5}
+
+
+def test_a_cpu_compiles_no_update_and_stays_as_it_was() -> None:
+    with updates._by_hand():
+        assert not updates._compiles()
+        with updates._by_hand():
+            assert not updates._compiles()
+        assert not updates._compiles()  # it was off before
+    assert updates._compiles()

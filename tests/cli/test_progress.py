@@ -89,6 +89,19 @@ def test_a_narrow_terminal_has_the_share_and_no_bar(monkeypatch: pytest.MonkeyPa
     assert "━" not in "".join(screen.lines)
 
 
+def test_steps_say_what_is_done_and_how_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen(monkeypatch, 80)
+    with progress.steps() as update:
+        update("gradient of attention weights", 30, 60)
+    drawn = "".join(screen.lines)
+    assert "50%" in drawn and "30/60" in drawn and "gradient of attention weights" in drawn
+    assert all(len(line) <= 80 for line in screen.lines)
+    monkeypatch.setattr("mlxbert.cli.views.console.may_draw", lambda: False)
+    with progress.steps() as update:
+        update("nothing is drawn", 1, 2)
+    assert not any("nothing is drawn" in line for line in screen.lines)
+
+
 def test_an_interrupted_download_says_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Screen(monkeypatch, 80)
     for done in (0, 300, 1000):  # nothing has come, a part, everything

@@ -15,9 +15,12 @@ from typing import Any
 import pytest
 
 from mlxbert import files
+from mlxbert.bench import reports
+from mlxbert.cli.commands import machine
 from mlxbert.errors import ArgumentError
 from mlxbert.machine import device, mac
 from mlxbert.machine.mac import Mac, problems
+from tests.helpers.program import call
 
 M2 = {"machdep.cpu.brand_string": "Apple M2", "kern.osproductversion": "15.6", "kern.hv_vmm_present": "0"}
 M5 = {**M2, "machdep.cpu.brand_string": "Apple M5 Pro", "kern.osproductversion": "26.2"}
@@ -153,3 +156,57 @@ def test_tf32_is_decided_once_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     device._choose_tf32(True, gpu=True)
     device._choose_tf32(False, gpu=True)  # with a hint
     assert device.tf32()
+
+
+@pytest.fixture
+def unreported(make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The cache of a Mac with a GPU, on which `doctor` finds nothing to mend."""
+    make(M2)
+    facts = {"device": "gpu", "gpu_found": True, "blas": "accelerate", "blas_hint": None, "chip": "Apple M2"}
+    monkeypatch.setattr(device, "describe", lambda: {**facts, "macos": "15.6"})
+    monkeypatch.setattr(device, "mac_problems", list)
+    monkeypatch.setattr(device, "use", lambda name: None)
+    monkeypatch.setattr(device, "measure_gflops", lambda: 100.0)
+    monkeypatch.setattr(machine, "_version", {"mlx": "0.32.4", "mlx-metal": "0.32.4"}.get)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_a_chip_that_nobody_has_reported_is_asked_for_once(unreported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = [call("doctor").err for _ in range(3)]
+    assert "Apple M2" in said[0] and "mlxbert doctor --report" in said[0]
+    assert all("report" not in one for one in said[1:])
+    assert [path.name for path in (unreported / "mlxbert").iterdir()] == ["asked-to-report-apple-m2-mlx-0.32.4"]
+    monkeypatch.setattr(machine, "_version", {"mlx": "0.32.5"}.get)
+    assert "mlxbert doctor --report" in call("doctor").err
+    monkeypatch.setattr(reports, "reports", lambda: [{"chip": "Apple M2"}])
+    monkeypatch.setattr(machine, "_version", {"mlx": "0.32.6"}.get)
+    assert "report" not in call("doctor").err
+
+
+@pytest.mark.parametrize("cache", ["a file", "a file in it", "no home"])
+def test_a_report_is_asked_for_where_nothing_can_be_written(
+    cache: str, unreported: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if cache == "a file":
+        unreported.write_text("")
+    elif cache == "a file in it":
+        unreported.mkdir()
+        (unreported / "mlxbert").write_text("")
+    else:
+        monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+        monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    for _ in range(2):
+        outcome = call("doctor")
+        assert outcome.status == 0 and "mlxbert doctor --report" in outcome.err
+
+
+def test_other_systems_are_not_asked(unreported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = {"device": "gpu", "gpu_found": True, "blas": None, "blas_hint": None, "chip": "NVIDIA H200"}
+    monkeypatch.setattr(device, "describe", lambda: facts)
+    assert "report" not in call("doctor").err and not unreported.exists()
+
+
+def test_reports_are_complete_and_of_apple_chips() -> None:
+    for one in reports.reports():
+        assert one.keys() == {*reports.FIELDS} and one["chip"].startswith("Apple ")

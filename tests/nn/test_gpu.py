@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from mlxbert.bench import kernels as checks
-from mlxbert.bench.kernels import as_float64
+from mlxbert.bench.computed import Inputs, as_float64
 from mlxbert.bench.reference import GOLDENS, load_network, outputs
 from mlxbert.config import Rotary
 from mlxbert.machine.cores import inference
@@ -90,12 +90,12 @@ def test_doctor_asks_metal_whether_the_table_is_right(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(checks, "on_gpu", lambda: True)
     monkeypatch.setattr(mx.fast, "scaled_dot_product_attention", attention)
-    found = [*checks._fused(checks._Inputs(mx.float16))]
+    found = [*checks._fused(Inputs(mx.float16))]
     assert len(found) == 14 and all(one.exact for one in found)
     (wrong,) = (one for one in found if one.found.item() != one.expected.item())
-    assert "128 queries, head size 80" in wrong.kernel
+    assert "128 queries, head size 80" in wrong.name
     monkeypatch.setattr(checks, "on_gpu", lambda: False)
-    assert not [*checks._fused(checks._Inputs(mx.float16))]
+    assert not [*checks._fused(Inputs(mx.float16))]
 
 
 Call = tuple[int, int, int, mx.Dtype, mx.Dtype | None]

@@ -1,0 +1,255 @@
+"""Gradients of what models are computed with, each next to its formula in float64.
+
+They are taken as training takes them, through mlxbert's own layers and functions. A gradient that is wrong by 1 % is a
+fault, see `Computed.gradient`: Adam divides gradients by their size, so a run that has such a fault trains on.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import product
+
+import numpy as np
+
+from mlxbert.bench import formulas
+from mlxbert.bench.computed import DTYPES, Computed, Inputs, Make, Operation
+from mlxbert.bench.formulas import F64
+from mlxbert.bench.kernels import (
+    BATCH,
+    BOOLEAN,
+    EPS,
+    HEADS,
+    MASKS,
+    NO_DROPOUT,
+    NONE,
+    RMS_WIDTHS,
+    WIDTHS,
+    activation_inputs,
+    is_odd,
+    linear,
+    masked,
+    mixture_inputs,
+    positioned,
+    rotation_inputs,
+    rows_of,
+)
+from mlxbert.machine.device import mx, on_gpu
+from mlxbert.nn import dropout, gpu, losses, ops
+from mlxbert.nn.ops import PositionedQK
+
+_ROWS = (1, 5, 40, 4100)  # of layer norms; sums over many rows take two passes on a GPU
+_WORDS = 30_522  # the vocabulary of BERT
+_FLOAT32 = DTYPES[:1]
+# Head size, length and mask. On Metal, MLX 0.32.4 has fused gradients for head sizes of 64 and more without a mask, and
+# raises for 8 queries and fewer; MLX_SDPA_VJP_FALLBACK=1 takes the gradient of the operations instead.
+_PLAIN = ((64, 5, NONE), (64, 8, NONE), (64, 128, NONE), (96, 128, NONE))
+_CASES = (
+    *_PLAIN,
+    (72, 128, NONE),
+    (128, 128, NONE),
+    *product((10, 64), (17,), MASKS),
+    *product((64, 96), (128,), MASKS[1:]),
+)
+_HALF_CASES = (*_PLAIN, (64, 128, BOOLEAN))
+_FEW_CASES = ((64, 8, NONE), (64, 128, BOOLEAN))
+
+
+def gradients() -> Iterator[Operation]:
+    """The gradients, each of an operation of `kernels`, and that of a loss with its value."""
+
+    def of(
+        name: str, make: Make, *uses: str, dtypes: tuple[mx.Dtype, ...] = DTYPES, quick: tuple[mx.Dtype, ...] = ()
+    ) -> Operation:
+        return Operation(f"gradient of {name}", "gradients", make, dtypes, frozenset({name, *uses}), quick)
+
+    yield of("linear layers", _linear, "products", quick=_FLOAT32)
+    for name in formulas.ACTIVATIONS:
+        dtypes, quick = (DTYPES, _FLOAT32) if name == "gelu" else (_FLOAT32, ())
+        yield of(name, partial(_activation, name), dtypes=dtypes, quick=quick)
+    sums = () if on_gpu() else ("products",)  # of rows: a CPU multiplies by ones
+    yield of("layer norm", _layer_norm, *sums, quick=DTYPES)
+    yield of("RMS norm", _rms_norm, *sums)
+    yield of("attention", _attention, "products", quick=DTYPES)
+    yield of("attention weights", _attention_weights, "products")
+    yield of("rotation", _rotation, dtypes=_FLOAT32)
+    yield of("mixture of experts", _mixture, "products", "gelu", "gradient of gelu")
+    yield of("rows of a table", _rows, quick=_FLOAT32)
+    yield of("dropout", _dropout, dtypes=_FLOAT32)
+    yield Operation("cross entropy", "gradients", _cross_entropy, _FLOAT32, frozenset({"sums"}), quick=_FLOAT32)
+
+
+def _pulled(function: Callable[..., mx.array], given: list[mx.array], up: mx.array) -> list[mx.array]:
+    """The gradients of a function of some arrays for a cotangent."""
+    return mx.vjp(function, given, [up])[1]
+
+
+def _linear(inputs: Inputs) -> Iterator[Computed]:
+    for width, size in ((30, 41), (64, 64)) if inputs.wide else ((64, 64),):
+        layer, weight = linear(inputs, width, size)
+        arrays = [layer.weight, layer.bias]
+
+        def run(x: mx.array, weight: mx.array, bias: mx.array, layer: ops.Linear = layer) -> mx.array:
+            layer.weight, layer.bias = weight, bias
+            return layer(x)
+
+        for rows in (1, 5, 40, 1024) if inputs.wide else (40, 1024):
+            (x, a), (up, u) = inputs.draw(rows, width), inputs.draw(rows, size)
+            found = _pulled(run, [x, *arrays], up)
+            for name, one, expected in zip(
+                ("input", "weight", "bias"), found, (u @ weight, u.T @ a, u.sum(0)), strict=True
+            ):
+                yield Computed(
+                    f"gradient of linear layer {width} -> {size}, {rows} rows: {name}", one, expected,
+                    gradient=True, odd=is_odd(width, size),
+                )  # fmt: skip
+
+
+def _activation(name: str, inputs: Inputs) -> Iterator[Computed]:
+    x, values = activation_inputs(inputs)
+    up, u = inputs.draw(len(values))
+    kept = values != 0 if name == "relu" else np.ones_like(values, bool)  # whose slope at 0 is a convention
+    (found,) = _pulled(lambda x: ops.activate(name, x), [x], up)
+    expected = formulas.slope(formulas.ACTIVATIONS[name], values) * u * kept
+    yield Computed(f"gradient of {name}", found * mx.array(kept), expected, gradient=True)
+
+
+def _layer_norm(inputs: Inputs) -> Iterator[Computed]:
+    """Of 40 rows also for a cotangent that nobody else has: a GPU writes its results over it."""
+    for width, rows in product(WIDTHS, _ROWS) if inputs.wide else product((30, 768), (40,)):
+        (x, a, scale), (weight, w), (bias, b) = rows_of(inputs, rows, width), inputs.draw(width), inputs.draw(width)
+        up, u = inputs.draw(rows, width)
+        layer = ops.LayerNorm(width, eps=EPS)
+
+        def run(x: mx.array, weight: mx.array, bias: mx.array, layer: ops.LayerNorm = layer) -> mx.array:
+            layer.weight, layer.bias = weight, bias
+            return layer(x)
+
+        _, *expected = formulas.layer_norm(a, w, b, EPS, u)
+        yield from _of_norm(
+            f"gradient of layer norm of {width}, {rows} rows", run, [x, weight, bias], up, expected, scale
+        )
+        if rows == 40:
+            name = f"gradient of layer norm of {width}, {rows} rows, a cotangent that is overwritten"
+            yield from _of_norm(name, run, [x, weight, bias], up * 1, expected, scale)
+
+
+def _rms_norm(inputs: Inputs) -> Iterator[Computed]:
+    for width in RMS_WIDTHS if inputs.wide else (256, 768):
+        (x, a, scale), (weight, w), (up, u) = rows_of(inputs, 40, width), inputs.draw(width), inputs.draw(40, width)
+        layer = ops.RMSNorm(width, eps=EPS, plus_one=False)
+
+        def run(x: mx.array, weight: mx.array, layer: ops.RMSNorm = layer) -> mx.array:
+            layer.weight = weight
+            return layer(x)
+
+        _, *expected = formulas.rms_norm(a, w, EPS, u)
+        yield from _of_norm(f"gradient of RMS norm of {width}", run, [x, weight], up, expected, scale)
+
+
+def _of_norm(
+    name: str, run: Callable[..., mx.array], given: list[mx.array], up: mx.array, expected: list[F64], scale: F64
+) -> Iterator[Computed]:
+    """The gradients of the input, of which each row is multiplied by its scale, of the weight and of the bias."""
+    odd = is_odd(up.shape[-1])
+    first, *others = _pulled(run, given, up)
+    yield Computed(
+        f"{name}: input", first.astype(mx.float32) * mx.array(scale, dtype=mx.float32), expected[0] * scale,
+        gradient=True, odd=odd,
+    )  # fmt: skip
+    for part, found, right in zip(("weight", "bias"), others, expected[1:], strict=False):
+        yield Computed(f"{name}: {part}", found, right, gradient=True, odd=odd)
+
+
+def _attention(inputs: Inputs) -> Iterator[Computed]:
+    """As layers ask for it on a GPU; on a CPU also its own functions."""
+    for size, length, kind in _FEW_CASES if inputs.few else _CASES if inputs.wide else _HALF_CASES:
+        (q, a), (k, b), (v, c), (up, u) = (inputs.draw(BATCH, HEADS, length, size) for _ in range(4))
+        mask, shift = masked(inputs, length, kind)
+        scale = size**-0.5
+        expected = formulas.attention_gradients(a, b, c, scale, shift, u)
+
+        def asked(
+            q: mx.array, k: mx.array, v: mx.array, scale: float = scale, mask: mx.array | None = mask
+        ) -> mx.array:
+            return gpu.attention(q, k, v, scale, mask, gradient=True)
+
+        def own(
+            q: mx.array, k: mx.array, v: mx.array, scale: float = scale, mask: mx.array | None = mask, kind: str = kind
+        ) -> mx.array:
+            return ops.attention(positioned(q, k, mask, kind), v, scale, NO_DROPOUT)
+
+        name = f"gradient of attention, head size {size}, length {length}, {kind}"
+        ways = [(name, asked)] if on_gpu() or length > 17 else [(name, asked), (f"{name}, a CPU's", own)]
+        for title, way in ways:
+            found = _pulled(way, [q, k, v], up)
+            for part, one, right in zip(("queries", "keys", "values"), found, expected, strict=True):
+                # Differences of scores: in half precision twice the rounding of others.
+                factor = 1.0 if inputs.wide else 1.8
+                yield Computed(f"{title}: {part}", one, right, factor=factor, gradient=True, odd=is_odd(size))
+
+
+def _attention_weights(inputs: Inputs) -> Iterator[Computed]:
+    length, size = 17, 64
+    (q, a), (k, b), (up, u) = (
+        *(inputs.draw(BATCH, HEADS, length, size) for _ in range(2)),
+        inputs.draw(BATCH, HEADS, length, length),
+    )
+    mask, shift = masked(inputs, length, BOOLEAN)
+    weights = formulas.attention_weights(a, b, size**-0.5, shift)
+    found = _pulled(lambda q, k: ops.attention_weights(PositionedQK(q, k, mask=mask), size**-0.5), [q, k], up)
+    for part, one, right in zip(
+        ("queries", "keys"), found, formulas.weights_gradients(a, b, size**-0.5, weights, u), strict=True
+    ):
+        yield Computed(
+            f"gradient of attention weights, head size {size}, length {length}: {part}", one, right, gradient=True
+        )
+
+
+def _rotation(inputs: Inputs) -> Iterator[Computed]:
+    """The gradient is rotated the other way."""
+    (x, cosines, sines), (_, c, s) = rotation_inputs(inputs)
+    up, u = inputs.draw(*x.shape)
+    (found,) = _pulled(lambda x: ops.rotate(x, cosines, sines), [x], up)
+    yield Computed("gradient of rotation", found, formulas.rotated(u, c, -s), gradient=True)
+
+
+def _mixture(inputs: Inputs) -> Iterator[Computed]:
+    given, (t, u, d, w), chosen = mixture_inputs(inputs)
+    pulled, p = inputs.draw(*given[0].shape)
+    _, expected = formulas.mixture(t, u, d, chosen, w, formulas.ACTIVATIONS["gelu"], p)
+    found = _pulled(
+        lambda tokens, up, down, weights: ops.mixture(tokens, up, down, mx.array(chosen), weights, "gelu"),
+        given,
+        pulled,
+    )
+    for part, one, right in zip(("tokens", "first weights", "second weights", "shares"), found, expected, strict=True):
+        yield Computed(f"gradient of mixture of experts: {part}", one, right, gradient=True, factor=2)
+
+
+def _rows(inputs: Inputs) -> Iterator[Computed]:
+    """Each row is taken several times."""
+    for width in (30, 64) if inputs.wide else (64,):
+        (table, t), (up, u), ids = inputs.draw(1000, width), inputs.draw(8, 40, width), inputs.ids(50, 8, 40)
+        expected = np.zeros_like(t)
+        np.add.at(expected, ids, u)
+        (found,) = _pulled(lambda table, ids=ids: table[mx.array(ids)], [table], up)
+        yield Computed(f"gradient of rows of a table of {width}", found, expected, gradient=True, odd=is_odd(width))
+
+
+def _dropout(inputs: Inputs) -> Iterator[Computed]:
+    """The gradient is what the same mask keeps."""
+    (x, _), (up, u), layer, key = inputs.draw(40, 64), inputs.draw(40, 64), dropout.Dropout(0.25), mx.random.key(3)
+    with mx.stream(mx.cpu), dropout.seeded(key):
+        bits = np.array(dropout.draw_mask((40, 64), 0.25)[0])
+    with dropout.seeded(key):
+        (found,) = _pulled(layer, [x], up)
+    yield Computed("gradient of dropout", found, u * bits / 0.75, gradient=True)
+
+
+def _cross_entropy(inputs: Inputs) -> Iterator[Computed]:
+    for classes in (2, 4, _WORDS):
+        x, a = inputs.draw(8, classes)
+        targets = inputs.ids(classes, 8)
+        value, slopes = formulas.cross_entropy(a, targets)
+        found, gradient = mx.value_and_grad(losses.cross_entropy)(x, mx.array(targets))
+        yield Computed(f"cross entropy of {classes:,} classes", found, np.array(value))
+        yield Computed(f"gradient of cross entropy of {classes:,} classes", gradient, slopes, gradient=True)
