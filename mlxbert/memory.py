@@ -12,6 +12,9 @@ from mlxbert.text.batch import default_batch_tokens
 TEXTS, TEXT = 32, 128  # of a batch of training: its default size, and tokens of a paragraph
 _LONGEST = 512  # tokens of a text in a batch of inference
 _ADAMW = 16  # bytes for each trained parameter: weights, gradients and two moments, float32
+_REPLACED = (
+    12  # more of them during an update on a GPU: weights and moments before it, until those after it are computed
+)
 
 
 def of_batch(config: EncoderConfig, dtype: mx.Dtype) -> int:
@@ -33,13 +36,18 @@ def of_trained(trained: int, frozen: int = 0) -> int:
     """Bytes of weights in training: those that are trained have gradients and the moments of AdamW, frozen ones not."""
     size = devices.choose_dtype(training=True).size
     copy = 0 if size == 4 else size  # of each weight, in the dtype of computation
-    return (_ADAMW + copy) * trained + (4 + copy) * frozen
+    return (_ADAMW + copy + _replaced()) * trained + (4 + copy) * frozen
+
+
+def _replaced() -> int:
+    return _REPLACED if devices.on_gpu() else 0
 
 
 def of_training(config: EncoderConfig, parameters: int) -> int:
     """Bytes that training all weights takes with 32 texts of 128 tokens per batch."""
     kept = TEXTS * TEXT * (len(config.layer_schedule) + 1) * _values(config, TEXT)  # one more: what is computed now
-    return of_trained(parameters) + kept * devices.choose_dtype(training=True).size
+    activations = kept * devices.choose_dtype(training=True).size  # which are freed before the update
+    return of_trained(parameters) + max(activations - _replaced() * parameters, 0)
 
 
 def warn_unless_it_fits(what: str, needed: int) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from mlxbert.errors import ArgumentError, DeviceError
-from mlxbert.machine import mac
+from mlxbert.machine import kernel_cache, mac
 from mlxbert.machine.blas import load_blas
 from mlxbert.options import Device, DType, check_choice
 
@@ -83,8 +83,10 @@ __all__ = [
     "memory_limit",
     "mx",
     "nn",
+    "on_cuda",
     "on_gpu",
     "reset_cache",
+    "say_what_is_built",
     "scalar",
     "tf32",
     "use",
@@ -119,7 +121,20 @@ def use(device: str = "auto", *, fast_float32: bool = False) -> mx.Device:
     reset_cache()
     if not gpu and BLAS.hint:
         hint_once(BLAS.hint)
+    if gpu and on_cuda():
+        _keep_kernels()
     return mx.default_device()
+
+
+@functools.cache
+def _keep_kernels() -> None:
+    kernel_cache.keep_kernels(mx.__version__, mx.device_info(mx.gpu))  # type: ignore[attr-defined]
+
+
+def say_what_is_built(what: str) -> None:
+    """Logs a hint if MLX has to compile the kernels of `inference` or `training` on CUDA, which takes a while."""
+    if on_cuda() and kernel_cache.builds_first(what):
+        hint_once(f"kernels of {what} are built for this GPU, up to a minute, once for each version of MLX")
 
 
 _tf32_chosen: list[bool] = []
@@ -187,6 +202,11 @@ def gpu_size() -> mac.GpuSize | None:
 def on_gpu() -> bool:
     """Whether MLX computes on a GPU now."""
     return mx.default_device().type == mx.DeviceType.gpu
+
+
+def on_cuda() -> bool:
+    """Whether it computes on an NVIDIA GPU."""
+    return on_gpu() and not mx.metal.is_available()
 
 
 def dispatch(*arrays: Any) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import ArgumentError, DeviceError, InputError, OutOfMemoryError
-from mlxbert.machine.device import dispatch, hint_once, mx, nn, on_gpu
+from mlxbert.machine.device import dispatch, hint_once, mx, nn, on_gpu, say_what_is_built
 from mlxbert.machine.faults import USUAL, device_errors, errors_seen, free_memory
 from mlxbert.nn.encoder import Batch
 from mlxbert.readers.live import windows
@@ -290,6 +290,7 @@ class _Batches(Generic[Arrays, Output]):
         self._own: dict[int, bool] = {}  # whether this process computes a batch
         self._ahead: dict[int, Arrays] = {}  # what a GPU has been given before its turn
         self._errors = errors_seen()
+        say_what_is_built("inference")
 
     def _is_own(self, number: int) -> bool:
         if number not in self._own:

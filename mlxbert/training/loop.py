@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from mlxbert.errors import DeviceError, DivergedError, MlxbertError
 from mlxbert.machine import interrupts
-from mlxbert.machine.device import dispatch, fit_cache, mx, nn, on_gpu, reset_cache
+from mlxbert.machine.device import dispatch, fit_cache, mx, nn, on_gpu, reset_cache, say_what_is_built
 from mlxbert.machine.distributed import LostError, ProcessGroup
 from mlxbert.machine.faults import device_errors, free_memory
 from mlxbert.nn.encoder import Encoder
@@ -46,9 +46,6 @@ from mlxbert.training.step import FIRST_SCALE, DeviceStep, rescaled
 from mlxbert.training.times import Times
 
 _SAVE_EVERY = 200
-_NOT_COMPUTED = (
-    "the last update could not be computed: the same call resumes from the last saved state, if there is one"
-)
 _RATE_WINDOW = 20  # updates over which speed is shown
 Evaluate = Callable[[], Mapping[str, float]]
 
@@ -100,6 +97,7 @@ class Update:
         terms: The names of the losses that the loss consists of.
         numbers: The loss, its weight, the norm of the mean gradient, and the terms.
         finish: Gives the state after it, from the state of the run.
+        before: The parameters and the moments before it, on a GPU: they stay until those after it are computed.
     """
 
     batches: list[list[int]]
@@ -107,6 +105,7 @@ class Update:
     terms: Sequence[str]
     numbers: mx.array | list[float]
     finish: Callable[[State], State]
+    before: tuple[Arrays, AdamW] | None = None
 
 
 class Run:
@@ -127,9 +126,9 @@ class Run:
             if isinstance(module, Encoder):
                 module.checkpointing, module.frozen = options.checkpointing, options.freeze
         trained = self._split_parameters(dict(nn.utils.tree_flatten(network.parameters())))
-        self._settled: bool | None = True  # whether the state is computed; `None` where that failed
         self._started = deque[Update]()  # updates that are not finished: on a GPU the arrays of the state are ahead
         self._device = self._device_step() if on_gpu() else None
+        say_what_is_built("training")
         self._differentiate = Differentiator(network, training.objective, training.dtype)
         self._differentiate.freeze(self._frozen)
         with training.group.raise_together():
@@ -230,11 +229,20 @@ class Run:
             yield from self._save()
 
     def _save_what_was_started(self, started: float) -> None:
-        with contextlib.suppress(DivergedError):  # a run that resumes meets it again
+        # A run that resumes meets them again.
+        with contextlib.suppress(DivergedError, DeviceError), device_errors(self._smaller()):
             while self._started and self._device is not None:  # on a CPU it has not changed the state
                 self._finish(started, times.clock())
+        self._drop_what_was_started()
         for _ in self._save():
             pass
+
+    def _drop_what_was_started(self) -> None:
+        """Goes back to the state after the last finished update: a GPU may not have computed any other."""
+        if self._started and self._started[0].before is not None:
+            parameters, optimizer = self._started[0].before
+            self.state = replace(self.state, parameters=parameters, optimizer=optimizer)
+        self._started.clear()
 
     def earlier(self) -> Iterator[Evaluated]:
         """The evaluations before it was resumed, of which only the metrics are kept."""
@@ -263,8 +271,9 @@ class Run:
         return f"a smaller {batches}, or checkpointing=True, takes less; overwrite=True starts over with other options"
 
     def _failed(self, problem: DeviceError) -> DeviceError:
-        """An error of the device, after the state is saved: on a CPU as of the last finished update."""
-        kept, self._settled = "", self._settled or None  # it may be the error of the last update
+        """An error of the device, after the state of the last finished update is saved."""
+        kept = ""
+        self._drop_what_was_started()
         if self._store is not None and self.state.progress.step > 0:
             free_memory()
             try:
@@ -273,23 +282,6 @@ class Run:
             except MlxbertError as other:
                 kept = f"; {other.message}"
         return type(problem)(problem.message + kept, hint=problem.hint)
-
-    def _settle(self) -> None:
-        """Waits until a GPU has computed the state: otherwise one could be saved that was never computed.
-
-        Raises:
-            DeviceError: It was not computed; nor is it now.
-        """
-        if self._settled is None:
-            raise DeviceError(_NOT_COMPUTED)
-        if not self._settled:
-            try:
-                with device_errors(self._smaller()):
-                    pass
-            except DeviceError:
-                self._settled = None
-                raise
-            self._settled = True
 
     def best(self) -> Arrays:
         """The trained parameters of the best evaluation, or after the last update where nothing was evaluated."""
@@ -306,7 +298,6 @@ class Run:
         return parameters if self._rows is None else self._rows.whole(parameters, decay)
 
     def _save(self) -> Iterator[Event]:
-        self._settle()
         self._saved = True
         if self._store is None or self._t.group.rank:
             return
@@ -324,7 +315,6 @@ class Run:
 
     def _evaluated(self, started: float) -> Evaluated:
         assert self._t.evaluate is not None
-        self._settle()
         state, objective = replace(self.state, optimizer=self.state.optimizer.shared()), self._t.objective
         begun = times.clock()
         whole = self._whole(state.parameters, state.progress.decay)
@@ -389,23 +379,22 @@ class Run:
             self._differentiate.let_go(self.state.parameters)
         found = self._gradients(batches, step, self._counters["scale"])
         with interrupts.held():
-            values, parameters, optimizer, self._counters = self._device(
-                self.state.parameters, self.state.optimizer, found, self._counters, lr
-            )
-            self._settled = False
-            self._started.append(Update(batches, lr, [*found.terms], values, functools.partial(self._counted, lr=lr)))
+            before = self.state.parameters, self.state.optimizer
+            values, parameters, optimizer, self._counters = self._device(*before, found, self._counters, lr)
+            finish = functools.partial(self._counted, lr=lr)
+            self._started.append(Update(batches, lr, [*found.terms], values, finish, before))
             self.state = replace(self.state, parameters=parameters, optimizer=optimizer)
-            del found  # nobody has the arrays of before: each is freed as soon as the new one is computed
+            del found  # nobody has the gradients: each is freed as soon as it is used
             dispatch(values, parameters, optimizer.means, optimizer.squares, self._counters)
 
     def _finish(self, started: float, begun: float) -> Step:
         """Reads the numbers of the first update that was started; then it belongs to the state."""
         update, progress = self._started[0], self.state.progress
-        numbers = update.numbers if isinstance(update.numbers, list) else cast(list[float], update.numbers.tolist())
+        numbers = update.numbers if isinstance(update.numbers, list) else self._computed_numbers(update.numbers)
         loss, weight, length, *sums = numbers
         usable = math.isfinite(length) and math.isfinite(loss)
         if not usable and (self._t.dtype != mx.float16 or progress.scale <= 1 or not math.isfinite(loss)):
-            self._started.clear()  # what a GPU was given after it changes nothing
+            self._drop_what_was_started()
             for _ in self._save() if progress.step > 0 else ():
                 pass
             raise self._not_finite(loss, update.batches)
@@ -423,6 +412,17 @@ class Run:
         self._recent.append((times.clock() - begun, sum(map(self.order.tokens, update.batches))))
         terms = {name: one / weight for name, one in zip(update.terms, sums, strict=True)}
         return self._step_event(loss / weight, terms, update.lr, length)
+
+    def _computed_numbers(self, numbers: mx.array) -> list[float]:
+        """The numbers of the first update that was started, when a GPU has computed it; the GPU goes on with the next.
+
+        Only then the state before it may be given up: what a GPU has not computed can be read, too, and is anything.
+        """
+        following = self._started[1].before if len(self._started) > 1 else None
+        parameters, optimizer = following or (self.state.parameters, self.state.optimizer)
+        with device_errors(self._smaller(), wait=False):
+            mx.eval(numbers, parameters, optimizer.means, optimizer.squares)
+        return cast(list[float], numbers.tolist())
 
     def _measured(self, found: Gradients, scale: float) -> list[float]:
         """The loss, its weight, the norm of the mean gradient and the terms, read at once.

@@ -20,6 +20,7 @@ from tests.helpers.faults import MEMORY, NO_FAULTS, OTHER, LateDevice, failing_e
 from tests.pretraining.files import model_folder, text_file
 from tests.training import test_finetune
 from tests.training.runs import digest, make_run
+from tests.training.test_step import a_gpu
 
 
 def calls_of(monkeypatch: pytest.MonkeyPatch, work: Any) -> int:
@@ -171,19 +172,29 @@ def failing_call(patch: pytest.MonkeyPatch, owner: Any, name: str, number: int) 
     patch.setattr(owner, name, failing)
 
 
-@pytest.mark.parametrize(
-    ("step", "saved", "options"), [(3, 0, {}), (4, 0, {}), (3, 2, {"save_every": 1}), (8, 0, {"evaluate": None})]
-)
-def test_a_state_that_was_not_computed_is_not_saved(
-    step: int, saved: int, options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("options", [{}, {"save_every": 1}, {"evaluate": None}], ids=str)
+@pytest.mark.parametrize("started", [1, 2, 3, 4, 8])
+def test_the_state_before_an_update_that_was_not_computed_is_saved(
+    started: int, options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And with it all updates that are known to be computed: all but that one and the one before it, at most."""
     with monkeypatch.context() as patched:
-        failing_call(patched, DeviceStep, "__call__", step)
+        failing_call(patched, DeviceStep, "__call__", started)
         run = make_run(tmp_path, data=32, **options)
-        with pytest.raises(OutOfMemoryError, match="last saved state") as problem:
+        with pytest.raises(OutOfMemoryError) as problem:
             [*run.events()]
-        assert "is saved" not in problem.value.message and run.state.progress.step < step
-    assert make_run(tmp_path, data=32, **options).state.progress.step == saved
+    kept = run.state.progress.step
+    assert max(started - 2, 0) <= kept < started
+    assert (f"the state after step {kept} is saved" in problem.value.message) == (kept > 0)
+    resumed = make_run(tmp_path, data=32, **options)
+    assert resumed.state.progress.step == kept
+    with a_gpu(monkeypatch):
+        whole = make_run(data=32, **options | {"evaluate": None})
+        events = whole.events()
+        while whole.state.progress.step < kept:
+            next(events)
+        whole._drop_what_was_started()
+    assert digest(resumed) == digest(whole)
 
 
 def test_the_state_before_what_was_not_computed_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,10 +11,9 @@ from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.tasks.runner import run_batches
 from mlxbert.tasks.task import evaluation_mode
+from mlxbert.text.batch import window_size
 from mlxbert.text.encoding import Encoding
 from mlxbert.training.objectives.objective import Objective, Predictions
-
-_CHUNK = 512  # inputs that are sorted by length together
 
 
 def predict(
@@ -83,8 +82,9 @@ def compute(
     tell(done, len(inputs))
     found: list[Any] = []
     with evaluation_mode(network):
-        for start in range(0, len(inputs), _CHUNK):
-            some = inputs[start : start + _CHUNK]
+        window = window_size()
+        for start in range(0, len(inputs), window):
+            some = inputs[start : start + window]
             found += run_batches(some, forward, read, network.encoder.config, batch_tokens, mine=turns.is_mine)
     rows = turns.all_gather(found)
     return np.array(rows, np.float32) if len({row.shape for row in rows}) < 2 else rows
