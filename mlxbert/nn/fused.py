@@ -22,7 +22,7 @@ def applies() -> bool:
 
 def number(value: float, dtype: mx.Dtype = mx.float32) -> mx.array:
     """A scalar whose value is no part of a kernel. Numbers of Python are, and so are scalars that are evaluated."""
-    return mx.array([value, value], dtype)[0]
+    return mx.array([value, value], dtype)[:1].reshape(())  # `[0]` would be a kernel
 
 
 def apart(x: mx.array) -> mx.array:

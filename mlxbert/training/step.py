@@ -91,8 +91,10 @@ class DeviceStep:
         root = mx.sqrt(second)
         moments = *(mx.where(usable, beta, 1.0) for beta in BETAS), EPS / root
         rate = mx.where(usable, mx.array(lr, mx.float32), 0.0)
-        rates, kept = rate * (first / root) * self._factors, 1 - rate * self._decays
-        return [(*moments, rates[group], kept[group]) for group in range(self._factors.size)]
+        of_groups = rate * (first / root) * self._factors, 1 - rate * self._decays
+        # Not `[group]`, which would be a kernel for each.
+        rates, kept = ([one.reshape(()) for one in mx.split(numbers, numbers.size)] for numbers in of_groups)
+        return [(*moments, *pair) for pair in zip(rates, kept, strict=True)]
 
     def _counted(self, loss: mx.array, usable: mx.array, counters: Arrays) -> Arrays:
         """The counters after an update but for their number."""
