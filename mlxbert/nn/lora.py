@@ -104,7 +104,7 @@ class LoraLinear(nn.Module):
     def __call__(self, x: mx.array) -> mx.array:
         """(…, I) → (…, O)."""
         product, dropped = ops.staged(self._product(x)), self.dropout(x)
-        update = (dropped @ self._down().T) @ self.lora_b.T * self.scale
+        update = ops.scaled((dropped @ self._down().T) @ self.lora_b.T, self.scale)
         y = product + self["bias"] if "bias" in self else product
         if "magnitude" not in self:
             return y + update

@@ -29,7 +29,8 @@ def cross_entropy(
     if not label_smoothing:
         return losses.sum()
     spread = log_sum - wide if weights is None else (log_sum - wide) * weights
-    return (1 - label_smoothing) * losses.sum() + label_smoothing * spread.mean(axis=-1).sum()
+    exact, smoothed = losses.sum(), spread.mean(axis=-1).sum()
+    return ops.scaled(exact, 1 - label_smoothing) + ops.scaled(smoothed, label_smoothing)
 
 
 def cross_entropies(logits: mx.array, targets: mx.array) -> mx.array:
