@@ -42,7 +42,7 @@ def keep_kernels(version: str, gpu: Mapping[str, object]) -> None:
     except OSError:  # nothing can be written there: MLX compiles again, each time
         return
     os.environ[VARIABLE] = str(own)
-    atexit.register(_move, own, kept)
+    atexit.register(_move, own, kept, os.getpid())
 
 
 def builds_first(what: str) -> bool:
@@ -70,8 +70,10 @@ def _kind(gpu: Mapping[str, object]) -> str:
     return re.sub(r"\W+", "-", str(gpu.get("architecture") or gpu.get("device_name")))
 
 
-def _move(own: Path, kept: Path) -> None:
-    """Moves the kernels that this process compiled, and removes its folder."""
+def _move(own: Path, kept: Path, process: int) -> None:
+    """Moves the kernels that a process compiled, at its end, and removes its folder."""
+    if os.getpid() != process:  # this is a fork of it, which goes on
+        return
     with suppress(OSError):
         # The list of a kernel's functions is read after its code: it has to be there first.
         for path in sorted(own.iterdir(), key=lambda path: path.suffix == ".ptx"):

@@ -3,12 +3,14 @@
 `on_gpu` is told that there is one; MLX then computes what it is asked for with plain operations.
 """
 
+import contextlib
 import io
 import json
 import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,6 +26,7 @@ from mlxbert.nn import attention, gpu, ops
 from mlxbert.nn.activations import ACTIVATIONS
 from mlxbert.nn.attention import SelfAttention
 from mlxbert.nn.crf import CRF
+from mlxbert.nn.dropout import Dropout
 from mlxbert.nn.heads import Network
 from mlxbert.weights.families.registry import read_architecture
 from mlxbert.weights.formats.config_json import ConfigJson
@@ -231,7 +234,58 @@ def test_padding_and_blocks_give_the_same(
     assert any(keys > queries for _, queries, keys, *_ in calls) == family.startswith(("modernbert", "gemma3"))
 
 
+@pytest.mark.parametrize("length", [9, 1024, 1025, 1032, 2049, 3080, 5000])
+def test_no_part_of_a_long_text_with_slopes_has_few_queries(length: int, calls: list[Call]) -> None:
+    """Few queries to many keys take another kernel of Metal's, see `tests/helpers/graphs.py`."""
+    q = mx.zeros((1, 2, length, 16))
+    given = ops.PositionedQK(q, q, slopes=mx.array([0.5, 0.25]))
+    assert ops.attention(given, q, 0.25, Dropout(None)).shape == q.shape
+    queries = [count for _, count, *_ in calls]
+    assert sum(queries) == length and min(queries) > 8 and max(queries) <= 1024
+
+
 # --- numbers ---
+
+
+@pytest.mark.parametrize("dtype", [mx.float32, mx.float16], ids=str)
+@pytest.mark.parametrize(
+    ("apple", "width", "trains", "parts"),
+    [
+        (False, 30, True, True),  # CUDA reads past the end of these rows
+        (False, 17, True, True),
+        (False, 32, True, False),
+        (False, 30, False, False),  # forward it is right
+        (True, 30, True, False),
+    ],
+)
+def test_norms_are_computed_from_their_parts_where_cuda_differentiates_them_wrongly(
+    apple: bool, width: int, trains: bool, parts: bool, dtype: mx.Dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu, "on_metal", lambda: apple)
+    asked, right = [], mx.fast.layer_norm
+
+    def spy(x: mx.array, *given: Any) -> mx.array:
+        asked.append(x.shape)
+        return right(x, *given)
+
+    monkeypatch.setattr(mx.fast, "layer_norm", spy)
+    rng = np.random.default_rng(width)
+    layer = ops.LayerNorm(width, eps=0.01)
+    layer.weight, layer.bias, x, up = (
+        mx.array(rng.standard_normal(shape, np.float32)).astype(dtype)
+        for shape in (width, width, (5, width), (5, width))
+    )
+    with contextlib.nullcontext() if trains else inference():
+        (found,), (gradient,) = mx.vjp(layer, [x], [up])
+    assert bool(asked) != parts
+    a, w, b, u = map(as_float64, (x, layer.weight, layer.bias, up))
+    centred = a - a.mean(-1, keepdims=True)
+    scale = 1 / np.sqrt((centred**2).mean(-1, keepdims=True) + 0.01)
+    normed, pulled = centred * scale, u * w
+    slope = scale * (pulled - pulled.mean(-1, keepdims=True) - normed * (pulled * normed).mean(-1, keepdims=True))
+    allowed = 1e-5 if dtype == mx.float32 else 1e-2
+    assert np.abs(as_float64(found) - (normed * w + b)).max() <= allowed
+    assert np.abs(as_float64(gradient) - slope).max() <= allowed
 
 
 @pytest.mark.parametrize("name", sorted({*ACTIVATIONS}))
