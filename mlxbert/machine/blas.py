@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mlxbert.errors import DeviceError
-from mlxbert.machine.cache import own_folder
+from mlxbert.machine.cache import is_private, own_folder
 
 _OPENBLAS = re.compile(r"^scipy_openblas32/lib/libscipy_openblas\.so,sha256=([\w-]+),", re.MULTILINE)  # in a RECORD
 
@@ -121,11 +121,11 @@ def _load_openblas() -> Blas:
         copy = cache / f"openblas-{version}-{digest}.so"
         with contextlib.suppress(OSError):  # not made yet, or damaged
             # The linker maps a file as its header says: one that is too short would crash the process.
-            if copy.stat().st_size >= source.stat().st_size and _is_private(copy):
+            if copy.stat().st_size >= source.stat().st_size and is_private(copy):
                 return _load(name, str(copy))
         with contextlib.suppress(OSError):
             _write_copy(source, copy)
-            if _is_private(copy):
+            if is_private(copy):
                 return _load(name, str(copy))
     library, symbols = os.memfd_create("openblas"), os.memfd_create("symbols")
     try:
@@ -148,12 +148,6 @@ def _installed() -> tuple[Path, str, str]:
                 version = record.parent.name.removesuffix(".dist-info").partition("-")[2]
                 return Path(folder, "lib", "libscipy_openblas.so"), version, listed[1][:16]
     raise OSError("scipy-openblas32 is not installed")
-
-
-def _is_private(copy: Path) -> bool:
-    """Whether only this user can have written a file in a folder: what is loaded from it runs."""
-    states = [path.stat() for path in (copy, copy.parent)]
-    return all(state.st_uid == os.geteuid() and not state.st_mode & 0o022 for state in states)
 
 
 def _write_copy(source: Path, copy: Path) -> None:

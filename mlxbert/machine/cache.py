@@ -10,3 +10,9 @@ def own_folder() -> Path | None:
         if os.path.isabs(folder):
             return Path(folder, "mlxbert")
     return None
+
+
+def is_private(path: Path) -> bool:
+    """Whether only this user can have written a file or folder, and what is in it: what is loaded from it runs."""
+    states = [one.stat() for one in (path, path.parent)]
+    return all(state.st_uid == os.geteuid() and not state.st_mode & 0o022 for state in states)

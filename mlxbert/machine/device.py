@@ -51,8 +51,8 @@ def _keep_freed_memory() -> None:
 
 
 os.environ.setdefault("MLX_ENABLE_TF32", "0")  # MLX reads it once; M5 chips and CUDA round float32 products without it
-# MLX 0.32.4 has a kernel for the gradient of attention on Metal, which raises for 8 tokens or fewer and which nobody of
-# us has checked.
+# MLX 0.32.4 has a kernel for the gradient of attention on Metal. It raises for 8 tokens or fewer, and whether its
+# numbers are right has not been verified.
 os.environ.setdefault("MLX_SDPA_VJP_FALLBACK", "1")
 BLAS = load_blas()
 if sys.platform == "linux":

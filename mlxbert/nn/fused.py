@@ -21,23 +21,26 @@ def applies() -> bool:
 
 
 def number(value: float, dtype: mx.Dtype = mx.float32) -> mx.array:
-    """A scalar whose value is no part of a kernel. Numbers of Python are, and so are scalars that are evaluated."""
+    """A scalar that a kernel takes as an argument.
+
+    `mx.compile` writes the value of a Python number, or of an evaluated scalar, into the kernel's code.
+    """
     return mx.array([value, value], dtype)[:1].reshape(())  # `[0]` would be a kernel
 
 
-def apart(x: mx.array) -> mx.array:
-    """`x`, across which nothing is fused; without a copy."""
+def fusion_barrier(x: mx.array) -> mx.array:
+    """`x` itself, without a copy: `mx.compile` does not fuse what computes it with what uses it."""
     return cast_to(mx.array, mx.depends([x], [])[0])
 
 
 def one_kernel(function: Function) -> Function:
-    """Makes an elementwise function of arrays one kernel. It has no gradient of its own where it is not fused alone."""
+    """Makes an elementwise function of arrays a kernel that is the same wherever it is called."""
 
     @functools.wraps(function)
-    def alone(*arrays: mx.array) -> mx.array:
-        return apart(function(*map(apart, arrays)))
+    def separate(*arrays: mx.array) -> mx.array:
+        return fusion_barrier(function(*map(fusion_barrier, arrays)))
 
-    return alone
+    return separate
 
 
 @functools.cache
@@ -50,7 +53,7 @@ def cast(dtype: mx.Dtype) -> Function:
 
     @differentiable.vjp
     def derivative(x: mx.array, cotangent: mx.array, output: mx.array) -> mx.array:
-        return apart(cotangent).astype(mx.float32)
+        return fusion_barrier(cotangent).astype(mx.float32)
 
     return cast_to(Function, differentiable)
 
@@ -74,14 +77,14 @@ def activation(function: Callable[[mx.array], mx.array]) -> Callable[[mx.array],
 @mx.custom_function
 def tanh(x: mx.array) -> mx.array:
     """The hyperbolic tangent of a few rows: in single operations, which need no library; in float32."""
-    return apart(mx.tanh(apart(x.astype(mx.float32)))).astype(x.dtype)
+    return fusion_barrier(mx.tanh(fusion_barrier(x.astype(mx.float32)))).astype(x.dtype)
 
 
 @tanh.vjp
 def _tanh_vjp(x: mx.array, cotangent: mx.array, output: mx.array) -> mx.array:
-    wide, up = (apart(one.astype(mx.float32)) for one in (x, cotangent))
-    y = apart(mx.tanh(wide))
-    return apart(up - apart(up * apart(y * y))).astype(x.dtype)
+    wide, up = (fusion_barrier(one.astype(mx.float32)) for one in (x, cotangent))
+    y = fusion_barrier(mx.tanh(wide))
+    return fusion_barrier(up - fusion_barrier(up * fusion_barrier(y * y))).astype(x.dtype)
 
 
 @mx.custom_function
@@ -137,8 +140,11 @@ def softmax(scores: mx.array, masks: list[mx.array]) -> mx.array:
 @softmax.vjp
 def _softmax_vjp(inputs: Any, cotangent: mx.array, weights: mx.array) -> tuple[mx.array, list[mx.array]]:
     _, masks = inputs
-    mean = apart(apart(cotangent) * apart(weights)).sum(axis=-1, keepdims=True)
-    return _from_mean(weights, cotangent, mean), [mx.zeros_like(mask) for mask in masks]
+    mean = fusion_barrier(fusion_barrier(cotangent) * fusion_barrier(weights)).sum(axis=-1, keepdims=True)
+    if not masks:
+        return _from_mean(weights, cotangent, mean), []
+    [mask] = masks
+    return _from_mean_where(mask, weights, cotangent, mean), [mx.zeros_like(mask)]
 
 
 @one_kernel
@@ -149,6 +155,11 @@ def _masked(scores: mx.array, mask: mx.array) -> mx.array:
 @one_kernel
 def _from_mean(weights: mx.array, cotangent: mx.array, mean: mx.array) -> mx.array:
     return weights * (cotangent - mean)
+
+
+@one_kernel
+def _from_mean_where(mask: mx.array, weights: mx.array, cotangent: mx.array, mean: mx.array) -> mx.array:
+    return mx.where(mask, weights * (cotangent - mean), 0)  # of a row that is masked as a whole, too
 
 
 @mx.custom_function
@@ -162,4 +173,5 @@ def _dense_vjp(inputs: Any, cotangent: mx.array, output: mx.array) -> tuple[mx.a
     # MLX's own gives the transposed view of x.T @ cotangent, which the update would read against its order in memory.
     x, weight, biases = inputs
     rows, up = x.reshape(-1, x.shape[-1]), cotangent.reshape(-1, cotangent.shape[-1])
-    return cotangent @ weight, up.T @ rows, [up.sum(axis=0) for _ in biases]
+    of_weight = (up.T @ rows).astype(weight.dtype)
+    return (cotangent @ weight).astype(x.dtype), of_weight, [up.sum(axis=0).astype(one.dtype) for one in biases]

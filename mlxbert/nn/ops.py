@@ -227,9 +227,9 @@ def scaled(x: mx.array, factor: float) -> mx.array:
     return cast(mx.array, fused.times(x, fused.number(factor))) if _trains_on_gpu() else x * factor
 
 
-def alone(x: mx.array) -> mx.array:
-    """`x`; on a GPU the operations before it are not fused with those after it. For what takes little time."""
-    return fused.apart(x) if fused.applies() else x
+def fusion_barrier(x: mx.array) -> mx.array:
+    """`x`; on a GPU the operations before it are not fused with those after it: for what takes little time."""
+    return fused.fusion_barrier(x) if fused.applies() else x
 
 
 def _trains_on_gpu() -> bool:

@@ -51,7 +51,7 @@ class ElectraInputs(TermInputs):
     @cached_property
     def replaced(self) -> mx.array:
         """Which tokens differ from the text: a sample may be what stood there, bool (B, L)."""
-        return ops.alone(self.ids != self.targets.clean)
+        return ops.fusion_barrier(self.ids != self.targets.clean)
 
     @cached_property
     def real(self) -> mx.array:
@@ -128,5 +128,5 @@ def sampled(logits: mx.array, draws: mx.array) -> mx.array:
 def _place(shares: mx.array, draws: mx.array) -> mx.array:
     """Where numbers fall among the sums of shares (M, N): int32 (M,)."""
     sums = mx.cumsum(shares, axis=-1)
-    below = ops.alone(sums <= ops.alone(draws[:, None] * sums[:, -1:])).sum(axis=-1)
+    below = ops.fusion_barrier(sums <= ops.fusion_barrier(draws[:, None] * sums[:, -1:])).sum(axis=-1)
     return mx.minimum(below, shares.shape[-1] - 1).astype(mx.int32)  # a product may be rounded up to the whole sum

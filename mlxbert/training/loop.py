@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
 
 from mlxbert.errors import DeviceError, DivergedError, MlxbertError
-from mlxbert.machine import interrupts
+from mlxbert.machine import interrupts, kernel_cache
 from mlxbert.machine.device import dispatch, fit_cache, mx, nn, on_gpu, reset_cache, say_what_is_built
 from mlxbert.machine.distributed import LostError, ProcessGroup
 from mlxbert.machine.faults import device_errors, free_memory
@@ -95,9 +95,10 @@ class Update:
         batches: Its batches.
         lr: Its learning rate.
         terms: The names of the losses that the loss consists of.
-        numbers: The loss, its weight, the norm of the mean gradient, and the terms.
+        numbers: The loss, its weight, the norm of the mean gradient, and the terms; on a GPU none until it is applied.
         finish: Gives the state after it, from the state of the run.
-        before: The parameters and the moments before it, on a GPU: they stay until those after it are computed.
+        gradients: On a GPU, until it is applied.
+        before: On a GPU, once it is applied: the parameters and moments before it, kept until those after are computed.
     """
 
     batches: list[list[int]]
@@ -105,6 +106,7 @@ class Update:
     terms: Sequence[str]
     numbers: mx.array | list[float]
     finish: Callable[[State], State]
+    gradients: Gradients | None = None
     before: tuple[Arrays, AdamW] | None = None
 
 
@@ -229,7 +231,7 @@ class Run:
             yield from self._save()
 
     def _save_what_was_started(self, started: float) -> None:
-        # A run that resumes meets them again.
+        # Whatever ends this, the same call meets it again when it resumes.
         with contextlib.suppress(DivergedError, DeviceError), device_errors(self._smaller()):
             while self._started and self._device is not None:  # on a CPU it has not changed the state
                 self._finish(started, times.clock())
@@ -303,6 +305,7 @@ class Run:
             return
         with self._t.times.phase("saving"):
             self._store.save(self.state)
+            kernel_cache.move_compiled()
         self.state = replace(self.state, best=None)
         yield Saved(run=self._t.run, step=self.state.progress.step, path=str(self._store.folder))
 
@@ -378,13 +381,27 @@ class Run:
             self._counters = self._device.counters(self.state.progress)
             self._differentiate.let_go(self.state.parameters)
         found = self._gradients(batches, step, self._counters["scale"])
+        finish = functools.partial(self._counted, lr=lr)
+        self._started.append(Update(batches, lr, [*found.terms], [], finish, found))
+        del found  # nobody else has the gradients: each is freed as soon as it is used
+        if len(self._started) == 1:
+            self._apply()
+
+    def _apply(self) -> None:
+        """Gives a GPU the update of the first gradients that were started, while it computes them.
+
+        The one before it is computed by then: no more than two sets of parameters and moments are in memory.
+        """
+        assert self._device is not None
         with interrupts.held():
-            before = self.state.parameters, self.state.optimizer
-            values, parameters, optimizer, self._counters = self._device(*before, found, self._counters, lr)
-            finish = functools.partial(self._counted, lr=lr)
-            self._started.append(Update(batches, lr, [*found.terms], values, finish, before))
+            update, before = self._started[0], (self.state.parameters, self.state.optimizer)
+            assert update.gradients is not None
+            values, parameters, optimizer, self._counters = self._device(
+                *before, update.gradients, self._counters, update.lr
+            )
+            self._started[0] = replace(update, numbers=values, gradients=None, before=before)
             self.state = replace(self.state, parameters=parameters, optimizer=optimizer)
-            del found  # nobody has the gradients: each is freed as soon as it is used
+            del update
             dispatch(values, parameters, optimizer.means, optimizer.squares, self._counters)
 
     def _finish(self, started: float, begun: float) -> Step:
@@ -409,17 +426,20 @@ class Run:
             done = replace(scaled, step=progress.step + 1, seconds=seconds).with_loss(loss / weight, self.steps)
             self.state = replace(state, progress=done)
             self._saved = False
+        if self._started:
+            self._apply()
+        if progress.step == self._first_step:
+            kernel_cache.move_compiled()
         self._recent.append((times.clock() - begun, sum(map(self.order.tokens, update.batches))))
         terms = {name: one / weight for name, one in zip(update.terms, sums, strict=True)}
         return self._step_event(loss / weight, terms, update.lr, length)
 
     def _computed_numbers(self, numbers: mx.array) -> list[float]:
-        """The numbers of the first update that was started, when a GPU has computed it; the GPU goes on with the next.
+        """The numbers of the update that was applied, when a GPU has computed all of it; it goes on with the next.
 
         Only then the state before it may be given up: what a GPU has not computed can be read, too, and is anything.
         """
-        following = self._started[1].before if len(self._started) > 1 else None
-        parameters, optimizer = following or (self.state.parameters, self.state.optimizer)
+        parameters, optimizer = self.state.parameters, self.state.optimizer
         with device_errors(self._smaller(), wait=False):
             mx.eval(numbers, parameters, optimizer.means, optimizer.squares)
         return cast(list[float], numbers.tolist())
@@ -471,7 +491,8 @@ class Run:
             found = self._gradients(batches, state.progress.step, state.progress.scale)
             if self._device is not None:
                 counters = self._device.counters(state.progress)
-                dispatch(self._device(state.parameters, state.optimizer, found, counters, 0.0)[1])
+                _, parameters, optimizer, _ = self._device(state.parameters, state.optimizer, found, counters, 0.0)
+                dispatch(parameters, optimizer.means, optimizer.squares)
                 return
             _, divisor, length, *_ = self._measured(found, state.progress.scale)
             self._updated(state, found.arrays, length, divisor * state.progress.scale, lr=0.0)

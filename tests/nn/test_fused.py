@@ -75,6 +75,20 @@ def test_a_softmax(masked: bool, dtype: mx.Dtype) -> None:
     assert_near(found, shares * (u - (u * shares).sum(-1, keepdims=True)), dtype)
 
 
+def test_a_row_that_is_masked_as_a_whole_has_no_gradient() -> None:
+    scores, up, mask = draw(2, 5), draw(2, 5, seed=1), mx.array([[True] * 5, [False] * 5])
+    [found] = derivatives(lambda x: softmax(x, [mask]), [scores], up)
+    [expected] = derivatives(lambda x: mx.softmax(mx.where(mask, x, mx.finfo(mx.float32).min), axis=-1), [scores], up)
+    assert_near(found, as_float64(expected), mx.float32)
+    assert not as_float64(found)[1].any() and as_float64(found)[0].all()
+
+
+def test_a_gradient_has_the_dtype_of_what_it_is_of() -> None:
+    x, weight = draw(3, 8, dtype=mx.bfloat16), draw(7, 8)
+    found = derivatives(lambda x, w: dense(x, w, []), [x, weight], mx.ones((3, 7)))
+    assert [one.dtype for one in found] == [mx.bfloat16, mx.float32]
+
+
 @DTYPES
 def test_dropout(dtype: mx.Dtype) -> None:
     x, up = draw(40, 30, dtype=dtype), draw(40, 30, seed=1, dtype=dtype)

@@ -100,7 +100,7 @@ def steps(events: Iterator[Event]) -> list[Step]:
     return [event for event in events if isinstance(event, Step)]
 
 
-def digest(run: Run) -> dict[str, Any]:
+def digest(run: Any) -> dict[str, Any]:
     """The bits of all trained parameters and of the optimizer."""
     state = run.state
     arrays = {**state.parameters, **{f"m:{n}": a for n, a in state.optimizer.means.items()}}

@@ -316,6 +316,36 @@ def test_an_update_is_started_before_the_one_before_is_read(tmp_path: Path, monk
     assert order.count(start) == order.count(finish) == 28  # of both runs
 
 
+def test_an_update_is_waited_for_while_the_next_gradients_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state before it is kept until then, and no other: two sets of parameters and moments at most."""
+    waited: list[tuple[set[int], set[int]]] = []
+    applied: list[int] = []
+    with a_gpu(monkeypatch):
+        run = make_run(evaluate=None, epochs=2)
+        usual, update = mx.eval, DeviceStep.__call__
+
+        def noting(*arrays: Any) -> None:
+            if run._started and run._started[0].before is not None and len(arrays) == 4:
+                following = run._started[1].gradients if len(run._started) > 1 else None
+                ahead = {} if following is None else following.arrays
+                waited.append(({id(one) for tree in arrays[1:] for one in tree.values()}, {*map(id, ahead.values())}))
+                assert waited[-1][0] == {id(one) for one in [
+                    *run.state.parameters.values(), *run.state.optimizer.means.values(),
+                    *run.state.optimizer.squares.values(),
+                ]}  # fmt: skip
+            usual(*arrays)
+
+        def counted(step: DeviceStep, *given: Any) -> Any:
+            applied.append(sum(one.before is not None for one in run._started))
+            return update(step, *given)
+
+        monkeypatch.setattr(mx, "eval", noting)
+        monkeypatch.setattr(DeviceStep, "__call__", counted)
+        count = len(steps(run.events()))
+    assert applied == [0] * count and len(waited) == count
+    assert sum(bool(ahead) for _, ahead in waited) >= count - 2 and not any(own & ahead for own, ahead in waited)
+
+
 def test_an_interrupted_run_saves_what_was_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with a_gpu(monkeypatch):
         whole = make_run()
