@@ -18,7 +18,7 @@ from mlxbert.cli.program import Command, CommandGroup, explain, explain_command
 from mlxbert.cli.session import set_up_notes
 from mlxbert.cli.views import console
 from mlxbert.cli.views.json_lines import OutputClosedError
-from mlxbert.errors import ArgumentError, MlxbertError
+from mlxbert.errors import ArgumentError, DeviceError, MlxbertError
 from mlxbert.machine import launched
 from mlxbert.machine.faults import device_errors
 from mlxbert.version import __version__
@@ -161,7 +161,8 @@ def _run(arguments: list[str] | None) -> int:
         return 2
     except MlxbertError as problem:
         wrong_usage = isinstance(problem, ArgumentError)
-        console.say("error", _name_option(problem.message, app) if wrong_usage else problem.message)
+        named = wrong_usage or isinstance(problem, DeviceError)  # of which one says: device is 'gpu', but …
+        console.say("error", _name_option(problem.message, app) if named else problem.message)
         if problem.hint:
             console.say("hint", problem.hint)
         return 2 if wrong_usage else 1

@@ -118,6 +118,7 @@ class CommandGroup(TyperGroup):
 
 def show_help(path: str, command: Any, *, whole: bool) -> None:
     """Prints the help of a command."""
+    console.require_stdout()
     screen = console.stdout()
     for line in view.draw(path, command, whole=whole):
         screen.print(line, soft_wrap=True)

@@ -119,8 +119,17 @@ def load(task: str | None, options: ComputingOptions, heads: Sequence[str] | Non
             if task == "rerank":
                 problem.hint = f"rerank needs a cross-encoder, for example {_CROSS_ENCODER}"
             raise
+    hint_emulated(options.dtype)
     keep(found)
     return found
+
+
+def hint_emulated(dtype: str) -> None:
+    """Prints a hint if a dtype that was asked for is emulated by the device in use: half precision, on a CPU."""
+    from mlxbert.machine.device import on_gpu
+
+    if dtype in ("float16", "bfloat16") and not on_gpu():
+        console.say("hint", f"a CPU emulates {dtype}, which takes several times as long as float32")
 
 
 def keep(found: object) -> None:
@@ -214,6 +223,7 @@ class Screen:
             self.hint = self.hint or result.error.hint
         self.truncated += getattr(result, "truncated", False)
         self.only_unknown += getattr(result, "only_unknown", False)
+        console.require_stdout()
         if self._console is None:
             json_lines.put_line(json_lines.to_line(result, kept, self._left_out))
         elif isinstance(result, Failure):
@@ -228,6 +238,7 @@ class Screen:
     def finish(self) -> None:
         """Shows what follows the last result."""
         if self._console is not None:
+            console.require_stdout()
             for part in self._last():
                 self._console.print(part)
 
@@ -238,6 +249,7 @@ def show_object(
     """One object: drawn in a terminal, one line of JSON in a pipe or with `--json`."""
     say_held()
     if console.draws(options.json):
+        console.require_stdout()
         screen = console.stdout()
         for part in draw():
             screen.print(part)

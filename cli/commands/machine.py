@@ -3,19 +3,24 @@
 import importlib.metadata
 import os
 import platform
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from mlxbert.cli import session
 from mlxbert.cli.options import ComputingOptions, OutputOptions
 from mlxbert.cli.views import bench as bench_view, console, doctor as view, json_lines, progress
 from mlxbert.errors import ArgumentError, MlxbertError
+from mlxbert.machine.missing import LINUX_WHEELS
 from mlxbert.options import Device, Option
 from mlxbert.version import __version__
 
-_WHEELS = ("mlx-metal", "mlx-cpu", "mlx-cuda-12", "mlx-cuda-13")
+_WHEELS = ("mlx-metal", *LINUX_WHEELS)
 _PACKAGES = ("mlx", *_WHEELS, "numpy", "tokenizers", "rich", "typer")
+_READ_AS_NUMBERS = ("MLX_ENABLE_TF32", "MLX_SDPA_VJP_FALLBACK")
+_UNCHECKED = "--check tests what it computes"
 _SLOW = 10.0  # GFLOP/s: a core with a fast BLAS has 30 and more, the reference BLAS at most 8
 
 
@@ -24,14 +29,21 @@ def doctor(
     device: Annotated[Device, Option("Device. With auto it is the GPU if there is one.")] = "auto",
     check: Annotated[
         bool,
-        Option("Also check what the device computes: operations, gradients, families, training. It takes a minute."),
+        Option("Also check what the device computes, in about a minute. Operations, gradients, families, training."),
     ] = False,
     quick: Annotated[
-        bool, Option("Check the operations that all models have, and training's update. It takes some ten seconds.")
+        bool,
+        Option(
+            "A quick check, some ten seconds long. It covers the operations that all models have, and training's "
+            "update. With --check or --report it takes the place of the full check."
+        ),
     ] = False,
     report: Annotated[
         bool,
-        Option("Check, and print a text to paste into an issue. It names the chip, but neither you nor your files."),
+        Option(
+            "Check, in about a minute, and print a text to paste into an issue. It names the chip, but neither you nor "
+            "your files."
+        ),
     ] = False,
 ) -> None:
     """Show what mlxbert runs on: chip, device, dtype, BLAS and its measured speed, versions, and what to fix.
@@ -42,21 +54,36 @@ def doctor(
     """
     if report and out.json:
         raise ArgumentError("--report prints text, not JSON", hint="--check --json prints the same and more as JSON")
+    console.require_stdout()
     facts = _report(device)
-    if check or quick or report:
-        facts["check"] = _check(device, quick=quick)
-    if report:
-        json_lines.put_line(view.markdown(facts))
-    else:
-        session.show_object(facts, lambda: view.draw(facts), out)
+    checks = check or quick or report
+    _show(facts, partial(_check, device, quick=quick) if checks else None, out, report=report)
     for problem in facts["problems"]:
         console.say("hint", problem)
-    if "check" in facts:
+    if checks:
         _raise_faults(facts["check"])
     else:
         _ask_for_report(facts)
     if not facts["problems"]:
-        console.say("note", f"all is well: {facts['gflops']:,} GFLOP/s on the {facts['device']}")
+        speed = f"{facts['gflops']:,} GFLOP/s on the {facts['device']}"
+        console.say("note", f"all is well: {speed}" if checks else f"nothing to fix: {speed}; {_UNCHECKED}")
+
+
+def _show(
+    facts: dict[str, Any], check: Callable[[], dict[str, Any]] | None, out: OutputOptions, *, report: bool
+) -> None:
+    """Shows the facts, and adds what a check finds; at a terminal shows them before the check, which may be stopped."""
+    drawn = not report and console.draws(out.json)
+    if drawn:
+        session.show_object(facts, lambda: view.draw(facts), out)
+    if check is not None:
+        facts["check"] = check()
+    if report:
+        json_lines.put_line(view.markdown(facts))
+    elif not drawn:
+        session.show_object(facts, tuple, out)
+    elif check is not None:
+        session.show_object(facts, lambda: view.draw_check(facts["check"]), out)
 
 
 def _check(name: str, *, quick: bool) -> dict[str, Any]:
@@ -74,7 +101,7 @@ def _raise_faults(found: Mapping[str, Any]) -> None:
     more = f"{follow:,} other{'s follow' if follow > 1 else ' follows'} from {'them' if faults > 1 else 'it'}"
     raise MlxbertError(
         f"{faults:,} of {checks:,} checks failed{f', {more}' * bool(follow)}",
-        hint="a bug report should have this output; `mlxbert doctor --report` prints it without paths, to paste",
+        hint="please report it: `mlxbert doctor --report` prints a text to paste into an issue, with nothing private",
     )
 
 
@@ -99,7 +126,7 @@ def bench(
     model: ComputingOptions,
     out: OutputOptions,
     against: Annotated[
-        Peer | None, Option("Another library. If it is installed, it is measured in turn on the same model.")
+        Peer | None, Option("Another library, measured in turn on the same model. It has to be installed.")
     ] = None,
     train: Annotated[
         bool, Option("Measure training alone, at more shapes. On a CPU also show where the time goes.")
@@ -118,10 +145,11 @@ def bench(
 
     Torch computes on the GPU (MPS or CUDA) if mlxbert does, else on the CPU.
 
-    Exit status: 1 if torch finds no GPU where mlxbert computes on one.
+    Exit status: 1 if torch or transformers is not installed, or torch finds no GPU where mlxbert computes on one.
 
     Example: mlxbert bench --model BAAI/bge-small-en-v1.5 --against torch
     """
+    console.require_stdout()
     report = _measure(model, against, train, rounds)
     session.show_object(report, lambda: bench_view.draw(report), out)
     if "problem" in report["training"]:
@@ -131,6 +159,11 @@ def bench(
 
 
 def _measure(model: ComputingOptions, against: Peer | None, train: bool, rounds: int) -> dict[str, Any]:
+    if model.dtype != "auto":
+        from mlxbert.machine.device import use
+
+        use(model.device)
+        session.hint_emulated(model.dtype)
     with progress.waiting("measuring speed, training, start and memory"):
         from mlxbert.bench.measure import bench as measure
 
@@ -153,14 +186,33 @@ def _report(name: str) -> dict[str, Any]:
         "mlxbert": __version__,
         "python": platform.python_version(),
         "platform": f"{system.sysname} {system.release} {system.machine}",
+        "system": _system(),
         "wheel": _wheel(versions, gpu=bool(found["gpu_found"])),
         **{name: value for name, value in found.items() if name not in ("blas_hint", "gpu_found")},
         "batch_tokens": default_batch_tokens(),
         "gflops": gflops,
         "python_path": sys.executable,
         "packages": versions,
-        "problems": [*device.mac_problems(), *filter(None, (_slow_blas(found, gflops), _two_backends(versions)))],
-    }
+        "problems": [
+            *device.mac_problems(), *filter(None, (_slow_blas(found, gflops), _two_backends(versions))), *_misread(),
+        ],
+    }  # fmt: skip
+
+
+def _system() -> str:
+    """The system without what tells machines apart: `Linux x86_64, glibc 2.39`, or `Darwin arm64`."""
+    system, libc = os.uname(), " ".join(filter(None, platform.libc_ver()))
+    return ", ".join(filter(None, (f"{system.sysname} {system.machine}", libc)))
+
+
+def _misread() -> Iterator[str]:
+    """Advice where a variable that MLX reads as a whole number is none: MLX takes the digits it begins with, or 0."""
+    for name in _READ_AS_NUMBERS:
+        value = os.environ.get(name, "0")
+        if not re.fullmatch(r"\s*[-+]?[0-9]+\s*", value, re.ASCII):
+            digits = re.match(r"\s*[-+]?[0-9]+", value, re.ASCII)
+            number = int(digits[0][:20]) if digits else 0
+            yield f"{name} is {value!r:.60}, which MLX reads as {number}: set it to 0 or 1, or unset it"
 
 
 def _wheel(versions: dict[str, str], *, gpu: bool) -> str | None:

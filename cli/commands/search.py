@@ -381,6 +381,7 @@ def _show(index: "Index", hits: "Sequence[Hit]", out: OutputOptions, *, context:
             around = dict(zip(("before", "after"), _around(index, hit, context), strict=True)) if context else {}
             json_lines.put_line(to_json(without_nan(line | {"path": hit.path and view.near(hit.path)} | around)))
         return
+    console.require_stdout()
     screen = console.stdout()
     for passage in _passages(index, hits, context):
         if passage.hit.rank > 1:

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 
 from mlxbert.cli.views import rich
 from mlxbert.cli.views.table import Bar, Column, Rows
+from mlxbert.errors import MlxbertError
 from mlxbert.invisible import INVISIBLE
 
 BAR_WIDTH = 20
@@ -48,6 +49,16 @@ def _environment() -> dict[str, str]:
     sizes = {name: os.environ.get(name, "") for name in ("COLUMNS", "LINES")}
     wrong = {name for name, size in sizes.items() if not (re.fullmatch("[0-9]{1,9}", size) and 0 < int(size) <= _MOST)}
     return {name: value for name, value in os.environ.items() if name not in wrong}
+
+
+def require_stdout() -> None:
+    """Refuses to draw where there is no stdout: rich would drop what it draws.
+
+    Raises:
+        MlxbertError: Stdout was closed before the program started.
+    """
+    if sys.stdout is None:
+        raise MlxbertError("stdout is closed")
 
 
 def at_terminal() -> bool:

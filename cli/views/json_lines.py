@@ -4,7 +4,8 @@ import sys
 from collections.abc import Container, Mapping
 from typing import Any
 
-from mlxbert.errors import ArgumentError, MlxbertError
+from mlxbert.cli.views import console
+from mlxbert.errors import ArgumentError
 from mlxbert.results.json import to_json
 
 
@@ -32,8 +33,7 @@ class OutputClosedError(Exception):
 
 def put_line(text: str) -> None:
     """One line on stdout, written at once."""
-    if sys.stdout is None:
-        raise MlxbertError("stdout is closed")
+    console.require_stdout()
     try:
         sys.stdout.write(text + "\n")
         sys.stdout.flush()

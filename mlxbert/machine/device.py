@@ -23,8 +23,6 @@ from mlxbert.machine import kernel_cache, mac
 from mlxbert.machine.blas import load_blas
 from mlxbert.options import Device, DType, check_choice
 
-SUPPORTED = "mlxbert runs on Apple silicon (macOS 14 or newer) and on Linux with glibc 2.35 or newer (x86-64, arm64)"
-
 _GIB = 2**30
 # By default MLX caches freed buffers up to about the memory of the device (mlx-lm and others were seen at ten times the
 # size of their weights); a gibibyte is more than one batch of any encoder allocates.
@@ -62,9 +60,10 @@ try:
     import mlx.core as mx
     import mlx.nn as nn
 except ImportError as problem:
+    from mlxbert.machine import missing
+
     raise DeviceError(
-        f"MLX cannot be loaded on {platform.system()} {platform.machine()} ({problem})",
-        hint=next(iter([] if (this := mac.look()) is None else mac.problems(this, metal=True)), SUPPORTED),
+        f"MLX cannot be loaded on {platform.system()} {platform.machine()} ({problem})", hint=missing.advice()
     ) from None
 
 __all__ = [
@@ -114,7 +113,10 @@ def use(device: str = "auto", *, fast_float32: bool = False) -> mx.Device:
     gpu = mx.is_available(mx.gpu)
     _choose_tf32(fast_float32, gpu=gpu)
     if device == "gpu" and not gpu:
-        raise DeviceError(f"{named} is 'gpu', but MLX finds no GPU here", hint="'auto' uses what is available")
+        other = '; with an NVIDIA GPU, uninstall mlx-cpu, then install "mlx[cuda13]"' * (sys.platform == "linux")
+        raise DeviceError(
+            f"{named} is 'gpu', but MLX finds no GPU here", hint=f"{named}='auto' uses what is available{other}"
+        )
     mx.set_default_device(mx.Device(mx.gpu if gpu and device != "cpu" else mx.cpu))
     if (limit := memory_limit()) is not None:
         mx.set_memory_limit(limit)
@@ -266,14 +268,15 @@ def dtype_name(dtype: mx.Dtype) -> str:
 def describe() -> dict[str, object]:
     """What `mlxbert doctor` shows of the device in use."""
     info, this = mx.device_info(), mac.look()
+    on_metal = on_gpu() and mx.metal.is_available()  # where alone MLX has a kernel for the gradient of attention
     return {
         "device": "gpu" if on_gpu() else "cpu",
         "gpu_found": mx.is_available(mx.gpu),
         "chip": this.chip if this else info.get("device_name") or platform.processor(),
         **({"macos": this.macos, "wheel_for": this.wheel} if this else {}),
         "dtype": dtype_name(choose_dtype()),
-        "float32_products": "TF32" if tf32() else "float32",
-        "attention_gradient": "fused" if fused_attention_gradient() else "unfused",
+        "float32_products": "TF32" if on_gpu() and tf32() else "float32",
+        **({"attention_gradient": "fused" if fused_attention_gradient() else "unfused"} if on_metal else {}),
         "cores": os.cpu_count(),
         "memory_gib": None if (memory := available_memory()) is None else round(memory / _GIB, 1),
         "memory_limit_gib": round(mx.get_memory_limit() / _GIB, 1),

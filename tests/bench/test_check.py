@@ -19,6 +19,7 @@ from mlxbert.bench.computed import Computed, Inputs, Operation
 from mlxbert.bench.findings import Finding, summary
 from mlxbert.bench.kernels import kernels
 from mlxbert.config import EncoderConfig
+from mlxbert.machine import device as devices
 from mlxbert.machine.cores import inferring
 from mlxbert.machine.device import mx
 from mlxbert.nn import dropout, gpu, ops
@@ -275,7 +276,8 @@ def test_a_fault_is_shown_with_its_workaround_and_ends_with_status_1(found: dict
     for piece in ("attention, head size 32", "--dtype float32", "5.0e-02", "published models", "bert, Model"):
         assert piece in shown
     found["faults"], found["consequences"] = [], []
-    assert call("doctor", "--check").status == 0
+    outcome = call("doctor", "--check")
+    assert outcome.status == 0 and ("all is well" in outcome.err) == (not outcome.lines[0]["problems"])
 
 
 def test_a_fault_in_a_width_that_no_model_has_says_so(found: dict[str, Any]) -> None:
@@ -290,6 +292,31 @@ def test_quick_is_a_check(found: dict[str, Any]) -> None:
     assert "check" not in call("doctor").lines[0]
 
 
+@pytest.mark.parametrize("words", [["--check"], ["--quick"], ["--check", "--quick"]], ids="".join)
+def test_a_check_says_which_one_it_was_and_what_was_checked(found: dict[str, Any], words: list[str]) -> None:
+    quick = "--quick" in words
+    if quick:
+        del found["groups"]["families"], found["groups"]["training"]
+    _, shown = terminal("doctor", *words)
+    assert ("quick check in 20 s" in shown) == quick and ("full check in 20 s" in shown) == (not quick)
+    assert "built-in model" in shown and ("training" in shown, "families" in shown) == (not quick, not quick)
+
+
+def test_the_facts_are_there_when_a_check_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(device: str, *, quick: bool, on_step: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "check", interrupted)
+    outcome, shown = terminal("doctor", "--check")
+    assert outcome.status == 130 and "GFLOP/s" in shown and "package mlx" in shown
+
+
+def test_what_is_copied_has_a_dtype_that_the_device_does_not_emulate(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert module._copied().dtype == (mx.float16 if devices.on_gpu() else mx.float32)
+    monkeypatch.setattr(devices, "on_gpu", lambda: True)
+    assert module._copied().dtype == mx.float16
+
+
 def test_a_report_is_text_to_paste_that_names_nobody(
     found: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -302,10 +329,20 @@ def test_a_report_is_text_to_paste_that_names_nobody(
         assert place not in outcome.out
     rows = [line for line in outcome.out.split("\n") if line.startswith("|")]
     assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {3, 5, 6}  # three tables
-    for piece in ("| chip |", "| dtype |", "| MLX |", "GFLOP/s", "| attention |", "OSError", "bert, Model", "12 times"):
+    for piece in (
+        "| chip |",
+        f"| {platform.system()} {platform.machine()}",
+        "| dtype |",
+        "| MLX |",
+        "GFLOP/s",
+        "| attention |",
+        "OSError",
+        "bert, Model",
+        "12 times",
+    ):
         assert piece in outcome.out
     call("doctor", "--report", "--json").fails(2, "--report", "--check --json")
-    assert "| check | quick, " in call("doctor", "--report", "--quick").out
+    assert "| quick check | " in call("doctor", "--report", "--quick").out
 
 
 def test_what_fails_does_not_hide_what_follows(monkeypatch: pytest.MonkeyPatch) -> None:

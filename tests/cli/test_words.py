@@ -125,7 +125,9 @@ def test_inspect_has_a_short_form_of_ten_lines(tmp_path: Path) -> None:
     assert "masked-LM head cannot be loaded" in problems and "dense.bias" in problems
 
 
-def test_doctor_gives_advice_where_the_blas_is_slow_and_says_when_all_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_gives_advice_where_the_blas_is_slow_and_says_when_there_is_nothing_to_fix(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(device, "measure_gflops", lambda: 200.0)
     monkeypatch.setattr(sys, "platform", "linux")
     versions = {"mlx": "1", "mlx-cpu": "2", "mlx-cuda-13": "3"}
@@ -140,7 +142,7 @@ def test_doctor_gives_advice_where_the_blas_is_slow_and_says_when_all_is_well(mo
         monkeypatch.setattr(device, "describe", lambda changes=changes: fast | changes)
         outcome = call("doctor", "--device", "cpu")
         assert outcome.lines[0]["problems"] == ([outcome.err.removeprefix("hint: ").strip()] if advice else [])
-        assert (advice or "all is well: 200.0 GFLOP/s") in outcome.err
+        assert (advice or "nothing to fix: 200.0 GFLOP/s") in outcome.err
         assert outcome.lines[0]["wheel"] == "mlx-cpu 2"
     assert "5.0 GFLOP/s" in str(machine._slow_blas(fast, 5.0))
     assert machine._wheel(versions, gpu=True) == "mlx-cuda-13 3"

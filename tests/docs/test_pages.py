@@ -89,13 +89,20 @@ def test_commands_that_are_only_shown_could_be_run(page: str) -> None:
             COMMANDS[name].make_context(name, given)
 
 
-@pytest.mark.parametrize("path", [".github/workflows/ci.yml", ".github/ISSUE_TEMPLATE/bug.yml", "docs/install.md"])
-def test_the_report_of_a_device_is_asked_for_with_options_that_exist(path: str) -> None:
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        (".github/workflows/ci.yml", {"--check", "--json"}), (".github/ISSUE_TEMPLATE/bug.yml", {"--report"}),
+        ("docs/install.md", {"--check", "--json", "--quick", "--report"}),
+    ],
+)  # fmt: skip
+def test_the_report_of_a_device_is_asked_for_with_options_that_exist(path: str, asked: set[str]) -> None:
     if not (ROOT / path).exists():
         pytest.skip("a source distribution has no .github")
-    (options,) = re.findall(r"mlxbert doctor(( --[a-z-]+){2,})", (ROOT / path).read_text(encoding="utf-8"))
-    given = COMMANDS["doctor"].make_context("doctor", options[0].split()).params
-    assert given["check"] and given["json"]
+    found = re.findall(r"mlxbert doctor((?: --[a-z-]+)+)", (ROOT / path).read_text(encoding="utf-8"))
+    for options in found:
+        COMMANDS["doctor"].make_context("doctor", options.split())
+    assert {option for options in found for option in options.split()} == asked
 
 
 def test_the_estimates_for_macs_are_computed_as_the_page_says() -> None:
