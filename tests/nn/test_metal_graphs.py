@@ -60,8 +60,14 @@ MORE = 1.03
 CRF_HEAD = "ForTokenClassification, CRF"
 MODELS = [*reference.golden_models(), ("bert", CRF_HEAD)]
 _FIRST = {family: head for family, head in reversed(MODELS)} | {"bert": "ForPreTraining", "electra": "ForPreTraining"}
+_FAST = {"nomic-moe": "float32"}  # whose experts a CPU multiplies in float32 alone: a cast hides what they are given
 CELLS = [
-    pytest.param(family, head, dtype, marks=() if (head, dtype) == (_FIRST[family], "float16") else pytest.mark.slow)
+    pytest.param(
+        family,
+        head,
+        dtype,
+        marks=() if (head, dtype) == (_FIRST[family], _FAST.get(family, "float16")) else pytest.mark.slow,
+    )
     for family, head in MODELS
     for dtype in ("float32", "float16")
 ]
