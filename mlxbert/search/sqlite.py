@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from mlxbert.errors import StoreError
 from mlxbert.search import schema
 from mlxbert.search.conditions import OWN, holds, sql_of
+from mlxbert.search.disks import composed_bytes
 from mlxbert.search.filters import Filter
 from mlxbert.search.memory import Mask, Memory
 from mlxbert.search.schema import BLOCK, guarded
@@ -108,6 +109,7 @@ class SqliteStore:
                 connection.execute("PRAGMA cache_size = -32768")  # kilobytes
                 connection.execute("SELECT 1 FROM sqlite_master").fetchone()
                 connection.create_function("holds", 3, holds, deterministic=True)
+                connection.create_function("composed", 1, composed_bytes, deterministic=True)
             except sqlite3.OperationalError as problem:
                 failed = problem
                 continue
