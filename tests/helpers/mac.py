@@ -17,7 +17,7 @@ from mlxbert.search import disks
 
 HIDDEN, IN_THE_CLOUD = 0x8000, 0x40000000  # UF_HIDDEN and SF_DATALESS of <sys/stat.h>
 _GETPATH = 50  # F_GETPATH
-_RETURN_PATHS = ("stat", "lstat", "scandir", "listdir", "open", "readlink")
+_TAKE_PATHS = ("stat", "lstat", "scandir", "listdir", "open", "readlink")
 _opened: list[str] | None = None
 
 
@@ -60,8 +60,8 @@ class MacDisk:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.denied = folder, set[str]()
         self._flags: dict[str, int] = {}
-        self._real = {name: getattr(os, name) for name in _RETURN_PATHS}
-        for name in _RETURN_PATHS:
+        self._real = {name: getattr(os, name) for name in _TAKE_PATHS}
+        for name in _TAKE_PATHS:
             monkeypatch.setattr(os, name, getattr(self, f"_{name}", None) or self._call(name))
         real = fcntl.fcntl
 
