@@ -15,8 +15,11 @@ from typing import Any, BinaryIO
 
 from mlxbert.errors import ArgumentError, MlxbertError
 
+_ON_MAC = sys.platform == "darwin"
 _DIGEST = "digest"  # of a record, next to its values
 _BLOCK = 2**20  # bytes
+# macOS keeps some folders from programs, whatever their permissions say: with EPERM, where permissions give EACCES.
+PRIVACY = "System Settings > Privacy & Security > Files and Folders (or Full Disk Access): allow your terminal"
 
 
 def to_path(given: str | Path, name: str) -> Path:
@@ -127,9 +130,13 @@ def writing(path: Path, what: str = "", kept: str = "") -> Iterator[None]:
     try:
         yield
     except OSError as problem:
+        hint = None
+        if kept and problem.errno == errno.ENOSPC:
+            hint = "make room and repeat the command: it resumes"
+        elif problem.errno == errno.EPERM and _ON_MAC:
+            hint = PRIVACY
         raise MlxbertError(
-            f"{path}: {what}cannot be written ({problem.strerror or problem}){kept}",
-            hint="make room and repeat the command: it resumes" if kept and problem.errno == errno.ENOSPC else None,
+            f"{path}: {what}cannot be written ({problem.strerror or problem}){kept}", hint=hint
         ) from None
 
 

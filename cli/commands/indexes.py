@@ -14,6 +14,7 @@ from mlxbert.cli import session
 from mlxbert.cli.options import OutputOptions
 from mlxbert.cli.views import console, search as view
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
+from mlxbert.files import identity
 from mlxbert.options import Option
 
 _START = b"SQLite format 3\0"  # of the file of an index
@@ -63,12 +64,12 @@ def indexes_remove(
 
     Example: mlxbert indexes remove docs/ --yes
     """
-    from mlxbert.search import schema
+    from mlxbert.search import places, schema
 
     known = [_known(Path(name)) if _is_ours(name) else _facts(_own(name)) for name in indexes]
-    named = {os.path.abspath(name) for name in indexes}
     for name, facts in zip(indexes, known, strict=True):
-        if os.path.abspath(name) in (covers := facts.get("covers", ())) and not named.issuperset(covers):
+        named = places.spelled(indexes, covers := facts.get("covers", ()))
+        if _is_root(name, covers) and not {*named}.issuperset(covers):
             problem = _not_own(name, covers)
             problem.hint = f"mlxbert indexes remove {shlex.quote(_names(covers)[1])}"
             raise problem
@@ -155,9 +156,16 @@ def _own(name: str) -> Path:
     """
     file = _file(name)
     covers = _facts(file)["covers"]
-    if os.path.abspath(name) not in (*covers, os.path.abspath(file)) and name not in _names(covers):
+    if not _is_root(name, covers) and identity(name) != identity(file) and name not in _names(covers):
         raise _not_own(name, covers)
     return file
+
+
+def _is_root(name: str, covers: Sequence[str]) -> bool:
+    """Whether an index was made of a path, however that is spelled."""
+    from mlxbert.search import places
+
+    return places.spelled([name], covers)[0] in covers
 
 
 def _not_own(name: str, covers: Sequence[str]) -> ArgumentError:

@@ -4,7 +4,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
@@ -15,8 +15,10 @@ from mlxbert.cli import session
 from mlxbert.cli.options import ComputingOptions, Offline, OutputOptions
 from mlxbert.cli.views import console, json_lines, progress, search as view
 from mlxbert.errors import ArgumentError, BusyError, InputError
+from mlxbert.files import PRIVACY
 from mlxbert.options import Device, Option
 from mlxbert.results.json import to_json, without_nan
+from mlxbert.search import disks
 from mlxbert.weights.source import BUILTIN
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from mlxbert.weights.source import ModelRef
 
 _TICK = 500  # milliseconds between two looks at whether an update that another process held up can be done
+_DOWNLOAD = "'Download Now' in the Finder downloads it, and the next update reads it"
 _SHOWN = 3  # tables whose column was guessed
 Paths = Annotated[list[str] | None, typer.Argument(metavar="PATH…", help="Files and folders.", show_default=False)]
 
@@ -61,8 +64,9 @@ class IndexOptions:
 
 @dataclass
 class Update:
-    """What an update has done so far; whether the index is another one than before, is `changed`."""
+    """What an update of some paths, as the index spells them, has done so far; `changed`: the index was modified."""
 
+    paths: Sequence[str] = ()
     scanned: "Scanned | None" = None
     finished: "Finished | None" = None
     failed: "list[FileFailed]" = field(default_factory=list)
@@ -102,10 +106,17 @@ class Update:
         """Bytes of the files that are done, about."""
         return int(self.read * (self.embedded / self.chunks if self.chunks else 1))
 
-    def names(self, paths: Sequence[str]) -> bool:
-        """Whether one of some paths was left out itself, or could not be read."""
+    @property
+    def lacks_path(self) -> bool:
+        """Whether one of the paths was left out itself, or could not be read."""
         told = {one.path for one in self.left_out} | {one.path for one in self.failed}
-        return not told.isdisjoint(map(os.path.abspath, paths))
+        return not told.isdisjoint(self.paths)
+
+    @property
+    def denied(self) -> str | None:
+        """The first of the paths that macOS may keep from this program by its settings."""
+        closed = {one.path for one in self.left_out if one.reason == "no permission"} if disks.ON_MAC else set()
+        return next((path for path in self.paths if path in closed), None)
 
 
 def search(
@@ -155,7 +166,7 @@ def search(
         session.say_held()
         if not hits:
             console.say("note", "nothing was found")
-            if done is not None and not (done.changed or out.verbose) and done.names(found):
+            if done is not None and not (done.changed or out.verbose) and done.lacks_path:
                 _report(done, out)
         _show(index, hits, out, context=context, explain=explain)
 
@@ -281,7 +292,10 @@ def _bring_up_to_date(index: "Index", paths: Sequence[str], out: OutputOptions) 
 
 def _update(index: "Index", paths: Sequence[str] | None) -> Update:
     """Updates an index, with a bar if anything has changed. An interrupt says what is kept."""
-    done = Update()
+    from mlxbert.search.places import spelled
+
+    roots = index.about.roots
+    done = Update(roots if paths is None else spelled(paths, roots))
     show: progress.Update | None = None
     try:
         with ExitStack() as drawn:
@@ -310,6 +324,10 @@ def _report(done: Update, out: OutputOptions) -> None:
         reasons = Counter(one.reason for one in done.left_out)
         told = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common())
         console.say("note", f"left out: {told}{'' if out.verbose else '; --verbose lists them'}")
+        if disks.IN_THE_CLOUD in reasons:
+            console.say("note", f"what is in the cloud is not downloaded: {_DOWNLOAD}")
+    if done.denied is not None and done.finished is not None and done.finished.files:
+        console.say("note", f"{view.near(done.denied)}: cannot be read; {PRIVACY}")
     if done.failed:
         what = console.counted(len(done.failed), "file")
         console.say("note", f"{what} could not be read{'' if out.verbose else '; --verbose lists them'}")
@@ -327,10 +345,12 @@ def _check_read(done: Update, paths: Sequence[str]) -> None:
     if done.finished is not None and not done.finished.files:
         if len(done.failed) == 1 and not done.left_out:
             raise InputError(f"{view.near(done.failed[0].path)}: {done.failed[0].reason}")
-        raise InputError(
-            f"{' and '.join(paths) or 'the index'}: no file could be read",
-            hint="--verbose lists what was left out, and why",
-        )
+        hint = "--verbose lists what was left out, and why"
+        if done.denied is not None:
+            hint = PRIVACY
+        elif done.left_out and all(one.reason == disks.IN_THE_CLOUD for one in done.left_out):
+            hint = f"all are in the cloud: {_DOWNLOAD}"
+        raise InputError(f"{' and '.join(paths) or 'the index'}: no file could be read", hint=hint)
 
 
 def _summarize(index: "Index", done: Update, out: OutputOptions) -> None:
@@ -346,11 +366,15 @@ def _watch(index: "Index", paths: Sequence[str], out: OutputOptions) -> None:
     """Updates an index whenever its files change. They are watched before the first update: no change is lost."""
     import watchfiles
 
-    own, due, first = os.path.abspath(index.path), True, True
-    roots = [*index.about.roots, *map(os.path.abspath, paths)]
+    from mlxbert.search.places import spelled
+
+    due, first = True, True
+    roots = [*dict.fromkeys([*index.about.roots, *spelled(paths, index.about.roots)])]
+    known = [*roots, *map(disks.real_path, roots)]  # a Mac reports real paths
+    own = os.path.abspath(index.path), disks.real_path(index.path)
     changes = watchfiles.watch(
         *roots, rust_timeout=_TICK, yield_on_timeout=True, ignore_permission_denied=True,
-        watch_filter=lambda _, path: not path.startswith(own) and not _is_hidden(path, roots),
+        watch_filter=lambda _, path: not path.startswith(own) and not _is_hidden(path, known),
     )  # fmt: skip
     for changed in changes:
         due = due or bool(changed)
@@ -367,10 +391,23 @@ def _watch(index: "Index", paths: Sequence[str], out: OutputOptions) -> None:
 
 
 def _is_hidden(path: str, roots: Sequence[str]) -> bool:
-    """Whether a path lies in a hidden folder below a root, or is hidden itself; `.gitignore` decides about others."""
-    root = max((root for root in roots if path.startswith(root)), key=len, default="")
+    """Whether a path lies in a folder below a root that no update enters, or is hidden; `.gitignore` decides on others.
+
+    On a Mac such a folder is `~/Library`, in which something changes all the time.
+    """
+    from mlxbert.search.places import is_under
+    from mlxbert.search.walk import reason_to_skip
+
+    root = max((root for root in roots if is_under(path, [root])), key=len, default="").rstrip(os.sep)
     *folders, name = path[len(root) :].split(os.sep)
-    return any(folder.startswith(".") for folder in folders) or (name.startswith(".") and name != ".gitignore")
+    if any(folder.startswith(".") for folder in folders) or (name.startswith(".") and name != ".gitignore"):
+        return True
+    for count in range(2, len(folders) + 1):
+        folder = root + os.sep.join(folders[:count])
+        with suppress(OSError):
+            if reason_to_skip(folder, os.lstat(folder)) is not None:
+                return True
+    return False
 
 
 def _show(index: "Index", hits: "Sequence[Hit]", out: OutputOptions, *, context: int, explain: bool) -> None:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from mlxbert.search.disks import composed
 from mlxbert.search.filters import Condition, Filter
 
 # What every document can be filtered by.
@@ -47,8 +48,9 @@ def _compared(condition: Condition) -> tuple[str, list[Any]]:
     patterns = [condition.value]
     if condition.field == "path" and not condition.value.startswith("/"):
         patterns.append(f"*/{condition.value}")
-    asked = " OR ".join(f"ifnull(CAST({value} AS TEXT), '') GLOB CAST(? AS TEXT)" for _ in patterns)
-    return f"{unlike} ({asked})", [one for pattern in patterns for one in (*names, _encoded(pattern))]
+    text = f"CAST(composed(ifnull(CAST({value} AS BLOB), '')) AS TEXT)"
+    asked = " OR ".join(f"{text} GLOB CAST(? AS TEXT)" for _ in patterns)
+    return f"{unlike} ({asked})", [one for pattern in patterns for one in (*names, _encoded(composed(pattern)))]
 
 
 def _encoded(text: str) -> bytes:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.errors import ArgumentError
+from mlxbert.search.disks import composed
 
 _COMPARE = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 _COMPARISONS = (*_COMPARE, "!=")
@@ -44,7 +45,7 @@ class Condition:
             return compare(other, mine)
         if isinstance(mine, float) and not _DATE.match(str(found)):
             return False  # "unknown" is not more than 10, but 2026-02-01 is later than 2026
-        return compare(str(found), self.value)
+        return compare(composed(str(found)), composed(self.value))
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,10 @@ from mlxbert.results.embed import Embedding
 from mlxbert.results.hit import Hit
 from mlxbert.results.related import Reranked
 from mlxbert.search import schema
+from mlxbert.search.disks import canonical_path, composed
 from mlxbert.search.events import Event, FileLeftOut
 from mlxbert.search.filters import Filter, as_list, make_filter
-from mlxbert.search.places import find_index, index_file, is_under
+from mlxbert.search.places import find_index, index_file, is_under, spelled
 from mlxbert.search.ranking import Ranked, fuse
 from mlxbert.search.signs import unit
 from mlxbert.search.sqlite import SqliteStore
@@ -139,10 +140,9 @@ class Index:
             InputError: A path that is given does not exist, or none that the index covers.
             StoreError: The index cannot be written.
         """
-        wanted = [os.path.abspath(path) for path in as_list(paths)] if paths is not None else list(self.about.roots)
         with self._locked():
-            if paths is None:
-                wanted = self._without_removed(wanted)
+            roots = self.about.roots
+            wanted = self._without_removed(roots) if paths is None else spelled(as_list(paths), roots)
             new = [path for path in wanted if not is_under(path, self.about.roots)]
             missing = [path for path in wanted if not os.path.exists(path)]
             if missing and (paths is not None or missing == wanted):
@@ -207,12 +207,15 @@ class Index:
         Raises:
             ArgumentError: No file of the index lies at the old path, or one at the new path.
         """
-        before, after = os.path.abspath(old), os.path.abspath(new)
         with self._locked():
-            moved = [path for path in self.store.files() if is_under(path, [before])]
+            files = self.store.files()
+            before, after = os.path.abspath(old), spelled([new], self.about.roots)[0]
+            if not any(is_under(path, [before]) for path in (*self.about.roots, *files)):
+                before = spelled([old], self.about.roots)[0]
+            moved = [path for path in files if is_under(path, [before])]
             if not moved and before not in self.about.roots:
                 raise ArgumentError(f"{before}: the index has no file there")
-            if taken := [path for path in self.store.files() if is_under(path, [after]) and path not in moved]:
+            if taken := [path for path in files if is_under(path, [after]) and path not in moved]:
                 raise ArgumentError(f"{taken[0]}: the index has this file already", hint="update the index instead")
 
             def renamed(path: str) -> str:
@@ -264,7 +267,7 @@ class Index:
             raise ArgumentError(f"mode is {mode!r:.60}, expected one of {', '.join(MODES)}")
         check_top_k(top_k)
         check_whole("candidates", candidates)
-        only = make_filter(where, paths)
+        only = make_filter(where, self._under(as_list(paths)))
         wanted = top_k if rerank is None else max(top_k, candidates)
         vector = self._query(query) if mode != "words" else None
         with self.store.reading():
@@ -279,6 +282,18 @@ class Index:
         if not kept:
             self._explain(only, hits)
         return [replace(hit, rank=rank) for rank, hit in enumerate(kept, 1)]
+
+    def _under(self, paths: Sequence[str | Path]) -> list[str]:
+        """Paths as the names of the index's files are written, which may be decomposed."""
+        found = list[str]()
+        for path in spelled(paths, self.about.roots):
+            if path.isascii() or self.store.count(Filter(under=(path,))):
+                found.append(path)
+                continue
+            parts, wanted = path.count("/") + 1, composed(path)
+            starts = {"/".join(file.split("/")[:parts]) for file in self.store.files()}
+            found += sorted(start for start in starts if composed(start) == wanted) or [path]
+        return found
 
     def _explain(self, only: Filter, hits: Sequence[Hit]) -> None:
         """Says why nothing is left of what was found, if conditions or the lowest score are to blame."""
@@ -455,7 +470,7 @@ def open_index(
     made = _loaded(model if model is not None else BUILTIN)
     about = replace(
         _about(made, tokens, titles),
-        roots=tuple(dict.fromkeys(os.path.abspath(one) for one in paths)),
+        roots=tuple(dict.fromkeys(canonical_path(one) for one in paths)),
         include=(*as_list(include),),
         exclude=(*as_list(exclude),),
         text=text,

@@ -39,6 +39,10 @@ class Mask:
     vectors: "NDArray[np.bool_]"
     chunks: "NDArray[np.bool_]"
 
+    def lets_through(self, chunk: int) -> bool:
+        """Whether a chunk counts."""
+        return chunk < len(self.chunks) and bool(self.chunks[chunk])
+
 
 class Memory:
     """The vectors of an index as they were when they were last read; they are read again when the file has changed.

@@ -4,10 +4,11 @@ import hashlib
 import itertools
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from mlxbert.errors import StoreError
+from mlxbert.search.disks import canonical_path, composed, real_path
 from mlxbert.search.sqlite import SqliteStore
 from mlxbert.search.store import About
 
@@ -25,8 +26,8 @@ def data_folder() -> Path:
 
 def index_file(paths: Sequence[str | Path]) -> Path:
     """Where a new index of some files and folders goes; its name says what it covers, with a hash of all its paths."""
-    roots = sorted({os.path.abspath(path) for path in paths})
-    name = re.sub(r"[^\w.-]+", "-", os.path.basename(roots[0])).strip("-.")[:40] or "index"
+    roots = sorted({canonical_path(path) for path in paths})
+    name = re.sub(r"[^\w.-]+", "-", composed(os.path.basename(roots[0]))).strip("-.")[:40] or "index"
     digest = hashlib.sha256(b"\0".join(map(os.fsencode, roots))).hexdigest()[:12]
     names = (f"{name}-{digest}{f'-{number}' * bool(number)}.db" for number in itertools.count())
     files = (data_folder() / "indexes" / name for name in names)
@@ -46,7 +47,7 @@ def is_under(path: str, roots: Sequence[str]) -> bool:
 def covers(about: About, paths: Sequence[str | Path]) -> int | None:
     """How far below the roots of an index some paths lie, in folders; `None` if it does not cover all of them."""
     depths = []
-    for path in map(os.path.abspath, paths):
+    for path in spelled(paths, about.roots):
         over = [root for root in about.roots if is_under(path, [root])]
         if not over:
             return None
@@ -54,10 +55,36 @@ def covers(about: About, paths: Sequence[str | Path]) -> int | None:
     return max(depths, default=0)
 
 
+def spelled(paths: Iterable[str | Path], roots: Sequence[str]) -> list[str]:
+    """Paths as an index spells them: below its roots as these are written, in their one spelling elsewhere.
+
+    Roots are written in their one spelling since that is known; older indexes have the names of links among theirs.
+
+    Args:
+        paths: Any paths.
+        roots: What the index covers.
+    """
+    real = {root: real_path(root) for root in roots}  # which opens nothing, as `canonical_path` does on a Mac
+    return [_spelled(path, real) for path in paths]
+
+
+def _spelled(path: str | Path, roots: Mapping[str, str]) -> str:
+    """A path as an index spells it that has some roots, each with its real path."""
+    if (absolute := os.path.abspath(path)) in roots:
+        return absolute
+    found = canonical_path(path)
+    over = [root for root, real in roots.items() if is_under(found, [real])]
+    if not over:
+        return found
+    root = max(over, key=lambda one: len(roots[one]))
+    rest = found[len(roots[root].rstrip("/")) :]
+    return root.rstrip("/") + rest or root
+
+
 def _is_of_others(file: Path, roots: Sequence[str]) -> bool:
     """Whether a file is an index of other paths: one that was moved keeps its name."""
     about = about_of(file) if file.exists() else None
-    return about is not None and sorted(about.roots) != roots
+    return about is not None and sorted(map(real_path, about.roots)) != roots
 
 
 def about_of(file: Path) -> About | None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from mlxbert.errors import StoreError
 from mlxbert.search import schema
 from mlxbert.search.conditions import OWN, holds, sql_of
+from mlxbert.search.disks import composed_bytes
 from mlxbert.search.filters import Filter
 from mlxbert.search.memory import Mask, Memory
 from mlxbert.search.schema import BLOCK, guarded
@@ -108,6 +109,7 @@ class SqliteStore:
                 connection.execute("PRAGMA cache_size = -32768")  # kilobytes
                 connection.execute("SELECT 1 FROM sqlite_master").fetchone()
                 connection.create_function("holds", 3, holds, deterministic=True)
+                connection.create_function("composed", 1, composed_bytes, deterministic=True)
             except sqlite3.OperationalError as problem:
                 failed = problem
                 continue
@@ -331,7 +333,7 @@ class SqliteStore:
         while True:
             scores = self._memory.nearest(vector, count, mask)
             rows = self._connection.execute(look, (json.dumps([*scores]),)).fetchall()
-            found = [(chunk, scores[vector]) for chunk, vector in rows if mask is None or mask.chunks[chunk]]
+            found = [(chunk, scores[vector]) for chunk, vector in rows if mask is None or mask.lets_through(chunk)]
             if len(found) >= count or len(scores) < count or mask is not None:
                 return sorted(found, key=lambda one: (-one[1], one[0]))[:count]
             mask = self._mask(only)  # there are vectors that no chunk has: not yet, or until they are pruned
@@ -381,9 +383,9 @@ class SqliteStore:
         if not only:
             look = "SELECT rowid, -rank FROM words WHERE words MATCH ? ORDER BY rank, rowid LIMIT ?"
             return [(chunk, float(score)) for chunk, score in self._connection.execute(look, (match, count))]
-        mask = self._mask(only).chunks
+        mask = self._mask(only)
         rows = self._connection.execute("SELECT rowid, -rank FROM words WHERE words MATCH ?", (match,))
-        found = [(chunk, float(score)) for chunk, score in rows if chunk < len(mask) and mask[chunk]]
+        found = [(chunk, float(score)) for chunk, score in rows if mask.lets_through(chunk)]
         return sorted(found, key=lambda one: (-one[1], one[0]))[:count]
 
     @guarded

@@ -11,8 +11,11 @@ from pathlib import Path
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.files import to_path
+from mlxbert.search.disks import IN_THE_CLOUD, composed, is_hidden, is_in_the_cloud, is_package
+from mlxbert.search.git import Naming, naming_of, usual_naming
 
 _MOST_RULES = 2**20  # bytes of a .gitignore
+_OPTIONS = Naming(compose=True)  # of `include` and `exclude`
 # What pathspec ends a pattern with: it also finds what lies in a folder that the pattern names.
 _NAMED, _FOLDER = "(?:(?P<ps_d>/)|$)", "(?P<ps_d>/)"
 _EVERY_FOLDER = re.compile(r"((?:^!?|/)\*\*|^!?\*)/ *\Z")  # which pathspec takes for something else
@@ -46,7 +49,7 @@ class LeftOut:
         path: Absolute.
         reason: "hidden", "ignored" (by a .gitignore), "excluded" or "not included" (by options), "too large", "link"
             (to a folder, or to a file outside), "broken link", "not a file", "no permission", "vanished", "cannot be
-            read".
+            read"; on a Mac also "in the cloud" (to read it would download it) and "a package".
     """
 
     path: str
@@ -70,25 +73,39 @@ class WalkOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    """Patterns of files: one regular expression, the last pattern first, and what each says."""
+    """Patterns of files: one regular expression, the last pattern first, what each says, and how names are compared."""
 
     pattern: re.Pattern[str]
     says: tuple[bool, ...]
+    naming: Naming
 
     def of(self, path: str, start: int) -> bool | None:
         """What the last pattern says that fits a path from a character on; a folder ends with a slash."""
+        if self.naming.compose and not path.isascii():
+            path, start = composed(path), len(composed(path[:start]))
         found = self.pattern.match(path, start)
         return None if found is None else self.says[(found.lastindex or 1) - 1]
 
 
-_Known = tuple[tuple[int, _Rules], ...]  # rules, and where the paths begin that they see: the innermost first
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What is known of a folder from .gitignore files.
+
+    Attributes:
+        naming: How the repository compares names.
+        rules: Rules, and where the paths begin that they see: the innermost first.
+    """
+
+    naming: Naming
+    rules: tuple[tuple[int, _Rules], ...] = ()
 
 
 def walk(paths: Sequence[str | Path], options: WalkOptions = WalkOptions()) -> Iterator[Found | LeftOut]:
     """The files of folders, each once, sorted by name; and what is left out.
 
     Left out is what is hidden, and what a `.gitignore` names: those in the folder, and those above it up to the folder
-    with `.git`. A path that is given is walked in any case. Links to folders are not followed.
+    with `.git`. A path that is given is walked in any case. Links to folders are not followed. Of a Mac's files in the
+    cloud none is opened, not even one that is given.
 
     Args:
         paths: Folders and files.
@@ -126,7 +143,7 @@ class _Walk:
         for root in roots:
             if os.path.isdir(root):
                 yield from self._folder(root)
-            elif (found := self._file(root, len(os.path.dirname(root).rstrip("/")) + 1)) is not None:
+            elif (found := self._file(root, len(os.path.dirname(root).rstrip("/")) + 1, given=True)) is not None:
                 yield found
 
     def _folder(self, root: str) -> Iterator[Found | LeftOut]:
@@ -135,10 +152,11 @@ class _Walk:
         found: Found | LeftOut | tuple[str, _Known] | None = root, _above(root)
         while True:
             if isinstance(found, tuple):
-                try:
-                    waiting.append(self._opened(*found))
-                except OSError as problem:
-                    yield LeftOut(found[0], _reason(problem))
+                opened = self._opened(*found, given=found[0] == root)
+                if isinstance(opened, LeftOut):
+                    yield opened
+                else:
+                    waiting.append(opened)
             elif found is not None:
                 yield found
             entry = None
@@ -154,16 +172,21 @@ class _Walk:
             else:
                 found = (entry.path, known) if entry.is_dir(follow_symlinks=False) else self._file(entry.path, start)
 
-    def _opened(self, path: str, known: _Known) -> tuple[_Known, Iterator[os.DirEntry[str]]]:
+    def _opened(self, path: str, known: _Known, *, given: bool) -> tuple[_Known, Iterator[os.DirEntry[str]]] | LeftOut:
         """What is in a folder, and the rules for it; nothing if it was walked."""
-        state = os.stat(path)
-        if (state.st_dev, state.st_ino) in self._folders:
-            return known, iter(())
-        self._folders.add((state.st_dev, state.st_ino))
-        with os.scandir(path) as entries:
-            inside = {entry.name: entry for entry in entries}
+        try:
+            state = os.stat(path)
+            if not given and (reason := reason_to_skip(path, state)) is not None:
+                return LeftOut(path, reason)
+            if (state.st_dev, state.st_ino) in self._folders:
+                return known, iter(())
+            self._folders.add((state.st_dev, state.st_ino))
+            with os.scandir(path) as entries:
+                inside = {entry.name: entry for entry in entries}
+        except OSError as problem:
+            return LeftOut(path, _reason(problem))
         if ".git" in inside:
-            known = ()
+            known = _Known(naming_of(path))
         if ".gitignore" in inside:
             known = _with_rules(path, known)
         return known, iter([inside[name] for name in sorted(inside)])
@@ -172,10 +195,10 @@ class _Walk:
         """Why an entry of a folder is left out by its name."""
         if entry.name.startswith("."):
             return "hidden"
-        if not known and self._exclude is None:
+        if not known.rules and self._exclude is None:
             return None
         path = f"{entry.path}/" if entry.is_dir(follow_symlinks=False) else entry.path
-        for begin, rules in known:
+        for begin, rules in known.rules:
             if (ignored := rules.of(path, begin)) is not None:
                 if ignored:
                     return "ignored"
@@ -193,7 +216,7 @@ class _Walk:
         inside = target.startswith(f"{real.rstrip('/')}/") and not os.path.isdir(target)
         return self._file(os.path.join(root, os.path.relpath(target, real)), start) if inside else LeftOut(path, "link")
 
-    def _file(self, path: str, start: int) -> Found | LeftOut | None:
+    def _file(self, path: str, start: int, *, given: bool = False) -> Found | LeftOut | None:
         """A file, unless it was found before; its name for options begins at a character of its path."""
         if path in self._files:
             return None
@@ -207,10 +230,23 @@ class _Walk:
             return LeftOut(path, _reason(problem))
         if not stat.S_ISREG(state.st_mode):
             return LeftOut(path, "not a file")
+        if is_hidden(state) and not given:
+            return LeftOut(path, "hidden")
+        if is_in_the_cloud(state):
+            return LeftOut(path, IN_THE_CLOUD)
         if state.st_size > self._most:
             return LeftOut(path, "too large")
         self._files.add(path)
         return Found(path, state.st_size, state.st_mtime_ns)
+
+
+def reason_to_skip(path: str, state: os.stat_result) -> str | None:
+    """Why a folder below the one that is given is left out by what a Mac says of it."""
+    if is_hidden(state):
+        return "hidden"
+    if is_package(os.path.basename(path)):
+        return "a package"
+    return IN_THE_CLOUD if is_in_the_cloud(state) else None
 
 
 def _reason(problem: OSError) -> str:
@@ -221,16 +257,18 @@ def _reason(problem: OSError) -> str:
 
 def _option(name: str, patterns: Sequence[str]) -> _Rules | None:
     for pattern in patterns:
-        if _rules(pattern, inside=True) is None:
+        if _rules(pattern, _OPTIONS, inside=True) is None:
             raise ArgumentError(f"{name} has {pattern!r:.60}, expected a pattern as in a .gitignore: 'drafts/', '*.md'")
-    return _rules("\n".join(patterns), inside=True)
+    return _rules("\n".join(patterns), _OPTIONS, inside=True)
 
 
 def _above(folder: str) -> _Known:
     """The rules of the folders above a folder, if there is one with `.git` among them."""
     above = [folder, *map(str, Path(folder).parents)]
-    last = next((place for place, path in enumerate(above) if os.path.lexists(os.path.join(path, ".git"))), 0)
-    known: _Known = ()
+    last = next((place for place, path in enumerate(above) if os.path.lexists(os.path.join(path, ".git"))), None)
+    if last is None:
+        return _Known(usual_naming())
+    known = _Known(naming_of(above[last]))
     for path in reversed(above[1 : last + 1]):
         known = _with_rules(path, known)
     return known
@@ -240,28 +278,32 @@ def _with_rules(folder: str, known: _Known) -> _Known:
     """The rules that are known, and those of a folder."""
     path = os.path.join(folder, ".gitignore")
     try:
-        if not stat.S_ISREG(os.lstat(path).st_mode):  # git follows no link either; a pipe would wait
+        state = os.lstat(path)
+        if not stat.S_ISREG(state.st_mode) or is_in_the_cloud(state):  # git follows no link either; a pipe would wait
             return known
         with open(path, "rb") as file:
             text = os.fsdecode(file.read(_MOST_RULES).removeprefix(b"\xef\xbb\xbf"))
     except OSError:
         return known
-    rules = _rules(text)
-    return known if rules is None else ((len(folder.rstrip("/")) + 1, rules), *known)
+    rules = _rules(text, known.naming)
+    if rules is None:
+        return known
+    return _Known(known.naming, ((len(folder.rstrip("/")) + 1, rules), *known.rules))
 
 
 @functools.lru_cache(64)  # the same in many folders
-def _rules(text: str, *, inside: bool = False) -> _Rules | None:
+def _rules(text: str, naming: Naming, *, inside: bool = False) -> _Rules | None:
     """The patterns of a .gitignore; `None` if there are none. What git cannot read either is left out.
 
     Args:
         text: Its lines.
+        naming: How names are compared with them.
         inside: Whether a pattern that names a folder also names all that is in it.
     """
     from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
     parts, says = list[str](), list[bool]()
-    for line in reversed(text.split("\n")):
+    for line in reversed((composed(text) if naming.compose else text).split("\n")):
         line = line.removesuffix("\r")
         every = _EVERY_FOLDER.search(line)
         try:
@@ -275,14 +317,15 @@ def _rules(text: str, *, inside: bool = False) -> _Rules | None:
             else:
                 part = part.replace(_NAMED, r"/?\Z").replace(_FOLDER, r"/\Z")
                 part += r".*/\Z" if every else "[^/]" if part.endswith("/") else ""
-            _compiled(part)
+            _compiled(part, naming)
         except (ValueError, re.error):
             continue
         parts.append(f"({part})")
         says.append(include)
-    return _Rules(_compiled("|".join(parts)), tuple(says)) if parts else None
+    return _Rules(_compiled("|".join(parts), naming), tuple(says), naming) if parts else None
 
 
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compiled(pattern: str, naming: Naming) -> re.Pattern[str]:
+    flags = re.DOTALL | (re.IGNORECASE | re.ASCII if naming.ignore_case else re.NOFLAG)  # as git: of ASCII alone
     with warnings.catch_warnings(action="ignore"):  # of what may mean something else one day
-        return re.compile(pattern, re.DOTALL)
+        return re.compile(pattern, flags)

@@ -11,7 +11,7 @@ import re
 import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -23,8 +23,9 @@ from mlxbert.files import sha256
 from mlxbert.readers.documents.document import Document, UnreadableError
 from mlxbert.results.result import Failure
 from mlxbert.search import events
+from mlxbert.search.disks import IN_THE_CLOUD
 from mlxbert.search.events import Event
-from mlxbert.search.places import is_under
+from mlxbert.search.places import is_under, spelled
 from mlxbert.search.schema import ENDINGS
 from mlxbert.search.signs import unit
 from mlxbert.search.store import Store, StoredChunk, StoredDocument, StoredFile, now
@@ -44,7 +45,7 @@ _START = 2**13  # bytes that tell what a file is
 _SETTLED = 2 * 10**9  # nanoseconds after which the time of a file differs from that of its next change
 _TOGETHER = 500  # files that are removed in one transaction, or vectors that are written before their file is
 _SMALL = 2**20  # bytes of the chunks of a file that stay in memory
-_CLOSED = ("no permission", "cannot be read")  # folders whose files may still be there
+_CLOSED = ("no permission", "cannot be read", IN_THE_CLOUD)  # folders whose files, and files, that may be as they were
 _NOT_TEXT = re.compile("[\0\ud800-\udfff]")
 
 
@@ -212,7 +213,7 @@ class Writer:
         """The files that have to be read, and those that are gone."""
         about = self._store.about
         gone, changed, count, closed = dict(before), [], 0, []
-        own = {os.path.abspath(f"{self._store.path}{ending}") for ending in ENDINGS}
+        own = {*spelled([f"{self._store.path}{ending}" for ending in ENDINGS], about.roots)}
         for one in walk(paths, WalkOptions(include=about.include, exclude=about.exclude)):
             if one.path in own:  # it changes with every update
                 continue
@@ -226,10 +227,12 @@ class Writer:
                 changed.append(one)
             else:
                 yield from self._wrong(known)
-        size = sum(one.size for one in changed)
-        yield events.Scanned(count, len(changed), size, len(gone), dict(self._left_out))
         missing = [path for path in paths if not os.path.exists(path)]  # since the walk has begun
-        return changed, [path for path in gone if not is_under(path, [*closed, *missing])]
+        kept = {*closed, *missing}
+        removed = [path for path in gone if not _lies_in(path, kept)]
+        size = sum(one.size for one in changed)
+        yield events.Scanned(count, len(changed), size, len(removed), dict(self._left_out))
+        return changed, removed
 
     def _wrong(self, file: StoredFile) -> Iterator[Event]:
         """What is wrong with a file, if anything is."""
@@ -313,6 +316,15 @@ class Writer:
         self._events.extend(self._wrong(file))
         if not file.problem:
             self._events.append(events.FileIndexed(file.path, pending.documents, pending.chunks))
+
+
+def _lies_in(path: str, paths: Collection[str]) -> bool:
+    """Whether a path is one of many others, or lies in one."""
+    while path not in paths:
+        path, before = os.path.dirname(path), path
+        if path == before:
+            return False
+    return True
 
 
 def _content(found: Found) -> tuple[str | None, bytes | None, bytes]:

@@ -264,9 +264,17 @@ def test_a_terminal_asks_before_the_current_folder_is_indexed(
 
 
 @pytest.mark.slow
-def test_watching_follows_changes_until_ctrl_c(files: Path, variables: dict[str, str]) -> None:
+@pytest.mark.parametrize("linked", [False, True])
+def test_watching_follows_changes_until_ctrl_c(
+    files: Path, variables: dict[str, str], tmp_path: Path, linked: bool
+) -> None:
+    named = files
+    if linked:  # to a folder below a hidden one
+        (tmp_path / ".vault").mkdir()
+        files = files.rename(tmp_path / ".vault" / "files")
+        named.symlink_to(files)
     watching = subprocess.Popen(
-        command("index", str(files), "--watch"), env=environment(**variables), stdout=subprocess.PIPE, text=True
+        command("index", str(named), "--watch"), env=environment(**variables), stdout=subprocess.PIPE, text=True
     )
     assert watching.stdout is not None
     assert '"files": 3' in watching.stdout.readline()

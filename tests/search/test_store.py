@@ -295,6 +295,13 @@ def test_only_what_lies_under_paths(store: Store) -> None:
     assert len(texts(store, "dog", make_filter((), ["/docs/ab", "/docs/a.txt"]))) == 2
 
 
+def test_a_chunk_behind_the_last_that_counts_may_have_the_same_vector(store: Store) -> None:
+    for path in ("/a/1", "/b/1"):
+        put(store, path, document("dog"))
+    assert nearest(store, 1, make_filter((), ["/a"])) == nearest(store, 1, make_filter((), ["/b"])) != []
+    assert len(nearest(store, 1)) == 2
+
+
 def test_thousands_of_paths_and_long_patterns(store: Store) -> None:
     put(store, "/docs/1999", document("a word"))
     put(store, "/docs/2001", document("another word"))

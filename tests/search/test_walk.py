@@ -3,7 +3,9 @@
 import os
 import random
 import subprocess
+import sys
 import time
+import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -92,6 +94,50 @@ def test_rules_above_count_up_to_the_folder_of_git(tmp_path: Path) -> None:
     (tmp_path / "a/.git").rmdir()
     (tmp_path / ".git").write_text("gitdir: elsewhere")  # of a worktree
     assert found(tmp_path / "a/b") == ["x"]
+
+
+CONFIG = '[user]\n\tname = x\n[core]\n\tbare = false\n\t{} = {} ; why\n[core "x"]\n\t{} = other\n'
+
+
+@pytest.mark.parametrize(
+    ("value", "ignores"),
+    [("true", True), ("TRUE", True), ("yes", True), ("1", True), ("false", False), ("0", False), ("odd", False)],
+)
+def test_names_are_compared_as_the_repository_says(tmp_path: Path, value: str, ignores: bool) -> None:
+    rules = f"*.log\n/Build/\n{unicodedata.normalize('NFC', 'übung')}*\nÄ"
+    names = ["a.LOG", "b.log", "build/x", "sub/Build/y", unicodedata.normalize("NFD", "Übung.md"), "ä"]
+    tree(tmp_path, ".git/config", *names, _=rules)
+    assert found(tmp_path) == sorted({*names} - {"b.log"})
+    (tmp_path / ".git/config").write_text(CONFIG.format("ignoreCase", value, "ignorecase"))
+    left = {*names} - {"b.log"} - ({"a.LOG", "build/x"} if ignores else set())
+    assert found(tmp_path) == sorted(left)  # of ASCII letters alone, as in git
+
+
+def test_names_are_compared_in_one_unicode_form_if_the_repository_says_so(tmp_path: Path) -> None:
+    name = unicodedata.normalize("NFD", "Übung")
+    for folder in ("mac", "other"):
+        tree(
+            tmp_path / folder, ".git/config", f"{name}/{name}.md", f"{name}/a/{name}.log", "b", _="ü\nÜbung.*\n/Übung/a"
+        )
+    assert len(found(tmp_path / "other")) == 3
+    (tmp_path / "mac/.git/config").write_text("[core] precomposeunicode\n")
+    assert found(tmp_path / "mac") == ["b"]
+    assert found(tmp_path / "mac", WalkOptions(exclude=("b",))) == []
+    assert found(tmp_path / "other", WalkOptions(exclude=("Übung.md",))) == [f"{name}/a/{name}.log", "b"]
+
+
+def test_a_worktree_and_a_submodule_have_the_settings_of_their_repository(tmp_path: Path) -> None:
+    tree(tmp_path, "main/.git/worktrees/w/", "main/.git/modules/m/", "w/A", "m/A", "n/A", w="a", m="a", n="a")
+    for folder, target in (("w", "worktrees/w"), ("m", "modules/m"), ("n", "nowhere")):
+        (tmp_path / folder / ".git").write_text(f"gitdir: ../main/.git/{target}\n")
+    (tmp_path / "main/.git/worktrees/w/commondir").write_text("../..\n")
+    (tmp_path / "main/.git/config").write_text("[core]\n\tignorecase = true\n")
+    (tmp_path / "main/.git/modules/m/config").write_text("[core]\n\tignorecase = true\n")
+    assert (found(tmp_path / "w"), found(tmp_path / "m")) == ([], [])
+    assert found(tmp_path / "n") == ([] if sys.platform == "darwin" else ["A"])
+    (tmp_path / "n/.git").unlink()
+    os.mkfifo(tmp_path / "n/.git")  # which is not waited for
+    assert found(tmp_path / "n") == ([] if sys.platform == "darwin" else ["A"])
 
 
 def test_a_path_that_is_given_is_walked_hidden_ignored_or_not(tmp_path: Path) -> None:
@@ -228,10 +274,10 @@ def test_patterns_of_many_stars_take_no_time(tmp_path: Path) -> None:
     assert time.perf_counter() - start < 1
 
 
-WORDS = ["a", "b", "ab", "abc", "x.log", "x.md", "A b", "[a]", "b.d"]
+WORDS = ["a", "b", "ab", "abc", "x.log", "x.md", "A b", "[a]", "b.d", "Cd", "Y.LOG"]
 PARTS = [  # of patterns
     *("a", "b", "ab", "*", "*.log", "*.md", "**", "?", "a*", "*b*", "[ab]", "[!a]*", "\\[a\\]", "A b", "*.d", "x.*"),
-    *("a**b", "[a-z]?", "b.[c-e]", "\\a"),
+    *("a**b", "[a-z]?", "b.[c-e]", "\\a", "cD", "y.log", "C*", "a B"),
 ]
 
 
@@ -247,7 +293,8 @@ def rules(chosen: random.Random) -> str:
 
 
 @pytest.mark.slow
-def test_git_itself_agrees(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ignorecase", ["false", "true"])
+def test_git_itself_agrees(tmp_path: Path, ignorecase: str) -> None:
     """`MLXBERT_TEST_SEEDS` says how many trees."""
     git = ["git", "-c", "core.excludesFile=/dev/null", "-C"]
     try:
@@ -261,7 +308,8 @@ def test_git_itself_agrees(tmp_path: Path) -> None:
         tree(folder, *names, _=rules(chosen))
         for inside in chosen.sample([path for path in sorted(folder.rglob("*")) if path.is_dir()], 2):
             (inside / ".gitignore").write_text(rules(chosen))
-        subprocess.run([*git, folder, "init", "-q"], check=True, capture_output=True)
+        for command in (["init", "-q"], ["config", "core.ignorecase", ignorecase]):
+            subprocess.run([*git, folder, *command], check=True, capture_output=True)
         listed = subprocess.run([*git, folder, "ls-files", "-oz", "--exclude-standard"], capture_output=True)
         shown = {name for name in os.fsdecode(listed.stdout).split("\0") if name and ".gitignore" not in name}
         assert {*found(folder)} == shown, seed

@@ -1,0 +1,77 @@
+"""How git compares names in a repository: `git init` writes it into the repository's configuration."""
+
+import os
+import re
+import stat
+from dataclasses import dataclass
+
+from mlxbert.search.disks import ON_MAC, is_in_the_cloud
+
+_MOST_BYTES = 2**20  # of a configuration
+_SECTION = re.compile(r'\s*\[\s*([\w.-]+)\s*("[^"]*")?\s*\]')
+_SETTING = re.compile(r"\s*([A-Za-z][\w-]*)\s*(?:=\s*([^#;]*?)\s*(?:[#;].*)?)?$")
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """How names of files are compared with patterns.
+
+    Attributes:
+        ignore_case: Whether upper and lower case of ASCII letters are the same: `core.ignorecase`.
+        compose: Whether composed and decomposed characters are: `core.precomposeunicode`.
+    """
+
+    ignore_case: bool = False
+    compose: bool = False
+
+
+def usual_naming() -> Naming:
+    """That of a new repository on this system."""
+    return Naming(ON_MAC, ON_MAC)
+
+
+def naming_of(folder: str) -> Naming:
+    """That of the repository whose `.git` is in a folder; without one that can be read, the usual one."""
+    try:
+        settings = _core(_text(os.path.join(_git_folder(os.path.join(folder, ".git")), "config")))
+    except (OSError, ValueError):
+        return usual_naming()
+    return Naming(settings.get("ignorecase", False), settings.get("precomposeunicode", False))
+
+
+def _git_folder(path: str) -> str:
+    """The folder with the configuration; `.git` of a worktree or submodule is a file that names another folder."""
+    if os.path.isdir(path):
+        return path
+    folder = os.path.join(os.path.dirname(path), _text(path).removeprefix("gitdir:").strip())
+    try:
+        return os.path.join(folder, _text(os.path.join(folder, "commondir")).strip())
+    except FileNotFoundError:
+        return folder
+
+
+def _text(path: str) -> str:
+    """What a file says.
+
+    Raises:
+        OSError: It cannot be read, is not a file (a pipe would wait), or would have to be downloaded.
+    """
+    state = os.stat(path)
+    if not stat.S_ISREG(state.st_mode) or is_in_the_cloud(state):
+        raise OSError
+    with open(path, "rb") as file:
+        return os.fsdecode(file.read(_MOST_BYTES))
+
+
+def _core(text: str) -> dict[str, bool]:
+    """The settings of the section `core`, in lower case, that are on or off."""
+    found, section = dict[str, bool](), ""
+    for line in text.splitlines():
+        if (header := _SECTION.match(line)) is not None:
+            section, line = "" if header[2] else header[1].lower(), line[header.end() :]
+        if section == "core" and (setting := _SETTING.match(line)) is not None:
+            value = "true" if setting[2] is None else setting[2].strip('"').lower()
+            found[setting[1].lower()] = value in ("true", "yes", "on") or (
+                value.lstrip("-").isdecimal() and int(value) != 0
+            )
+    return found

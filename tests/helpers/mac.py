@@ -1,0 +1,120 @@
+"""A folder that answers as a Mac's disk does: names in any case and Unicode form, flags of files, and `F_GETPATH`."""
+
+import errno
+import fcntl
+import os
+import sys
+import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mlxbert.search import disks
+
+HIDDEN, IN_THE_CLOUD = 0x8000, 0x40000000  # UF_HIDDEN and SF_DATALESS of <sys/stat.h>
+_GETPATH = 50  # F_GETPATH
+_TAKE_PATHS = ("stat", "lstat", "scandir", "listdir", "open", "readlink")
+_opened: list[str] | None = None
+
+
+def _watch(event: str, values: tuple[Any, ...]) -> None:
+    if _opened is not None and event in ("open", "os.scandir", "os.listdir") and isinstance(values[0], str | bytes):
+        _opened.append(os.fsdecode(values[0]))
+
+
+@contextmanager
+def opened() -> Iterator[list[str]]:
+    """The files and folders that Python opens meanwhile, by any of its functions."""
+    global _opened
+    if not getattr(_watch, "added", False):
+        sys.addaudithook(_watch)  # which stays until the process ends
+        _watch.added = True  # type: ignore[attr-defined]
+    _opened = []
+    try:
+        yield _opened
+    finally:
+        _opened = None
+
+
+def decomposed(name: str) -> str:
+    """A name as some programs of a Mac write it."""
+    return unicodedata.normalize("NFD", name)
+
+
+class MacDisk:
+    """A folder as on a Mac's disk, as long as a test lasts.
+
+    Args:
+        folder: The folder; its own path has one spelling.
+        monkeypatch: Of the test.
+
+    Attributes:
+        folder: The folder.
+        denied: Folders that macOS keeps from this program: it says what they are, but does not open them.
+    """
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder, self.denied = folder, set[str]()
+        self._flags: dict[str, int] = {}
+        self._real = {name: getattr(os, name) for name in _TAKE_PATHS}
+        for name in _TAKE_PATHS:
+            monkeypatch.setattr(os, name, getattr(self, f"_{name}", None) or self._call(name))
+        real = fcntl.fcntl
+
+        def get_path(descriptor: Any, command: int, argument: Any = 0) -> Any:
+            if command != _GETPATH or sys.platform == "darwin":
+                return real(descriptor, command, argument)
+            return os.fsencode(self._real["readlink"](f"/proc/self/fd/{descriptor}")).ljust(len(argument), b"\0")
+
+        monkeypatch.setattr(fcntl, "fcntl", get_path)
+        monkeypatch.setattr(disks, "_PATH_OF", _GETPATH)
+        monkeypatch.setattr(disks, "ON_MAC", True)
+
+    def flag(self, path: Path, flags: int) -> None:
+        """Gives a file or folder flags."""
+        self._flags[str(path)] = flags
+
+    def stored(self, path: Any) -> Any:
+        """A path with each name as the disk has it."""
+        if isinstance(path, int) or not Path(os.fsdecode(path)).is_relative_to(self.folder):
+            return path
+        found = self.folder
+        for part in Path(os.fsdecode(path)).relative_to(self.folder).parts:
+            found /= self._among(found, part)
+        return str(found)
+
+    def _among(self, folder: Path, name: str) -> str:
+        folded = decomposed(name).casefold()
+        try:
+            self._real["lstat"](folder / name)
+            return name
+        except FileNotFoundError:
+            names = self._real["listdir"](folder)
+        except OSError:
+            return name
+        return next((one for one in names if decomposed(one).casefold() == folded), name)
+
+    def _call(self, name: str) -> Any:
+        def call(path: Any = ".", *rest: Any, **more: Any) -> Any:
+            path = self.stored(path)
+            if name in ("scandir", "listdir", "open") and str(path) in self.denied:
+                raise PermissionError(errno.EPERM, "Operation not permitted", path)
+            return self._real[name](path, *rest, **more)
+
+        return call
+
+    def _stat(self, path: Any, *rest: Any, **more: Any) -> Any:
+        return self._flagged(path, self._real["stat"](self.stored(path), *rest, **more))
+
+    def _lstat(self, path: Any, *rest: Any, **more: Any) -> Any:
+        return self._flagged(path, self._real["lstat"](self.stored(path), *rest, **more))
+
+    def _flagged(self, path: Any, state: os.stat_result) -> Any:
+        if isinstance(path, int) or (flags := self._flags.get(str(self.stored(path)))) is None:
+            return state
+        values = {name: getattr(state, name) for name in dir(state) if name.startswith("st_")}
+        return SimpleNamespace(**values, st_flags=flags)

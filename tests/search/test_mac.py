@@ -1,0 +1,301 @@
+"""Indexes on a Mac: files in the cloud, hidden folders and packages, and one folder under many spellings."""
+
+import dataclasses
+import json
+import os
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mlxbert
+from mlxbert import files as module
+from mlxbert.cli.commands.search import _is_hidden
+from mlxbert.errors import MlxbertError
+from mlxbert.files import PRIVACY, writing
+from mlxbert.search import events
+from mlxbert.search.disks import canonical_path
+from mlxbert.search.index import Index, open_index
+from mlxbert.search.mcp import Served
+from mlxbert.search.places import find_index, index_file, list_indexes
+from mlxbert.search.walk import Found, LeftOut, walk
+from tests.helpers.mac import HIDDEN, IN_THE_CLOUD, MacDisk, decomposed, opened
+from tests.helpers.program import Outcome, call, tiny_model
+
+PLACEHOLDERS = 2000
+UMLAUT = unicodedata.normalize("NFC", "Übung")
+
+
+@pytest.fixture(scope="module")
+def model(tiny_folder: Path) -> mlxbert.Model:
+    return mlxbert.load(tiny_folder, dtype="float32")
+
+
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MacDisk:
+    monkeypatch.setenv("MLXBERT_DATA", str(tmp_path / "data"))
+    return MacDisk(tmp_path / "disk", monkeypatch)
+
+
+def write(path: Path, text: str = "the cat sat on the mat") -> Path:
+    """Writes a file that was changed long ago."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    os.utime(path, (1_600_000_000, 1_600_000_000))
+    return path
+
+
+@pytest.fixture
+def home(disk: MacDisk) -> Path:
+    """A home folder as on a Mac with iCloud Drive."""
+    home = disk.folder / "Users" / "me"
+    for name in (
+        *("Documents/letter.md", "Documents/old/will.md", f"Documents/{decomposed(UMLAUT)}.md", "code/a.py"),
+        *("Documents/._letter.md", "Documents/.DS_Store", "Library/Mail/mail.txt", "Library/Caches/x/y.txt"),
+        *("Applications/Chess.app/Contents/Info.plist", "Pictures/Photos Library.photoslibrary/database/a.txt"),
+        *("Documents/report.pages/index.xml", "code/App.xcodeproj/project.pbxproj", "Documents/diary.textbundle/a.md"),
+        *("Documents/old/hidden.txt", "Documents/evicted/a.md", "code/app.py", "code/.gitignore"),
+    ):
+        write(home / name)
+    write(home / "code" / ".gitignore", "*.pyc\n")
+    first = write(home / "Movies" / "first.md", "")
+    disk.flag(first, IN_THE_CLOUD)
+    for number in range(1, PLACEHOLDERS):
+        path = home / "Movies" / f"{number}.{('mov', 'md', 'pdf', 'zip')[number % 4]}"
+        os.link(first, path)
+        disk.flag(path, IN_THE_CLOUD)
+    disk.flag(home / "Library", HIDDEN)
+    disk.flag(home / "Documents" / "old" / "hidden.txt", HIDDEN)
+    disk.flag(home / "Documents" / "evicted", IN_THE_CLOUD)
+    return home
+
+
+READ = ["Documents/diary.textbundle/a.md", "Documents/letter.md", "Documents/old/will.md", "code/a.py", "code/app.py"]
+LEFT_OUT = {"in the cloud": PLACEHOLDERS + 1, "hidden": 5, "a package": 4}
+
+
+def commands(folder: Path) -> Callable[..., Outcome]:
+    """The program with a small model."""
+    model = str(tiny_model(folder / "model"))
+    return lambda *given: call(*map(str, given), MLXBERT_MODEL=model)
+
+
+def relative(paths: list[str], home: Path) -> list[str]:
+    return sorted(os.path.relpath(path, home) for path in paths)
+
+
+def test_a_home_folder_is_walked_without_what_is_in_the_cloud_hidden_or_packed(home: Path) -> None:
+    with opened() as touched:
+        found = [*walk([home])]
+    read = [one.path for one in found if isinstance(one, Found)]
+    assert relative(read, home) == sorted([*READ, f"Documents/{decomposed(UMLAUT)}.md"])
+    assert Counter(one.reason for one in found if isinstance(one, LeftOut)) == LEFT_OUT
+    closed = [home / name for name in ("Library", "Documents/evicted", "Applications/Chess.app")]
+    assert not [path for path in touched if any(Path(path).is_relative_to(one) for one in closed)]
+    assert sum(str(home / "Movies") + "/" in path for path in touched) == 0
+
+
+def test_what_is_in_the_cloud_is_not_read_and_what_was_read_before_stays(
+    home: Path, disk: MacDisk, model: mlxbert.Model
+) -> None:
+    with opened() as touched, open_index(paths=[home], model=model) as index:
+        *_, done = index.update()
+        assert isinstance(done, events.Finished) and done.files == len(READ) + 1 and done.left_out == LEFT_OUT
+        assert [path for path in touched if "/Movies/" in path] == []
+        for name in ("Documents/letter.md", "Documents/old"):
+            disk.flag(home / name, IN_THE_CLOUD)
+        os.utime(home / "Documents" / "letter.md")  # an eviction may change its time
+        scanned, done = (one for one in index.update() if isinstance(one, events.Scanned | events.Finished))
+        assert isinstance(scanned, events.Scanned) and (scanned.changed, scanned.removed) == (0, 0)
+        assert isinstance(done, events.Finished) and done.files == len(READ) + 1
+        disk.flag(home / "Documents" / "letter.md", 0)
+        assert [one.path for one in index.update() if isinstance(one, events.FileIndexed)] == []  # it is the same
+        (home / "Documents" / "letter.md").unlink()
+        assert [one.path for one in index.update() if isinstance(one, events.FileRemoved)] == [
+            str(home / "Documents/letter.md")
+        ]
+    assert [path for path in touched if "/Movies/" in path] == []
+
+
+def test_a_path_that_is_named_is_walked_unless_that_downloads_it(home: Path, disk: MacDisk) -> None:
+    def of(name: str) -> list[tuple[str, str]]:
+        found = walk([home / name])
+        return [(os.path.relpath(one.path, home), getattr(one, "reason", "")) for one in found]
+
+    assert of("Library/Mail") == [("Library/Mail/mail.txt", "")]
+    assert len(of("Library")) == 2 and of("Applications/Chess.app") != []
+    assert of("Documents/old/hidden.txt") == [("Documents/old/hidden.txt", "")]
+    assert of("Documents/evicted") == [("Documents/evicted/a.md", "")]
+    assert of("Movies/1.md") == [("Movies/1.md", "in the cloud")]
+    disk.flag(home / "code" / ".gitignore", IN_THE_CLOUD)
+    with opened() as touched:
+        assert [name for name, reason in of("code") if not reason] == ["code/a.py", "code/app.py"]
+    assert str(home / "code" / ".gitignore") not in touched
+
+
+def test_the_command_says_what_was_left_out_and_how_to_get_it(home: Path, disk: MacDisk, tmp_path: Path) -> None:
+    run = commands(tmp_path)
+    outcome = run("index", str(home))
+    assert outcome.status == 0 and json.loads(outcome.out)["files"] == len(READ) + 1
+    assert "left out: 2,001 in the cloud, 5 hidden, 4 a package; --verbose lists them" in outcome.err
+    assert "what is in the cloud is not downloaded: 'Download Now' in the Finder downloads it" in outcome.err
+    only = run("index", str(home / "Movies"), "--index", str(tmp_path / "x.db"))
+    assert only.status == 1 and "no file could be read" in only.err and "all are in the cloud" in only.err
+    disk.denied.add(str(home / "Documents"))
+    denied = run("index", str(home / "Documents"), "--index", str(tmp_path / "y.db"))
+    assert denied.status == 1 and PRIVACY in denied.err.replace("\n", " ")
+    both = run("index", str(home / "Documents"), str(home / "code"), "--index", str(tmp_path / "z.db"))
+    assert both.status == 0 and "Documents: cannot be read; System Settings > Privacy & Security" in both.err
+    assert run("search", "cat", str(home / "Documents")).lines  # of the first index: nothing is lost
+
+
+def test_what_macos_forbids_to_write_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for on_mac, number, hint in ((True, 1, PRIVACY), (True, 13, None), (False, 1, None)):
+        monkeypatch.setattr(module, "_ON_MAC", on_mac)
+        with pytest.raises(MlxbertError, match="cannot be written") as problem, writing(tmp_path):
+            raise PermissionError(number, "no")
+        assert problem.value.hint == hint
+
+
+def test_changes_in_a_folder_that_no_update_enters_do_not_start_one(home: Path) -> None:
+    roots = [str(home)]
+    for name in ("Library/Caches/x/y.txt", "Applications/Chess.app/Contents/Info.plist", "Documents/evicted/a.md"):
+        assert _is_hidden(str(home / name), roots), name
+        assert not _is_hidden(str(home / name), [*roots, str((home / name).parent)]), name
+    for name in ("Documents/letter.md", "Documents/gone/x.md", "Movies/1.md", "code/.gitignore"):
+        assert not _is_hidden(str(home / name), roots), name
+    assert not _is_hidden(f"{home}2/.x/a", [str(home), f"{home}2/.x"])
+
+
+@pytest.fixture
+def notes(disk: MacDisk, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with files; a link leads to it, and one to a folder above it."""
+    notes = disk.folder / "private" / "tmp" / decomposed(f"{UMLAUT} Notes")
+    write(notes / decomposed("Größe.md"), "the dog sat")
+    write(notes / "Sub" / "b.txt", "milk and water")
+    (disk.folder / "tmp").symlink_to("private/tmp")
+    (disk.folder / "link").symlink_to(notes)
+    monkeypatch.chdir(notes)
+    return notes
+
+
+def spellings(notes: Path, disk: MacDisk) -> list[str]:
+    composed = unicodedata.normalize("NFC", str(notes))
+    return [
+        str(notes), composed, composed.upper().replace(str(disk.folder).upper(), str(disk.folder)),
+        f"{disk.folder}/TMP/{notes.name.lower()}", f"{disk.folder}/link/", ".", f"{notes}/SUB/..",
+    ]  # fmt: skip
+
+
+def test_a_folder_under_many_spellings_has_one_index(notes: Path, disk: MacDisk, model: mlxbert.Model) -> None:
+    embedded = []
+    for spelling in spellings(notes, disk):
+        assert canonical_path(spelling) == str(notes), spelling
+        with open_index(paths=[spelling], model=model) as index:
+            *_, done = index.update([spelling])
+            assert isinstance(done, events.Finished)
+            embedded.append(done.embedded)
+            assert index.about.roots == (str(notes),)
+            assert len(index.search("dog", paths=[spelling])) == 2
+            assert len(index.search("dog", paths=[f"{spelling}/sub", f"{spelling}/nothing"])) == 1
+            assert len(Served(index, [spelling]).list().files) == 2
+    assert embedded == [2] + [0] * 6 and len(list_indexes()) == 1
+    named = {index_file([spelling]) for spelling in spellings(notes, disk)}
+    assert len(named) == 1 and str(named.pop().name).startswith(f"{UMLAUT}-Notes-")
+
+
+def test_only_folders_are_opened_for_a_spelling(notes: Path, disk: MacDisk) -> None:
+    with opened() as touched:
+        assert canonical_path(f"{disk.folder}/TMP/{notes.name}/SUB/B.TXT") == str(notes / "Sub" / "b.txt")
+        assert canonical_path(notes / "new" / "X") == str(notes / "new" / "X")
+    assert not [path for path in touched if path.lower().endswith(".txt")]
+    disk.denied.add(str(notes))
+    assert canonical_path(str(notes).upper().replace(str(disk.folder).upper(), str(disk.folder))) == str(notes)
+
+
+def test_the_commands_know_every_spelling(notes: Path, disk: MacDisk, tmp_path: Path) -> None:
+    run = commands(tmp_path)
+    for spelling in spellings(notes, disk):
+        outcome = run("index", spelling)
+        assert outcome.status == 0 and json.loads(outcome.out)["files"] == 2, outcome
+    shown = [json.loads(run("indexes", "show", one).out)["covers"] for one in spellings(notes, disk)]
+    assert shown == [[str(notes)]] * 7
+    moved = notes.with_name("Archive")
+    notes.rename(moved)
+    outcome = run("indexes", "move", str(notes), str(moved).replace("Archive", "archive"))
+    assert outcome.status == 0 and json.loads(outcome.out)["covers"] == [str(moved)], outcome
+    removed = run("indexes", "remove", f"{disk.folder}/tmp/ARCHIVE", "--yes")
+    assert removed.status == 0 and list_indexes() == []
+
+
+@pytest.fixture
+def twins(tmp_path: Path, model: mlxbert.Model) -> Iterator[Index]:
+    """An index, on any disk, of a folder and of files whose names are decomposed."""
+    folder = tmp_path / decomposed("Prüfung")
+    write(folder / decomposed(f"{UMLAUT}.md"), f"---\ntitle: {decomposed('Käse')}\n---\nthe dog sat")
+    write(folder / "plain.md", "milk and water")
+    with open_index(tmp_path / "index.db", paths=[folder], model=model) as index:
+        assert [*index.update()]
+        yield index
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_filters_and_assistants_find_names_in_either_form(twins: Index, form: Any, tmp_path: Path) -> None:
+    def spelled(text: str) -> str:
+        return unicodedata.normalize(form, text)
+
+    path = str(tmp_path / decomposed("Prüfung") / decomposed(f"{UMLAUT}.md"))
+    for where in ("path=*Übung*", "path=?bung.md", "path=*/[ÜX]bung.md", "path=Prüfung/?bung.md"):
+        assert [hit.path for hit in twins.search("dog", where=[spelled(where)])] == [path], where
+    assert [hit.path for hit in twins.search("dog", where={"path": spelled(path)})] == [path]
+    assert len(twins.search("dog", where=[spelled("path!=*Übung*")])) == 1
+    for under, count in ((str(tmp_path / "Prüfung"), 2), (path, 1), (str(tmp_path / "Prüfung" / "Ü"), 0)):
+        assert len(twins.search("dog", paths=[spelled(under)])) == count, under
+    for served in (Served(twins), Served(twins, [str(tmp_path / decomposed("Prüfung"))])):
+        assert served.list(spelled("*Übung*")).files == [path]
+        assert served.list(spelled("Prüfung/*")).total == 2
+        for named in (path, f"{UMLAUT}.md", f"Prüfung/{UMLAUT}.md"):
+            assert served.read(path=spelled(named)).passages[0].path == path, named
+            assert [one.path for one in served.search("dog", paths=[spelled(named)]).passages] == [path]
+
+
+def test_two_files_whose_names_differ_in_form_alone_are_two(tmp_path: Path, model: mlxbert.Model) -> None:
+    forms: tuple[Any, ...] = ("NFC", "NFD")
+    for form in forms:
+        write(tmp_path / "x" / unicodedata.normalize(form, "é") / "a.md", f"dog {form}")
+    if len(os.listdir(tmp_path / "x")) == 1:
+        pytest.skip("this disk takes them for one")
+    with open_index(tmp_path / "index.db", paths=[tmp_path / "x"], model=model) as index:
+        assert [*index.update()]
+        for form in forms:
+            path = str(tmp_path / "x" / unicodedata.normalize(form, "é"))
+            assert [hit.text for hit in index.search("dog", paths=[path])] == [f"dog {form}"]
+            served = Served(index, [path])
+            assert [one.text for one in served.search("dog").passages] == [f"dog {form}"]
+            assert [one.text for one in served.read(path=f"{path}/a.md").passages] == [f"dog {form}"]
+
+
+def test_an_index_made_with_the_name_of_a_link_is_found_and_updated(
+    tmp_path: Path, model: mlxbert.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As indexes were before their roots were written without links."""
+    monkeypatch.setenv("MLXBERT_DATA", str(tmp_path / "data"))
+    real, link = tmp_path / ".vault" / "notes", tmp_path / "notes"
+    write(real / "a.md", "the dog sat")
+    link.symlink_to(real)
+    with open_index(paths=[link], model=model) as index, index.store.writing():
+        assert index.about.roots == (str(real),)
+        index.store.set_about(dataclasses.replace(index.about, roots=(str(link),)))
+    for path in (link, real, link / "a.md", real / "a.md"):
+        assert find_index([path]) == list_indexes()[0]
+        with open_index(paths=[path], model=model) as index:
+            done = [*index.update([path])][-1]
+            assert isinstance(done, events.Finished) and done.files == 1
+            assert [hit.path for hit in index.search("dog", paths=[path])] == [str(link / "a.md")]
+            assert Served(index, [str(path)]).list().total == 1 and index.about.roots == (str(link),)
+    with open_index(paths=[real]) as index:
+        write(tmp_path / "new" / "a.md")
+        assert index.move(real, tmp_path / "new") == 1 and index.about.roots == (str(tmp_path / "new"),)
