@@ -1,4 +1,7 @@
-"""Files that survive interruptions and damage: atomic writes, hashes that are checked when a file is read, locks."""
+"""Files that survive interruptions and damage: atomic writes, hashes that are checked when a file is read, locks.
+
+And what macOS writes into folders on its own account, which belongs to nobody's work.
+"""
 
 import errno
 import fcntl
@@ -11,12 +14,15 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import TracebackType
 from typing import Any, BinaryIO
 
 from mlxbert.errors import ArgumentError, MlxbertError
 
 _DIGEST = "digest"  # of a record, next to its values
 _BLOCK = 2**20  # bytes
+_SYSTEM_FILES = (".DS_Store", ".localized", "Icon\r")  # how Finder shows a folder
+_APPLE_DOUBLE = "._"  # how the name of such a file begins
 
 
 def to_path(given: str | Path, name: str) -> Path:
@@ -46,6 +52,49 @@ def identity(path: str | Path) -> object:
     except (OSError, ValueError):
         return str(path)
     return state.st_dev, state.st_ino
+
+
+def is_system_file(name: str) -> bool:
+    """Whether macOS writes files of this name on its own account.
+
+    On volumes that cannot keep the extended attributes of `x` (exFAT, FAT, some network volumes), macOS keeps the
+    attributes in a file `._x` next to `x`.
+    """
+    return name in _SYSTEM_FILES or name.startswith(_APPLE_DOUBLE)
+
+
+def remove_folder(folder: Path) -> None:
+    """Removes a folder and its content; entries that vanish meanwhile are no error.
+
+    Where macOS keeps `._x` next to `x`, deleting `x` deletes both, and the listing that is being worked through still
+    names `._x`: before Python 3.13, `shutil.rmtree` fails there.
+
+    Raises:
+        OSError: Something in the folder cannot be removed.
+    """
+
+    def stop(function: object, path: str, problem: BaseException) -> None:
+        if not isinstance(problem, FileNotFoundError):
+            raise problem
+
+    def stop_before_3_12(
+        function: object, path: str, problem: tuple[type[BaseException], BaseException, TracebackType]
+    ) -> None:
+        stop(function, path, problem[1])
+
+    if sys.version_info >= (3, 12):
+        shutil.rmtree(folder, onexc=stop)
+    else:
+        shutil.rmtree(folder, onerror=stop_before_3_12)
+
+
+def remove_empty(folder: Path) -> None:
+    """Removes a folder if it is there and empty: what is left of a removed folder whose lock was held.
+
+    Network volumes keep a removed file under another name until it is closed, and so the folder of the file.
+    """
+    with suppress(OSError):
+        folder.rmdir()
 
 
 class DamagedError(ValueError):
