@@ -182,44 +182,52 @@ def writing(path: Path, what: str = "", kept: str = "") -> Iterator[None]:
         ) from None
 
 
-def fsync(descriptor: int) -> None:
-    """Makes what was written survive a power failure: on macOS `os.fsync` leaves it in the disk's own cache."""
-    if sys.platform == "darwin":
+def fsync(descriptor: int, *, durable: bool = True) -> None:
+    """Makes what was written survive a power failure.
+
+    Args:
+        descriptor: An open file or folder.
+        durable: Whether macOS empties the cache of the whole disk, which takes tens of milliseconds. `os.fsync` leaves
+            there what it writes: the next durable write of any file takes that along. Elsewhere `os.fsync` does both.
+    """
+    if durable and sys.platform == "darwin":
         with suppress(OSError):  # a file system without it
             fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
             return
     os.fsync(descriptor)
 
 
-def fsync_dir(folder: Path) -> None:
-    """Makes the names in a folder survive a power failure, if the file system supports that."""
+def fsync_dir(folder: Path, *, durable: bool = True) -> None:
+    """Makes the names in a folder survive a power failure, if the file system supports that; see `fsync`."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
-            fsync(descriptor)
+            fsync(descriptor, durable=durable)
         finally:
             os.close(descriptor)
 
 
 @contextmanager
-def atomic_write(path: Path, *, locked: bool = True) -> Iterator[HashedFile]:
+def atomic_write(path: Path, *, locked: bool = True, durable: bool = True) -> Iterator[HashedFile]:
     """A file that gets its name once it is complete and on disk; nothing remains of a failed write.
 
     Args:
         path: The file. Until it is complete it is called `NAME.unfinished`.
         locked: Whether a lock keeps other processes from writing it; otherwise each has an unfinished file of its own.
+        durable: See `fsync`. `False` for files whose hash is checked before they are used, of which a power failure
+            may take the last ones; and for those that a durable file names, which is written after them.
     """
     unfinished = path.with_name(f"{path.name}{'' if locked else f'.{os.getpid()}'}.unfinished")
     try:
         with HashedFile(unfinished) as file:
             yield file
             file.flush()
-            fsync(file.fileno())
+            fsync(file.fileno(), durable=durable)
         os.replace(unfinished, path)
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
-    fsync_dir(path.parent)
+    fsync_dir(path.parent, durable=durable)
 
 
 def check_hash(path: Path, digest: str, size: int | None = None) -> None:
@@ -233,16 +241,17 @@ def check_hash(path: Path, digest: str, size: int | None = None) -> None:
         raise DamagedError(f"the SHA-256 of {path.name} is {found:.12}…, expected {digest:.12}…")
 
 
-def write_record(path: Path, values: Mapping[str, Any], owner: object = None) -> None:
+def write_record(path: Path, values: Mapping[str, Any], owner: object = None, *, durable: bool = True) -> None:
     """Writes a JSON object with a hash of its values, its name and its owner, so that `read_record` knows all of them.
 
     Args:
         path: The file, which is replaced.
         values: JSON values by name, such as the hashes of other files.
         owner: What else has to be the same when it is read, a JSON value: records of others count as damaged.
+        durable: See `atomic_write`.
     """
     content = json.loads(json.dumps(values))
-    with atomic_write(path) as file:
+    with atomic_write(path, durable=durable) as file:
         file.write(json.dumps({_DIGEST: _digest(path, content, owner), **content}, indent=1).encode())
 
 
