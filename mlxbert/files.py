@@ -8,6 +8,7 @@ import fcntl
 import hashlib
 import io
 import json
+import logging
 import os
 import shutil
 import sys
@@ -19,10 +20,13 @@ from typing import Any, BinaryIO
 
 from mlxbert.errors import ArgumentError, MlxbertError
 
+_LOG = logging.getLogger("mlxbert")
 _DIGEST = "digest"  # of a record, next to its values
 _BLOCK = 2**20  # bytes
 _SYSTEM_FILES = (".DS_Store", ".localized", "Icon\r")  # how Finder shows a folder
 _APPLE_DOUBLE = "._"  # how the name of such a file begins
+_PURGEABLE = "Finder also counts purgeable space as available, which programs cannot use before macOS frees it"
+_NO_LOCKS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.ENOSYS)
 
 
 def to_path(given: str | Path, name: str) -> Path:
@@ -158,6 +162,8 @@ def check_space(target: Path, size: int, *, hint: str | None = None) -> None:
     parent = next(path for path in target.absolute().parents if path.exists())
     free = shutil.disk_usage(parent).free
     if free < size:
+        if sys.platform == "darwin":
+            hint = "; ".join(filter(None, (hint, _PURGEABLE)))
         raise MlxbertError(f"{target}: needs {size:,} bytes, {free:,} are free on this disk", hint=hint)
 
 
@@ -277,7 +283,7 @@ def _digest(path: Path, content: Mapping[str, Any], owner: object) -> str:
 
 
 def acquire_lock(path: Path, holder: str, *, hint: str | None = None) -> BinaryIO:
-    """Locks a folder through a file in it.
+    """Locks a folder through a file in it. On a volume without locks nothing is locked, and a warning says so.
 
     Args:
         path: The file in the folder; made if it is missing.
@@ -302,8 +308,21 @@ def acquire_lock(path: Path, holder: str, *, hint: str | None = None) -> BinaryI
 
 def _lock(file: BinaryIO, path: Path) -> bool:
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _flock(file, path)
         # Since the file was opened, its holder may have finished and removed it, and a third process made a new one.
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except (BlockingIOError, FileNotFoundError):
         return False
+
+
+def _flock(file: BinaryIO, path: Path) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as problem:
+        if problem.errno not in _NO_LOCKS:
+            raise
+        _LOG.warning(
+            "%s: this volume has no locks (%s); while mlxbert works there, start it only once",
+            path.parent,
+            problem.strerror,
+        )

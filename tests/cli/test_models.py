@@ -211,6 +211,26 @@ def test_remove_takes_one_version_or_all_and_leaves_other_models(variables: dict
     run(variables, "remove", OTHER, "--revision", "v3", "--yes").fails(1, "cache", "'v3'")
 
 
+def test_remove_finds_a_model_by_a_name_in_another_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a volume that ignores case, where the folder of `baai/bge` is that of `BAAI/bge`."""
+    from mlxbert.weights.hub import cache
+    from mlxbert.weights.hub.download import Removal
+
+    hub, commit = tmp_path / "hub", "0" * 40
+    folders = [hub / f"models--{name}" for name in ("BAAI--bge", "another--bge")]
+    for folder in folders:
+        for name, content in ((f"snapshots/{commit}/config.json", "{}"), ("refs/main", commit)):
+            (folder / name).parent.mkdir(parents=True)
+            (folder / name).write_text(content)
+    (tmp_path / "models--baai--bge").symlink_to(folders[0])
+    monkeypatch.setenv("HF_HUB_CACHE", str(hub))
+    monkeypatch.setattr(cache, "repository_folder", lambda name: tmp_path / f"models--{name.replace('/', '--')}")
+    removal = Removal("baai/bge", None)
+    assert removal.commits == [commit] and removal.size == 2
+    removal.execute()
+    assert [*hub.glob("models--*")] == [folders[1]]
+
+
 def test_remove_without_somebody_to_ask_is_refused(variables: dict[str, str], hub: FakeHub) -> None:
     assert run(variables, "download", NAME).status == 0
     run(variables, "remove", NAME).fails(2, "31.3 kB", "hint: --yes")

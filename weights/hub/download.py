@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from mlxbert.errors import HubError, MlxbertError
-from mlxbert.files import check_space
+from mlxbert.files import check_space, identity
 from mlxbert.weights.hub import cache, wire
 from mlxbert.weights.hub.errors import explain
 from mlxbert.weights.hub.files import leaves_folder, needed_files, parse_json
@@ -203,7 +203,7 @@ class Removal:
         with library(name, revision) as hub:
             scanned = hub.scan_cache_dir(cache.cache_folder())
             for known in scanned.repos:
-                if known.repo_type == "model" and known.repo_path.name == repository.name:
+                if known.repo_type == "model" and identity(known.repo_path) == identity(repository):
                     break
             else:
                 raise HubError(f"{name}: huggingface_hub finds {repository} damaged", hint="delete that folder")
