@@ -1,25 +1,35 @@
-"""Files that survive interruptions and damage: atomic writes, hashes that are checked when a file is read, locks."""
+"""Files that survive interruptions and damage: atomic writes, hashes that are checked when a file is read, locks.
+
+And what macOS writes into folders on its own account, which belongs to nobody's work.
+"""
 
 import errno
 import fcntl
 import hashlib
 import io
 import json
+import logging
 import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import TracebackType
 from typing import Any, BinaryIO
 
 from mlxbert.errors import ArgumentError, MlxbertError
 
+_LOG = logging.getLogger("mlxbert")
 _ON_MAC = sys.platform == "darwin"
 _DIGEST = "digest"  # of a record, next to its values
 _BLOCK = 2**20  # bytes
 # macOS keeps some folders from programs, whatever their permissions say: with EPERM, where permissions give EACCES.
 PRIVACY = "System Settings > Privacy & Security > Files and Folders (or Full Disk Access): allow your terminal"
+_SYSTEM_FILES = (".DS_Store", ".localized", "Icon\r")  # how Finder shows a folder
+_APPLE_DOUBLE = "._"  # how the name of such a file begins
+_PURGEABLE = "Finder also counts purgeable space as available, which programs cannot use before macOS frees it"
+_NO_LOCKS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.ENOSYS)
 
 
 def to_path(given: str | Path, name: str) -> Path:
@@ -49,6 +59,49 @@ def identity(path: str | Path) -> object:
     except (OSError, ValueError):
         return str(path)
     return state.st_dev, state.st_ino
+
+
+def is_system_file(name: str) -> bool:
+    """Whether macOS writes files of this name on its own account.
+
+    On volumes that cannot keep the extended attributes of `x` (exFAT, FAT, some network volumes), macOS keeps the
+    attributes in a file `._x` next to `x`.
+    """
+    return name in _SYSTEM_FILES or name.startswith(_APPLE_DOUBLE)
+
+
+def remove_folder(folder: Path) -> None:
+    """Removes a folder and its content; entries that vanish meanwhile are no error.
+
+    Where macOS keeps `._x` next to `x`, deleting `x` deletes both, and the listing that is being worked through still
+    names `._x`: before Python 3.13, `shutil.rmtree` fails there.
+
+    Raises:
+        OSError: Something in the folder cannot be removed.
+    """
+
+    def stop(function: object, path: str, problem: BaseException) -> None:
+        if not isinstance(problem, FileNotFoundError):
+            raise problem
+
+    def stop_before_3_12(
+        function: object, path: str, problem: tuple[type[BaseException], BaseException, TracebackType]
+    ) -> None:
+        stop(function, path, problem[1])
+
+    if sys.version_info >= (3, 12):
+        shutil.rmtree(folder, onexc=stop)
+    else:
+        shutil.rmtree(folder, onerror=stop_before_3_12)
+
+
+def remove_empty(folder: Path) -> None:
+    """Removes a folder if it is there and empty: what is left of a removed folder whose lock was held.
+
+    Network volumes keep a removed file under another name until it is closed, and so the folder of the file.
+    """
+    with suppress(OSError):
+        folder.rmdir()
 
 
 class DamagedError(ValueError):
@@ -112,6 +165,8 @@ def check_space(target: Path, size: int, *, hint: str | None = None) -> None:
     parent = next(path for path in target.absolute().parents if path.exists())
     free = shutil.disk_usage(parent).free
     if free < size:
+        if sys.platform == "darwin":
+            hint = "; ".join(filter(None, (hint, _PURGEABLE)))
         raise MlxbertError(f"{target}: needs {size:,} bytes, {free:,} are free on this disk", hint=hint)
 
 
@@ -140,44 +195,52 @@ def writing(path: Path, what: str = "", kept: str = "") -> Iterator[None]:
         ) from None
 
 
-def fsync(descriptor: int) -> None:
-    """Makes what was written survive a power failure: on macOS `os.fsync` leaves it in the disk's own cache."""
-    if sys.platform == "darwin":
+def fsync(descriptor: int, *, durable: bool = True) -> None:
+    """Makes what was written survive a power failure.
+
+    Args:
+        descriptor: An open file or folder.
+        durable: Whether macOS empties the cache of the whole disk, which takes tens of milliseconds. `os.fsync` leaves
+            there what it writes: the next durable write of any file takes that along. Elsewhere `os.fsync` does both.
+    """
+    if durable and sys.platform == "darwin":
         with suppress(OSError):  # a file system without it
             fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
             return
     os.fsync(descriptor)
 
 
-def fsync_dir(folder: Path) -> None:
-    """Makes the names in a folder survive a power failure, if the file system supports that."""
+def fsync_dir(folder: Path, *, durable: bool = True) -> None:
+    """Makes the names in a folder survive a power failure, if the file system supports that; see `fsync`."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
-            fsync(descriptor)
+            fsync(descriptor, durable=durable)
         finally:
             os.close(descriptor)
 
 
 @contextmanager
-def atomic_write(path: Path, *, locked: bool = True) -> Iterator[HashedFile]:
+def atomic_write(path: Path, *, locked: bool = True, durable: bool = True) -> Iterator[HashedFile]:
     """A file that gets its name once it is complete and on disk; nothing remains of a failed write.
 
     Args:
         path: The file. Until it is complete it is called `NAME.unfinished`.
         locked: Whether a lock keeps other processes from writing it; otherwise each has an unfinished file of its own.
+        durable: See `fsync`. `False` for files whose hash is checked before they are used, of which a power failure
+            may take the last ones; and for those that a durable file names, which is written after them.
     """
     unfinished = path.with_name(f"{path.name}{'' if locked else f'.{os.getpid()}'}.unfinished")
     try:
         with HashedFile(unfinished) as file:
             yield file
             file.flush()
-            fsync(file.fileno())
+            fsync(file.fileno(), durable=durable)
         os.replace(unfinished, path)
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
-    fsync_dir(path.parent)
+    fsync_dir(path.parent, durable=durable)
 
 
 def check_hash(path: Path, digest: str, size: int | None = None) -> None:
@@ -191,16 +254,17 @@ def check_hash(path: Path, digest: str, size: int | None = None) -> None:
         raise DamagedError(f"the SHA-256 of {path.name} is {found:.12}…, expected {digest:.12}…")
 
 
-def write_record(path: Path, values: Mapping[str, Any], owner: object = None) -> None:
+def write_record(path: Path, values: Mapping[str, Any], owner: object = None, *, durable: bool = True) -> None:
     """Writes a JSON object with a hash of its values, its name and its owner, so that `read_record` knows all of them.
 
     Args:
         path: The file, which is replaced.
         values: JSON values by name, such as the hashes of other files.
         owner: What else has to be the same when it is read, a JSON value: records of others count as damaged.
+        durable: See `atomic_write`.
     """
     content = json.loads(json.dumps(values))
-    with atomic_write(path) as file:
+    with atomic_write(path, durable=durable) as file:
         file.write(json.dumps({_DIGEST: _digest(path, content, owner), **content}, indent=1).encode())
 
 
@@ -226,7 +290,7 @@ def _digest(path: Path, content: Mapping[str, Any], owner: object) -> str:
 
 
 def acquire_lock(path: Path, holder: str, *, hint: str | None = None) -> BinaryIO:
-    """Locks a folder through a file in it.
+    """Locks a folder through a file in it. On a volume without locks nothing is locked, and a warning says so.
 
     Args:
         path: The file in the folder; made if it is missing.
@@ -251,8 +315,21 @@ def acquire_lock(path: Path, holder: str, *, hint: str | None = None) -> BinaryI
 
 def _lock(file: BinaryIO, path: Path) -> bool:
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _flock(file, path)
         # Since the file was opened, its holder may have finished and removed it, and a third process made a new one.
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except (BlockingIOError, FileNotFoundError):
         return False
+
+
+def _flock(file: BinaryIO, path: Path) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as problem:
+        if problem.errno not in _NO_LOCKS:
+            raise
+        _LOG.warning(
+            "%s: this volume has no locks (%s); while mlxbert works there, start it only once",
+            path.parent,
+            problem.strerror,
+        )

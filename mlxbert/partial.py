@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from mlxbert.errors import ArgumentError
-from mlxbert.files import DamagedError, acquire_lock, read_record, write_record, writing
+from mlxbert.files import DamagedError, acquire_lock, is_system_file, read_record, remove_empty, write_record, writing
 
 MANIFEST = "manifest.json"
 LOCK = "lock"
-SYSTEM_FILES = {".DS_Store"}  # macOS leaves it in a folder that somebody opened
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
@@ -57,16 +56,20 @@ class PartialFolder:
         with writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             for path in self.folder.iterdir():  # it is removed at the end
-                if path.name not in SYSTEM_FILES and not self._is_own(path.name.removesuffix(".unfinished")):
+                if not is_system_file(path.name) and not self._is_own(path.name.removesuffix(".unfinished")):
                     raise ArgumentError(
                         f"{self.folder}: holds {path.name}, which mlxbert did not write",
                         hint="move that file, or choose another output",
                     )
             lock = acquire_lock(self.folder / LOCK, "run", hint="wait until it is done, or choose another output")
-        with lock:
-            with writing(self.folder):
-                dropped = self._claim(overwrite)
-            yield dropped
+        try:
+            with lock:
+                with writing(self.folder):
+                    dropped = self._claim(overwrite)
+                yield dropped
+        finally:
+            if not (self.folder / LOCK).exists():
+                remove_empty(self.folder)
 
     def _is_own(self, name: str) -> bool:
         return name in (MANIFEST, LOCK) or re.fullmatch(self.names, name) is not None
@@ -82,7 +85,7 @@ class PartialFolder:
         else:
             same = comparable(found) == comparable(self.manifest)
             other = "" if same else differences(found, self.manifest) or "other options"
-        begun = path.exists() and any(self.folder.glob(self.begun)) and self.resumable(found or {})
+        begun = path.exists() and self._has_begun() and self.resumable(found or {})
         said = f"the unfinished work of another run: {other}" if begun and other else None
         if said is not None and not overwrite:
             raise ArgumentError(f"{self.folder}: holds {said}", hint=self.hint)
@@ -90,6 +93,9 @@ class PartialFolder:
             self.clear()
             write_record(path, self.manifest)
         return said
+
+    def _has_begun(self) -> bool:
+        return not all(is_system_file(path.name) for path in self.folder.glob(self.begun))
 
     def resumable(self, manifest: Mapping[str, Any]) -> bool:
         """Whether any call could resume the work of this manifest."""

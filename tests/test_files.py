@@ -1,5 +1,6 @@
 """Atomic writes, locks and hashes."""
 
+import errno
 import hashlib
 import shutil
 import subprocess
@@ -8,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from mlxbert.errors import ArgumentError
+from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.files import (
     DamagedError,
     acquire_lock,
     atomic_write,
     check_hash,
+    check_space,
     read_record,
     sha256,
     write_record,
@@ -126,3 +128,45 @@ def test_a_lock_whose_file_was_removed_meanwhile_is_not_ours(
     monkeypatch.setattr("fcntl.flock", finish_first)
     with pytest.raises(ArgumentError, match=r"x\.partial.*another"):
         acquire_lock(folder / "lock", "run")
+
+
+@pytest.mark.parametrize("number", [errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK])
+def test_a_volume_without_locks_is_used_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: int
+) -> None:
+    def refuse(*given: object) -> None:
+        raise OSError(number, "Operation not supported")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with acquire_lock(tmp_path / "lock", "run") as file:
+        assert not file.closed
+    (record,) = caplog.records
+    assert f"{tmp_path}: this volume has no locks (Operation not supported)" in record.getMessage()
+
+
+def test_a_lock_that_fails_otherwise_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*given: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with pytest.raises(OSError, match="Input/output"):
+        acquire_lock(tmp_path / "lock", "run")
+
+
+@pytest.mark.parametrize(
+    ("platform", "hint", "expected"),
+    [
+        ("linux", None, None),
+        ("linux", "set X", "set X"),
+        ("darwin", None, "Finder also counts purgeable space"),
+        ("darwin", "set X", "set X; Finder also counts purgeable space"),
+    ],
+)
+def test_a_full_disk_is_refused_with_a_hint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, platform: str, hint: str | None, expected: str | None
+) -> None:
+    monkeypatch.setattr(sys, "platform", platform)
+    check_space(tmp_path / "x", 1, hint=hint)
+    with pytest.raises(MlxbertError, match="are free on this disk") as caught:
+        check_space(tmp_path / "x", 2**62, hint=hint)
+    assert (caught.value.hint or "").startswith(expected or "") and (expected is None) == (caught.value.hint is None)

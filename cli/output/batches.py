@@ -68,7 +68,7 @@ class Batches:
         """
         if self._new:
             content = json.dumps(self._new, default=_encoded)
-            write_record(self._path(self._files), {"batches": content}, self._owner)
+            write_record(self._path(self._files), {"batches": content}, self._owner, durable=False)
             self._files, self._size = self._files + 1, self._size + len(content)
         self._new, self._written = [], time.monotonic()
 

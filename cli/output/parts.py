@@ -51,7 +51,7 @@ class Parts:
             OSError: It cannot be written.
         """
         path = self._path(len(self.counts))
-        with atomic_write(path) as file:
+        with atomic_write(path, durable=False) as file:
             self._format.write_part(file, results, kept)
         counts = {
             "results": len(results),
@@ -61,7 +61,7 @@ class Parts:
             "tokens": sum(map(_tokens, results)),
             "sha256": file.sha256,
         }
-        write_record(path.with_suffix(".json"), counts, self._owner)
+        write_record(path.with_suffix(".json"), counts, self._owner, durable=False)
         self.counts.append(counts)
 
 

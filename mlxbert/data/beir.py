@@ -6,6 +6,7 @@ from typing import Any
 
 from mlxbert.data.labelled import check_text, get_value
 from mlxbert.errors import InputError
+from mlxbert.files import is_system_file
 from mlxbert.readers.rows import Row, read_rows
 
 CORPUS, QUERIES, QRELS = "corpus.jsonl", "queries.jsonl", "qrels"
@@ -24,7 +25,7 @@ def read_beir(folder: Path, split: str) -> tuple[dict[str, str], dict[str, str],
     """
     judged = folder / QRELS / f"{split}.tsv"
     if not judged.is_file():
-        found = sorted(path.stem for path in (folder / QRELS).glob("*.tsv"))
+        found = sorted(path.stem for path in (folder / QRELS).glob("*.tsv") if not is_system_file(path.name))
         raise InputError(f"{judged}: no such file, there are judgements of: {', '.join(found) or 'nothing'}")
     files = (folder / CORPUS, folder / QUERIES, judged)
     documents, queries = (_identified(path) for path in files[:2])

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from mlxbert.data.beir import Judgement, read_grade
 from mlxbert.errors import InputError
+from mlxbert.files import is_system_file
 from mlxbert.readers.inputs import open_source
 from mlxbert.readers.lines import Lines
 
@@ -30,9 +31,10 @@ def is_smart(folder: Path) -> bool:
 def _names(folder: Path) -> dict[Path, str]:
     """The files of a folder, and their names in small letters."""
     try:
-        return {path: path.name.lower() for path in sorted(folder.iterdir()) if path.is_file()}
+        files = [path for path in sorted(folder.iterdir()) if path.is_file() and not is_system_file(path.name)]
     except OSError as problem:
         raise InputError(f"{folder}: cannot be read ({problem.strerror})") from None
+    return {path: path.name.lower() for path in files}
 
 
 def read_smart(folder: Path) -> tuple[dict[str, str], dict[str, str], list[Judgement], tuple[str, ...]]:

@@ -5,7 +5,7 @@ The folder is written under a temporary name and then renamed, see `mlxbert.fold
 
 import json
 import logging
-import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.files import check_space, sha256
 from mlxbert.folders import card, copies, destination
 from mlxbert.folders.compared_model import OpenedModel, open_model
-from mlxbert.folders.destination import MANIFEST, MARKER
+from mlxbert.folders.destination import MANIFEST
 from mlxbert.folders.results import Conversion, Table, Verification, table
 from mlxbert.folders.verify import verify
 from mlxbert.machine import device as devices
@@ -141,7 +141,8 @@ def _write(plan: _Plan, partial: Path, most: int, on_written: OnProgress | None)
         difference = _check_result(plan, view)
         note = card.describe(plan.name, sentences, plan.how)
         card.write(folder.path, partial, plan.target.name, note, quantized=plan.how is not None)
-        os.replace(view / inner / CONFIG, partial / inner / CONFIG)
+        shutil.move(view / inner / CONFIG, partial / inner / CONFIG)  # not a rename if the view is on another volume
+    written = destination.written_files(partial)
     conversion = Conversion(
         folder=plan.target,
         source=plan.name,
@@ -151,8 +152,8 @@ def _write(plan: _Plan, partial: Path, most: int, on_written: OnProgress | None)
         changed=sentences,
         left_out=tuple(save.left_out(checkpoint, plan.tensors)),
         read=_hashes(folder.path, [*read, *(path for path, _ in modules)]),
-        written=_hashes(partial, sorted(path for path in partial.rglob("*") if path.is_file())),
-        bytes=sum(path.stat().st_size for path in partial.rglob("*") if path.is_file()),
+        written=_hashes(partial, written),
+        bytes=sum(path.stat().st_size for path in written),
         difference=difference,
     )
     manifest = json.dumps(conversion.to_dict(), indent=2, ensure_ascii=False) + "\n"
@@ -193,5 +194,5 @@ def _check_result(plan: _Plan, result: Path) -> Verification:
 
 
 def _hashes(folder: Path, paths: list[Path]) -> Table[str]:
-    """SHA-256 of files by their names in the folder; the marker is omitted."""
-    return table({path.relative_to(folder).as_posix(): sha256(path) for path in paths if path.name != MARKER})
+    """SHA-256 of files by their names in the folder."""
+    return table({path.relative_to(folder).as_posix(): sha256(path) for path in paths})

@@ -13,8 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mlxbert.errors import ArgumentError, MlxbertError
-from mlxbert.files import acquire_lock, identity, sha256, to_path
-from mlxbert.partial import SYSTEM_FILES
+from mlxbert.files import acquire_lock, identity, is_system_file, remove_empty, remove_folder, sha256, to_path
 
 # What convert, save and vocabulary leave in their folders.
 MANIFEST, SAVED, VOCABULARY = "conversion.json", "saved.json", "vocabulary.json"
@@ -77,7 +76,7 @@ def _check_unchanged(folder: Path, shown_as: Path) -> None:
         raise ArgumentError(f"{shown_as / manifest.name}: mlxbert did not write this", hint=_HINT) from None
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if (path.is_dir() and not path.is_symlink()) or name in (manifest.name, MARKER) or path.name in SYSTEM_FILES:
+        if (path.is_dir() and not path.is_symlink()) or name in (manifest.name, MARKER) or is_system_file(path.name):
             continue
         if name not in written or sha256(path) != written[name]:
             reason = "has changed since mlxbert wrote it" if name in written else "mlxbert did not write"
@@ -117,30 +116,51 @@ def partial_folder(target: Path, source: Path, overwrite: bool) -> Iterator[Path
         raise MlxbertError(
             f"{problem.filename2 or problem.filename or partial}: {problem.strerror or problem}"
         ) from None
+    finally:
+        remove_empty(partial)
 
 
 @contextmanager
 def loadable_view(partial: Path) -> Iterator[Path]:
     """A folder with links to everything that was written so far: with a configuration it can be loaded and measured.
 
-    A configuration in the folder itself would make it look like a finished model.
+    A configuration in the folder itself would make it look like a finished model. On a volume without symbolic links
+    (exFAT, some network volumes) the folder is among the temporary files of the system.
     """
-    with tempfile.TemporaryDirectory(dir=partial, prefix=".") as name:
+    files = written_files(partial)
+    with tempfile.TemporaryDirectory(dir=partial if _has_links(partial) else None, prefix=".") as name:
         view = Path(name)
-        for path in [path for path in partial.rglob("*") if view not in path.parents and path.is_file()]:
+        for path in files:
             link = view / path.relative_to(partial)
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(path)
         yield view
 
 
+def _has_links(folder: Path) -> bool:
+    """Whether a folder can hold symbolic links."""
+    link = folder / ".link"
+    try:
+        link.symlink_to(folder)
+    except OSError:
+        return False
+    link.unlink()
+    return True
+
+
+def written_files(partial: Path) -> list[Path]:
+    """The files of the future folder that were written so far, sorted."""
+    inside = (path for path in partial.rglob("*") if path.name != MARKER and not is_system_file(path.name))
+    return sorted(path for path in inside if path.is_file())
+
+
 def _clear(partial: Path) -> None:
     """Removes what a killed process left."""
     for path in partial.iterdir():
         if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
+            remove_folder(path)
         elif path.name != MARKER:
-            path.unlink()
+            path.unlink(missing_ok=True)
 
 
 def move(partial: Path, target: Path) -> None:

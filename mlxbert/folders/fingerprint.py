@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mlxbert.files import sha256
+from mlxbert.files import is_system_file, sha256
 from mlxbert.weights.formats.names import TF_STATE, holds_weights
 
 if TYPE_CHECKING:
@@ -66,4 +66,4 @@ def _model_files(folder: Path, above: frozenset[Path]) -> Iterator[Path]:
 
 
 def _counts(name: str) -> bool:
-    return name.endswith(_SMALL_FILES) or name == TF_STATE or holds_weights(name)
+    return not is_system_file(name) and (name.endswith(_SMALL_FILES) or name == TF_STATE or holds_weights(name))

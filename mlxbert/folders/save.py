@@ -146,8 +146,7 @@ def _write(
 def _seal(model: Model, partial: Path, *, modules: bool) -> None:
     """Checks a folder that is complete, and lists what was written."""
     _check_files(model, ModelFolder(partial), modules=modules)
-    written = sorted(path for path in partial.rglob("*") if path.is_file() and path.name != MARKER)
-    hashes = {path.relative_to(partial).as_posix(): sha256(path) for path in written}
+    hashes = {path.relative_to(partial).as_posix(): sha256(path) for path in destination.written_files(partial)}
     notes = [own.note for own in OWN_LAYERS if own.file in hashes]
     saved = {"mlxbert": __version__, "source": model.source, "written": hashes}
     saved |= {"note": ". ".join(notes)} if notes else {}

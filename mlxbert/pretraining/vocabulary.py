@@ -11,7 +11,7 @@ from mlxbert.bounds import check_whole
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.files import sha256
 from mlxbert.folders import destination
-from mlxbert.folders.destination import MARKER, VOCABULARY
+from mlxbert.folders.destination import VOCABULARY
 from mlxbert.pretraining import subwords
 from mlxbert.pretraining.corpus.documents import DocumentReader, check_files
 from mlxbert.readers.inputs import stamp_of
@@ -149,7 +149,7 @@ def vocabulary(
         _LOG.warning("the vocabulary has %s tokens, not %s: the corpus has no more", f"{found.size:,}", f"{size:,}")
     with destination.partial_folder(targets[0], paths[0], overwrite) as partial:
         _write(partial, KINDS[kind], found, cased or kind != "wordpiece")
-        names = sorted(path.name for path in partial.iterdir() if path.name != MARKER)
+        names = [path.name for path in destination.written_files(partial)]
         result = Vocabulary(
             folder=targets[0],
             kind=kind,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mlxbert.errors import InputError
+from mlxbert.files import is_system_file
 from mlxbert.readers.inputs import open_source
 from mlxbert.readers.lines import Lines
 
@@ -59,7 +60,8 @@ class LabelFolder:
 
 
 def _visible(folder: Path) -> list[Path]:
-    return sorted((Path(entry) for entry in os.scandir(folder) if not entry.name.startswith(".")), key=_name)
+    shown = (entry for entry in os.scandir(folder) if not entry.name.startswith(".") and not is_system_file(entry.name))
+    return sorted(map(Path, shown), key=_name)
 
 
 def _name(path: Path) -> str:

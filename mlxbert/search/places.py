@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from mlxbert.errors import StoreError
+from mlxbert.files import is_system_file
 from mlxbert.search.disks import canonical_path, composed, real_path
 from mlxbert.search.sqlite import SqliteStore
 from mlxbert.search.store import About
@@ -36,7 +37,8 @@ def index_file(paths: Sequence[str | Path]) -> Path:
 
 def list_indexes() -> list[Path]:
     """The indexes in the user's data folder, in the order of their names."""
-    return sorted((data_folder() / "indexes").glob("*.db"))
+    files = (data_folder() / "indexes").glob("*.db")
+    return sorted(file for file in files if not is_system_file(file.name))
 
 
 def is_under(path: str, roots: Sequence[str]) -> bool:

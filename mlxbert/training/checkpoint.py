@@ -106,13 +106,13 @@ def reading(folder: Path, what: str) -> Iterator[None]:
 
 
 def save_arrays(path: Path, arrays: Arrays) -> str:
-    """Writes arrays; returns the SHA-256 of the file.
+    """Writes arrays; returns the SHA-256 of the file, for the record that names it and is written after it.
 
     Raises:
         DeviceError: The device fails.
         OSError: It cannot be written.
     """
-    with atomic_write(path) as file, device_errors():
+    with atomic_write(path, durable=False) as file, device_errors():
         mx.save_safetensors(file, arrays)
     return file.sha256
 

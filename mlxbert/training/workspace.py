@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.errors import ArgumentError
-from mlxbert.files import acquire_lock, check_hash, read_record, to_path, write_record, writing
+from mlxbert.files import acquire_lock, check_hash, read_record, remove_folder, to_path, write_record, writing
 from mlxbert.partial import LOCK, MANIFEST, PartialFolder, comparable
 from mlxbert.training.checkpoint import Store, load_arrays, reading, save_arrays
 from mlxbert.training.optimizer import Arrays
@@ -60,7 +60,7 @@ class Workspace(PartialFolder):
             write_record(folder / _RESULT, {**result, _WEIGHTS: digest}, self._owner(run))
         for path in folder.iterdir():
             if path.name not in (_WEIGHTS, _RESULT):
-                path.unlink()
+                path.unlink(missing_ok=True)  # macOS may remove `._x` together with `x`
 
     def is_finished(self, run: int) -> bool:
         """Whether a run is done.
@@ -124,7 +124,7 @@ def clean_up(output: str | Path) -> None:
         if not moved or comparable({name: result[name] for name in manifest}) != comparable(manifest):
             return
         with acquire_lock(folder / LOCK, "run"):
-            shutil.rmtree(folder)
+            remove_folder(folder)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError, ArgumentError):
         return
     _LOG.warning("%s is complete; the last run was interrupted before it removed %s, which is done now", target, folder)

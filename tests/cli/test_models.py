@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.helpers.apple_double import plant
 from tests.helpers.fake_hub import FakeHub, call_with_hub, files_of, serve, terminal_with_hub
 from tests.helpers.program import Outcome, command, environment, process, tiny_model
 
@@ -209,6 +210,27 @@ def test_remove_takes_one_version_or_all_and_leaves_other_models(variables: dict
     assert [revision["complete"] for revision in listed(variables)[OTHER]["revisions"]] == [True, True]
     run(variables, "remove", NAME, "--yes").fails(1, "not in the cache", "hint: `mlxbert models list`")
     run(variables, "remove", OTHER, "--revision", "v3", "--yes").fails(1, "cache", "'v3'")
+
+
+def test_remove_finds_a_model_by_a_name_in_another_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a volume that ignores case, where the folder of `baai/bge` is that of `BAAI/bge`; with files `._x` in it."""
+    from mlxbert.weights.hub import cache
+    from mlxbert.weights.hub.download import Removal
+
+    hub, commit = tmp_path / "hub", "0" * 40
+    folders = [hub / f"models--{name}" for name in ("BAAI--bge", "another--bge")]
+    for folder in folders:
+        for name, content in ((f"snapshots/{commit}/config.json", "{}"), ("refs/main", commit)):
+            (folder / name).parent.mkdir(parents=True)
+            (folder / name).write_text(content)
+    (tmp_path / "models--baai--bge").symlink_to(folders[0])
+    plant(folders[0])
+    monkeypatch.setenv("HF_HUB_CACHE", str(hub))
+    monkeypatch.setattr(cache, "repository_folder", lambda name: tmp_path / f"models--{name.replace('/', '--')}")
+    removal = Removal("baai/bge", None)
+    assert removal.commits == [commit] and removal.size == 2
+    removal.execute()
+    assert [*hub.glob("models--*")] == [folders[1]]
 
 
 def test_remove_without_somebody_to_ask_is_refused(variables: dict[str, str], hub: FakeHub) -> None:

@@ -88,6 +88,8 @@ def test_a_folder_has_texts_by_label(tmp_path: Path) -> None:
         ("b/2.txt", b"c\xc3\xa9\r\nd\r\n"),
         ("a/1.txt", b"\xef\xbb\xbfthe\n"),
         ("a/.DS_Store", b"\0"),
+        ("a/._1.txt", b"\0\5\x16\7"),
+        ("a/Icon\r", b""),
     ):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(content)

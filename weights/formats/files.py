@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from mlxbert.errors import CheckpointError
+from mlxbert.files import is_system_file
 from mlxbert.machine.device import mx
 from mlxbert.nn.heads import OWN_LAYERS
 from mlxbert.nn.heads.head import OwnLayer
@@ -151,7 +152,7 @@ def with_own(
 
 def _nothing(folder: Path) -> CheckpointError:
     for ending, (kind, instead) in NOT_READ.items():
-        others = sorted(path.name for path in folder.glob(f"*{ending}"))
+        others = sorted(path.name for path in folder.glob(f"*{ending}") if not is_system_file(path.name))
         if others:
             return CheckpointError(
                 f"{folder}: {others[0]} is {kind}, which mlxbert does not read, expected {EXPECTED}", hint=instead

@@ -2,6 +2,8 @@
 
 import re
 
+from mlxbert.files import is_system_file
+
 SAFETENSORS, SAFETENSORS_INDEX = "model.safetensors", "model.safetensors.index.json"
 ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"  # of PEFT
 ADAPTERS = "adapters"  # the folder of jina-embeddings-v5's own
@@ -27,4 +29,4 @@ _WEIGHTS = re.compile(r".*\.(safetensors|bin|npz|index|data-\d{5}-of-\d{5}|onnx|
 
 def holds_weights(name: str) -> bool:
     """Whether a file with this name holds weights in a format that mlxbert reads."""
-    return _WEIGHTS.fullmatch(name) is not None
+    return _WEIGHTS.fullmatch(name) is not None and not is_system_file(name)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from mlxbert.errors import CheckpointError
+from mlxbert.files import is_system_file
 from mlxbert.machine.device import mx
 from mlxbert.weights.formats.archive import check_directory
 from mlxbert.weights.formats.headers import MAX_SIZE, Header, LazyArrays, TensorInfo, from_bytes
@@ -147,7 +148,7 @@ def read_headers(folder: Path, classes: Sequence[str] = ()) -> dict[Path, Header
     Raises:
         CheckpointError: There are several archives, or the archive is damaged.
     """
-    found = sorted(path for path in folder.glob(NPZ) if path.is_file())
+    found = sorted(path for path in folder.glob(NPZ) if path.is_file() and not is_system_file(path.name))
     if len(found) > 1:
         raise CheckpointError(
             f"{folder}: {len(found)} NumPy archives ({', '.join(path.name for path in found)}), expected one",

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.errors import ArgumentError, ConfigError, HubError
-from mlxbert.files import atomic_write
+from mlxbert.files import atomic_write, is_system_file
 from mlxbert.weights.formats.config_json import google_config
 from mlxbert.weights.hub import files
 from mlxbert.weights.hub.guard import is_commit, is_size
@@ -116,7 +116,7 @@ class Snapshot:
     def check(self) -> "Check":
         """Reads all files of the commit in the cache, and compares them with what is known of them."""
         listed = self.listing() or {}
-        files = [path.relative_to(self.folder).as_posix() for path in sorted(self.folder.rglob("*")) if path.is_file()]
+        files = sorted(self._files())
         known = {file: self.known(file, listed) for file in files}
         wrong = {file: mismatch(self.folder / file, known[file]) for file in files}
         try:
@@ -142,9 +142,8 @@ class Snapshot:
 
     def is_usable(self) -> bool:
         """Whether configuration and weights are there, judging by the files alone."""
-        names = [path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*") if path.is_file()]
         try:
-            return bool(files.needed_files(self.name, names, self._read))
+            return bool(files.needed_files(self.name, [*self._files()], self._read))
         except (HubError, OSError):
             return False
 
@@ -166,6 +165,12 @@ class Snapshot:
         except ConfigError:  # several
             return None
         return named[1] if named else None
+
+    def _files(self) -> Iterator[str]:
+        """The names of the files in the folder, those of subfolders with the path to them."""
+        for path in self.folder.rglob("*"):
+            if path.is_file() and not is_system_file(path.name):
+                yield path.relative_to(self.folder).as_posix()
 
     def _has(self, file: str) -> bool:
         return (self.folder / file).is_file()

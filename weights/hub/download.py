@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from mlxbert.errors import HubError, MlxbertError
-from mlxbert.files import check_space
+from mlxbert.files import check_space, identity, is_system_file
 from mlxbert.weights.hub import cache, wire
 from mlxbert.weights.hub.errors import explain
 from mlxbert.weights.hub.files import leaves_folder, needed_files, parse_json
@@ -179,6 +179,29 @@ def download(
         return commit.folder
 
 
+def _scan(hub: Any, repository: Path) -> Any:
+    """What huggingface_hub finds in the cache, reduced to one repository: a fork has the commits of the original.
+
+    `None` if it does not find the repository, or finds it damaged.
+    """
+    scanned = hub.scan_cache_dir(cache.cache_folder())
+    for known in scanned.repos:
+        if known.repo_type == "model" and identity(known.repo_path) == identity(repository):
+            return replace(scanned, repos=frozenset({known}))
+    return None
+
+
+def _drop_system_files(repository: Path) -> bool:
+    """Removes what macOS wrote into a repository; returns whether there was anything.
+
+    With files `._x` in it, huggingface_hub takes a repository for damaged, and fails to remove its folders.
+    """
+    found = [path for path in repository.rglob("*") if is_system_file(path.name) and not path.is_dir()]
+    for path in found:
+        path.unlink(missing_ok=True)
+    return bool(found)
+
+
 class Removal:
     """The planned removal of a model, or of one revision, from the shared cache.
 
@@ -187,7 +210,7 @@ class Removal:
     """
 
     def __init__(self, name: str, revision: str | None) -> None:
-        """Plans the removal without removing anything.
+        """Plans the removal without removing anything of the model.
 
         Raises:
             HubError: The model, or this revision of it, is not in the cache.
@@ -201,14 +224,12 @@ class Removal:
         self.commits = [snapshot.commit for snapshot in found]
         repository = cache.repository_folder(name)
         with library(name, revision) as hub:
-            scanned = hub.scan_cache_dir(cache.cache_folder())
-            for known in scanned.repos:
-                if known.repo_type == "model" and known.repo_path.name == repository.name:
-                    break
-            else:
+            scanned = _scan(hub, repository)
+            if scanned is None and _drop_system_files(repository):
+                scanned = _scan(hub, repository)
+            if scanned is None:
                 raise HubError(f"{name}: huggingface_hub finds {repository} damaged", hint="delete that folder")
-            # A fork has the commits of the original, so hide all other repositories.
-            self._strategy = replace(scanned, repos=frozenset({known})).delete_revisions(*self.commits)
+            self._strategy = scanned.delete_revisions(*self.commits)
         self.size = int(self._strategy.expected_freed_size)
         self.folder = repository if self._strategy.repos else found[0].folder
 
@@ -219,6 +240,7 @@ class Removal:
             HubError: A folder still exists.
         """
         with library(self.name, self.revision):
+            _drop_system_files(cache.repository_folder(self.name))
             self._strategy.execute()
         left = [commit for commit in self.commits if cache.find_snapshot(self.name, commit)]
         if left:

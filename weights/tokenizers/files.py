@@ -13,6 +13,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 
 from mlxbert.errors import TokenizerError
+from mlxbert.files import is_system_file
 from mlxbert.weights.folder import ModelFolder, open_folder
 from mlxbert.weights.tokenizers.added import add_tokens, collect
 from mlxbert.weights.tokenizers.checks import check_ids, guarded, read_checked
@@ -130,7 +131,7 @@ def _choose(folder: Path, name: str | None, model_type: str | None) -> Tokenizer
 
 def _wanted(folder: Path, missing: list[str]) -> str:
     """The hint for missing files; SentencePiece models may have other names, for example 30k-clean.model."""
-    others = sorted(folder.glob("*.model"))
+    others = sorted(path for path in folder.glob("*.model") if not is_system_file(path.name))
     if len(missing) == len(others) == 1 and missing[0].endswith(".model"):
         return f"if {others[0].name} is the vocabulary of the model, copy it to {missing[0]}"
     return f"copy {' and '.join(missing)} of the model into the folder"

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mlxbert.errors import CheckpointError
+from mlxbert.files import is_system_file
 from mlxbert.machine.device import mx
 from mlxbert.weights.formats.headers import BYTES, MAX_SIZE, Header, LazyArrays, TensorInfo, from_bytes
 from mlxbert.weights.formats.names import TF_INDEX, TF_STATE
@@ -65,7 +66,8 @@ def find_index(folder: Path) -> Path | None:
         CheckpointError: There are several and nothing selects one, the index is missing, or the checkpoint has the
             older single-file format.
     """
-    names = sorted(path.name for path in folder.iterdir() if path.is_file()) if folder.is_dir() else []
+    inside = [*folder.iterdir()] if folder.is_dir() else []
+    names = sorted(path.name for path in inside if path.is_file() and not is_system_file(path.name))
     stems = {found[1] for name in names if (found := _SHARD.fullmatch(name))}
     indexes = [name for name in names if name.endswith(TF_INDEX)]
     indexes = [name for name in indexes if name.removesuffix(TF_INDEX) in stems or _ends_as_table(folder / name)]
@@ -162,7 +164,8 @@ def read_headers(folder: Path, classes: Sequence[str] = ()) -> dict[Path, Header
     if path is None:
         return None
     header = _read_header(path, classes)
-    if len([*folder.glob(f"*{TF_INDEX}")]) > 1:  # the file that selected one of them was read, too
+    if sum(not is_system_file(index.name) for index in folder.glob(f"*{TF_INDEX}")) > 1:
+        # The file that selected one of them was read, too.
         header = replace(header, companions=(*header.companions, folder / TF_STATE))
     return {path: header}
 

@@ -1,0 +1,212 @@
+"""On volumes without extended attributes (exFAT, FAT, some network volumes) macOS writes `._x` next to each `x`."""
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mlxbert
+from mlxbert.cli.output import formats
+from mlxbert.cli.output.file import FileOutput
+from mlxbert.data.beir import read_beir
+from mlxbert.data.smart import is_smart
+from mlxbert.errors import ArgumentError, InputError
+from mlxbert.files import is_system_file, remove_folder, write_record
+from mlxbert.folders.fingerprint import hash_folder
+from mlxbert.results.embed import Embedding
+from mlxbert.search.places import list_indexes
+from mlxbert.training.workspace import Workspace, clean_up
+from mlxbert.weights.formats import npz
+from mlxbert.weights.formats.files import has_weights
+from mlxbert.weights.formats.tensorflow import reader
+from mlxbert.weights.hub.cache import Snapshot
+from tests.helpers.apple_double import imitate, plant
+from tests.helpers.program import names, tiny_model
+from tests.helpers.tf_files import entry, write_index
+
+
+def test_names_of_system_files() -> None:
+    assert all(map(is_system_file, (".DS_Store", ".localized", "Icon\r", "._x", "._.unfinished")))
+    assert not any(map(is_system_file, ("x", ".x", "Icon", "_x", "x._y", ".gitignore", "..x")))
+
+
+@pytest.fixture
+def volume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder on such a volume."""
+    imitate(monkeypatch, tmp_path)
+    return tmp_path
+
+
+def filled(folder: Path) -> Path:
+    (folder / "b" / "c").mkdir(parents=True)
+    for name in ("a", "z", "b/a", "b/c/a"):
+        (folder / name).write_bytes(b"x")
+    plant(folder)
+    return folder
+
+
+def test_a_folder_is_removed_although_files_vanish_from_it(volume: Path) -> None:
+    folder = filled(volume / "x")
+    if sys.version_info < (3, 13):
+        with pytest.raises(FileNotFoundError):
+            shutil.rmtree(filled(volume / "y"))
+    remove_folder(folder)
+    assert not folder.exists()
+
+
+def test_a_folder_that_cannot_be_removed_is_an_error(volume: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = filled(volume / "x")
+
+    def refuse(*given: object, **named: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    with pytest.raises(PermissionError):
+        remove_folder(folder)
+
+
+def output(path: Path, options: str = "") -> FileOutput:
+    manifest = {"task": "embed", "model": "m", "input": "a hash", "options": options}
+    format = formats.choose(path, formats.VECTORS, width=2, metadata={})
+    return FileOutput(path, manifest, overwrite=bool(options), format=format)
+
+
+def result(number: int) -> Embedding:
+    return Embedding(f"text {number}", np.full(2, number, np.float32), tokens=3, truncated=False)
+
+
+def interrupt(path: Path) -> None:
+    with pytest.raises(RuntimeError), output(path) as out:
+        for number in range(3 * 512 - 1):
+            out.write(result(number))
+        raise RuntimeError
+    plant(path.parent)
+
+
+def finish(path: Path, options: str = "") -> int:
+    with output(path, options) as out:
+        done = out.done
+        for number in range(done, 3 * 512 + 5):
+            out.write(result(number))
+    return done
+
+
+def test_an_output_is_resumed_and_dropped(volume: Path) -> None:
+    assert finish(volume / "whole.npy") == 0
+    interrupt(volume / "x.npy")
+    assert finish(volume / "x.npy") == 2 * 512
+    assert (volume / "x.npy").read_bytes() == (volume / "whole.npy").read_bytes()
+    interrupt(volume / "y.npy")
+    assert finish(volume / "y.npy", "other") == 0
+    assert not [name for name in names(volume) if name.endswith(".partial")]
+
+
+MANIFEST = {"task": "classify", "variants": [{}]}
+
+
+def test_a_training_is_resumed_and_dropped(volume: Path) -> None:
+    for changes, overwrite in (({}, False), ({"task": "regress"}, True)):
+        workspace = Workspace(volume / "out", MANIFEST | changes)
+        with workspace.locked(overwrite=overwrite) as dropped:
+            assert (dropped is not None) == overwrite
+            if not overwrite:
+                (workspace.folder / "runs/000").mkdir(parents=True)
+                (workspace.folder / "runs/000/state-00000001.safetensors").touch()
+                write_record(workspace.folder / "runs/000/state.json", {})
+            plant(volume)
+        assert (workspace.folder / "runs/000/state.json").exists() != overwrite
+    with workspace.locked(overwrite=False):
+        workspace.finish(0, {"score": 1.0}, {})
+        plant(volume)
+        with workspace.model() as model:
+            plant(volume)
+            (model / "training.json").write_text(json.dumps(workspace.manifest))
+        os.replace(model, volume / "out")
+        plant(volume)
+    clean_up(volume / "out")  # as after a kill
+    assert not workspace.folder.exists()
+
+
+def test_only_a_system_file_is_nothing_to_resume(volume: Path) -> None:
+    workspace = Workspace(volume / "out", MANIFEST)
+    with workspace.locked(overwrite=False):
+        (workspace.folder / "runs/000").mkdir(parents=True)
+        (workspace.folder / "runs/000/._state.json").touch()
+    with Workspace(volume / "out", MANIFEST | {"task": "tag"}).locked(overwrite=False) as dropped:
+        assert dropped is None
+
+
+def test_a_converted_folder_is_replaced_and_a_killed_conversion_cleaned_up(
+    volume: Path, measurement: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = tiny_model(volume / "a"), volume / "b"
+    for kill in (False, False, True):
+        if kill:
+            (volume / "b.partial" / "onnx").mkdir(parents=True)
+            for name in (".unfinished", "vocab.txt", "onnx/x"):
+                (volume / "b.partial" / name).touch()
+        plant(volume)
+        written = mlxbert.convert(source, target, overwrite=True).written
+        assert not any(is_system_file(Path(name).name) for name in written)
+    assert mlxbert.load(target, task="fill-mask").source == str(target)
+    (target / "notes.txt").touch()
+    with pytest.raises(ArgumentError, match=r"'notes\.txt'"):
+        mlxbert.convert(source, target, overwrite=True)
+
+
+def test_a_saved_folder_is_replaced(volume: Path) -> None:
+    model = mlxbert.load(tiny_model(volume / "a"), task="fill-mask")
+    for _ in range(2):
+        plant(volume)
+        mlxbert.save(model, volume / "b", overwrite=True)
+        plant(volume)
+
+
+def test_a_conversion_where_there_are_no_links(
+    tmp_path: Path, measurement: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, link = tiny_model(tmp_path / "a"), os.symlink
+
+    def only_elsewhere(target: str, path: str, target_is_directory: bool = False) -> None:
+        if Path(path).is_relative_to(tmp_path):
+            raise OSError(95, "Operation not supported")
+        link(target, path)
+
+    monkeypatch.setattr(os, "symlink", only_elsewhere)
+    elsewhere = Path(os.environ.get("TMPDIR", "/tmp")).resolve()
+    monkeypatch.setattr("tempfile.tempdir", str(elsewhere))
+    written = mlxbert.convert(source, tmp_path / "b").written
+    assert "config.json" in written and {*names(tmp_path / "b")} == {*written, "conversion.json"}
+
+
+def test_readers_do_not_see_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_model(tmp_path / "model")
+    before = hash_folder(model)
+    (tmp_path / "npz").mkdir()
+    np.savez(tmp_path / "npz" / "x.npz", a=np.zeros(2, np.float32))
+    (tmp_path / "tf").mkdir()
+    write_index(tmp_path / "tf", {"a": entry()})
+    (tmp_path / "smart").mkdir()
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "qrels" / "dev.tsv").touch()
+    (tmp_path / "indexes").mkdir()
+    (tmp_path / "indexes" / "a.db").touch()
+    (tmp_path / "smart" / "._x.qry").touch()
+    monkeypatch.setenv("MLXBERT_DATA", str(tmp_path))
+    index = reader.find_index(tmp_path / "tf")
+    plant(tmp_path)
+    assert hash_folder(model) == before
+    assert [path.name for path in npz.read_headers(tmp_path / "npz") or ()] == ["x.npz"]
+    assert reader.find_index(tmp_path / "tf") == index is not None
+    assert not is_smart(tmp_path / "smart")
+    assert [path.name for path in list_indexes()] == ["a.db"]
+    with pytest.raises(InputError, match=r"there are judgements of: dev$"):
+        read_beir(tmp_path, "test")
+    os.remove(tmp_path / "npz" / "x.npz")
+    assert not has_weights(tmp_path / "npz")
+    check = Snapshot("org/tiny", "0" * 40, model).check()
+    assert not any(is_system_file(name) for name in check.unknown) and "config.json" in check.unknown
