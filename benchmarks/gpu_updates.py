@@ -6,7 +6,8 @@ A shape is MODEL:TEXTSxTOKENS, the model `base` (bert-base) or `minilm`; their w
 side is a process of its own that has the GPU to itself. `mlxbert` comes twice: first with an empty cache of kernels
 (on CUDA; macOS keeps its own), then with the one that the first has filled. `not compiled` is mlxbert with gradients
 that `mx.compile` does not trace: what fusing them gains. torch, if it is installed, trains with autocast in half
-precision and with fused AdamW. Medians; ratios to torch.
+precision and with fused AdamW. The first update is measured alone, in a process that has computed nothing but the
+weights. Medians; ratios to torch.
 """
 
 import argparse
@@ -100,10 +101,10 @@ def _theirs(config: dict[str, Any], ids: list[steps.Ids], dtype: str, device: st
 
     where = peer.device_name(torch, device)
     peer.match_precision(torch, tf32=False)
-    peer.check_training(torch, where, dtype)
     torch.manual_seed(0)
     made = transformers.AutoModelForSequenceClassification.from_config(transformers.AutoConfig.for_model(**config))
-    return steps.their_step(made.to(where).train(), steps.their_classifier(ids, 0, where), dtype)
+    step = steps.their_step(made.to(where).train(), steps.their_classifier(ids, 0, where), dtype)
+    return steps.checked(step, [partial(peer.check_training, torch, where, dtype)])
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from mlxbert.bench.reference import (
     GOLDENS,
     arrays,
     difference,
+    facts_of,
     golden_models,
     kind_of,
     load_network,
@@ -34,18 +35,22 @@ from mlxbert.bench.reference import (
     write_model,
 )
 from mlxbert.bench.updates import updates
+from mlxbert.config import EncoderConfig
 from mlxbert.machine import device as devices
 from mlxbert.machine.device import dtype_name, mx
 from mlxbert.model import load
 from mlxbert.nn import gpu
 from mlxbert.tasks.embed import embed
+from mlxbert.weights.formats.config_json import read_config as read_config_json
+from mlxbert.weights.source import builtin_folder
 
 OnStep = Callable[[str, int, int], None]  # takes what is checked now, how many steps are done, and how many there are
 _CASE = "pairs"  # of the inputs of the models: several lengths, two segments
-# The first numbers of a vector, computed on a CPU in float32.
+# The first numbers of a vector, computed on a CPU in float32, and how far others may be from them, as a share of the
+# largest: half precision misses them by 0.2 and 1 %.
 _TEXT = "The cat sat on the mat."
 _VECTOR = (0.1154600, 0.0264329, -0.0272983, 0.0667805, -0.0665263, 0.0151762, 0.0547519, 0.0109963)
-_VECTOR_ALLOWED = {"float32": 1e-4, "float16": 2e-3, "bfloat16": 1e-2}
+_VECTOR_ALLOWED = {"float32": 1e-4, "float16": 8e-3, "bfloat16": 4e-2}
 _SIZE = 4096  # of the matrices whose product is timed on a GPU
 # A gradient's length and its projections, as a share of its length, or of a ten-thousandth of the longest: that of the
 # biases of keys is 0, which a softmax takes no notice of.
@@ -204,19 +209,24 @@ def _operation(operation: Operation, dtype: mx.Dtype, *, few: bool) -> Iterator[
 
 def _models(family: str, head: str, folder: Path, names: Sequence[str]) -> Iterator[Finding]:
     """A tiny model in some dtypes next to `transformers`; its widths are odd, so that each tail is computed."""
-    try:
-        uses = operations_of(read_config(family, head))
-    except Exception:  # the model cannot be read, which the check below says
-        uses = frozenset()
+    uses = _operations_of(lambda: read_config(family, head))
     title = f"{family}, {head}"
     for dtype in names:
         error = partial(_model_error, family, head, folder, dtype)
         yield _compared("families", title, title, dtype, BOUNDS[dtype], error, uses, odd=True)
 
 
+def _operations_of(read: Callable[[], EncoderConfig]) -> frozenset[str]:
+    """The operations that a model is computed with; none if it cannot be read, which its check says."""
+    try:
+        return operations_of(read())
+    except Exception:
+        return frozenset()
+
+
 def _training(folder: Path) -> Iterator[Finding]:
     """Gradients of a classifier for each parameter, then the losses of some updates, next to torch in float64."""
-    uses = frozenset(one.name for one in operations())
+    uses = classifier.operations()
     try:
         found, losses = classifier.trained(folder)
     except Exception as problem:
@@ -244,7 +254,7 @@ def _training(folder: Path) -> Iterator[Finding]:
 
 def _built_in(dtype: str, allowed: float) -> Iterator[Finding]:
     """A vector of the built-in model, a BERT."""
-    uses = frozenset(one.name for one in kernels() if one.name not in ("RMS norm", "mixture of experts", "dropout"))
+    uses = _operations_of(lambda: facts_of(read_config_json(builtin_folder())))
     yield _compared("built-in model", "built-in model", "a vector", dtype, allowed, partial(_vector_error, dtype), uses)
 
 
@@ -285,7 +295,9 @@ def _failed(
 
 
 def _error_of(found: Sequence[float], expected: Sequence[float]) -> float:
-    return difference(np.array(found), np.array(expected))
+    """The largest difference as a share of the largest expected number; infinite where a number is not finite."""
+    away = float(np.abs(np.array(found) - np.array(expected)).max())
+    return away / float(np.abs(np.array(expected)).max()) if np.isfinite(away) else float("inf")
 
 
 def _vector_error(dtype: str) -> float:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxbert.bench.reference import GOLDENS, Case, load_network, make_cases
+from mlxbert.bench.reference import GOLDENS, Case, facts_of, load_network, make_cases, operations_of
 from mlxbert.machine.device import mx, nn, on_gpu, scalar
 from mlxbert.nn.encoder import Batch, KnownIds
 from mlxbert.nn.heads import Network
@@ -24,6 +24,7 @@ from mlxbert.training.gradients import Differentiator, Gradients, dropout_key
 from mlxbert.training.objectives.objective import Example, LoopObjective, TrainBatch
 from mlxbert.training.optimizer import AdamW, Arrays, clipping, norm
 from mlxbert.training.step import DeviceStep
+from mlxbert.weights.formats.config_json import ConfigJson
 
 PATH = GOLDENS / "classifier" / "classifier.json"
 UPDATES, RATE, DECAY, CLASSES = 5, 1e-3, 0.01, 4
@@ -37,6 +38,13 @@ CONFIG: dict[str, Any] = {
     "label2id": {f"LABEL_{number}": number for number in range(CLASSES)},
 }  # fmt: skip
 PROJECTIONS = 3
+
+
+def operations() -> frozenset[str]:
+    """What an update of it is computed with: the operations, their gradients, the loss and AdamW."""
+    used = operations_of(facts_of(ConfigJson(PATH, CONFIG)))
+    gradients = {f"gradient of {one}" for one in (*used, "attention in training")}
+    return used | gradients | {"cross entropy", "update"}
 
 
 def draw_weights(shapes: dict[str, Sequence[int]]) -> dict[str, NDArray[np.float32]]:

@@ -12,8 +12,8 @@ from typing import Any
 from mlxbert.machine import device as devices
 from mlxbert.nn import gpu
 
-# MLX leaves the last columns of widths that 4 (in half precision 8) does not divide out of its means, to 0.32.4.
-_OF_CUDA = "gradient of layer norm"
+_MULTIPLIES = frozenset({"products", "quantized products"})  # what TF32 rounds
+_FUSED = "gradient of attention"  # for which Metal has a kernel
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Finding:
         operation: What is wrong if it is: `layer norm`, `gradient of gelu`, `update`, or the family with its head.
         name: The operation with its shape, or the family and its head.
         dtype: The dtype of the computation.
-        error: The largest difference as a share of the largest expected value, or of 1; `None` where there is no
-            result, or one that is not finite.
+        error: See `mlxbert.bench.computed.Computed.error`; of a model the largest difference as a share of the largest
+            expected value, or of 1. `None` where there is no result, or one that is not finite.
         allowed: What is allowed.
         problem: What MLX said instead of a result.
         uses: The operations that it is computed with.
@@ -96,11 +96,12 @@ def _of_published(one: Finding, causes: Sequence[Finding]) -> bool:
 def _hint(one: Finding) -> str:
     """What may avoid a fault, and whether it matters."""
     on_gpu = devices.on_gpu()
-    if one.dtype == "float32" and on_gpu and devices.tf32():
+    if one.operation == _FUSED and on_gpu and gpu.on_metal() and devices.fused_attention_gradient():
+        return "MLX_SDPA_VJP_FALLBACK=1, which mlxbert sets unless it is set, computes this gradient without the kernel"
+    if one.dtype == "float32" and on_gpu and devices.tf32() and _MULTIPLIES & {one.operation, *one.uses}:
         return "MLX_ENABLE_TF32=0 keeps float32 products from being rounded"
     if not _of_published(one, []):
-        known = on_gpu and not gpu.on_metal() and one.operation == _OF_CUDA
-        return f"{'known of MLX on CUDA' if known else 'please report it'}; no published model has such a width"
+        return "please report it; no published model has such a width"
     ways = ["--dtype float32"] * (one.dtype in ("float16", "bfloat16")) + ["--device cpu"] * on_gpu
     return f"{' or '.join(ways)} may avoid it" if ways else "please report it"
 

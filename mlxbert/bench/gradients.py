@@ -1,10 +1,10 @@
 """Gradients of what models are computed with, each next to its formula in float64.
 
 They are taken as training takes them, through mlxbert's own layers and functions. A gradient that is wrong by 1 % is a
-fault, see `Computed.gradient`: Adam divides gradients by their size, so a run that has such a fault trains on.
+fault, see `Computed.error`: Adam divides gradients by their size, so a run that has such a fault trains on.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import product
 
@@ -14,6 +14,7 @@ from mlxbert.bench import formulas
 from mlxbert.bench.computed import DTYPES, Computed, Inputs, Make, Operation
 from mlxbert.bench.formulas import F64
 from mlxbert.bench.kernels import (
+    ADDED,
     BATCH,
     BOOLEAN,
     EPS,
@@ -28,6 +29,7 @@ from mlxbert.bench.kernels import (
     linear,
     masked,
     mixture_inputs,
+    of_scores,
     positioned,
     rotation_inputs,
     rows_of,
@@ -40,7 +42,7 @@ _ROWS = (1, 5, 40, 4100)  # of layer norms; sums over many rows take two passes 
 _WORDS = 30_522  # the vocabulary of BERT
 _FLOAT32 = DTYPES[:1]
 # Head size, length and mask. On Metal, MLX 0.32.4 has fused gradients for head sizes of 64 and more without a mask, and
-# raises for 8 queries and fewer; MLX_SDPA_VJP_FALLBACK=1 takes the gradient of the operations instead.
+# raises for 8 queries and fewer; with MLX_SDPA_VJP_FALLBACK=1, which mlxbert sets, it differentiates the operations.
 _PLAIN = ((64, 5, NONE), (64, 8, NONE), (64, 128, NONE), (96, 128, NONE))
 _CASES = (
     *_PLAIN,
@@ -51,6 +53,12 @@ _CASES = (
 )
 _HALF_CASES = (*_PLAIN, (64, 128, BOOLEAN))
 _FEW_CASES = ((64, 8, NONE), (64, 128, BOOLEAN))
+_TRAINED_CASES = (
+    *product((64,), (5, 8, 128), (NONE, BOOLEAN)),
+    (10, 17, BOOLEAN),
+    (32, 128, BOOLEAN),
+    (64, 128, ADDED),
+)
 
 
 def gradients() -> Iterator[Operation]:
@@ -63,13 +71,19 @@ def gradients() -> Iterator[Operation]:
 
     yield of("linear layers", _linear, "products", quick=_FLOAT32)
     for name in formulas.ACTIVATIONS:
-        dtypes, quick = (DTYPES, _FLOAT32) if name == "gelu" else (_FLOAT32, ())
-        yield of(name, partial(_activation, name), dtypes=dtypes, quick=quick)
+        always = name == "gelu"
+        make, dtypes = partial(_activation, name), DTYPES if always else _FLOAT32
+        yield of(name, make, dtypes=dtypes, quick=_FLOAT32 if always else ())
     sums = () if on_gpu() else ("products",)  # of rows: a CPU multiplies by ones
     yield of("layer norm", _layer_norm, *sums, quick=DTYPES)
     yield of("RMS norm", _rms_norm, *sums)
     yield of("attention", _attention, "products", quick=DTYPES)
     yield of("attention weights", _attention_weights, "products")
+    # Those whose gradient training takes of weights and products; of the others it takes that of `attention`.
+    unfused = tuple(one for one in DTYPES if not gpu.differentiates_attention(one))
+    if on_gpu() and unfused:
+        parts = "products", "attention weights", "gradient of attention weights"
+        yield of("attention in training", _trained_attention, *parts, dtypes=unfused, quick=unfused)
     yield of("rotation", _rotation, dtypes=_FLOAT32)
     yield of("mixture of experts", _mixture, "products", "gelu", "gradient of gelu")
     yield of("rows of a table", _rows, quick=_FLOAT32)
@@ -99,7 +113,7 @@ def _linear(inputs: Inputs) -> Iterator[Computed]:
             ):
                 yield Computed(
                     f"gradient of linear layer {width} -> {size}, {rows} rows: {name}", one, expected,
-                    gradient=True, odd=is_odd(width, size),
+                    odd=is_odd(width, size),
                 )  # fmt: skip
 
 
@@ -109,7 +123,7 @@ def _activation(name: str, inputs: Inputs) -> Iterator[Computed]:
     kept = values != 0 if name == "relu" else np.ones_like(values, bool)  # whose slope at 0 is a convention
     (found,) = _pulled(lambda x: ops.activate(name, x), [x], up)
     expected = formulas.slope(formulas.ACTIVATIONS[name], values) * u * kept
-    yield Computed(f"gradient of {name}", found * mx.array(kept), expected, gradient=True)
+    yield Computed(f"gradient of {name}", found * mx.array(kept), expected)
 
 
 def _layer_norm(inputs: Inputs) -> Iterator[Computed]:
@@ -153,55 +167,75 @@ def _of_norm(
     first, *others = _pulled(run, given, up)
     yield Computed(
         f"{name}: input", first.astype(mx.float32) * mx.array(scale, dtype=mx.float32), expected[0] * scale,
-        gradient=True, odd=odd,
+        odd=odd,
     )  # fmt: skip
     for part, found, right in zip(("weight", "bias"), others, expected[1:], strict=False):
-        yield Computed(f"{name}: {part}", found, right, gradient=True, odd=odd)
+        yield Computed(f"{name}: {part}", found, right, odd=odd)
 
 
 def _attention(inputs: Inputs) -> Iterator[Computed]:
-    """As layers ask for it on a GPU; on a CPU also its own functions."""
+    """On a GPU those of MLX's own function, which has a kernel for some; on a CPU also those of mlxbert's functions.
+
+    Layers that lower scores by distances train with the former; others where `gpu.differentiates_attention`.
+    """
     for size, length, kind in _FEW_CASES if inputs.few else _CASES if inputs.wide else _HALF_CASES:
-        (q, a), (k, b), (v, c), (up, u) = (inputs.draw(BATCH, HEADS, length, size) for _ in range(4))
-        mask, shift = masked(inputs, length, kind)
-        scale = size**-0.5
-        expected = formulas.attention_gradients(a, b, c, scale, shift, u)
-
-        def asked(
-            q: mx.array, k: mx.array, v: mx.array, scale: float = scale, mask: mx.array | None = mask
-        ) -> mx.array:
-            return gpu.attention(q, k, v, scale, mask, gradient=True)
-
-        def own(
-            q: mx.array, k: mx.array, v: mx.array, scale: float = scale, mask: mx.array | None = mask, kind: str = kind
-        ) -> mx.array:
-            return ops.attention(positioned(q, k, mask, kind), v, scale, NO_DROPOUT)
-
         name = f"gradient of attention, head size {size}, length {length}, {kind}"
-        ways = [(name, asked)] if on_gpu() or length > 17 else [(name, asked), (f"{name}, a CPU's", own)]
-        for title, way in ways:
-            found = _pulled(way, [q, k, v], up)
-            for part, one, right in zip(("queries", "keys", "values"), found, expected, strict=True):
-                # Differences of scores: in half precision twice the rounding of others.
-                factor = 1.0 if inputs.wide else 1.8
-                yield Computed(f"{title}: {part}", one, right, factor=factor, gradient=True, odd=is_odd(size))
+        ways = {name: _asked} if on_gpu() or length > 17 else {name: _asked, f"{name}, a CPU's": _trained}
+        yield from _of_attention(inputs, size, length, kind, ways)
+
+
+def _trained_attention(inputs: Inputs) -> Iterator[Computed]:
+    """As layers take it in training on a GPU without dropout."""
+    for size, length, kind in _FEW_CASES if inputs.few else _TRAINED_CASES:
+        name = f"gradient of attention in training, head size {size}, length {length}, {kind}"
+        yield from _of_attention(inputs, size, length, kind, {name: _trained})
+
+
+# Attention of queries, keys and values, with a scale, a mask and its kind.
+_Attend = Callable[[mx.array, mx.array, mx.array, float, mx.array | None, str], mx.array]
+
+
+def _asked(q: mx.array, k: mx.array, v: mx.array, scale: float, mask: mx.array | None, kind: str) -> mx.array:
+    return gpu.attention(q, k, v, scale, mask, gradient=True)
+
+
+def _trained(q: mx.array, k: mx.array, v: mx.array, scale: float, mask: mx.array | None, kind: str) -> mx.array:
+    return ops.attention(positioned(q, k, mask, kind), v, scale, NO_DROPOUT)
+
+
+def _of_attention(inputs: Inputs, size: int, length: int, kind: str, ways: Mapping[str, _Attend]) -> Iterator[Computed]:
+    """The gradients of attention computed in some ways, by their titles."""
+    (q, a), (k, b), (v, c), (up, u) = (inputs.draw(BATCH, HEADS, length, size) for _ in range(4))
+    (mask, shift), scale = masked(inputs, length, kind), size**-0.5
+    expected = formulas.attention_gradients(a, b, c, scale, shift, u)
+    for title, way in ways.items():
+
+        def run(q: mx.array, k: mx.array, v: mx.array, way: _Attend = way) -> mx.array:
+            return way(q, k, v, scale, mask, kind)
+
+        for part, found, right in zip(
+            ("queries", "keys", "values"), _pulled(run, [q, k, v], up), expected, strict=True
+        ):
+            yield Computed(f"{title}: {part}", found, right, factor=of_scores(inputs), odd=is_odd(size))
 
 
 def _attention_weights(inputs: Inputs) -> Iterator[Computed]:
-    length, size = 17, 64
-    (q, a), (k, b), (up, u) = (
-        *(inputs.draw(BATCH, HEADS, length, size) for _ in range(2)),
-        inputs.draw(BATCH, HEADS, length, length),
-    )
-    mask, shift = masked(inputs, length, BOOLEAN)
-    weights = formulas.attention_weights(a, b, size**-0.5, shift)
-    found = _pulled(lambda q, k: ops.attention_weights(PositionedQK(q, k, mask=mask), size**-0.5), [q, k], up)
-    for part, one, right in zip(
-        ("queries", "keys"), found, formulas.weights_gradients(a, b, size**-0.5, weights, u), strict=True
-    ):
-        yield Computed(
-            f"gradient of attention weights, head size {size}, length {length}: {part}", one, right, gradient=True
+    size = 64
+    for length, kind in product((5, 8, 17, 128), (NONE, BOOLEAN)):
+        (q, a), (k, b), (up, u) = (
+            *(inputs.draw(BATCH, HEADS, length, size) for _ in range(2)),
+            inputs.draw(BATCH, HEADS, length, length),
         )
+        mask, shift = masked(inputs, length, kind)
+        weights = formulas.attention_weights(a, b, size**-0.5, shift)
+
+        def run(q: mx.array, k: mx.array, mask: mx.array | None = mask) -> mx.array:
+            return ops.attention_weights(PositionedQK(q, k, mask=mask), size**-0.5)
+
+        expected = formulas.weights_gradients(a, b, size**-0.5, weights, u)
+        for part, one, right in zip(("queries", "keys"), _pulled(run, [q, k], up), expected, strict=True):
+            name = f"gradient of attention weights, head size {size}, length {length}, {kind}: {part}"
+            yield Computed(name, one, right, factor=of_scores(inputs))
 
 
 def _rotation(inputs: Inputs) -> Iterator[Computed]:
@@ -209,7 +243,7 @@ def _rotation(inputs: Inputs) -> Iterator[Computed]:
     (x, cosines, sines), (_, c, s) = rotation_inputs(inputs)
     up, u = inputs.draw(*x.shape)
     (found,) = _pulled(lambda x: ops.rotate(x, cosines, sines), [x], up)
-    yield Computed("gradient of rotation", found, formulas.rotated(u, c, -s), gradient=True)
+    yield Computed("gradient of rotation", found, formulas.rotated(u, c, -s))
 
 
 def _mixture(inputs: Inputs) -> Iterator[Computed]:
@@ -222,7 +256,7 @@ def _mixture(inputs: Inputs) -> Iterator[Computed]:
         pulled,
     )
     for part, one, right in zip(("tokens", "first weights", "second weights", "shares"), found, expected, strict=True):
-        yield Computed(f"gradient of mixture of experts: {part}", one, right, gradient=True, factor=2)
+        yield Computed(f"gradient of mixture of experts: {part}", one, right, factor=2)
 
 
 def _rows(inputs: Inputs) -> Iterator[Computed]:
@@ -232,7 +266,7 @@ def _rows(inputs: Inputs) -> Iterator[Computed]:
         expected = np.zeros_like(t)
         np.add.at(expected, ids, u)
         (found,) = _pulled(lambda table, ids=ids: table[mx.array(ids)], [table], up)
-        yield Computed(f"gradient of rows of a table of {width}", found, expected, gradient=True, odd=is_odd(width))
+        yield Computed(f"gradient of rows of a table of {width}", found, expected, odd=is_odd(width))
 
 
 def _dropout(inputs: Inputs) -> Iterator[Computed]:
@@ -242,7 +276,7 @@ def _dropout(inputs: Inputs) -> Iterator[Computed]:
         bits = np.array(dropout.draw_mask((40, 64), 0.25)[0])
     with dropout.seeded(key):
         (found,) = _pulled(layer, [x], up)
-    yield Computed("gradient of dropout", found, u * bits / 0.75, gradient=True)
+    yield Computed("gradient of dropout", found, u * bits / 0.75)
 
 
 def _cross_entropy(inputs: Inputs) -> Iterator[Computed]:
@@ -252,4 +286,4 @@ def _cross_entropy(inputs: Inputs) -> Iterator[Computed]:
         value, slopes = formulas.cross_entropy(a, targets)
         found, gradient = mx.value_and_grad(losses.cross_entropy)(x, mx.array(targets))
         yield Computed(f"cross entropy of {classes:,} classes", found, np.array(value))
-        yield Computed(f"gradient of cross entropy of {classes:,} classes", gradient, slopes, gradient=True)
+        yield Computed(f"gradient of cross entropy of {classes:,} classes", gradient, slopes)

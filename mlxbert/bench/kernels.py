@@ -103,7 +103,8 @@ def _quantized(inputs: Inputs) -> Iterator[Computed]:
     yield Computed(
         f"product of (40, {_WIDTH}) and 8-bit weights",
         mx.quantized_matmul(x, packed, scales, biases, bits=8, group_size=64), a @ whole.T,
-        factor=4,  # on a CPU half precision is summed in half precision
+        # Weights are rounded once more when they are unpacked; a CPU sums half precision in half precision.
+        factor=1.0 if inputs.wide else 8.0 if mx.default_device() == mx.cpu else 2.0,
     )  # fmt: skip
 
 
@@ -201,13 +202,20 @@ def _attention(inputs: Inputs) -> Iterator[Computed]:
         kept = slice(1) if kind == WHOLE else slice(None)
         expected = (formulas.attention_weights(a, b, size**-0.5, shift) @ c)[kept]
         name = f"attention, head size {size}, length {length}, {kind}"
-        yield Computed(name, gpu.attention(q, k, v, size**-0.5, mask, gradient=False)[kept], expected)
+        found, near = gpu.attention(q, k, v, size**-0.5, mask, gradient=False)[kept], of_scores(inputs)
+        yield Computed(name, found, expected, factor=near)
         if not on_gpu():
             given = positioned(q, k, mask, kind)
-            yield Computed(f"{name}, a CPU's", ops.attention(given, v, size**-0.5, NO_DROPOUT)[kept], expected)
+            found = ops.attention(given, v, size**-0.5, NO_DROPOUT)[kept]
+            yield Computed(f"{name}, a CPU's", found, expected, factor=near)
             with inference():
                 found = ops.attention(given, v, size**-0.5, NO_DROPOUT)[kept]
-            yield Computed(f"{name}, a CPU's in inference", found, expected)
+            yield Computed(f"{name}, a CPU's in inference", found, expected, factor=near)
+
+
+def of_scores(inputs: Inputs) -> float:
+    """The factor of what is allowed where scores are rounded before their softmax: twice the rounding of others."""
+    return 1.0 if inputs.wide else 1.8
 
 
 def positioned(q: mx.array, k: mx.array, mask: mx.array | None, kind: str) -> PositionedQK:
@@ -232,6 +240,7 @@ def _local_attention(inputs: Inputs) -> Iterator[Computed]:
     yield Computed(
         f"attention to {window} tokens on each side, head size {size}, length {length}",
         found * mx.array(real), formulas.attention_weights(a, b, size**-0.5, shift) @ c * real,
+        factor=of_scores(inputs),
     )  # fmt: skip
 
 
@@ -261,7 +270,7 @@ def _attention_weights(inputs: Inputs) -> Iterator[Computed]:
         yield Computed(
             f"attention weights, head size {size}, length {length}",
             ops.attention_weights(PositionedQK(q, k, mask=mask), size**-0.5),
-            formulas.attention_weights(a, b, size**-0.5, shift), odd=is_odd(size),
+            formulas.attention_weights(a, b, size**-0.5, shift), factor=of_scores(inputs), odd=is_odd(size),
         )  # fmt: skip
 
 
@@ -308,8 +317,9 @@ def _sums(inputs: Inputs) -> Iterator[Computed]:
     """Over a vocabulary, in float32 as the losses are."""
     x, a = inputs.draw(8, 30_000)
     yield Computed("logsumexp over 30,000", ops.log_sum_exp(x), formulas.log_sum_exp(a))
-    yield Computed("softmax over 30,000", ops.softmax(x).max(-1) * 1000, formulas.softmax(a).max(-1) * 1000)
-    yield Computed("sum of 30,000", (x**2).sum(-1) / 30_000, (a**2).mean(-1))
+    # MLX on a CPU adds one number after the other.
+    yield Computed("softmax over 30,000", ops.softmax(x).max(-1), formulas.softmax(a).max(-1), factor=4)
+    yield Computed("sum of 30,000", (x**2).sum(-1), (a**2).sum(-1), factor=4)
 
 
 def _rows(inputs: Inputs) -> Iterator[Computed]:
@@ -343,7 +353,7 @@ def _dropout(inputs: Inputs) -> Iterator[Computed]:
         bits = [np.array(dropout.draw_mask(_DRAWN, _RATE)[0]) for _ in range(2)]
     for place, (found, expected) in enumerate(zip((here, next_one), bits, strict=True), 1):
         yield Computed(f"bits of dropout, place {place}", found, expected, exact=True)
-    near = 0.02 / 1e-5  # that much is allowed
+    near = 0.12 / 1e-5  # 0.02 of the share, see `Computed.error`
     yield Computed("share that dropout keeps", here.astype(mx.float32).mean(), np.array(1 - _RATE), factor=near)
     same = (here == next_one).astype(mx.float32).mean()
     yield Computed("dropout masks of two places", same, np.array(_RATE**2 + (1 - _RATE) ** 2), factor=near)

@@ -96,9 +96,10 @@ def bench(
           `arrays`, with torch on MPS the `arrays and cache`.
 
         `encoding` also has `start_seconds`, from the start of a process to its first result, and on a GPU `thresholds`,
-        see `mlxbert.bench.thresholds`; `training` has `first_update_seconds`, of the first step in a new process whose
-        model is loaded. If training fails (it takes several times the memory), `training` has only a `problem`, unless
-        `train`.
+        see `mlxbert.bench.thresholds`; `training` has `first_update_seconds`, of the first step in a new process that
+        has loaded the model and computed nothing with it, and `kernels_kept`, whether mlxbert's process found kernels
+        on CUDA that an earlier one had compiled, `None` elsewhere. If training fails (it takes several times the
+        memory), `training` has only a `problem`, unless `train`.
 
     Raises:
         ArgumentError: `against` or `rounds` is invalid.
@@ -183,7 +184,8 @@ def _training(job: Job, sides: Sequence[str], shapes: Shapes, rounds: int) -> di
     with _workers(job, sides) as workers:
         first = next(iter(shapes.values()))
         seconds = {side: round(one.ask(first)["seconds"], 4) for side, one in workers.items()}
-        return {"first_update_seconds": seconds, **_measured(workers, shapes, rounds, "updates")}
+        found = {"first_update_seconds": seconds, "kernels_kept": workers[OURS].facts["kernels_kept"]}
+        return {**found, **_measured(workers, shapes, rounds, "updates")}
 
 
 def _measured(workers: "Workers", shapes: Shapes, rounds: int, what: str) -> dict[str, Any]:
@@ -254,7 +256,7 @@ class _Worker:
     Attributes:
         process: The process.
         start: Seconds until it had computed the first pass; for training, until it had loaded the model.
-        facts: What it reports of itself.
+        facts: What it reports of itself; in training empty before the first step.
         peak: The most memory that it has reported, in bytes.
     """
 
@@ -267,7 +269,7 @@ class _Worker:
         try:
             self._read()
             self.start = round(time.perf_counter() - begun, 3)
-            self.facts = self._read()
+            self.facts: dict[str, Any] = {} if job.train else self._read()
         except BaseException:
             self.__exit__()
             raise
@@ -289,6 +291,7 @@ class _Worker:
             self.process.stdin.flush()
         found = self._read()
         self.peak = found.pop("memory")
+        self.facts = self.facts or self._read()
         return found
 
     def _read(self) -> dict[str, Any]:

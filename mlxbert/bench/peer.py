@@ -5,19 +5,22 @@ Importing it loads neither MLX nor torch, see `mlxbert.bench.worker`.
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
 from mlxbert.bench.job import Job, Side, Spent
-from mlxbert.bench.steps import Step, measured, their_classifier, their_step, token_ids, wait_for
+from mlxbert.bench.steps import Step, checked, measured, their_classifier, their_step, token_ids, wait_for
 from mlxbert.errors import MlxbertError
 
 
 def torch_side(job: Job) -> Side:
     """The model of transformers on torch, on the kind of device that mlxbert computes on.
 
+    Its first step of training fails if it cannot train in that dtype, see `check_training`.
+
     Raises:
-        MlxbertError: Torch finds no GPU, or cannot train in that dtype on it.
+        MlxbertError: Torch finds no GPU.
     """
     import torch
     from transformers import AutoModel, AutoModelForSequenceClassification
@@ -25,15 +28,17 @@ def torch_side(job: Job) -> Side:
     device = device_name(torch, job.device)
     match_precision(torch, tf32=job.tf32)
     if job.train:
-        check_training(torch, device, job.dtype)
         model = AutoModelForSequenceClassification.from_pretrained(job.folder, dtype=torch.float32).to(device).train()
     else:
         model = AutoModel.from_pretrained(job.folder, dtype=getattr(torch, job.dtype)).to(device).eval()
     pad = model.config.pad_token_id or 0
+    checks: list[Callable[[], None]] = [partial(check_training, torch, device, job.dtype)]
 
     def make(lengths: Sequence[int]) -> Step:
         ids = token_ids(lengths, model.config.vocab_size, pad)
-        return their_step(model, their_classifier(ids, pad, device), job.dtype) if job.train else _pass(model, ids[0])
+        if not job.train:
+            return _pass(model, ids[0])
+        return checked(their_step(model, their_classifier(ids, pad, device), job.dtype), checks)
 
     memory, memory_of = device_memory(torch, device)
     about = {"torch": torch.__version__, "transformers": version("transformers"), "device": device}

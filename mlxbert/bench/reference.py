@@ -94,7 +94,11 @@ def write_model(family: str, head: str, folder: Path) -> Path:
 def read_config(family: str, head: str) -> EncoderConfig:
     """The facts of a model."""
     path = GOLDENS / family / f"{head}.json"
-    config = ConfigJson(path, json.loads(path.read_text(encoding="utf-8"))["config"])
+    return facts_of(ConfigJson(path, json.loads(path.read_text(encoding="utf-8"))["config"]))
+
+
+def facts_of(config: ConfigJson) -> EncoderConfig:
+    """The facts in a `config.json`."""
     return family_of(config)[1].read_config(config)
 
 
@@ -118,6 +122,8 @@ def operations_of(config: EncoderConfig) -> frozenset[str]:
         next((one for one in formulas.ACTIVATIONS if ACTIVATIONS[one] is ACTIVATIONS[name]), name) for name in used
     }
     found |= {"products", "linear layers", "attention", "attention weights", "rows of a table"}
+    if "gelu" in found:
+        found.add("activated layers")  # which are checked with it
     found.add("layer norm" if config.norm == "layer" else "RMS norm")
     if isinstance(config.positions, Rotary):
         found.add("rotation")

@@ -16,6 +16,7 @@ from mlxbert.bench.job import Spent
 
 if TYPE_CHECKING:
     from mlxbert.model import Model
+    from mlxbert.training.loop import Run
     from mlxbert.training.options import TrainingOptions
     from mlxbert.training.sampler import Epochs
 
@@ -85,6 +86,9 @@ def our_step(
 ) -> Step:
     """The next update of mlxbert's loop, with each call.
 
+    On a GPU the loop starts an update before the one before it is finished. The first call measures an update that none
+    follows; each later one measures one update, too, that which it starts.
+
     Args:
         model: A model with float32 weights.
         objective: What is trained.
@@ -93,8 +97,41 @@ def our_step(
         trained: The names of the parameters that are trained; `None` for all.
         checkpointing: Whether activations are computed again in the backward pass.
     """
-    from mlxbert.machine.cores import training_workers
     from mlxbert.machine.device import mx, on_gpu
+
+    run = _run(model, objective, batches, dtype, trained, checkpointing=checkpointing)
+    events, all_steps = run.events(), run.steps
+    if ahead := on_gpu():
+        run.order.end_after(1)  # nothing follows the first update, and it is measured alone
+
+    def update() -> None:
+        next(events)
+        mx.synchronize()  # a GPU still computes the update
+
+    def step() -> Spent:
+        clock = Clock()
+        update()
+        spent = clock.spent(None if on_gpu() else run.computed)
+        if ahead and run.steps == 1:
+            run.order.end_after(all_steps)
+            update()  # and the one that the loop starts before it ends, so that each later call waits for one
+        return spent
+
+    return step
+
+
+def _run(
+    model: "Model",
+    objective: Any,
+    batches: Sequence[Sequence[Any]],
+    dtype: str,
+    trained: frozenset[str] | None,
+    *,
+    checkpointing: bool,
+) -> "Run":
+    """A run that no step of `our_step` brings to an end; nothing is evaluated or saved."""
+    from mlxbert.machine.cores import training_workers
+    from mlxbert.machine.device import mx
     from mlxbert.training.loop import Run, Training
     from mlxbert.training.options import TrainingOptions
 
@@ -103,7 +140,7 @@ def our_step(
         checkpointing=checkpointing,
     )  # fmt: skip
     examples = [example for batch in batches for example in batch]
-    run = Run(
+    return Run(
         Training(
             network=model.network, objective=objective, examples=examples, place=str, order=_in_turn(examples, options),
             options=options, dtype=getattr(mx, dtype), evaluate=None, trained=trained,
@@ -111,15 +148,6 @@ def our_step(
         ),
         None,
     )  # fmt: skip
-    events = run.events()
-
-    def step() -> Spent:
-        clock = Clock()
-        next(events)
-        mx.synchronize()  # a GPU still computes the update
-        return clock.spent(None if on_gpu() else run.computed)
-
-    return step
 
 
 def _in_turn(examples: Sequence[Any], options: "TrainingOptions") -> "Epochs":
@@ -187,6 +215,22 @@ def their_step(model: Any, batches: Sequence[Mapping[str, Any]], dtype: str) -> 
         return clock.spent(computed if device == "cpu" else None)
 
     return step
+
+
+def checked(step: Step, checks: list[Callable[[], None]]) -> Step:
+    """A step that is followed by the checks that are left, which are not measured and then removed.
+
+    Before the first step they would do some of what it has to do. Where the step fails, a check may say why.
+    """
+
+    def call() -> Spent:
+        try:
+            return step()
+        finally:
+            while checks:
+                checks.pop()()
+
+    return call
 
 
 def wait_for(device: str) -> None:

@@ -29,7 +29,10 @@ _FIRST = 8  # tokens of the text whose result ends the start
 
 
 def main(job: Job) -> None:
-    """Answers on stdout: that the side has started, its facts, and then each line of stdin; or an error."""
+    """Answers on stdout: that the side has started, and then each line of stdin; or an error.
+
+    Its facts follow the start, in training the first answer.
+    """
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever else a library prints
 
@@ -50,12 +53,18 @@ def _serve(job: Job, answer: Callable[[Any], None]) -> None:
     answer({})
     memory = side.memory or peak_memory
     peak = memory()  # of loading the model: the facts begin anew
-    answer({**side.facts(), "memory_of": side.memory_of})
+    told = not job.train and _tell(side, answer)  # before the first step they would do some of what it has to do
     for line in sys.stdin:
         asked = json.loads(line)
         spent = repeated(side.compute, asked["lengths"], asked["least"])
         peak = max(peak, memory())
         answer({**spent, "memory": peak})
+        told = told or _tell(side, answer)
+
+
+def _tell(side: Side, answer: Callable[[Any], None]) -> bool:
+    answer({**side.facts(), "memory_of": side.memory_of})
+    return True
 
 
 def repeated(compute: Work, lengths: Sequence[int], least: float) -> Spent:
@@ -71,10 +80,12 @@ def _ours(job: Job) -> Side:
     from mlxbert.machine.device import mx
     from mlxbert.model import load
 
+    devices.use(job.device)
+    kept = kernels_kept()  # before a model is loaded, which compiles some
     reload = partial(load, job.folder, dtype="float32" if job.train else job.dtype, device=job.device)
     model = reload()
     weights = sum(array.size for array in _matrices(model.network.encoder))
-    facts = partial(_facts, model.config, weights, job.dtype, job.train)
+    facts = partial(_facts, model.config, weights, job.dtype, job.train, kept)
     loaded = [model]  # for the first lengths; in training it is not kept, as memory is measured
 
     def make(lengths: Sequence[int]) -> Step:
@@ -112,7 +123,21 @@ def _pass(model: "Model", ids: list[list[int]]) -> Step:
     return step
 
 
-def _facts(config: "EncoderConfig", weights: int, dtype: str, train: bool) -> dict[str, Any]:
+def kernels_kept() -> bool | None:
+    """Whether kernels of earlier processes are there now; `None` where MLX keeps none in a folder that it is given.
+
+    Of CUDA alone it is known, see `mlxbert.machine.kernel_cache`: macOS keeps those of Metal itself.
+    """
+    from mlxbert.machine import device as devices
+    from mlxbert.machine.kernel_cache import VARIABLE
+
+    folder = os.environ.get(VARIABLE)
+    if not folder or not devices.on_cuda():
+        return None
+    return any(Path(folder).glob("*.ptx"))
+
+
+def _facts(config: "EncoderConfig", weights: int, dtype: str, train: bool, kept: bool | None) -> dict[str, Any]:
     """What the worker reports of itself; `weights` are those of the matrices of all stored layers."""
     from mlxbert.bench.thresholds import thresholds
     from mlxbert.config import Rotary
@@ -131,7 +156,7 @@ def _facts(config: "EncoderConfig", weights: int, dtype: str, train: bool) -> di
         "spans": [window and 2 * window + 1 for window in windows], "dtype": devices.dtype_name(chosen),
         "limit": devices.measure_gflops(_LIMIT_SIZE[str(machine["device"])], dtype=chosen),
         "machine": {**machine, "mlx": version("mlx")},
-        "thresholds": thresholds(chosen) if devices.on_gpu() and not train else None,
+        "thresholds": thresholds(chosen) if devices.on_gpu() and not train else None, "kernels_kept": kept,
     }  # fmt: skip
     mx.clear_cache()
     mx.reset_peak_memory()  # which the large matrices of the limit would be, on a GPU

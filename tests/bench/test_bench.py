@@ -14,10 +14,11 @@ import pytest
 
 import mlxbert
 from mlxbert.bench import measure, thresholds, worker
-from mlxbert.bench.job import OURS, PASSES, PEER, UPDATE, Job
+from mlxbert.bench.job import OURS, PASSES, PEER, UPDATE, Job, Side
 from mlxbert.bench.measure import STEPS, bench, lengths
 from mlxbert.errors import ArgumentError
 from mlxbert.machine.device import mx
+from mlxbert.machine.kernel_cache import VARIABLE
 from mlxbert.nn import gpu
 from mlxbert.weights.source import ModelRef
 from tests.helpers.program import call, terminal
@@ -78,6 +79,7 @@ class Fake:
 
     def __init__(self, seconds: float = 2.0, **facts: Any) -> None:
         sizes = {"per_token": 1, "per_score": 1, "spans": [None], "limit": 1.0, "dtype": "float16", "thresholds": None}
+        sizes |= {"kernels_kept": None}
         self.start, self.peak, self.facts = 0.1, 5, {**sizes, "machine": {}, "memory_of": "arrays", **facts}
         self._seconds = seconds
         self.asked: list[tuple[int, float]] = []
@@ -126,6 +128,45 @@ def test_the_first_update_is_what_the_process_is_asked_for_first_and_once(fakes:
     found = measure._training(JOB, [OURS, PEER], {"4 x 8": [8] * 4}, 1)
     assert found["first_update_seconds"] == {OURS: 2.0, PEER: 5.0}
     assert all(fake.asked == [(4, 0.0), (4, measure._LEAST), (4, measure._LEAST)] for fake in fakes.values())
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_the_facts_do_nothing_that_the_first_step_of_training_has_to_do(
+    train: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    def compute(lengths: Sequence[int]) -> dict[str, float]:
+        done.append("step")
+        return {"seconds": 1.0}
+
+    def facts() -> dict[str, Any]:
+        done.append("facts")
+        return {"dtype": "float32"}
+
+    monkeypatch.setattr(worker, "torch_side", lambda job: Side(compute, facts, lambda: 7))
+    monkeypatch.setattr("sys.stdin", ['{"lengths": [8], "least": 0}\n'] * 2)
+    said: list[dict[str, Any]] = []
+    worker._serve(Job("folder", PEER, "float32", "cpu", train), said.append)
+    assert done == (["step", "facts", "step"] if train else ["step", "facts", "step", "step"])
+    answer, about = {"seconds": 1.0, "memory": 7}, {"dtype": "float32", "memory_of": "process"}
+    assert said == ([{}, answer, about, answer] if train else [{}, about, answer, answer])
+
+
+@pytest.mark.parametrize(("files", "kept"), [(["a.ptx", "a.txt"], True), (["built-training"], False), ([], False)])
+def test_kernels_of_earlier_processes_are_a_fact_of_cuda(
+    files: list[str], kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fakes: dict[str, Fake]
+) -> None:
+    for name in files:
+        (tmp_path / name).touch()
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    assert worker.kernels_kept() is None  # a CPU
+    monkeypatch.setattr("mlxbert.machine.device.on_cuda", lambda: True)
+    assert worker.kernels_kept() is kept
+    fakes[OURS].facts["kernels_kept"] = kept
+    assert measure._training(JOB, [OURS, PEER], {"4 x 8": [8] * 4}, 1)["kernels_kept"] is kept
+    monkeypatch.delenv(VARIABLE)
+    assert worker.kernels_kept() is None  # MLX has a folder of its own
 
 
 def test_shapes_that_the_model_does_not_take_are_left_out(tiny: mlxbert.Model) -> None:
@@ -212,6 +253,7 @@ def test_a_model_is_measured_beside_torch(dtype: str, tiny_folder: Path) -> None
             one = speed[side]
             assert 0 < one["fastest_seconds"] <= one["seconds"] <= one["slowest_seconds"]
             assert one[f"{unit}_per_second"] > 0 < one["tokens_per_second"]
+        assert training["kernels_kept"] is None
         assert speed["ratio"] == pytest.approx(speed[PEER]["seconds"] / speed[OURS]["seconds"], abs=0.01)
     for side in (OURS, PEER):
         assert encoding["peak_memory_bytes"][side] > 2**20 < training["peak_memory_bytes"][side]

@@ -123,7 +123,18 @@ def test_model_and_inputs_are_on_the_gpu_in_the_dtype_of_mlxbert(
     assert side.facts() == {"peer": {"torch": "2.13.0", "transformers": "5.23.0", "device": device}}
     assert side.memory is peer.device_memory(log.torch, device)[0]
     assert log.torch.backends.cuda.matmul.allow_tf32 is False
-    assert log.calls.checked.mock_calls == ([((device, "float16"),)] if train else [])
+    assert not log.calls.checked.called  # it would do some of what the first update has to do
+    monkeypatch.setattr(peer, "token_ids", lambda *given: [[]])
+    monkeypatch.setattr(peer, "their_classifier", lambda *given: [])
+    monkeypatch.setattr(peer, "their_step", lambda *given: lambda: log.calls.stepped() and {"seconds": 1.0})
+    monkeypatch.setattr(peer, "_pass", lambda *given: lambda: log.calls.stepped() and {"seconds": 1.0})
+    log.calls.reset_mock()
+    for lengths in ([8], [8], [9]):
+        side.compute(lengths)
+    expected = ["stepped", "checked", "stepped", "stepped"] if train else ["stepped"] * 3
+    assert [name for name in log.names() if name in ("stepped", "checked")] == expected
+    if train:
+        log.calls.checked.assert_called_once_with(device, "float16")
 
 
 def _half(log: Log, dtype: str) -> Any:

@@ -1,8 +1,10 @@
 """The steps of training that `mlxbert bench --train` measures."""
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +14,9 @@ from mlxbert.bench import steps
 from mlxbert.bench.job import Spent
 from mlxbert.bench.steps import Clock, Step, measured, our_classifier, our_step, token_ids
 from mlxbert.labels.labels import Labels
+from mlxbert.machine.device import mx
 from mlxbert.model import Model
+from mlxbert.training.loop import Run
 from mlxbert.weights.build import parameters
 
 LENGTHS = (5, 9, 7)
@@ -31,6 +35,7 @@ def test_batches_have_the_lengths_asked_for_and_no_padding_among_the_words() -> 
     assert {*words} <= {*range(50)} - {3} and found == token_ids(LENGTHS, 50, pad_id=3) and found[0] != found[1]
 
 
+@pytest.mark.slow
 def test_both_sides_get_the_same_batches(model: Model) -> None:
     pytest.importorskip("torch")
     ids, pad = token_ids(LENGTHS, model.config.vocab_size, model.config.pad_token_id), model.config.pad_token_id
@@ -67,6 +72,55 @@ def test_every_step_is_an_update(model: Model, monkeypatch: pytest.MonkeyPatch) 
         assert one["network"] + one["update"] == pytest.approx(one["seconds"])
     changed = {name for name, array in parameters(model.network).items() if not np.array_equal(array, before[name])}
     assert "heads.sequence_classifier.out.weight" in changed and any("layers.0" in name for name in changed)
+
+
+def test_each_step_of_a_gpu_is_one_update_that_is_waited_for(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop starts an update before it finishes the one before it; the first is measured alone."""
+    for name, loaded in [*sys.modules.items()]:
+        if name.partition(".")[0] == "mlxbert" and "on_gpu" in vars(loaded):
+            monkeypatch.setattr(loaded, "on_gpu", lambda: True)
+    calls: list[str] = []
+
+    def noted(name: str, right: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any) -> Any:
+            calls.append(name)
+            return right(*given)
+
+        return call
+
+    for owner, name in ((Clock, "__init__"), (Clock, "spent"), (Run, "_start"), (mx, "synchronize")):
+        monkeypatch.setattr(owner, name, noted(name, getattr(owner, name)))
+    ids = token_ids(LENGTHS, model.config.vocab_size, model.config.pad_token_id)
+    mx.disable_compile()
+    try:
+        step = our_step(model, *our_classifier(model, ids), "float32")
+        found = [step() for _ in range(4)]
+    finally:
+        mx.enable_compile()
+    update = ["__init__", "_start", "synchronize", "spent"]
+    assert calls == [*update, "_start", "_start", "synchronize", *update * 3]
+    assert all({*one} == {"seconds"} for one in found)
+
+
+def test_a_check_follows_the_first_step_and_says_why_it_fails() -> None:
+    done: list[str] = []
+
+    def step() -> Spent:
+        done.append("step")
+        return {"seconds": 1.0}
+
+    checks: list[Callable[[], None]] = [lambda: done.append("check")]
+    for _ in range(2):
+        made = steps.checked(step, checks)
+        assert made() == made() == {"seconds": 1.0}
+    assert done == ["step", "check", "step", "step", "step"]
+
+    def refused() -> None:
+        raise mlxbert.MlxbertError("torch cannot train in float16")
+
+    for fails in (step, lambda: {"seconds": 1 / 0}):
+        with pytest.raises(mlxbert.MlxbertError, match="cannot train in float16"):
+            steps.checked(fails, [refused])()
 
 
 @pytest.mark.slow
