@@ -23,7 +23,7 @@ def tokenize(
 ) -> None:
     """Show what the model sees: the tokens of a text, with their ids, segments and positions.
 
-    Example: mlxbert tokenize "Hello, playwrights!" --pair "Goodbye."
+    Example: mlxbert tokenize 'Hello, playwrights!' --pair 'Goodbye.'
     """
     check_output(out.output, out.overwrite, sources=source.input)
     opened = open_input(texts or (), source, "text")

@@ -17,19 +17,20 @@ def draw(result: Answer) -> Iterator["rich.RenderableType"]:
     """The question, the spans with their scores and places, and below them each paragraph once, with its spans."""
     yield rich.Text(console.shortened(result.question), style="dim")
     none = result.answer is None
-    rows = [_row("no answer", result.no_answer_score, "yellow")] if none else []
+    rows = [_row("no answer", result.no_answer_score, "bold yellow", "yellow")] if none else []
     for number, span in enumerate(result.spans):
-        before, colour = "not sure enough: " if none else "", "dim green" if none or number else "green"
-        rows.append(_row(console.visible(span.answer), span.score, colour, before, _place(result, span)))
+        before = "not sure enough: " if none else ""
+        styles = ("", "dim") if none or number else ("bold green", "green")
+        rows.append(_row(console.visible(span.answer), span.score, *styles, before, _place(result, span)))
     yield Rows(_COLUMNS, rows)
     for number, (start, end) in enumerate(_paragraphs(result)):
         yield from (rich.Text(),) * (number > 0)
         yield Indented(_marked(result, start, end))
 
 
-def _row(name: str, score: float, colour: str, before: str = "", place: str = "") -> tuple[Cell, ...]:
-    named = rich.Text.assemble((before, "dim"), (name, f"bold {colour}"))
-    return named, console.bar_of(score, colour), rich.Text(f"{score:6.1%}"), rich.Text(place, "dim")
+def _row(name: str, score: float, style: str, bar: str, before: str = "", place: str = "") -> tuple[Cell, ...]:
+    named = rich.Text.assemble((before, "dim"), (name, style))
+    return named, console.bar_of(score, bar), rich.Text(f"{score:6.1%}"), rich.Text(place, "dim")
 
 
 def _place(result: Answer, span: Span) -> str:

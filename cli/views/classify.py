@@ -41,7 +41,7 @@ def _bars(labels: list[Label], thresholds: Mapping[str, float]) -> Rows:
         cells = (
             rich.Text("✓" if several and chosen else "", style="bold green"),
             rich.Text(console.visible(label.label), style="bold" if chosen else ""),
-            console.bar_of(label.score, "green" if chosen else "dim green"),
+            console.bar_of(label.score, "green" if chosen else "dim"),
             rich.Text(f"{label.score:6.1%}"),
             rich.Text(f"from {thresholds[label.label]:.1%}" if thresholds else "", style="dim"),
         )

@@ -36,12 +36,16 @@ _live: "rich.Console | None" = None
 
 def stdout() -> "rich.Console":
     """A rich console on stdout."""
-    return rich.Console(highlight=False, _environ=_environment())
+    from mlxbert.cli.views.colours import Console
+
+    return Console(highlight=False, _environ=_environment())
 
 
 def stderr() -> "rich.Console":
     """A rich console on stderr, which leaves long lines to the terminal; that of the live view while one is drawn."""
-    return _live or rich.Console(stderr=True, highlight=False, soft_wrap=True, _environ=_environment())
+    from mlxbert.cli.views.colours import Console
+
+    return _live or Console(stderr=True, highlight=False, soft_wrap=True, _environ=_environment())
 
 
 def _environment() -> dict[str, str]:

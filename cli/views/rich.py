@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         TransferSpeedColumn as TransferSpeedColumn,
     )
     from rich.spinner import Spinner as Spinner
+    from rich.style import Style as Style
     from rich.table import Table as Table
     from rich.text import Text as Text
 else:

@@ -44,7 +44,7 @@ def _cells(token: Token) -> tuple[str, ...]:
 def _style(line: int, token: Token) -> str:
     colour = _SEGMENT_STYLES[token.segment % len(_SEGMENT_STYLES)]
     special = token.start == token.end
-    return (f"dim {colour}" if special else f"bold {colour}", "dim", colour, "")[line]
+    return ("dim" if special else f"bold {colour}", "dim", colour, "")[line]
 
 
 def draw_replaced(result: Replaced) -> Iterator["rich.RenderableType"]:

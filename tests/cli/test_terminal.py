@@ -24,10 +24,10 @@ def plain(shown: str) -> list[str]:
     return [line.rstrip() for line in CODES.sub("", shown).split("\n")]
 
 
-def colours(shown: str) -> set[int]:
-    """The colours in use: codes 30 to 49 and 90 to 107 of "select graphic rendition"."""
-    numbers = {int(number) for code in CODES.findall(shown) for number in code.split(";") if number}
-    return {number for number in numbers if 30 <= number <= 49 or 90 <= number <= 107}
+def colours(shown: str) -> set[str]:
+    """The colours in use, as "select graphic rendition" has them: one of 16, of 256, or red, green and blue."""
+    one = re.compile(r"[34]8;5;\d+|[34]8;2(?:;\d+){3}|(?<!\d)(?:[349]|10)[0-7](?!\d)")
+    return {found for code in CODES.findall(shown) for found in one.findall(code)}
 
 
 def raw_controls(shown: str) -> set[str]:
@@ -56,7 +56,7 @@ def test_the_word_that_fills_the_mask_is_highlighted(small: str) -> None:
     _, shown = terminal("fill-mask", "the cat [MASK] on", "--targets", "sat,##s", "--model", small)
     rows = {re.findall(r"(\S+)\x1b\[0m", row)[0]: row for row in shown.split("\n") if "█" in row or "%" in row}
     sat = next(row for row in rows.values() if "sat" in row)
-    assert re.search(r"\x1b\[2mthe cat \x1b\[0m\x1b\[1;32msat\x1b\[0m\x1b\[2m on\x1b\[0m", sat)
+    assert re.search(r"\x1b\[2mthe cat \x1b\[0m\x1b\[1;38;5;28msat\x1b\[0m\x1b\[2m on\x1b\[0m", sat)
     assert any("the cats on" in line for line in plain(shown))  # a continuation joins the word before it
     assert colours(shown)
 
@@ -221,7 +221,8 @@ def test_terminal_app_gets_no_colours_of_24_bits(small: str, tmp_path: Path) -> 
     path.write_text("the cat sat\n" * 3000)
     drawn = ["stdout", "stderr"]
     given = ["embed", "--input", str(path), "--model", small, "--overwrite", "--output", str(tmp_path / "x.npy")]
-    _, shown = real_terminal(*given, on=drawn, **APPLE)
-    assert "38;5;" in shown and not re.search(r"[34]8;2;", shown)
-    _, shown = real_terminal(*given, on=drawn, **APPLE, COLORTERM="truecolor")
-    assert re.search(r"[34]8;2;", shown)
+    for command in (given, ["embed", "the cat sat", "the dog", "--model", small]):  # a bar of progress; a heat map
+        _, shown = real_terminal(*command, on=drawn, **APPLE)
+        assert "38;5;" in shown and not re.search(r"[34]8;2;", shown)
+    _, shown = real_terminal(*command, on=drawn, **APPLE, COLORTERM="truecolor")
+    assert re.search(r"48;2;", shown)

@@ -2,6 +2,7 @@
 
 import io
 import re
+import sys
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -9,9 +10,10 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
-from mlxbert.cli.views.training import evaluation, report, summary, words
+from mlxbert.cli.views.training import corpus, evaluation, report, summary, words
 from mlxbert.cli.views.training.frame import frame
 from mlxbert.cli.views.training.live import LiveView
+from mlxbert.cli.views.training.sparse import SparseLines
 from mlxbert.cli.views.training.state import State
 from mlxbert.training.data.report import DataReport
 from mlxbert.training.events import Estimate, Finished, Started, Step
@@ -90,6 +92,23 @@ def test_reports_on_windows_on_numbers_and_on_very_many_labels() -> None:
 ])  # fmt: skip
 def test_the_estimate_says_whether_training_fits(estimate: Estimate, said: str) -> None:
     assert said in reported(events.started(estimate=estimate))
+
+
+@pytest.mark.parametrize(("platform", "seconds", "said"), [("darwin", 301, 1), ("darwin", 299, 0), ("linux", 9999, 0)])
+def test_a_long_run_on_a_mac_says_what_keeps_it_awake(
+    platform: str, seconds: float, said: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "platform", platform)
+    started = events.started(estimate=Estimate(seconds=seconds, memory=1, available=2))
+    corpus_facts = {"files": ("a.txt",), "problems": (), "documents": 1, "sentences": 2, "unknown": 0, "tokens": 3}
+    assert reported(started).count("caffeinate -i") == said
+    assert told(corpus.before(started, corpus_facts | {"skipped": 0})).count("caffeinate -i") == said
+    view = SparseLines()
+    view.write(started)
+    view.write(events.started(estimate=None, runs=2))  # the second run
+    assert capsys.readouterr().err.count("caffeinate -i") == said
+    full = events.started(estimate=Estimate(seconds=seconds, memory=2, available=1))
+    assert "caffeinate" not in reported(full)  # it would not run for long
 
 
 @WIDTHS

@@ -13,7 +13,8 @@ _LISTED = 8  # mix-ups
 _NAME = Column(wraps=True, most=_LABEL + 2)
 _MIXED_UP = (_NAME, _NAME, Column(right=True), Column(bar=True, most=console.BAR_WIDTH))
 _SHADES = " ░▒▓█"
-_RIGHT, _WRONG = (24, 86, 52), (128, 38, 32)  # of a full cell
+# Of a full cell, and of one with almost nothing: black would be the strongest of all on white.
+_RIGHT, _WRONG, _FAINT = (0, 95, 0), (135, 0, 0), (98, 98, 98)
 
 
 def confusion(labels: Sequence[str], matrix: Matrix, width: int) -> Iterator["rich.RenderableType"]:
@@ -56,7 +57,8 @@ def _share(count: int, row: Sequence[int]) -> float:
 def _colour(share: float, right: bool) -> str:
     """A background that is the stronger, the larger the share of the row is."""
     strength = share**0.5
-    red, green, blue = (round(part * strength) for part in (_RIGHT if right else _WRONG))
+    full = _RIGHT if right else _WRONG
+    red, green, blue = (round(low + (high - low) * strength) for low, high in zip(_FAINT, full, strict=True))
     return f"on #{red:02x}{green:02x}{blue:02x}"
 
 

@@ -22,7 +22,7 @@ def before(started: Started, corpus: Mapping[str, Any]) -> Iterator["rich.Render
     facts = [("parameters", f"{started.parameters:,}{frozen}"), ("steps", passes), ("device", started.device)]
     yield from console.facts("training", facts)
     if started.estimate is not None:
-        yield report.estimate(started.estimate)
+        yield from report.estimate(started.estimate)
     yield rich.Text()
 
 

@@ -26,7 +26,7 @@ def before(started: "Started", report: "DataReport") -> Iterator["rich.Renderabl
     yield from _warnings(report)
     yield from console.facts("training", _plan(started))
     if started.estimate is not None:
-        yield estimate(started.estimate)
+        yield from estimate(started.estimate)
     yield rich.Text()
 
 
@@ -80,7 +80,7 @@ def _numbers(split: "SplitReport") -> Iterator[tuple[str, str]]:
 
 
 def _marked(name: str, value: str) -> tuple[str, str]:
-    """A number, in yellow if it should be 0."""
+    """A number, in another colour if it should be 0."""
     doubtful = name in ("truncated", "duplicates", "conflicting labels", "leaked") and value != "0"
     return value, "yellow" if doubtful else ""
 
@@ -136,8 +136,14 @@ def _plan(started: "Started") -> Iterator[tuple[str, object]]:
     yield "device", f"{started.device}{together}"
 
 
-def estimate(found: "Estimate") -> "rich.Text":
-    """`fits: 3.1 of 16.0 GB, about 4 minutes`."""
+def estimate(found: "Estimate") -> Iterator["rich.RenderableType"]:
+    """`fits: 3.1 of 16.0 GB, about 4 minutes`; of a long run on a Mac, how it stays awake."""
+    yield _fits(found)
+    if (note := words.sleeping(found.seconds)) and (found.available is None or found.memory <= found.available):
+        yield Indented(rich.Text(note, "dim"))
+
+
+def _fits(found: "Estimate") -> "rich.Text":
     time = words.about(found.seconds)
     if found.available is None:
         return rich.Text.assemble(("  takes ", "dim"), f"{console.size(found.memory)}, {time}")

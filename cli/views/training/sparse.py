@@ -22,6 +22,8 @@ class SparseLines:
             case Started():
                 self._steps = event.steps
                 self._say(_begins(event))
+                if event.estimate and (note := words.sleeping(event.estimate.seconds)):
+                    self._say(note)
             case Step() if time.monotonic() - self._printed >= _PAUSE:
                 left = words.duration(event.seconds_left)
                 self._say(f"step {event.step:,} of {self._steps:,}, loss {words.figure(event.loss)}, {left} left")

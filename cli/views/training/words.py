@@ -1,6 +1,7 @@
 """Times, shares and values of options, as the views of training write them."""
 
 import math
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,8 @@ from mlxbert.training.options.tasks import TASKS
 if TYPE_CHECKING:
     from mlxbert.cli.views.table import Cell
     from mlxbert.training.options.tasks import TaskSpec
+
+_LONG = 300  # seconds of a run during which a Mac may fall asleep
 
 
 def duration(seconds: float) -> str:
@@ -29,6 +32,13 @@ def about(seconds: float) -> str:
         if seconds >= 1.5 * scale:
             return f"about {seconds / scale:.0f} {name}s"
     return "about a second"
+
+
+def sleeping(seconds: float) -> str:
+    """What keeps a Mac awake during a run of so many seconds; empty for a short one, and elsewhere."""
+    if sys.platform != "darwin" or seconds < _LONG:
+        return ""
+    return "a Mac that nobody uses goes to sleep, and training with it, unless the command begins with caffeinate -i"
 
 
 def figure(number: float) -> str:
