@@ -57,18 +57,18 @@ PYTHON
 
 embed() {
   part "A model and texts" made
-  local others=()
+  local others=() # an empty one is "unbound" for a Mac's bash 3.2, hence ${…+…}
   python -c "import sentence_transformers" 2>/dev/null || others=(--without sentence-transformers)
   for dtype in float32 float16; do
     part "Embedding $texts texts in $dtype" python benchmarks/embed.py "$work/model" "$work/texts.jsonl" \
-      --device "$device" --dtype "$dtype" --few 0 --without "mlxbert, wheel's BLAS" "${others[@]}"
+      --device "$device" --dtype "$dtype" --few 0 --without "mlxbert, wheel's BLAS" ${others[@]+"${others[@]}"}
   done
 }
 
 bench() {
   local peer=()
   python -c "import torch, transformers" 2>/dev/null && peer=(--against torch)
-  part "A row to share" python -m mlxbert bench --device "$device" "${peer[@]}"
+  part "A row to share" python -m mlxbert bench --device "$device" ${peer[@]+"${peer[@]}"}
 }
 
 tests() { part "Tests" python -m pytest -q -n 4 -p no:cacheprovider --tb=line tests/nn tests/tasks tests/training; }
