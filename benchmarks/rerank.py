@@ -9,11 +9,12 @@ with the median over the rounds. Needs torch and sentence-transformers.
 
 import argparse
 import csv
-import os
 import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+from cores import keep_to_cores
 
 PAIRS, TEXTS = 500, 2000
 
@@ -32,7 +33,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2, help="cores to run on")
     given = parser.parse_args()
-    os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[: given.threads]))
+    keep_to_cores(given.threads)
     import torch
     from sentence_transformers import CrossEncoder
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from cores import keep_to_cores
+
 WARMUP, WEIGHT_DECAY, CLIP = 0.1, 0.01, 1.0
 Record = TypeVar("Record")
 Run = Callable[[str, int, argparse.Namespace], dict[str, Any]]
@@ -125,7 +127,7 @@ def timed(train: Callable[[], object]) -> dict[str, float]:
 def use_cores(given: argparse.Namespace, count: int = 1) -> None:
     """Keeps this process to that many cores, unless it computes on a GPU."""
     if not given.gpu:
-        os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[:count]))
+        keep_to_cores(count)
 
 
 def run_missing(parser: argparse.ArgumentParser, names: Collection[str], run: Run, kinds: Collection[str] = ()) -> None:

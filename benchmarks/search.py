@@ -38,6 +38,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cores import keep_to_cores
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -305,7 +307,7 @@ def main() -> None:
     parser.add_argument("--step", choices=("prepare", "build", "measure"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
-    os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[: given.threads]))
+    keep_to_cores(given.threads)
     if given.step:
         return {"prepare": prepare, "build": build, "measure": measure}[given.step](given)
     for step, made in (("prepare", "exact-hundredth.npy"), ("build", "index.db"), ("measure", "")):

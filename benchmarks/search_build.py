@@ -28,6 +28,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cores import keep_to_cores
 from search import QUERIES, process, say, timed
 
 if TYPE_CHECKING:
@@ -226,7 +227,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.step:
         return print(json.dumps(STEPS[given.step](given)))
-    os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[: given.threads]))
+    keep_to_cores(given.threads)
     with tempfile.TemporaryDirectory() as work:
         given.work = Path(work)
         compare(given)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cores import keep_to_cores
 from numpy.typing import NDArray
 
 Vectors = NDArray[np.float32]
@@ -172,7 +173,7 @@ def main() -> None:
     parser.add_argument("step", choices=("build", "search"))
     parser.add_argument("--threads", type=int, default=2, help="cores to run on")
     given = parser.parse_args()
-    os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[: given.threads]))
+    keep_to_cores(given.threads)
     begun, used = time.perf_counter(), time.process_time()
     peer = PEERS[given.name](given.place, given.threads)
     result = {"import_s": time.perf_counter() - begun, "import_cpu_s": time.process_time() - used}

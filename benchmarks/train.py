@@ -32,6 +32,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cores import keep_to_cores
 from encode import MODELS
 
 from mlxbert.bench import steps
@@ -254,7 +255,7 @@ KINDS: dict[str, tuple[Callable[[Case], Step], Callable[[Case], Step]]] = {
 def contest(name: str, case: Case) -> None:
     """Makes a step for every line on stdin, and prints what it took."""
     side, _, cores = name.partition(" ")
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(cores)])
+    keep_to_cores(int(cores))
     os.environ["OMP_NUM_THREADS"] = cores
     step = KINDS[case.kind][side == "torch"](case)
     for _ in sys.stdin:

@@ -4,8 +4,10 @@ import base64
 import http.client
 import json
 import os
+import ssl
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -64,8 +66,11 @@ class Server:
         if parts.username is not None:
             raise ArgumentError(f"server holds a name or a password, expected none: the key is read from {KEY}")
         self.url, self._path = url.rstrip("/"), parts.path.rstrip("/")
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self._connection = kind(host, port, timeout=_SECONDS)
+        self._connection = (
+            http.client.HTTPSConnection(host, port, timeout=_SECONDS, context=_trusted())
+            if parts.scheme == "https"
+            else http.client.HTTPConnection(host, port, timeout=_SECONDS)
+        )
         self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if key := os.environ.get(KEY, "").strip():
             if not key.isascii() or not key.isprintable():
@@ -111,6 +116,9 @@ class Server:
                 self._connection.close()
                 if kept and isinstance(problem, ConnectionError):  # closed while it was idle
                     continue
+                if isinstance(problem, ssl.SSLCertVerificationError):
+                    why = f"{self.url}: its certificate is not trusted: {problem.verify_message.rstrip('.')}"
+                    raise MlxbertError(why, hint="SSL_CERT_FILE=FILE trusts the certificates in a file") from None
                 why = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
                 raise MlxbertError(f"{self.url}: the server cannot be reached: {why}", hint=_ADDRESS) from None
         raise AssertionError
@@ -244,6 +252,17 @@ class RemoteModel:
             return [_result(task, item, one, options) for item, one in zip(items, found, strict=True)]
         except (KeyError, TypeError, AttributeError, ValueError):  # also where there are more results than items
             raise _foreign(self._server.url, "other results") from None
+
+
+def _trusted() -> ssl.SSLContext:
+    """The certificates that are trusted; those of certifi, where Python has none, as python.org's on a Mac."""
+    context, paths = ssl.create_default_context(), ssl.get_default_verify_paths()
+    if paths.cafile is None and not (paths.capath and os.listdir(paths.capath)):
+        with suppress(ImportError):
+            import certifi
+
+            context.load_verify_locations(certifi.where())
+    return context
 
 
 def _foreign(url: str, what: str) -> MlxbertError:

@@ -57,7 +57,7 @@ PYTHON
 
 embed() {
   part "A model and texts" made
-  local others=()
+  local others=() # an empty one is "unbound" for a Mac's bash 3.2, hence ${…+…}
   python -c "import sentence_transformers" 2>/dev/null || others=(--without sentence-transformers)
   for dtype in float32 float16; do
     part "Embedding $texts texts in $dtype" python benchmarks/embed.py "$work/model" "$work/texts.jsonl" \

@@ -4,6 +4,7 @@ import fcntl
 import functools
 import os
 import re
+import resource
 import signal
 import sys
 from collections import Counter
@@ -27,7 +28,17 @@ device.use()  # MLXBERT_DEVICE=cpu keeps a Mac's tests from its GPU
 _SLOW = ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "socket.bind")
 _ALL_SLOW = re.compile(r"^pytestmark = \[?\s*pytest\.mark\.slow\b", re.MULTILINE)
 _SAMPLED = 3
+_FILES = 4096
 _fast: list[str] = []  # the test that runs, unless it is marked slow
+
+
+@pytest.fixture(scope="session", autouse=True)
+def many_files() -> None:
+    """As many open files as tests with hundreds of clients need: a Mac's shell allows 256."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 @pytest.fixture(scope="session")

@@ -40,7 +40,6 @@ def serve(
     Example: mlxbert serve small=BAAI/bge-small-en-v1.5
     """
     from mlxbert.search.sqlite import SqliteStore
-    from mlxbert.serve import units
 
     given = models or [os.environ.get("MLXBERT_MODEL") or BUILTIN]
     sources, indexes = _named(given, "MODEL"), {name: Path(file) for name, file in _named(index or (), "index").items()}
@@ -52,11 +51,9 @@ def serve(
         chosen = {"index": [f"{name}={file.absolute()}" for name, file in indexes.items()], "offline": offline}
         chosen |= {"dtype": dtype, "device": device}
         words = [*_words(sources, chosen), *_changed(options), *_changed(engine)]
-        if odd := [word for word in words if not word.isprintable()]:
-            raise ArgumentError(f"{odd[0]!r:.100} cannot stand in a service file, expected characters that are shown")
         _check(sources, options, offline=offline)
-        log = str(Path.home() / "Library/Logs/mlxbert-serve.log")
-        sys.stdout.write(units.launchd(words, log) if print_launchd else units.systemd(words))
+        files = [*indexes.values(), *filter(None, (options.api_key_file, options.log_file))]
+        _print_service(words, [*filter(os.path.isdir, sources.values()), *files], launchd=print_launchd)
         return
     from mlxbert.serve.http.server import serve as run
 
@@ -65,6 +62,46 @@ def serve(
         refs, options, engine_options=engine, indexes=indexes, quiet=talk.quiet,
         say=lambda text: console.say("note", text),
     )  # fmt: skip
+
+
+def _print_service(words: Sequence[str], paths: Sequence[str | Path], *, launchd: bool) -> None:
+    """Prints a service file; notes say what is not written into it, and what a service could not read.
+
+    Args:
+        words: The command.
+        paths: Files and folders that it reads.
+        launchd: Whether the file is for launchd, or for systemd.
+
+    Raises:
+        ArgumentError: The command or the environment has characters that cannot stand in a service file.
+    """
+    from mlxbert.serve import units
+
+    variables, secret = units.environment(os.environ)
+    if odd := [word for word in (*words, *variables.values()) if not word.isprintable()]:
+        raise ArgumentError(f"{odd[0]!r:.100} cannot stand in a service file, expected characters that are shown")
+    if secret:
+        login = "; `hf auth login` keeps a token where the server finds it" if "HF_TOKEN" in secret else ""
+        said = f"{', '.join(secret)} {'is' if len(secret) == 1 else 'are'} not written into a service file{login}"
+        console.say("note", said)
+    if not launchd:
+        sys.stdout.write(units.systemd(words, variables))
+        return
+    if sys.platform == "darwin":
+        caches = [variables[name] for name in ("HF_HOME", "HF_HUB_CACHE") if name in variables]
+        _say_closed([sys.prefix, *paths, *caches])
+    sys.stdout.write(units.launchd(words, str(Path.home() / "Library/Logs/mlxbert-serve.log"), variables))
+
+
+def _say_closed(paths: Sequence[str | Path]) -> None:
+    """Says which files and folders of a service a Mac keeps services out of."""
+    from mlxbert.serve import units
+
+    found = units.closed(paths, Path.home())
+    for path, folder in found.items():
+        console.say("note", f"{path} lies in ~/{folder}, where macOS lets no service read: the server would not start")
+    if found:
+        console.say("hint", "move it elsewhere, or give Python Full Disk Access (System Settings → Privacy & Security)")
 
 
 def _check(sources: Mapping[str, str], options: ServeOptions, *, offline: bool) -> None:

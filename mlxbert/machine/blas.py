@@ -127,7 +127,7 @@ def _load_openblas() -> Blas:
             _write_copy(source, copy)
             if is_private(copy):
                 return _load(name, str(copy))
-    library, symbols = os.memfd_create("openblas"), os.memfd_create("symbols")
+    library, symbols = os.memfd_create("openblas"), os.memfd_create("symbols")  # type: ignore[attr-defined, unused-ignore]
     try:
         _rename_symbols(source, f"/proc/self/fd/{library}", f"/proc/self/fd/{symbols}", library, symbols)
         return replace(_load(name, f"/proc/self/fd/{library}"), path=str(source))

@@ -218,7 +218,7 @@ def _own_stream() -> None:
 
 
 def _cores() -> int:
-    return min(len(os.sched_getaffinity(0)), _MAX_STREAMS)
+    return min(len(os.sched_getaffinity(0)), _MAX_STREAMS)  # type: ignore[attr-defined, unused-ignore]
 
 
 def _stream_per_core() -> list[mx.Stream]:

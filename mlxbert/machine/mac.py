@@ -15,6 +15,7 @@ _OLDEST = 14  # of macOS that MLX has wheels for
 # them there (ml-explore/mlx#4525); its wheels for older systems do not use them at all.
 _UNITS = (26, 2)
 _FIRST_WITH_UNITS = 5  # M5
+_FIRST_DARWIN, _DARWIN_BY_YEAR = 20, 25  # kernels of macOS 11 and 26
 _SMALL = 8 * 2**30  # bytes of memory
 
 GpuSize = Literal["small", "medium", "large"]
@@ -26,7 +27,7 @@ class Mac:
 
     Attributes:
         chip: `Apple M4 Pro`; `Intel(R) Core(TM) …` without Apple silicon.
-        macos: The version of the system, which a Python built for an older one reports as 10.16 or 16.
+        macos: The version of the system, also where this Python gets another one, such as 16.2 in place of 26.2.
         python: What this Python is built for: `arm64` or `x86_64`.
         translated: Whether Rosetta translates this Python.
         virtual: Whether it is a virtual machine.
@@ -47,7 +48,7 @@ def look() -> Mac | None:
         return None
     return Mac(
         chip=_text("machdep.cpu.brand_string") or platform.processor(),
-        macos=_text("kern.osproductversion") or platform.mac_ver()[0],
+        macos=_macos(_text("kern.osrelease"), _text("kern.osproductversion") or platform.mac_ver()[0]),
         python=platform.machine(),
         translated=_is_set("sysctl.proc_translated"),
         virtual=_is_set("kern.hv_vmm_present"),
@@ -72,6 +73,24 @@ def _text(name: str) -> str:
 
 def _is_set(name: str) -> bool:
     return any(sysctl(name) or b"")  # a number
+
+
+def _macos(darwin: str, product: str) -> str:
+    """The version of macOS.
+
+    A program that was built for an older system gets a masked version of the product: 10.16, or 16.2 for 26.2 (XNU,
+    `sysctl_osproductversion` in bsd/kern/kern_sysctl.c). The version of the kernel is never masked: that of macOS 11 to
+    15 is Darwin 20 to 24, that of 26.2 is 25.2.
+
+    Args:
+        darwin: The version of the kernel, such as `25.2.0`.
+        product: The version of the product, which may be masked.
+    """
+    kernel = _version(darwin)
+    if len(kernel) < 2 or kernel[0] < _FIRST_DARWIN:  # no version, or a system before macOS 11
+        return product
+    major = kernel[0] + 1 if kernel[0] >= _DARWIN_BY_YEAR else kernel[0] - 9
+    return product if _version(product)[:1] == (major,) else f"{major}.{kernel[1]}"
 
 
 def _wheel() -> str | None:
@@ -131,10 +150,12 @@ def _units(mac: Mac) -> str | None:
     if _version(mac.macos) >= _UNITS:
         if new_wheel or mac.wheel is None:
             return None
+        reported = platform.mac_ver()[0]
+        masked = f"this Python reports macOS {reported} to pip; " if _version(reported) < _UNITS[:1] else ""
         return (
-            f"MLX is installed for an older system ({mac.wheel}) and does not use the matrix units of {mac.chip}: this "
-            f"Python reports macOS {platform.mac_ver()[0]}; take a newer one (`brew install python` or `uv python "
-            "install 3.13`) and a new environment"
+            f"MLX is installed for an older system ({mac.wheel}) and does not use the matrix units of {mac.chip}; "
+            f"{masked}`SYSTEM_VERSION_COMPAT=0 pip install --force-reinstall --no-deps mlx mlx-metal` installs the one "
+            f"for macOS {mac.macos}"
         )
     if new_wheel and _version(mac.macos) >= _UNITS[:1]:
         return (

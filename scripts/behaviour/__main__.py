@@ -34,6 +34,7 @@ from texts import write_texts
 WORK = Path(tempfile.gettempdir()) / "mlxbert-behaviour"
 WORKERS = 2  # commands at a time
 TIMEOUT = 180  # seconds, against a hanging command
+END = b"\0the end of the terminal\0"  # written to it when a command has ended
 STOPPED = 124  # the status of one that hung
 MOST_KEPT = 4 * 2**20  # bytes of a written file that is kept next to its hash
 MOMENT = 1_600_000_000  # when all inputs were last changed: hashes of unfinished work have such times in them
@@ -144,15 +145,14 @@ def keep(folder: Path, kept: Path) -> None:
 
 
 def drain(descriptor: int) -> bytes:
-    """All that is written to a terminal until nobody holds it any more."""
-    pieces: list[bytes] = []
-    while True:
-        try:
-            pieces.append(os.read(descriptor, 65536))
-        except OSError:  # how Linux says that the other side is closed
-            return b"".join(pieces)
-        if not pieces[-1]:  # how a Mac does
-            return b"".join(pieces)
+    """All that is written to a terminal until its end.
+
+    Our side of the processes stays open until all is read: when the last one is closed, a Mac drops the rest.
+    """
+    found = bytearray()
+    while not found.endswith(END):
+        found += os.read(descriptor, 65536)
+    return bytes(found.removesuffix(END))
 
 
 def run_piped(command: list[str], case: Case, bench: Bench) -> tuple[int, bytes, bytes]:
@@ -176,15 +176,17 @@ def run_shown(command: list[str], case: Case, bench: Bench) -> tuple[int, bytes,
         running = subprocess.Popen(
             command, env=environment, cwd=bench.work, stdin=subprocess.DEVNULL, stdout=inner, stderr=errors
         )
-        os.close(inner)
         limit = threading.Timer(TIMEOUT, running.kill)
         limit.start()
-        shown = drain(outer)
+        with ThreadPoolExecutor(1) as reading:
+            shown = reading.submit(drain, outer)
+            status = running.wait()
+            os.write(inner, END)
+        os.close(inner)
         os.close(outer)
-        status = running.wait()
         limit.cancel()
         errors.seek(0)
-        return status, shown, errors.read()
+        return status, shown.result(), errors.read()
 
 
 def run(case: Case, bench: Bench, before: list[Future[float]]) -> float:

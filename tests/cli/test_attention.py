@@ -2,13 +2,13 @@
 
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.helpers.browser import chromium
 from tests.helpers.program import call, terminal
 
 TEXT = "the cat sat on the mat ."
@@ -67,13 +67,14 @@ _CLICKS = """<script>setTimeout(() => {
 
 @pytest.mark.slow
 def test_a_head_and_a_token_are_chosen_by_clicking(tiny_folder: Path, tmp_path: Path) -> None:
-    browser = shutil.which("chromium")
+    browser = chromium()
     if browser is None:
-        pytest.skip("needs chromium")
+        pytest.skip("needs Chromium or Chrome")
     path = tmp_path / "out.html"
     assert call("attention", "the <script> cat", "--model", str(tiny_folder), "--output", str(path)).status == 0
     path.write_text(path.read_text().replace("</body>", _CLICKS))
-    command = [browser, "--headless", "--no-sandbox", "--virtual-time-budget=4000", "--dump-dom", path.as_uri()]
+    own = ("--headless", "--no-sandbox", "--no-first-run", f"--user-data-dir={tmp_path / 'browser'}")
+    command = [browser, *own, "--virtual-time-budget=4000", "--dump-dom", path.as_uri()]
     shown = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
     found = re.search("<title>found (.*)</title>", shown)
     assert found, shown

@@ -1,7 +1,5 @@
 """The models on this machine: listed, fetched, found, removed."""
 
-import os
-import pty
 import re
 import subprocess
 from collections.abc import Iterator
@@ -13,6 +11,7 @@ import pytest
 from tests.helpers.apple_double import plant
 from tests.helpers.fake_hub import FakeHub, call_with_hub, files_of, serve, terminal_with_hub
 from tests.helpers.program import Outcome, command, environment, process, tiny_model
+from tests.helpers.screen import Screen
 
 pytestmark = pytest.mark.slow
 
@@ -242,21 +241,15 @@ def test_remove_without_somebody_to_ask_is_refused(variables: dict[str, str], hu
 @pytest.mark.parametrize("answer", ["y", "n", "\x04"])
 def test_remove_asks_at_a_terminal(variables: dict[str, str], hub: FakeHub, answer: str) -> None:
     assert run(variables, "download", NAME).status == 0
-    ours, theirs = pty.openpty()
-    running = subprocess.Popen(
-        command("models", "remove", NAME),
-        env=environment(**variables, TERM="xterm", NO_COLOR="1", COLUMNS="200"),
-        stdin=theirs,
-        stderr=theirs,
-        stdout=subprocess.PIPE,
-    )
-    os.close(theirs)
-    shown = b""
-    while b"remove it? [y/N]: " not in shown:
-        shown += os.read(ours, 4096)
-    os.write(ours, answer.encode() + (b"\n" if answer != "\x04" else b""))
-    out, _ = running.communicate(timeout=60)
-    os.close(ours)
+    with Screen() as screen:
+        running = subprocess.Popen(
+            command("models", "remove", NAME), env=environment(**variables, TERM="xterm", NO_COLOR="1", COLUMNS="200"),
+            stdin=screen.inner, stderr=screen.inner, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        screen.wait_for(b"remove it? [y/N]: ")
+        screen.type(answer.encode() + (b"\n" if answer != "\x04" else b""))
+        out, _ = running.communicate(timeout=60)
+        shown = screen.shown()
     assert b"31.3 kB" in shown and str(folder(variables, hub).parents[1]).encode() in shown
     assert folder(variables, hub).exists() == (answer != "y")
     assert bool(out) == (answer == "y")

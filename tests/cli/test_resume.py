@@ -153,7 +153,8 @@ def test_a_folder_whose_name_is_no_text_is_named_all_the_same() -> None:
     done = subprocess.run(arguments, capture_output=True, env=environment(), check=False)
     assert done.returncode == 1 and b"error: " in done.stderr and b"Traceback" not in done.stderr
     outcome, shown = terminal("inspect", "bad\udcff", on=("stdout", "stderr"))
-    assert outcome.status == 1 and " bad\\udcff: no such folder" in shown
+    # macOS has no such names, and Python before 3.14 passes on what it says of them.
+    assert outcome.status == 1 and re.search(r" bad\\udcff: (no such folder|.*Illegal byte sequence)", shown)
 
 
 def test_records_that_have_results_do_not_stay_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,5 @@
 """The command line of search: indexes that are found, made and kept up to date, and passages as they are shown."""
 
-import os
-import pty
 import re
 import signal
 import sqlite3
@@ -21,6 +19,7 @@ from mlxbert.search.schema import locked
 from mlxbert.search.writer import Writer
 from tests.cli.test_terminal import plain
 from tests.helpers.program import TERMINALS, Outcome, Terminal, call, command, environment, terminal
+from tests.helpers.screen import Screen
 
 Run = Callable[..., Outcome]
 KEYS = (
@@ -248,18 +247,15 @@ def test_a_name_does_not_steer_the_terminal(files: Path, variables: dict[str, st
 def test_a_terminal_asks_before_the_current_folder_is_indexed(
     files: Path, variables: dict[str, str], answer: str
 ) -> None:
-    ours, theirs = pty.openpty()
-    running = subprocess.Popen(
-        command("search", "paris"), env=environment(**variables, TERM="xterm"), cwd=files, stdin=theirs, stderr=theirs,
-        stdout=subprocess.PIPE,
-    )  # fmt: skip
-    os.close(theirs)
-    shown = b""
-    while b"[y/N]: " not in shown:
-        shown += os.read(ours, 4096)
-    os.write(ours, answer.encode() + b"\n")
-    out, _ = running.communicate(timeout=60)
-    os.close(ours)
+    with Screen() as screen:
+        running = subprocess.Popen(
+            command("search", "paris"), env=environment(**variables, TERM="xterm"), cwd=files, stdin=screen.inner,
+            stderr=screen.inner, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        screen.wait_for(b"[y/N]: ")
+        screen.type(answer.encode() + b"\n")
+        out, _ = running.communicate(timeout=60)
+        shown = screen.shown()
     assert str(files).encode() in shown and bool(out) == (answer == "y") and running.returncode == 0
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from mlxbert.search.sqlite import SqliteStore
 from mlxbert.search.store import About
+from mlxbert.serve import units
 from tests.helpers.program import call
 
 ABOUT = About("model", "0" * 64, 8, "cosine", "mean", ("", ""), 200, True)
@@ -43,12 +44,102 @@ def test_a_service_has_the_given_arguments_with_absolute_paths(tmp_path: Path, m
 
 def test_a_service_of_systemd_starts_the_same(tmp_path: Path) -> None:
     arguments = ("--allow-host", 'a "b" 100% $HOME')
-    unit = configparser.RawConfigParser()
+    unit = configparser.RawConfigParser(strict=False)
     unit.optionxform = str  # type: ignore[assignment, method-assign]
     outcome = call("serve", *arguments, "--print-systemd", MLXBERT_API_KEY="a-secret-of-mine")
     unit.read_string(outcome.out)
     words = shlex.split(unit["Service"]["ExecStart"].replace("%%", "%").replace("$$", "$"))
     assert words[4:] == printed(*arguments) and "a-secret-of-mine" not in outcome.out
+
+
+def variables(kind: str, **given: str) -> dict[str, str]:
+    """The environment in a service file; nothing of it comes from the environment of the tests."""
+    outcome = call("serve", f"--print-{kind}", **given)  # type: ignore[arg-type]
+    assert outcome.status == 0, outcome
+    if kind == "launchd":
+        found: dict[str, str] = plistlib.loads(outcome.out.encode()).get("EnvironmentVariables", {})
+        return found
+    lines = [line.partition("=") for line in outcome.out.splitlines()]
+    words = [shlex.split(value) for name, _, value in lines if name == "Environment"]  # quotes are those of systemd
+    assert all(len(one) == 1 for one in words)
+    return dict(one[0].replace("%%", "%").split("=", 1) for one in words)
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment without what a service gets."""
+    for name in (*units._PATHS, *units._VALUES, *units._SECRETS):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize("kind", ["launchd", "systemd"])
+def test_a_service_has_the_environment_that_it_does_not_inherit(
+    kind: str, bare: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/me")
+    assert variables(kind) == variables(kind, MLX_ENABLE_TF32="0", MLX_SDPA_VJP_FALLBACK="1") == {}
+    given = {
+        "HF_ENDPOINT": 'https://mirror.example/a%20b?"c"=\\d&e=$HOME', "HTTPS_PROXY": "http://proxy:3128",
+        "no_proxy": "localhost, .example", "MLX_ENABLE_TF32": "1", "MLX_SDPA_VJP_FALLBACK": "0",
+        "MLXBERT_DEVICE": "cpu",
+    }  # fmt: skip
+    paths = {"HF_HOME": "~/models", "MLXBERT_DATA": "some data", "SSL_CERT_FILE": "/etc/ours.pem"}
+    made = {"HF_HOME": "/me/models", "MLXBERT_DATA": f"{tmp_path}/some data", "SSL_CERT_FILE": "/etc/ours.pem"}
+    assert variables(kind, **given, **paths, EDITOR="vi", HF_HUB_OFFLINE="") == {**given, **made}
+
+
+@pytest.mark.parametrize("kind", ["launchd", "systemd"])
+def test_no_secret_of_the_environment_stands_in_a_service_file(kind: str, bare: None) -> None:
+    secret = "hf_a-secret-of-mine"
+    given = {"HF_TOKEN": secret, "HTTPS_PROXY": f"http://me:{secret}@proxy:3128", "http_proxy": f"me:{secret}@proxy"}
+    given["HF_ENDPOINT"] = "https://mirror.example/@a"
+    outcome = call("serve", f"--print-{kind}", **given)  # type: ignore[arg-type]
+    assert outcome.status == 0 and secret not in outcome.out + outcome.err
+    assert (
+        all(name in outcome.err for name in ("HF_TOKEN", "HTTPS_PROXY", "http_proxy"))
+        and "hf auth login" in outcome.err
+    )
+    assert "HF_ENDPOINT" not in outcome.err and "https://mirror.example/@a" in outcome.out
+    assert "auth login" not in call("serve", f"--print-{kind}", HTTPS_PROXY=given["HTTPS_PROXY"]).err
+
+
+def test_a_variable_that_a_file_cannot_say_is_refused(bare: None) -> None:
+    for value in ("/a\nExecStart=/bin/x", "/a\udcff"):
+        outcome = call("serve", "--print-systemd", HF_HOME=value)
+        outcome.fails(2, "service file")
+        assert not outcome.out
+
+
+def test_launchd_does_not_throttle_the_server() -> None:
+    assert plistlib.loads(call("serve", "--print-launchd").out.encode())["ProcessType"] == "Interactive"
+
+
+def test_a_mac_says_which_files_its_services_cannot_read(
+    bare: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mlxbert.folders.inspect.inspect", lambda source, *, offline: None)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("Documents/model", "documents2/model", "Desktop", "code"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "Desktop")
+    (tmp_path / "Desktop/key").write_text("a-key-of-some-length")
+    SqliteStore(tmp_path / "Desktop/notes.db", ABOUT).close()
+    models = (str(tmp_path / "code/../Documents/model"), str(tmp_path / "documents2/model"))
+    given = ("serve", f"a={models[0]}", f"b={models[1]}", "--index", f"{tmp_path}/link/notes.db")
+    closed = f"{tmp_path}/Library/Mobile Documents/x"
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "code/.venv"))
+    said = call(*given, "--print-launchd", "--api-key-file", f"{tmp_path}/Desktop/key", HF_HOME=closed).err
+    notes = [line for line in said.splitlines() if "lets no service read" in line]
+    assert [line.partition(" lies in ~/")[2].partition(",")[0] for line in notes] == [
+        "Documents", "Desktop", "Desktop", "Library/Mobile Documents",
+    ]  # fmt: skip
+    assert said.count("Full Disk Access") == 1
+    assert "no service" not in call("serve", f"b={models[1]}", "--print-launchd").err
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "DOWNLOADS/.venv"))
+    assert "DOWNLOADS/.venv lies in ~/Downloads" in call("serve", "--print-launchd").err
+    assert "no service" not in call(*given, "--print-systemd").err
 
 
 @pytest.mark.parametrize(

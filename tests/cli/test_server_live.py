@@ -1,15 +1,23 @@
 """`--server` over a socket: real connections, and no model in the process that asks."""
 
+import http.server
 import json
 import socket
+import ssl
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from mlxbert.cli.remote import Server
+from mlxbert.errors import MlxbertError
+from tests.helpers.certificate import save_certificate
+from tests.helpers.fake_hub import QuietServer
 from tests.helpers.program import call, environment, process
 from tests.helpers.serving import listening, serving
 from tests.serve.test_own import assert_same
@@ -94,8 +102,6 @@ def test_nobody_listens() -> None:
 
 
 def test_the_other_side_does_not_speak_http(url: str) -> None:
-    import threading
-
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def answer() -> None:
@@ -108,3 +114,77 @@ def test_the_other_side_does_not_speak_http(url: str) -> None:
         port = listener.getsockname()[1]
         call("embed", "cat", "--server", f"http://127.0.0.1:{port}").fails(1, "cannot be reached", "hint: ")
     call("embed", "cat", "--server", url.replace("http:", "https:")).fails(1, "cannot be reached", "hint: ")
+
+
+@pytest.fixture
+def secure(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """A server behind a proxy with a certificate that it has made itself: its address, and the certificate."""
+    certificate, key = save_certificate(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    body = json.dumps({"ready": True}).encode()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *given: object) -> None:
+            pass
+
+    class Proxy(QuietServer):
+        def get_request(self) -> tuple[socket.socket, Any]:
+            client, place = super().get_request()
+            return context.wrap_socket(client, server_side=True), place
+
+    with Proxy(("127.0.0.1", 0), Handler) as proxy:
+        serving = threading.Thread(target=proxy.serve_forever)
+        serving.start()
+        yield f"https://127.0.0.1:{proxy.server_port}", certificate
+        proxy.shutdown()
+        serving.join()
+
+
+def test_a_certificate_that_is_not_trusted_is_no_other_fault(secure: tuple[str, Path]) -> None:
+    url, _ = secure
+    failed = call("embed", "cat", "--server", url)
+    failed.fails(1, "certificate is not trusted: self-signed certificate", "SSL_CERT_FILE=FILE")
+
+
+def test_a_certificate_that_the_user_trusts_is_trusted(
+    secure: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, certificate = secure
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    assert Server(url).ask("/api/status") == {"ready": True}
+
+
+@pytest.mark.parametrize("folder", ["missing", "empty"])
+def test_where_python_has_no_certificates_those_of_certifi_are_trusted(
+    folder: str, secure: tuple[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As python.org's Python for a Mac is installed."""
+    url, certificate = secure
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "no-file"))
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path / folder))
+    monkeypatch.setitem(sys.modules, "certifi", SimpleNamespace(where=lambda: str(certificate)))
+    assert Server(url).ask("/api/status") == {"ready": True}
+    monkeypatch.setitem(sys.modules, "certifi", None)
+    with pytest.raises(MlxbertError, match="not trusted"):
+        Server(url).ask("/api/status")
+
+
+def test_certificates_of_certifi_are_not_added_to_others(
+    secure: tuple[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    url, certificate = secure
+    (tmp_path / "some").mkdir()
+    (tmp_path / "some/0.pem").write_text("")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "no-file"))
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path / "some"))
+    monkeypatch.setitem(sys.modules, "certifi", SimpleNamespace(where=lambda: str(certificate)))
+    with pytest.raises(MlxbertError, match="not trusted"):
+        Server(url).ask("/api/status")

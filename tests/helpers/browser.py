@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+_APPLICATIONS = "/Applications/{0}.app/Contents/MacOS/{0}"  # programs of a Mac are not in PATH
+_MAC = tuple(map(_APPLICATIONS.format, ("Chromium", "Google Chrome")))
 _SECTION = "//section[not(@hidden)]"
 _TEXTS = """return [...document.querySelectorAll(arguments[0])]
   .filter((one) => one.checkVisibility()).map((one) => one.innerText)"""
@@ -158,11 +160,17 @@ class Browser:
         path.write_bytes(base64.b64decode(self.driver.execute_cdp_cmd("Page.captureScreenshot", given)["data"]))
 
 
+def chromium() -> str | None:
+    """The program of Chromium or of Chrome, if one of them is installed."""
+    names = ("chromium", "google-chrome", *_MAC)
+    return next((found for found in map(shutil.which, names) if found), None)
+
+
 @contextmanager
 def browsing() -> Iterator[Browser]:
     """A browser, if Chromium, its driver and selenium are installed; else the test is skipped."""
     webdriver = pytest.importorskip("selenium.webdriver")
-    program, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    program, driver = chromium(), shutil.which("chromedriver")
     if program is None or driver is None:
         pytest.skip("Chromium and its driver are not installed")
     options = webdriver.ChromeOptions()

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socketserver import TCPServer
 from typing import Any
 from unittest import mock
 from urllib.parse import unquote, urlsplit
@@ -216,8 +217,15 @@ def _in_tree(file: str, data: bytes) -> dict[str, Any]:
     return {"type": "file", "path": file, "size": len(data), "oid": listed["blobId"], **large}
 
 
-class _Server(ThreadingHTTPServer):
+class QuietServer(ThreadingHTTPServer):
+    """A server of HTTP that does not say what its clients do."""
+
     daemon_threads = True
+
+    def server_bind(self) -> None:
+        """Takes the address, without a search for the name of this machine, which takes seconds on some Macs."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Stays silent: clients of these tests are killed in the middle of a response."""
@@ -227,7 +235,7 @@ class _Server(ThreadingHTTPServer):
 def serve() -> Iterator[FakeHub]:
     """A fake hub on a free port of the loopback device."""
     hub = FakeHub()
-    server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": hub}))
+    server = QuietServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": hub}))
     hub.url = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)  # ends soon after shutdown()
     thread.start()

@@ -1,6 +1,5 @@
 """Shared by the tests of the command line: the program in this process, in its own, in a terminal; a tiny model."""
 
-import errno
 import functools
 import io
 import json
@@ -23,6 +22,7 @@ from mlxbert.nn.heads import Network
 from mlxbert.weights.families.registry import FAMILIES
 from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.source import builtin_folder
+from tests.helpers.screen import Screen
 from tests.helpers.tiny import to_theirs
 
 PROGRAM = "from mlxbert.cli import main; main()"
@@ -153,35 +153,19 @@ def process(
     return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode(errors="replace"))
 
 
-def _drain(descriptor: int) -> bytes:
-    """Everything that is written to a terminal until all its writers close it."""
-    pieces: list[bytes] = []
-    while True:
-        try:
-            piece = os.read(descriptor, 65536)
-        except OSError as problem:
-            if problem.errno != errno.EIO:  # how Linux says that the other side is closed
-                raise
-            piece = b""
-        if not piece:
-            return b"".join(pieces)
-        pieces.append(piece)
-
-
 def real_terminal(*arguments: str, on: Iterable[str] = ("stdout",), **variables: str) -> tuple[Outcome, str]:
     """Runs the program in its own process, with some of its streams on a terminal of 100 columns.
 
     Returns:
         The outcome with the output to pipes, and the output to the terminal.
     """
-    outer, inner = os.openpty()
     streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     variables = {"TERM": "xterm-256color", "COLUMNS": "100"} | variables
-    running = subprocess.Popen(command(*arguments), env=environment(**variables), **streams | dict.fromkeys(on, inner))
-    os.close(inner)
-    shown = _drain(outer).decode().replace("\r\n", "\n")
-    os.close(outer)
-    out, err = (pipe or b"" for pipe in running.communicate(timeout=TIMEOUT))
+    with Screen() as screen:
+        streams |= dict.fromkeys(on, screen.inner)
+        running = subprocess.Popen(command(*arguments), env=environment(**variables), **streams)
+        out, err = (pipe or b"" for pipe in running.communicate(timeout=TIMEOUT))
+        shown = screen.shown().decode().replace("\r\n", "\n")
     return Outcome(running.returncode, out.decode(), err.decode()), shown
 
 

@@ -61,11 +61,11 @@ def listening(service: Service, key: str | None = None) -> Iterator[str]:
     from mlxbert.serve.http.server import address, listen, make_guarded
 
     options = replace(service.options, port=0)
-    with listen(options) as listener:
-        port = listener.getsockname()[1]
+    with listen(options) as listeners:
+        port = listeners[0].getsockname()[1]
         app = make_guarded(service, AccessPolicy(options, port, key), Log(None))
         server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_level="warning"))
-        thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+        thread = threading.Thread(target=server.run, args=(listeners,), daemon=True)
         thread.start()
         try:
             yield address(options, port)

@@ -22,8 +22,9 @@ from mlxbert.machine import device, mac
 from mlxbert.machine.mac import Mac, problems
 from tests.helpers.program import call
 
-M2 = {"machdep.cpu.brand_string": "Apple M2", "kern.osproductversion": "15.6", "kern.hv_vmm_present": "0"}
-M5 = {**M2, "machdep.cpu.brand_string": "Apple M5 Pro", "kern.osproductversion": "26.2"}
+M2 = {"machdep.cpu.brand_string": "Apple M2", "macos": "15.6", "kern.hv_vmm_present": "0"}
+M5 = {**M2, "machdep.cpu.brand_string": "Apple M5 Pro", "macos": "26.2"}
+OLD, NEW = (14, 5), (26, 0)  # systems that a Python is built for
 Make = Callable[..., Mac]
 
 
@@ -32,15 +33,26 @@ def stored(value: str) -> bytes:
     return int(value).to_bytes(4, "little") if value in ("0", "1") else f"{value}\0".encode()
 
 
+def kernel(values: dict[str, str], sdk: tuple[int, int]) -> dict[str, str]:
+    """The values that a Python gets: XNU masks the version of macOS, not its own, for programs built for another."""
+    major, *rest = map(int, values["macos"].split("."))
+    darwin = ".".join(map(str, [major - 1 if major >= 26 else major + 9, *rest, 0][:3]))
+    masked = ".".join(map(str, [16, *rest])) if major >= 26 > sdk[0] else values["macos"]
+    return {**values, "kern.osrelease": darwin, "kern.osproductversion": masked}
+
+
 @pytest.fixture
 def make(monkeypatch: pytest.MonkeyPatch) -> Make:
-    """Makes this machine a Mac with some values of the kernel."""
+    """Makes this machine a Mac with some values of the kernel, seen by a Python that is built for an older system."""
 
-    def made(values: dict[str, str], *, python: str = "arm64", tag: str = "macosx_15_0_arm64") -> Mac:
+    def made(
+        values: dict[str, str], *, python: str = "arm64", tag: str = "macosx_15_0_arm64", sdk: tuple[int, int] = OLD
+    ) -> Mac:
+        values = kernel(values, sdk)
         wheel = SimpleNamespace(read_text=lambda name: f"Wheel-Version: 1.0\nTag: py3-none-{tag}\n")
         monkeypatch.setattr(sys, "platform", "darwin")
         monkeypatch.setattr(platform, "machine", lambda: python)
-        monkeypatch.setattr(platform, "mac_ver", lambda: ("16.0", ("", "", ""), python))
+        monkeypatch.setattr(platform, "mac_ver", lambda: (values["kern.osproductversion"], ("", "", ""), python))
         monkeypatch.setattr(mac, "sysctl", lambda name: stored(values[name]) if name in values else None)
         monkeypatch.setattr(importlib.metadata, "distribution", lambda name: wheel)
         found = mac.look()
@@ -57,15 +69,18 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Make:
         (M5, {"tag": "macosx_26_0_arm64"}, True, ()),
         ({**M2, "sysctl.proc_translated": "1"}, {"python": "x86_64"}, False, ("Rosetta", "brew install python")),
         ({**M2, "machdep.cpu.brand_string": "Intel(R) Core(TM) i7"}, {"python": "x86_64"}, False, ("Apple silicon",)),
-        ({**M2, "kern.osproductversion": "13.7.1"}, {}, True, ("13.7.1", "14")),
+        ({**M2, "macos": "13.7.1"}, {}, True, ("13.7.1", "14")),
         ({**M2, "kern.hv_vmm_present": "1"}, {}, False, ("virtual machine", "CPU")),
         (M2, {}, False, ("CPU",)),
-        (M5, {"tag": "macosx_15_0_arm64"}, True, ("macosx_15_0_arm64", "16.0", "Apple M5 Pro")),
-        ({**M5, "kern.osproductversion": "26.1"}, {"tag": "macosx_26_0_arm64"}, True, ("26.2", "26.1")),
-        ({**M5, "kern.osproductversion": "26.1.1"}, {"tag": "macosx_26_0_arm64"}, True, ("26.2", "26.1.1")),
-        ({**M5, "kern.osproductversion": "26.10.1"}, {"tag": "macosx_26_0_arm64"}, True, ()),  # 8 bytes with its end
-        ({**M5, "kern.osproductversion": "26.1"}, {"tag": "macosx_15_0_arm64"}, True, ()),
-        ({**M2, "kern.osproductversion": "26.1"}, {"tag": "macosx_26_0_arm64"}, True, ()),
+        (M5, {"tag": "macosx_15_0_arm64"}, True, ("macosx_15_0_arm64", "16.2", "Apple M5 Pro", "COMPAT=0 pip")),
+        (M5, {"sdk": NEW}, True, ("macosx_15_0_arm64", "26.2", "Apple M5 Pro", "COMPAT=0 pip")),
+        ({**M5, "macos": "26.1"}, {"tag": "macosx_26_0_arm64"}, True, ("26.2", "26.1")),
+        ({**M5, "macos": "26.1.1"}, {"tag": "macosx_26_0_arm64", "sdk": NEW}, True, ("26.2", "26.1.1")),
+        ({**M5, "macos": "26.10.1"}, {"tag": "macosx_26_0_arm64"}, True, ()),
+        ({**M5, "macos": "26.10.1"}, {"tag": "macosx_26_0_arm64", "sdk": NEW}, True, ()),  # 8 bytes with its end
+        ({**M5, "macos": "27.0"}, {}, True, ("27.0", "COMPAT=0 pip")),
+        ({**M5, "macos": "26.1"}, {"tag": "macosx_15_0_arm64"}, True, ()),
+        ({**M2, "macos": "26.1"}, {"tag": "macosx_26_0_arm64"}, True, ()),
     ],
 )
 def test_what_is_wrong_with_a_mac_is_said(
@@ -74,6 +89,27 @@ def test_what_is_wrong_with_a_mac_is_said(
     found = problems(make(values, **others), metal=metal)
     assert len(found) == bool(expected)
     assert all(word in found[0] for word in expected)
+
+
+@pytest.mark.parametrize(
+    ("macos", "sdk", "expected"),
+    [
+        ("26.2", OLD, "26.2"), ("26.2", NEW, "26.2"), ("26.1.1", OLD, "26.1"), ("26.1.1", NEW, "26.1.1"),
+        ("27.0", OLD, "27.0"), ("15.6", OLD, "15.6"), ("14.7.1", NEW, "14.7.1"), ("11.0", OLD, "11.0"),
+    ],
+)  # fmt: skip
+def test_the_version_is_that_of_the_system_where_it_is_masked(
+    make: Make, macos: str, sdk: tuple[int, int], expected: str
+) -> None:
+    assert make({**M2, "macos": macos}, sdk=sdk).macos == expected
+
+
+@pytest.mark.parametrize(
+    ("darwin", "product", "expected"),
+    [("20.6.0", "10.16", "11.6"), ("19.6.0", "10.15.7", "10.15.7"), ("", "15.6", "15.6"), ("25", "16.2", "16.2")],
+)
+def test_a_kernel_of_another_kind_leaves_what_the_product_says(darwin: str, product: str, expected: str) -> None:
+    assert mac._macos(darwin, product) == expected
 
 
 def test_another_system_is_no_mac() -> None:

@@ -22,7 +22,7 @@ MASK = IDS != 0
 @pytest.mark.skipif(BLAS.name != "openblas", reason="OpenBLAS says how many threads it has")
 def test_training_gives_blas_its_threads_back() -> None:
     get_threads = ctypes.CDLL(BLAS.path).openblas_get_num_threads
-    cores = len(os.sched_getaffinity(0))
+    cores = len(os.sched_getaffinity(0))  # type: ignore[attr-defined, unused-ignore]
     if cores < 2:
         pytest.skip("one core: nothing to share")
     network = random_network(tiny_config())

@@ -202,7 +202,7 @@ def test_parts_are_kept_for_the_file_as_it_was(tmp_path: Path) -> None:
     assert output.read_bytes() == whole
 
 
-@pytest.mark.parametrize("device", ["/dev/zero", "/dev/full"])
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/null"])
 def test_what_has_no_end_is_not_hashed(device: str) -> None:
     with pytest.raises(mlxbert.InputError, match="not a regular file"):
         hashed(Path(device))

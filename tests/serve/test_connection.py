@@ -1,6 +1,8 @@
 """A connection of the server: requests in order, and clients that do not read."""
 
+import errno
 import functools
+import logging
 import socket
 import threading
 import time
@@ -11,24 +13,25 @@ from typing import Any
 import pytest
 import uvicorn
 
+from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.serve.http.connection import Connection
-from mlxbert.serve.http.server import listen
+from mlxbert.serve.http.server import _for_others, address, listen
 from mlxbert.serve.options import ServeOptions
 
 pytestmark = pytest.mark.slow
 
 
 @contextmanager
-def listening(app: Any, **options: Any) -> Iterator[tuple[int, uvicorn.Server]]:
+def listening(app: Any, host: str = "127.0.0.1", **options: Any) -> Iterator[tuple[int, uvicorn.Server]]:
     """An application behind our connections; gives its port."""
-    given = ServeOptions(port=0, **options)
-    with listen(given) as listener:
+    given = ServeOptions(host=host, port=0, **options)
+    with listen(given) as listeners:
         http: Any = functools.partial(Connection, given)
         server = uvicorn.Server(uvicorn.Config(app, http=http, lifespan="off", log_level="critical", loop="asyncio"))
-        thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+        thread = threading.Thread(target=server.run, args=(listeners,), daemon=True)
         thread.start()
         try:
-            yield listener.getsockname()[1], server
+            yield listeners[0].getsockname()[1], server
         finally:
             server.should_exit = True
             thread.join()
@@ -97,3 +100,89 @@ def test_a_client_that_reads_in_time_is_not_cut() -> None:
                 assert part
                 rest -= len(part.rpartition(b"\r\n\r\n")[2])
             time.sleep(0.2)
+
+
+async def hello(scope: Any, receive: Any, send: Any) -> None:
+    await answer(send, b"hello")
+
+
+def get(place: str, port: int) -> bytes:
+    """The answer to a request."""
+    with socket.create_connection((place, port), timeout=60) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        return b"".join(iter(functools.partial(client.recv, 1 << 16), b""))
+
+
+def test_a_client_that_is_gone_before_its_connection_begins_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Options of a connection that has been reset cannot be set on macOS."""
+    real, refused = socket.socket.setsockopt, []
+
+    def setsockopt(self: socket.socket, level: int, option: int, *value: Any) -> None:
+        if (level, option) == (socket.IPPROTO_TCP, socket.TCP_NODELAY):
+            refused.append(option)
+            raise OSError(errno.EINVAL, "Invalid argument")
+        real(self, level, option, *value)
+
+    monkeypatch.setattr(socket.socket, "setsockopt", setsockopt)
+    with caplog.at_level(logging.ERROR), listening(hello, read_seconds=2.0) as (port, _):
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+            assert b" 408 " in client.recv(100)  # its time has begun to run
+        assert b"hello" in get("127.0.0.1", port)
+    assert len(refused) >= 2 and not caplog.records
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="needs IPv6")
+def test_all_addresses_are_those_of_both_families() -> None:
+    with listening(hello, "::") as (port, _):
+        assert all(b"hello" in get(place, port) for place in ("127.0.0.1", "::1"))
+        options = ServeOptions(host="::")
+        assert address(options, port) == f"http://[::1]:{port}"
+        for others in filter(None, [_for_others(options, port)]):  # there is none without a network
+            assert b"hello" in get(others.rpartition("//")[2].partition(":")[0], port)
+
+
+def test_an_address_of_ipv4_is_not_promised_where_it_would_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
+    assert _for_others(ServeOptions(host="::"), 8484) == ""
+
+
+def names(monkeypatch: pytest.MonkeyPatch, *places: str) -> None:
+    """Gives a name several addresses."""
+    families = [socket.AF_INET6 if ":" in place else socket.AF_INET for place in places]
+    found = [(family, socket.SOCK_STREAM, 6, "", (place, 0)) for family, place in zip(families, places, strict=True)]
+    real = socket.getaddrinfo
+    monkeypatch.setattr(
+        socket, "getaddrinfo", lambda host, *given, **more: found if host == "both" else real(host, *given, **more)
+    )
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="needs IPv6")
+def test_a_name_is_listened_to_at_all_its_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    names(monkeypatch, "::1", "127.0.0.1")  # in this order on a Mac
+    with listening(hello, "both") as (port, _):
+        assert all(b"hello" in get(place, port) for place in ("127.0.0.1", "::1"))
+
+
+def test_addresses_that_this_machine_does_not_have_are_left_out_unless_there_is_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names(monkeypatch, "2001:db8::1", "127.0.0.1")
+    with listening(hello, "both") as (port, _):
+        assert b"hello" in get("127.0.0.1", port)
+    names(monkeypatch, "2001:db8::1")
+    with pytest.raises(MlxbertError, match="cannot be opened"), listen(ServeOptions(host="both", port=0)):
+        pass
+    with pytest.raises(ArgumentError, match="expected a name or an address"), listen(ServeOptions(host="a..b", port=0)):
+        pass
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="needs IPv6")
+def test_a_port_that_one_address_of_several_has_not_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as taken:
+        port = taken.getsockname()[1]
+        names(monkeypatch, "127.0.0.1", "::1")
+        with pytest.raises(MlxbertError, match="in use"), listen(ServeOptions(host="both", port=port)):
+            pass
+        socket.create_server(("127.0.0.1", port)).close()  # what was opened is closed

@@ -8,15 +8,18 @@ import json
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Literal
 
 from mlxbert.readers.documents.document import Document, Heading, UnreadableError
 
 _WORKER = "mlxbert.readers.documents.worker"
 _SIZE = 8  # bytes of the size before each answer
+_POLL, _LATEST = 0.5, 5.0  # seconds between two looks at memory, and for one
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,8 @@ class Limits:
 
     Attributes:
         seconds: Time.
-        memory: Bytes of the whole process; macOS does not keep to it.
+        memory: Bytes of the whole process; on macOS, which has no such limit, bytes that it has in memory when it is
+            looked at, twice a second.
         text: Bytes of text.
     """
 
@@ -42,6 +46,57 @@ class _RefusedError(UnreadableError):
     """The reader says why it does not read the file; the process is as good as before."""
 
 
+class _Watch(threading.Thread):
+    """Kills a process that takes more time than it may, or on macOS more memory: there a process cannot be limited.
+
+    Args:
+        process: The process.
+        limits: What it may use.
+
+    Attributes:
+        exceeded: The limit for which it was killed.
+    """
+
+    def __init__(self, process: "subprocess.Popen[bytes]", limits: Limits) -> None:
+        super().__init__(daemon=True)
+        self._process, self._limits, self._ended = process, limits, threading.Event()
+        self.exceeded: Literal["seconds", "memory"] | None = None
+
+    def run(self) -> None:
+        """Watches until the file is read, or a limit exceeded."""
+        until, polls = time.monotonic() + self._limits.seconds, sys.platform == "darwin"
+        while (left := until - time.monotonic()) > 0:
+            if self._ended.wait(min(left, _POLL) if polls else left):
+                return
+            if polls and _resident(self._process.pid) > self._limits.memory:
+                self._kill("memory")
+                return
+        self._kill("seconds")
+
+    def _kill(self, exceeded: Literal["seconds", "memory"]) -> None:
+        if not self._ended.is_set():
+            self.exceeded = exceeded
+            self._process.kill()
+
+    def end(self) -> None:
+        """Ends watching."""
+        self._ended.set()
+        self.join()
+
+
+def _resident(process: int) -> int:
+    """Bytes that a process has in memory; 0 if that cannot be found out."""
+    command = ["/bin/ps", "-o", "rss=", "-p", str(process)]
+    with suppress(OSError, ValueError, subprocess.SubprocessError):
+        said = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_LATEST, check=True)
+        return int(said.stdout) * 1024
+    return 0
+
+
+def _needs_memory(limits: Limits) -> _CrashedError:
+    return _CrashedError(f"needs more than {limits.memory:,} bytes of memory to read")
+
+
 class _Worker:
     """The process; its pipes carry what is read and what is found."""
 
@@ -56,21 +111,16 @@ class _Worker:
 
     def ask(self, request: bytes, data: bytes, limits: Limits) -> list[Document]:
         """The documents of a file. After other errors than `_RefusedError` the process is ended."""
-        late = threading.Event()
-
-        def stop() -> None:
-            late.set()
-            self.process.kill()
-
-        timer = threading.Timer(limits.seconds, stop)
-        timer.daemon = True
-        timer.start()
+        watch = _Watch(self.process, limits)
+        watch.start()
         try:
             found = self._answers(request, data, limits)
         except (OSError, EOFError):
             self.end()
-            if late.is_set():
+            if watch.exceeded == "seconds":
                 raise UnreadableError(f"took more than {limits.seconds:g} seconds to read") from None
+            if watch.exceeded == "memory":
+                raise _needs_memory(limits) from None
             raise _CrashedError(f"its parser crashed (status {self.process.returncode})") from None
         except _RefusedError:
             self.used = True
@@ -79,8 +129,7 @@ class _Worker:
             self.end()
             raise
         finally:
-            timer.cancel()
-            timer.join()
+            watch.end()
         self.used = True
         return found
 
@@ -100,7 +149,7 @@ class _Worker:
                 pages = tuple(answer.pop("pages"))
                 found.append(Document(**answer, headings=headings, pages=pages))
             elif "memory" in answer:
-                raise _CrashedError(f"needs more than {limits.memory:,} bytes of memory to read")
+                raise _needs_memory(limits)
             elif "problem" in answer:
                 raise _RefusedError(answer["problem"], hint=answer["hint"])
             else:

@@ -8,6 +8,7 @@ import asyncio
 import json
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -58,7 +59,8 @@ class Connection(HttpToolsProtocol):
         self.flow: _Flow = _Flow(transport)
         transport.set_write_buffer_limits(0)  # so that writing is paused until everything is read
         # asyncio does this for sockets of its own only; without it an answer waits 40 ms for an acknowledgement.
-        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with suppress(OSError):  # EINVAL on macOS, if the client is gone already
+            transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if len(self.connections) > self._options.max_connections:
             self._refuse(503, "there are too many connections")
         else:

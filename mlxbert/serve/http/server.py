@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -35,7 +35,8 @@ from mlxbert.weights.source import ModelRef
 # Whose lines go into the log, from which level on; not those of "mlxbert", which may quote texts.
 _LOGGERS = {"mlxbert.serve": logging.INFO, "uvicorn.error": logging.ERROR, "asyncio": logging.ERROR}
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_BACKLOG = 2048
+_BACKLOG = 2048  # the system takes as many of it as it allows: kern.ipc.somaxconn, 128 on a Mac
+_NO_FAMILY = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)  # without IPv6, ::1 may still be in /etc/hosts
 _GRACE = 0.2  # seconds after the last connection in which a request that is under way still arrives
 _FILES = 200  # that are open besides connections
 _WARM = (4, 30, 120)  # words of texts
@@ -70,10 +71,10 @@ def serve(
     except OSError as problem:
         raise ArgumentError(f"log_file is {options.log_file}, which cannot be written: {problem.strerror}") from None
     policy = AccessPolicy(options, options.port, key)
-    with listen(options) as listener, Engine(models, engine_options) as engine, logged(log):
+    with listen(options) as listeners, Engine(models, engine_options) as engine, logged(log):
         service = Service(engine, options, indexes=indexes)
-        policy = dataclasses.replace(policy, port=listener.getsockname()[1])
-        asyncio.run(_serve(service, policy, listener, log, say))
+        policy = dataclasses.replace(policy, port=listeners[0].getsockname()[1])
+        asyncio.run(_serve(service, policy, listeners, log, say))
 
 
 def make_guarded(service: Service, policy: AccessPolicy, log: Log) -> Access:
@@ -82,27 +83,50 @@ def make_guarded(service: Service, policy: AccessPolicy, log: Log) -> Access:
 
 
 @contextmanager
-def listen(options: ServeOptions) -> Iterator[socket.socket]:
-    """Opens the address.
+def listen(options: ServeOptions) -> Iterator[list[socket.socket]]:
+    """Opens all addresses of the host, at one port: `localhost` is 127.0.0.1 and ::1, of which clients try either.
 
     Raises:
         ArgumentError: There is no such address.
         MlxbertError: It is in use, or not allowed.
     """
     host, port = options.host, options.port
-    try:
-        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        listener = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
-    except (socket.gaierror, UnicodeError):
-        raise ArgumentError(f"host is {host!r:.100}, expected a name or an address of this machine") from None
-    except OSError as problem:
-        used = problem.errno == errno.EADDRINUSE
-        raise MlxbertError(
-            f"port {port} of {host} {'is in use' if used else f'cannot be opened: {problem.strerror}'}",
-            hint="port= names another one, and port=0 takes a free one" if used else None,
-        ) from None
-    with listener:
+    with ExitStack() as opened:
+        try:
+            listeners = [opened.enter_context(one) for one in _open(host, port)]
+        except (socket.gaierror, UnicodeError):
+            raise ArgumentError(f"host is {host!r:.100}, expected a name or an address of this machine") from None
+        except OSError as problem:
+            used = problem.errno == errno.EADDRINUSE
+            raise MlxbertError(
+                f"port {port} of {host} {'is in use' if used else f'cannot be opened: {problem.strerror}'}",
+                hint="port= names another one, and port=0 takes a free one" if used else None,
+            ) from None
+        yield listeners
+
+
+def _open(host: str, port: int) -> Iterator[socket.socket]:
+    """Sockets for the addresses of a host; those of a family that this machine does not have are left out.
+
+    Raises:
+        OSError: An address cannot be opened, or there is none.
+    """
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    missing: OSError | None = None
+    count = 0
+    for family, name in dict.fromkeys((family, str(place[0])) for family, *_, place in found):
+        both = name == "::" and socket.has_dualstack_ipv6()
+        try:
+            listener = socket.create_server((name, port), family=family, backlog=_BACKLOG, dualstack_ipv6=both)
+        except OSError as problem:
+            if problem.errno not in _NO_FAMILY:
+                raise
+            missing = problem
+            continue
+        port, count = listener.getsockname()[1], count + 1  # where any is taken, the others have that of the first
         yield listener
+    if missing is not None and not count:
+        raise missing
 
 
 def address(options: ServeOptions, port: int) -> str:
@@ -112,8 +136,8 @@ def address(options: ServeOptions, port: int) -> str:
 
 
 def _for_others(options: ServeOptions, port: int) -> str:
-    """The address for other machines, where the server has all addresses of this one."""
-    if options.host not in ("0.0.0.0", "::"):
+    """The IPv4 address for other machines, where the server has all addresses of this one."""
+    if options.host != "0.0.0.0" and not (options.host == "::" and socket.has_dualstack_ipv6()):
         return ""
     with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect(("192.0.2.1", 9))  # sends nothing, and finds out by which address others are reached
@@ -122,7 +146,7 @@ def _for_others(options: ServeOptions, port: int) -> str:
 
 
 async def _serve(
-    service: Service, policy: AccessPolicy, listener: socket.socket, log: Log, say: Callable[[str], None]
+    service: Service, policy: AccessPolicy, listeners: list[socket.socket], log: Log, say: Callable[[str], None]
 ) -> None:
     """Answers from the first moment on: that the server is not ready, until it is."""
     _allow_files(service.options.max_connections + _FILES)
@@ -135,7 +159,7 @@ async def _serve(
     say(f"{place}{_for_others(service.options, policy.port)}: loading {', '.join(service.engine.models)}")
     preparing = asyncio.create_task(_prepare(service, functools.partial(_say_ready, say, place)))
     preparing.add_done_callback(lambda done: server.end(quietly=True))  # its error says why
-    await server.serve(sockets=[listener])
+    await server.serve(sockets=listeners)
     preparing.cancel()
     with suppress(asyncio.CancelledError):
         await preparing

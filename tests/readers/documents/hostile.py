@@ -4,6 +4,7 @@ import ctypes
 import errno
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,6 +37,13 @@ def poison(data: bytes, name: str) -> Iterator[Document]:
 def memory(data: bytes, name: str) -> Iterator[Document]:
     """Takes as many bytes as the data say."""
     yield Document(str(len(bytearray(int(data)))))
+
+
+def fill(data: bytes, name: str) -> Iterator[Document]:
+    """Fills as many bytes as the data say, and takes its time."""
+    filled = b"x" * int(data)
+    time.sleep(1.5)
+    yield Document(str(len(filled)))
 
 
 def much(data: bytes, name: str) -> Iterator[Document]:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
+from unittest import mock
 
 import pytest
 
@@ -75,13 +76,50 @@ def test_a_hang_ends_in_time(read: Read) -> None:
     assert [*read("crash", b"1")]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="macOS has no limit of memory")
+@pytest.mark.skipif(sys.platform != "linux", reason="macOS has no limit of memory; see the next test")
 def test_memory_is_limited(read: Read) -> None:
     limits = Limits(20.0, memory=2**29)
     with pytest.raises(UnreadableError, match="memory"):
         [*read("memory", b"%d" % 2**29, limits)]
     assert [one.text for one in read("memory", b"1000", limits)] == ["1000"]
     assert [*read("memory", b"%d" % 2**29, Limits(20.0))]
+
+
+REFUSED = """
+import resource
+real = resource.setrlimit
+def setrlimit(kind, limits):
+    if kind == resource.RLIMIT_AS:
+        raise ValueError("current limit exceeds maximum limit")
+    real(kind, limits)
+resource.setrlimit = setrlimit
+"""
+
+
+def test_memory_is_watched_where_it_cannot_be_limited(
+    read: Read, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a Mac, where the system refuses the limit."""
+    (tmp_path / "sitecustomize.py").write_text(REFUSED)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{ROOT}")
+    limits = Limits(60.0, memory=2**28)
+    large, small = b"%d" % (2**28 + 2**26), b"%d" % 2**26
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert [one.text for one in read("fill", large, limits)] == [large.decode()]  # nothing limits it
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with pytest.raises(UnreadableError, match="needs more than 268,435,456 bytes of memory"):
+        [*read("fill", large, limits)]
+    assert [one.text for one in read("fill", small, limits)] == [small.decode()]
+    with pytest.raises(UnreadableError, match="more than 1 seconds"):
+        [*read("fill", small, Limits(1.0, memory=2**28))]
+
+
+def test_memory_that_cannot_be_watched_costs_no_file(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    for failing in (FileNotFoundError("no ps"), subprocess.TimeoutExpired("ps", 5)):
+        monkeypatch.setattr(subprocess, "run", mock.Mock(side_effect=failing))
+        assert [one.text for one in read("fill", b"1000")] == ["1000"]
+    assert apart._resident(os.getpid()) == 0
 
 
 def test_text_is_limited(read: Read) -> None:
