@@ -133,6 +133,23 @@ def test_a_client_that_is_gone_before_its_connection_begins_is_no_error(
     assert len(refused) >= 2 and not caplog.records
 
 
+def test_a_client_that_is_gone_when_it_has_been_refused_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def shutdown(self: socket.socket, how: int) -> None:
+        tried.append(how)
+        raise OSError(errno.ENOTCONN, "Socket is not connected")
+
+    tried: list[int] = []
+    monkeypatch.setattr(socket.socket, "shutdown", shutdown)
+    with caplog.at_level(logging.ERROR), listening(hello, read_seconds=0.3) as (port, server):
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+            assert b"408 Request Timeout" in client.recv(1000)
+        while server.server_state.connections:
+            time.sleep(0.01)
+    assert tried == [socket.SHUT_WR] and not caplog.records
+
+
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="needs IPv6")
 def test_all_addresses_are_those_of_both_families() -> None:
     with listening(hello, "::") as (port, _):

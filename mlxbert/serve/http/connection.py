@@ -184,7 +184,8 @@ class Connection(HttpToolsProtocol):
         self._refused, self._held, self.flow.full = True, b"", False
         self.flow.resume_reading()
         if self.transport.can_write_eof():
-            self.transport.write_eof()
+            with suppress(OSError):  # ENOTCONN, if the client is gone already
+                self.transport.write_eof()
         self.loop.call_later(_LINGER, self.transport.abort)
 
     def _flush(self) -> None:
