@@ -29,7 +29,8 @@ PRIVACY = "System Settings > Privacy & Security > Files and Folders (or Full Dis
 _SYSTEM_FILES = (".DS_Store", ".localized", "Icon\r")  # how Finder shows a folder
 _APPLE_DOUBLE = "._"  # how the name of such a file begins
 _PURGEABLE = "Finder also counts purgeable space as available, which programs cannot use before macOS frees it"
-_NO_LOCKS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.ENOSYS)
+# Not ENOLCK: NFS also gives it where another process may hold the lock, and only the protocol fails for now.
+_NO_LOCKS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 def to_path(given: str | Path, name: str) -> Path:
