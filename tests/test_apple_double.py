@@ -1,10 +1,12 @@
 """On volumes without extended attributes (exFAT, FAT, some network volumes) macOS writes `._x` next to each `x`."""
 
+import errno
 import json
 import os
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -177,10 +179,24 @@ def test_a_conversion_where_there_are_no_links(
         link(target, path)
 
     monkeypatch.setattr(os, "symlink", only_elsewhere)
+    _keep_volumes_apart(monkeypatch, tmp_path)
     elsewhere = Path(os.environ.get("TMPDIR", "/tmp")).resolve()
     monkeypatch.setattr("tempfile.tempdir", str(elsewhere))
     written = mlxbert.convert(source, tmp_path / "b").written
     assert "config.json" in written and {*names(tmp_path / "b")} == {*written, "conversion.json"}
+
+
+def _keep_volumes_apart(monkeypatch: pytest.MonkeyPatch, volume: Path) -> None:
+    """From now on nothing is renamed from a folder to others, or from them to it, as between two volumes."""
+    for name in ("rename", "replace"):
+        real = getattr(os, name)
+
+        def rename(source: Any, target: Any, real: Any = real, **named: Any) -> None:
+            if Path(source).is_relative_to(volume) != Path(target).is_relative_to(volume):
+                raise OSError(errno.EXDEV, "Cross-device link")
+            real(source, target, **named)
+
+        monkeypatch.setattr(os, name, rename)
 
 
 def test_readers_do_not_see_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -145,7 +145,9 @@ def test_a_client_that_is_gone_when_it_has_been_refused_is_no_error(
     with caplog.at_level(logging.ERROR), listening(hello, read_seconds=0.3) as (port, server):
         with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
             assert b"408 Request Timeout" in client.recv(1000)
+        until = time.monotonic() + 20
         while server.server_state.connections:
+            assert time.monotonic() < until
             time.sleep(0.01)
     assert tried == [socket.SHUT_WR] and not caplog.records
 
