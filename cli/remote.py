@@ -35,6 +35,12 @@ _WINDOW = 512  # items of a request, at most
 _TRIES, _LONGEST = 5, 30.0  # requests to a server that is busy; seconds between two of them
 _SECONDS = 600.0  # that a server may take to answer
 _ADDRESS = "is it the address that `mlxbert serve` says?"
+_UNKNOWN = (18, 19, 20, 21)  # X509_V_ERR_… of OpenSSL: signed by itself, or by nobody who is known
+_CERTIFICATES: Mapping[int, str] = {  # hints
+    **dict.fromkeys(_UNKNOWN, "SSL_CERT_FILE=FILE trusts the certificates in a file"),
+    **dict.fromkeys((9, 10), "is the clock of this machine right? else the server needs a new certificate"),
+    **dict.fromkeys((62, 64), "use an address for which the certificate is made"),  # another name, another IP address
+}
 _SURROGATE = "contains half of a surrogate pair, which is not a character"
 _PLAIN: Mapping[str, Any] = {  # results that consist of what their JSON does
     "fill-mask": FillMask, "tag": Tagged, "replaced": Replaced, "next-sentence": NextSentence, "answer": Answer,
@@ -117,11 +123,15 @@ class Server:
                 if kept and isinstance(problem, ConnectionError):  # closed while it was idle
                     continue
                 if isinstance(problem, ssl.SSLCertVerificationError):
-                    why = f"{self.url}: its certificate is not trusted: {problem.verify_message.rstrip('.')}"
-                    raise MlxbertError(why, hint="SSL_CERT_FILE=FILE trusts the certificates in a file") from None
+                    raise self._distrust(problem) from None
                 why = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
                 raise MlxbertError(f"{self.url}: the server cannot be reached: {why}", hint=_ADDRESS) from None
         raise AssertionError
+
+    def _distrust(self, problem: ssl.SSLCertVerificationError) -> MlxbertError:
+        why, hint = problem.verify_message.rstrip("."), _CERTIFICATES.get(problem.verify_code)
+        kind = "not trusted" if problem.verify_code in _UNKNOWN else "not valid"
+        return MlxbertError(f"{self.url}: its certificate is {kind}: {why}", hint=hint)
 
     def _error(self, status: int, found: Mapping[str, Any]) -> MlxbertError:
         message, hint = found.get("error"), found.get("hint")
@@ -256,13 +266,24 @@ class RemoteModel:
 
 def _trusted() -> ssl.SSLContext:
     """The certificates that are trusted; those of certifi, where Python has none, as python.org's on a Mac."""
-    context, paths = ssl.create_default_context(), ssl.get_default_verify_paths()
-    if paths.cafile is None and not (paths.capath and os.listdir(paths.capath)):
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["http/1.1"])  # this and the next, as http.client's own contexts have them
+    if context.post_handshake_auth is not None:
+        context.post_handshake_auth = True
+    if not _has_certificates(ssl.get_default_verify_paths()):
         with suppress(ImportError):
             import certifi
 
             context.load_verify_locations(certifi.where())
     return context
+
+
+def _has_certificates(paths: ssl.DefaultVerifyPaths) -> bool:
+    if paths.cafile is not None:
+        return True
+    with suppress(OSError):
+        return bool(paths.capath and os.listdir(paths.capath))
+    return True  # OpenSSL opens files by their names also in a folder that cannot be listed
 
 
 def _foreign(url: str, what: str) -> MlxbertError:

@@ -28,8 +28,10 @@ _BLOCK = 2**20  # bytes
 PRIVACY = "System Settings > Privacy & Security > Files and Folders (or Full Disk Access): allow your terminal"
 _SYSTEM_FILES = (".DS_Store", ".localized", "Icon\r")  # how Finder shows a folder
 _APPLE_DOUBLE = "._"  # how the name of such a file begins
+_MAGIC = bytes.fromhex("00051607")  # how the file begins
 _PURGEABLE = "Finder also counts purgeable space as available, which programs cannot use before macOS frees it"
-_NO_LOCKS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.ENOSYS)
+# Not ENOLCK: NFS also gives it where another process may hold the lock, and only the protocol fails for now.
+_NO_LOCKS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 def to_path(given: str | Path, name: str) -> Path:
@@ -68,6 +70,22 @@ def is_system_file(name: str) -> bool:
     attributes in a file `._x` next to `x`.
     """
     return name in _SYSTEM_FILES or name.startswith(_APPLE_DOUBLE)
+
+
+def is_from_system(path: Path) -> bool:
+    """Whether macOS wrote a file on its own account, by its name and the content of `._x`; before the file is removed.
+
+    A file `._x` that has vanished counts, for macOS removes it with `x`; an empty file holds nothing to lose.
+    """
+    if not path.name.startswith(_APPLE_DOUBLE):
+        return is_system_file(path.name)
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_MAGIC)) in (b"", _MAGIC)
+    except FileNotFoundError:
+        return not path.is_symlink()
+    except IsADirectoryError:
+        return False
 
 
 def remove_folder(folder: Path) -> None:

@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from mlxbert.errors import ArgumentError
-from mlxbert.files import DamagedError, acquire_lock, is_system_file, read_record, remove_empty, write_record, writing
+from mlxbert.files import (
+    DamagedError,
+    acquire_lock,
+    is_from_system,
+    is_system_file,
+    read_record,
+    remove_empty,
+    write_record,
+    writing,
+)
 
 MANIFEST = "manifest.json"
 LOCK = "lock"
@@ -56,7 +65,7 @@ class PartialFolder:
         with writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             for path in self.folder.iterdir():  # it is removed at the end
-                if not is_system_file(path.name) and not self._is_own(path.name.removesuffix(".unfinished")):
+                if not is_from_system(path) and not self._is_own(path.name.removesuffix(".unfinished")):
                     raise ArgumentError(
                         f"{self.folder}: holds {path.name}, which mlxbert did not write",
                         hint="move that file, or choose another output",

@@ -1,10 +1,13 @@
 """On volumes without extended attributes (exFAT, FAT, some network volumes) macOS writes `._x` next to each `x`."""
 
+import errno
 import json
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +18,7 @@ from mlxbert.cli.output.file import FileOutput
 from mlxbert.data.beir import read_beir
 from mlxbert.data.smart import is_smart
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.files import is_system_file, remove_folder, write_record
+from mlxbert.files import is_from_system, is_system_file, remove_folder, write_record
 from mlxbert.folders.fingerprint import hash_folder
 from mlxbert.results.embed import Embedding
 from mlxbert.search.places import list_indexes
@@ -24,7 +27,7 @@ from mlxbert.weights.formats import npz
 from mlxbert.weights.formats.files import has_weights
 from mlxbert.weights.formats.tensorflow import reader
 from mlxbert.weights.hub.cache import Snapshot
-from tests.helpers.apple_double import imitate, plant
+from tests.helpers.apple_double import CONTENT, imitate, plant
 from tests.helpers.program import names, tiny_model
 from tests.helpers.tf_files import entry, write_index
 
@@ -32,6 +35,18 @@ from tests.helpers.tf_files import entry, write_index
 def test_names_of_system_files() -> None:
     assert all(map(is_system_file, (".DS_Store", ".localized", "Icon\r", "._x", "._.unfinished")))
     assert not any(map(is_system_file, ("x", ".x", "Icon", "_x", "x._y", ".gitignore", "..x")))
+
+
+def test_a_file_is_known_by_its_content_where_it_would_be_lost(tmp_path: Path) -> None:
+    for name, content in (("._a", CONTENT), ("._b", b""), (".DS_Store", b"x")):
+        (tmp_path / name).write_bytes(content)
+        assert is_from_system(tmp_path / name)
+    assert is_from_system(tmp_path / "._vanished")
+    (tmp_path / "._folder").mkdir()
+    (tmp_path / "._link").symlink_to(tmp_path / "nothing")
+    for name, content in (("._c", b"my notes"), ("._d", CONTENT[:3]), ("e", CONTENT)):
+        (tmp_path / name).write_bytes(content)
+    assert not any(is_from_system(tmp_path / name) for name in ("._c", "._d", "e", "._folder", "._link"))
 
 
 @pytest.fixture
@@ -131,6 +146,14 @@ def test_a_training_is_resumed_and_dropped(volume: Path) -> None:
     assert not workspace.folder.exists()
 
 
+def test_a_file_of_the_user_in_the_folder_of_a_run_is_not_the_systems(volume: Path) -> None:
+    workspace = Workspace(volume / "out", MANIFEST)
+    workspace.folder.mkdir()
+    (workspace.folder / "._notes").write_text("mine")
+    with pytest.raises(ArgumentError, match=r"holds \._notes"), workspace.locked(overwrite=True):
+        pass
+
+
 def test_only_a_system_file_is_nothing_to_resume(volume: Path) -> None:
     workspace = Workspace(volume / "out", MANIFEST)
     with workspace.locked(overwrite=False):
@@ -153,9 +176,11 @@ def test_a_converted_folder_is_replaced_and_a_killed_conversion_cleaned_up(
         written = mlxbert.convert(source, target, overwrite=True).written
         assert not any(is_system_file(Path(name).name) for name in written)
     assert mlxbert.load(target, task="fill-mask").source == str(target)
-    (target / "notes.txt").touch()
-    with pytest.raises(ArgumentError, match=r"'notes\.txt'"):
-        mlxbert.convert(source, target, overwrite=True)
+    for name in ("notes.txt", "._notes"):
+        (target / name).write_text("mine")
+        with pytest.raises(ArgumentError, match=f"'{re.escape(name)}'"):
+            mlxbert.convert(source, target, overwrite=True)
+        (target / name).unlink()
 
 
 def test_a_saved_folder_is_replaced(volume: Path) -> None:
@@ -177,10 +202,24 @@ def test_a_conversion_where_there_are_no_links(
         link(target, path)
 
     monkeypatch.setattr(os, "symlink", only_elsewhere)
+    _keep_volumes_apart(monkeypatch, tmp_path)
     elsewhere = Path(os.environ.get("TMPDIR", "/tmp")).resolve()
     monkeypatch.setattr("tempfile.tempdir", str(elsewhere))
     written = mlxbert.convert(source, tmp_path / "b").written
     assert "config.json" in written and {*names(tmp_path / "b")} == {*written, "conversion.json"}
+
+
+def _keep_volumes_apart(monkeypatch: pytest.MonkeyPatch, volume: Path) -> None:
+    """From now on nothing is renamed from a folder to others, or from them to it, as between two volumes."""
+    for name in ("rename", "replace"):
+        real = getattr(os, name)
+
+        def rename(source: Any, target: Any, real: Any = real, **named: Any) -> None:
+            if Path(source).is_relative_to(volume) != Path(target).is_relative_to(volume):
+                raise OSError(errno.EXDEV, "Cross-device link")
+            real(source, target, **named)
+
+        monkeypatch.setattr(os, name, rename)
 
 
 def test_readers_do_not_see_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

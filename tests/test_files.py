@@ -130,7 +130,7 @@ def test_a_lock_whose_file_was_removed_meanwhile_is_not_ours(
         acquire_lock(folder / "lock", "run")
 
 
-@pytest.mark.parametrize("number", [errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK])
+@pytest.mark.parametrize("number", [errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS])
 def test_a_volume_without_locks_is_used_with_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: int
 ) -> None:
@@ -144,9 +144,10 @@ def test_a_volume_without_locks_is_used_with_a_warning(
     assert f"{tmp_path}: this volume has no locks (Operation not supported)" in record.getMessage()
 
 
-def test_a_lock_that_fails_otherwise_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOLCK])
+def test_a_lock_that_fails_otherwise_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     def refuse(*given: object) -> None:
-        raise OSError(errno.EIO, "Input/output error")
+        raise OSError(number, "Input/output error")
 
     monkeypatch.setattr("fcntl.flock", refuse)
     with pytest.raises(OSError, match="Input/output"):

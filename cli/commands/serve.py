@@ -88,8 +88,8 @@ def _print_service(words: Sequence[str], paths: Sequence[str | Path], *, launchd
         sys.stdout.write(units.systemd(words, variables))
         return
     if sys.platform == "darwin":
-        caches = [variables[name] for name in ("HF_HOME", "HF_HUB_CACHE") if name in variables]
-        _say_closed([sys.prefix, *paths, *caches])
+        named = [variables[name] for name in units.PATHS if name in variables]
+        _say_closed([sys.prefix, *paths, *named])
     sys.stdout.write(units.launchd(words, str(Path.home() / "Library/Logs/mlxbert-serve.log"), variables))
 
 

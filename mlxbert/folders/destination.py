@@ -13,7 +13,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mlxbert.errors import ArgumentError, MlxbertError
-from mlxbert.files import acquire_lock, identity, is_system_file, remove_empty, remove_folder, sha256, to_path
+from mlxbert.files import (
+    acquire_lock,
+    identity,
+    is_from_system,
+    is_system_file,
+    remove_empty,
+    remove_folder,
+    sha256,
+    to_path,
+)
 
 # What convert, save and vocabulary leave in their folders.
 MANIFEST, SAVED, VOCABULARY = "conversion.json", "saved.json", "vocabulary.json"
@@ -76,7 +85,7 @@ def _check_unchanged(folder: Path, shown_as: Path) -> None:
         raise ArgumentError(f"{shown_as / manifest.name}: mlxbert did not write this", hint=_HINT) from None
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if (path.is_dir() and not path.is_symlink()) or name in (manifest.name, MARKER) or is_system_file(path.name):
+        if (path.is_dir() and not path.is_symlink()) or name in (manifest.name, MARKER) or is_from_system(path):
             continue
         if name not in written or sha256(path) != written[name]:
             reason = "has changed since mlxbert wrote it" if name in written else "mlxbert did not write"

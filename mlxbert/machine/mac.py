@@ -80,7 +80,7 @@ def _macos(darwin: str, product: str) -> str:
 
     A program that was built for an older system gets a masked version of the product: 10.16, or 16.2 for 26.2 (XNU,
     `sysctl_osproductversion` in bsd/kern/kern_sysctl.c). The version of the kernel is never masked: that of macOS 11 to
-    15 is Darwin 20 to 24, that of 26.2 is 25.2.
+    15 is Darwin 20 to 24, that of 26.2 is 25.2. It stands for a masked version only: other systems may count otherwise.
 
     Args:
         darwin: The version of the kernel, such as `25.2.0`.
@@ -90,7 +90,8 @@ def _macos(darwin: str, product: str) -> str:
     if len(kernel) < 2 or kernel[0] < _FIRST_DARWIN:  # no version, or a system before macOS 11
         return product
     major = kernel[0] + 1 if kernel[0] >= _DARWIN_BY_YEAR else kernel[0] - 9
-    return product if _version(product)[:1] == (major,) else f"{major}.{kernel[1]}"
+    masked = _version(product)[:2] == (10, 16) or _version(product)[:1] in ((16,), ())
+    return f"{major}.{kernel[1]}" if masked else product
 
 
 def _wheel() -> str | None:

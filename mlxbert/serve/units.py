@@ -9,15 +9,18 @@ from pathlib import Path
 _LABEL = "mlxbert.serve"
 _SECONDS = 120  # for answering what was taken
 # What a shell may have set and a service does not inherit; names of files and folders become absolute.
-_PATHS = ("HF_HOME", "HF_HUB_CACHE", "HF_TOKEN_PATH", "MLXBERT_DATA", "SSL_CERT_FILE", "SSL_CERT_DIR")
+PATHS = ("HF_HOME", "HF_HUB_CACHE", "HF_TOKEN_PATH", "MLXBERT_DATA", "SSL_CERT_FILE", "SSL_CERT_DIR")
+_ADDRESSES = (
+    "HF_ENDPOINT", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy",
+)  # fmt: skip
 _VALUES = (
-    "HF_ENDPOINT", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_XET", "HF_HUB_DOWNLOAD_TIMEOUT",
-    "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy",
+    "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_XET", "HF_HUB_DOWNLOAD_TIMEOUT", "NO_PROXY", "no_proxy",
     "XDG_CACHE_HOME", "XDG_DATA_HOME", "MLXBERT_DEVICE", "MLXBERT_BLAS", "MLX_ENABLE_TF32", "MLX_SDPA_VJP_FALLBACK",
 )  # fmt: skip
 _OURS = {"MLX_ENABLE_TF32": "0", "MLX_SDPA_VJP_FALLBACK": "1"}  # mlxbert sets these itself, in a service, too
 _SECRETS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
-_PASSWORD = re.compile(r"[^/]*//[^/]*@|[^/@]*:[^/@]*@")  # of an address, such as http://name:password@proxy:3128
+# An address without a password (http://name:password@proxy:3128) or a token (?token=…): `@` only after scheme and host.
+_OPEN = re.compile(r"[^@?#]*|[\w+.-]+://(\[[^]/@?#]*\]|[^][/:@?#]*)(:\d*)?/[^?#]*")
 # Folders of a Mac that its privacy settings keep services out of.
 _CLOSED = ("Documents", "Desktop", "Downloads", "Library/Mobile Documents")
 
@@ -32,10 +35,10 @@ def environment(variables: Mapping[str, str]) -> tuple[dict[str, str], list[str]
         The variables that mlxbert or the hub's client reads, and the names of those that are left out because they hold
         a secret.
     """
-    names = [name for name in (*_PATHS, *_VALUES) if variables.get(name) not in (None, "", _OURS.get(name))]
+    names = [name for name in (*PATHS, *_ADDRESSES, *_VALUES) if variables.get(name) not in (None, "", _OURS.get(name))]
     found = {name: variables[name] for name in names}
-    found |= {name: os.path.abspath(os.path.expanduser(found[name])) for name in _PATHS if name in found}
-    secret = [name for name, value in found.items() if _PASSWORD.match(value)]
+    found |= {name: os.path.abspath(os.path.expanduser(found[name])) for name in PATHS if name in found}
+    secret = [name for name in _ADDRESSES if name in found and not _OPEN.fullmatch(found[name])]
     secret += [name for name in _SECRETS if variables.get(name)]
     return {name: value for name, value in found.items() if name not in secret}, secret
 

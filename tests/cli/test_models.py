@@ -226,10 +226,43 @@ def test_remove_finds_a_model_by_a_name_in_another_case(tmp_path: Path, monkeypa
     plant(folders[0])
     monkeypatch.setenv("HF_HUB_CACHE", str(hub))
     monkeypatch.setattr(cache, "repository_folder", lambda name: tmp_path / f"models--{name.replace('/', '--')}")
+    planted = sorted(folders[0].rglob("._*"))
     removal = Removal("baai/bge", None)
     assert removal.commits == [commit] and removal.size == 2
+    assert planted and sorted(folders[0].rglob("._*")) == planted  # nobody has said yes
     removal.execute()
     assert [*hub.glob("models--*")] == [folders[1]]
+
+
+def test_what_a_removal_frees_is_the_same_beside_files_of_the_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlxbert.weights.hub.download import Removal
+
+    repository, commits = tmp_path / "models--a--b", ["0" * 40, "1" * 40]
+    (repository / "blobs").mkdir(parents=True)
+    for name, size in (("one", 1), ("two", 20), ("both", 300)):
+        (repository / "blobs" / name).write_bytes(bytes(size))
+    for commit, own in zip(commits, ("one", "two"), strict=True):
+        folder = repository / "snapshots" / commit
+        folder.mkdir(parents=True)
+        for name in (own, "both"):
+            (folder / name).symlink_to(f"../../blobs/{name}")
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    for planted in (False, True):
+        if planted:
+            plant(repository)
+        for revision, size in (*zip(commits, (1, 20), strict=True), (None, 321)):
+            assert Removal("a/b", revision).size == size
+    one = Removal("a/b", commits[0])
+    assert one.folder == repository / "snapshots" / commits[0]
+    one.execute()
+    assert [path.name for path in (repository / "snapshots").iterdir()] == commits[1:]
+    assert not (repository / "blobs/one").exists() and (repository / "blobs/both").exists()
+    whole = Removal("a/b", None)
+    assert whole.folder == repository
+    whole.execute()
+    assert not repository.exists()
 
 
 def test_remove_without_somebody_to_ask_is_refused(variables: dict[str, str], hub: FakeHub) -> None:

@@ -68,7 +68,7 @@ def variables(kind: str, **given: str) -> dict[str, str]:
 @pytest.fixture
 def bare(monkeypatch: pytest.MonkeyPatch) -> None:
     """An environment without what a service gets."""
-    for name in (*units._PATHS, *units._VALUES, *units._SECRETS):
+    for name in (*units.PATHS, *units._ADDRESSES, *units._VALUES, *units._SECRETS):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -80,7 +80,7 @@ def test_a_service_has_the_environment_that_it_does_not_inherit(
     monkeypatch.setenv("HOME", "/me")
     assert variables(kind) == variables(kind, MLX_ENABLE_TF32="0", MLX_SDPA_VJP_FALLBACK="1") == {}
     given = {
-        "HF_ENDPOINT": 'https://mirror.example/a%20b?"c"=\\d&e=$HOME', "HTTPS_PROXY": "http://proxy:3128",
+        "HF_ENDPOINT": 'https://mirror.example/a%20b"c"=\\d&e=$HOME', "HTTPS_PROXY": "http://proxy:3128",
         "no_proxy": "localhost, .example", "MLX_ENABLE_TF32": "1", "MLX_SDPA_VJP_FALLBACK": "0",
         "MLXBERT_DEVICE": "cpu",
     }  # fmt: skip
@@ -101,6 +101,20 @@ def test_no_secret_of_the_environment_stands_in_a_service_file(kind: str, bare: 
         and "hf auth login" in outcome.err
     )
     assert "HF_ENDPOINT" not in outcome.err and "https://mirror.example/@a" in outcome.out
+    for name, value in (
+        ("HF_ENDPOINT", f"https://mirror.example/x?token={secret}"),
+        ("HF_ENDPOINT", f"https://me:{secret}@mirror.example/@a"),
+        ("HF_ENDPOINT", f"https://mirror.example/#{secret}"),
+        ("HTTPS_PROXY", f"me:{secret}/ss@proxy:3128"),
+        ("HTTPS_PROXY", f"http://me:{secret}/ss@proxy:3128"),
+        ("all_proxy", f"{secret}/ss@proxy"),
+    ):
+        outcome = call("serve", f"--print-{kind}", **{name: value})  # type: ignore[arg-type]
+        assert outcome.status == 0 and secret not in outcome.out + outcome.err and f"{name} is not" in outcome.err
+    for value in ("http://proxy:3128", "proxy:3128", "http://[::1]:3128/", "http://[::1]:3128/@", "socks5h://proxy"):
+        assert variables(kind, ALL_PROXY=value) == {"ALL_PROXY": value}
+    folder = "/data/me?/x:y@z"
+    assert variables(kind, HF_HOME=folder, XDG_DATA_HOME=folder) == {"HF_HOME": folder, "XDG_DATA_HOME": folder}
     assert "auth login" not in call("serve", f"--print-{kind}", HTTPS_PROXY=given["HTTPS_PROXY"]).err
 
 
@@ -137,6 +151,8 @@ def test_a_mac_says_which_files_its_services_cannot_read(
     ]  # fmt: skip
     assert said.count("Full Disk Access") == 1
     assert "no service" not in call("serve", f"b={models[1]}", "--print-launchd").err
+    for name in units.PATHS:
+        assert f"{closed} lies in" in call("serve", "--print-launchd", **{name: closed}).err  # type: ignore[arg-type]
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "DOWNLOADS/.venv"))
     assert "DOWNLOADS/.venv lies in ~/Downloads" in call("serve", "--print-launchd").err
     assert "no service" not in call(*given, "--print-systemd").err

@@ -2,6 +2,7 @@
 
 import http.server
 import json
+import os
 import socket
 import ssl
 import sys
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from mlxbert.cli.remote import Server
+from mlxbert.cli.remote import Server, _trusted
 from mlxbert.errors import MlxbertError
 from tests.helpers.certificate import save_certificate
 from tests.helpers.fake_hub import QuietServer
@@ -116,16 +117,21 @@ def test_the_other_side_does_not_speak_http(url: str) -> None:
     call("embed", "cat", "--server", url.replace("http:", "https:")).fails(1, "cannot be reached", "hint: ")
 
 
+READY = {"ready": True, "protocol": "http/1.1"}
+
+
 @pytest.fixture
 def secure(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     """A server behind a proxy with a certificate that it has made itself: its address, and the certificate."""
     certificate, key = save_certificate(tmp_path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
-    body = json.dumps({"ready": True}).encode()
+    context.set_alpn_protocols(["h2", "http/1.1"])
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            connection: Any = self.connection
+            body = json.dumps({"ready": True, "protocol": connection.selected_alpn_protocol()}).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -153,12 +159,41 @@ def test_a_certificate_that_is_not_trusted_is_no_other_fault(secure: tuple[str, 
     failed.fails(1, "certificate is not trusted: self-signed certificate", "SSL_CERT_FILE=FILE")
 
 
+def test_a_certificate_for_another_name_is_not_mended_by_trust(
+    secure: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, certificate = secure
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    with pytest.raises(MlxbertError, match="certificate is not valid: Hostname mismatch") as failed:
+        Server(url.replace("127.0.0.1", "localhost")).ask("/api/status")
+    assert "address" in str(failed.value.hint) and "SSL_CERT_FILE" not in str(failed.value.hint)
+
+
+def test_a_connection_is_as_those_with_a_context_of_http_client() -> None:
+    assert _trusted().post_handshake_auth is True
+
+
+def test_a_folder_of_certificates_that_cannot_be_listed_is_no_fault(
+    secure: tuple[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refuse(folder: str) -> list[str]:
+        raise PermissionError(13, "Permission denied")
+
+    url, certificate = secure
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "no-file"))
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
+    monkeypatch.setattr(os, "listdir", refuse)
+    monkeypatch.setitem(sys.modules, "certifi", SimpleNamespace(where=lambda: str(certificate)))
+    with pytest.raises(MlxbertError, match="not trusted"):  # those of certifi are not added
+        Server(url).ask("/api/status")
+
+
 def test_a_certificate_that_the_user_trusts_is_trusted(
     secure: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, certificate = secure
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-    assert Server(url).ask("/api/status") == {"ready": True}
+    assert Server(url).ask("/api/status") == READY
 
 
 @pytest.mark.parametrize("folder", ["missing", "empty"])
@@ -171,7 +206,7 @@ def test_where_python_has_no_certificates_those_of_certifi_are_trusted(
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "no-file"))
     monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path / folder))
     monkeypatch.setitem(sys.modules, "certifi", SimpleNamespace(where=lambda: str(certificate)))
-    assert Server(url).ask("/api/status") == {"ready": True}
+    assert Server(url).ask("/api/status") == READY
     monkeypatch.setitem(sys.modules, "certifi", None)
     with pytest.raises(MlxbertError, match="not trusted"):
         Server(url).ask("/api/status")

@@ -106,7 +106,13 @@ def test_the_version_is_that_of_the_system_where_it_is_masked(
 
 @pytest.mark.parametrize(
     ("darwin", "product", "expected"),
-    [("20.6.0", "10.16", "11.6"), ("19.6.0", "10.15.7", "10.15.7"), ("", "15.6", "15.6"), ("25", "16.2", "16.2")],
+    [
+        ("20.6.0", "10.16", "11.6"),
+        ("19.6.0", "10.15.7", "10.15.7"),
+        ("", "15.6", "15.6"),
+        ("25", "16.2", "16.2"),
+        ("26.0.0", "26.4", "26.4"),
+    ],
 )
 def test_a_kernel_of_another_kind_leaves_what_the_product_says(darwin: str, product: str, expected: str) -> None:
     assert mac._macos(darwin, product) == expected

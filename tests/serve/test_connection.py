@@ -145,7 +145,9 @@ def test_a_client_that_is_gone_when_it_has_been_refused_is_no_error(
     with caplog.at_level(logging.ERROR), listening(hello, read_seconds=0.3) as (port, server):
         with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
             assert b"408 Request Timeout" in client.recv(1000)
+        until = time.monotonic() + 20
         while server.server_state.connections:
+            assert time.monotonic() < until
             time.sleep(0.01)
     assert tried == [socket.SHUT_WR] and not caplog.records
 
@@ -171,7 +173,9 @@ def names(monkeypatch: pytest.MonkeyPatch, *places: str) -> None:
     found = [(family, socket.SOCK_STREAM, 6, "", (place, 0)) for family, place in zip(families, places, strict=True)]
     real = socket.getaddrinfo
     monkeypatch.setattr(
-        socket, "getaddrinfo", lambda host, *given, **more: found if host == "both" else real(host, *given, **more)
+        socket,
+        "getaddrinfo",
+        lambda host, *given, **more: found if host in ("both", "localhost") else real(host, *given, **more),
     )
 
 
@@ -203,3 +207,48 @@ def test_a_port_that_one_address_of_several_has_not_is_in_use(monkeypatch: pytes
         with pytest.raises(MlxbertError, match="in use"), listen(ServeOptions(host="both", port=port)):
             pass
         socket.create_server(("127.0.0.1", port)).close()  # what was opened is closed
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="needs IPv6")
+def test_a_free_port_is_free_at_all_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The port that the system gives the first address is taken at the second, twice."""
+    names(monkeypatch, "127.0.0.1", "::1")
+    real, ports = socket.create_server, []
+    taken: list[socket.socket] = []
+
+    def create(place: Any, **named: Any) -> socket.socket:
+        opened = real(place, **named)
+        if place == ("127.0.0.1", 0):
+            ports.append(opened.getsockname()[1])
+            if len(taken) < 2:
+                taken.append(real(("::1", ports[-1]), family=socket.AF_INET6))
+        return opened
+
+    monkeypatch.setattr(socket, "create_server", create)
+    with listen(ServeOptions(host="both", port=0)) as listeners:
+        assert {one.getsockname()[1] for one in listeners} == {ports[-1]} and len(listeners) == 2
+    assert len(ports) == 3
+    for one in taken:
+        real(("127.0.0.1", one.getsockname()[1])).close()  # what was opened is closed
+        one.close()
+
+
+def test_a_port_that_is_never_free_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def create(place: Any, **named: Any) -> socket.socket:
+        tried.append(place)
+        raise OSError(errno.EADDRINUSE, "Address already in use")
+
+    tried: list[Any] = []
+    monkeypatch.setattr(socket, "create_server", create)
+    with pytest.raises(MlxbertError, match="in use"), listen(ServeOptions(port=0)):
+        pass
+    assert 1 < len(tried) < 10
+
+
+def test_localhost_is_reached_from_this_machine_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    names(monkeypatch, "0.0.0.0", "127.0.0.1")
+    with listen(ServeOptions(host="localhost", port=0)) as listeners:
+        assert [one.getsockname()[0] for one in listeners] == ["127.0.0.1"]
+    names(monkeypatch, "0.0.0.0")
+    with pytest.raises(MlxbertError, match="cannot be opened"), listen(ServeOptions(host="localhost", port=0)):
+        pass

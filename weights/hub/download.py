@@ -191,15 +191,19 @@ def _scan(hub: Any, repository: Path) -> Any:
     return None
 
 
-def _drop_system_files(repository: Path) -> bool:
-    """Removes what macOS wrote into a repository; returns whether there was anything.
+def _system_files(repository: Path) -> list[Path]:
+    """What macOS wrote into a repository.
 
     With files `._x` in it, huggingface_hub takes a repository for damaged, and fails to remove its folders.
     """
-    found = [path for path in repository.rglob("*") if is_system_file(path.name) and not path.is_dir()]
-    for path in found:
-        path.unlink(missing_ok=True)
-    return bool(found)
+    return [path for path in repository.rglob("*") if is_system_file(path.name) and not path.is_dir()]
+
+
+def _freed(removed: Iterable[cache.Snapshot], kept: Iterable[cache.Snapshot]) -> int:
+    """The bytes of the files that only removed commits have."""
+    shared = {path for snapshot in kept for path in snapshot.sizes()}
+    sizes = {path: size for snapshot in removed for path, size in snapshot.sizes().items()}
+    return sum(size for path, size in sizes.items() if path not in shared and not is_system_file(path.name))
 
 
 class Removal:
@@ -222,26 +226,34 @@ class Removal:
             at = "" if revision is None else f" at revision {revision!r}"
             raise HubError(f"{name}: not in the cache{at}", hint="`mlxbert models list` shows the cached models")
         self.commits = [snapshot.commit for snapshot in found]
-        repository = cache.repository_folder(name)
+        self._repository = cache.repository_folder(name)
+        kept = [snapshot for snapshot in cache.snapshots(name) if snapshot.commit not in self.commits]
         with library(name, revision) as hub:
-            scanned = _scan(hub, repository)
-            if scanned is None and _drop_system_files(repository):
-                scanned = _scan(hub, repository)
-            if scanned is None:
-                raise HubError(f"{name}: huggingface_hub finds {repository} damaged", hint="delete that folder")
-            self._strategy = scanned.delete_revisions(*self.commits)
-        self.size = int(self._strategy.expected_freed_size)
-        self.folder = repository if self._strategy.repos else found[0].folder
+            strategy = None if _system_files(self._repository) else self._plan(hub)
+        self.size = _freed(found, kept) if strategy is None else int(strategy.expected_freed_size)
+        self.folder = found[0].folder if kept else self._repository
 
     def execute(self) -> None:
         """Removes the files.
 
         Raises:
-            HubError: A folder still exists.
+            HubError: A folder still exists, or is damaged.
         """
-        with library(self.name, self.revision):
-            _drop_system_files(cache.repository_folder(self.name))
-            self._strategy.execute()
+        with library(self.name, self.revision) as hub:
+            for path in _system_files(self._repository):
+                path.unlink(missing_ok=True)
+            self._plan(hub).execute()
         left = [commit for commit in self.commits if cache.find_snapshot(self.name, commit)]
         if left:
             raise HubError(f"{self.folder}: cannot be removed", hint="check who owns the folder")
+
+    def _plan(self, hub: Any) -> Any:
+        """What huggingface_hub would remove.
+
+        Raises:
+            HubError: It finds the repository damaged.
+        """
+        scanned = _scan(hub, self._repository)
+        if scanned is None:
+            raise HubError(f"{self.name}: huggingface_hub finds {self._repository} damaged", hint="delete that folder")
+        return scanned.delete_revisions(*self.commits)

@@ -26,7 +26,7 @@ from mlxbert.serve.access import Access, Log, LogHandler, open_log
 from mlxbert.serve.engine import Engine
 from mlxbert.serve.http.app import make_app
 from mlxbert.serve.http.connection import Connection
-from mlxbert.serve.http.safety import AccessPolicy, Guard, read_key
+from mlxbert.serve.http.safety import AccessPolicy, Guard, is_loopback, read_key
 from mlxbert.serve.options import EngineOptions, ServeOptions
 from mlxbert.serve.service import ModelFacts, Service, read_facts
 from mlxbert.serve.state import Counts
@@ -37,6 +37,7 @@ _LOGGERS = {"mlxbert.serve": logging.INFO, "uvicorn.error": logging.ERROR, "asyn
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _BACKLOG = 2048  # the system takes as many of it as it allows: kern.ipc.somaxconn, 128 on a Mac
 _NO_FAMILY = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)  # without IPv6, ::1 may still be in /etc/hosts
+_TRIES = 5  # to find one free port for several addresses
 _GRACE = 0.2  # seconds after the last connection in which a request that is under way still arrives
 _FILES = 200  # that are open besides connections
 _WARM = (4, 30, 120)  # words of texts
@@ -93,7 +94,9 @@ def listen(options: ServeOptions) -> Iterator[list[socket.socket]]:
     host, port = options.host, options.port
     with ExitStack() as opened:
         try:
-            listeners = [opened.enter_context(one) for one in _open(host, port)]
+            listeners = _open_all(host, port)
+            for one in listeners:
+                opened.enter_context(one)
         except (socket.gaierror, UnicodeError):
             raise ArgumentError(f"host is {host!r:.100}, expected a name or an address of this machine") from None
         except OSError as problem:
@@ -105,16 +108,38 @@ def listen(options: ServeOptions) -> Iterator[list[socket.socket]]:
         yield listeners
 
 
+def _open_all(host: str, port: int) -> list[socket.socket]:
+    """Sockets for all addresses of a host; port 0 is tried again where one address has the port of another taken.
+
+    Raises:
+        OSError: An address cannot be opened, or there is none; nothing stays open.
+    """
+    for tried in itertools.count(1):
+        with ExitStack() as opened:
+            try:
+                listeners = [opened.enter_context(one) for one in _open(host, port)]
+            except OSError as problem:
+                if port or problem.errno != errno.EADDRINUSE or tried == _TRIES:
+                    raise
+            else:
+                opened.pop_all()
+                return listeners
+    raise AssertionError
+
+
 def _open(host: str, port: int) -> Iterator[socket.socket]:
     """Sockets for the addresses of a host; those of a family that this machine does not have are left out.
+
+    Nothing but this machine is to reach `localhost`, which needs no key; other addresses that it has are left out.
 
     Raises:
         OSError: An address cannot be opened, or there is none.
     """
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    missing: OSError | None = None
-    count = 0
+    missing, count = OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL)), 0
     for family, name in dict.fromkeys((family, str(place[0])) for family, *_, place in found):
+        if is_loopback(host) and not is_loopback(name):
+            continue
         both = name == "::" and socket.has_dualstack_ipv6()
         try:
             listener = socket.create_server((name, port), family=family, backlog=_BACKLOG, dualstack_ipv6=both)
@@ -125,7 +150,7 @@ def _open(host: str, port: int) -> Iterator[socket.socket]:
             continue
         port, count = listener.getsockname()[1], count + 1  # where any is taken, the others have that of the first
         yield listener
-    if missing is not None and not count:
+    if not count:
         raise missing
 
 
