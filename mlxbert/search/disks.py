@@ -3,6 +3,7 @@
 A Mac's file system ignores case and Unicode forms in names but keeps both as they were written.
 """
 
+import errno
 import fcntl
 import os
 import stat
@@ -12,6 +13,7 @@ from contextlib import suppress
 
 ON_MAC = sys.platform == "darwin"
 IN_THE_CLOUD = "in the cloud"
+FORBIDDEN = "forbidden by macOS"
 _PATH_OF: int | None = getattr(fcntl, "F_GETPATH", None)  # a Mac's: the path of an open file as the disk has it
 _LONGEST_PATH = 1024  # bytes, which F_GETPATH fills
 _DATALESS = 0x40000000  # SF_DATALESS in <sys/stat.h>: only the name is on this disk, and a read downloads the rest
@@ -89,6 +91,11 @@ def _name_on_disk(folder: str, name: str) -> str:
         return name
     folded = composed(name).casefold()
     return name if name in names else next((one for one in names if composed(one).casefold() == folded), name)
+
+
+def is_forbidden(problem: OSError) -> bool:
+    """Whether a Mac's privacy settings keep something from this program: permissions of files give EACCES."""
+    return ON_MAC and problem.errno == errno.EPERM
 
 
 def is_in_the_cloud(state: os.stat_result) -> bool:

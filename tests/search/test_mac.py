@@ -147,6 +147,12 @@ def test_the_command_says_what_was_left_out_and_how_to_get_it(home: Path, disk: 
     disk.denied.add(str(home / "Documents"))
     denied = run("index", str(home / "Documents"), "--index", str(tmp_path / "y.db"))
     assert denied.status == 1 and PRIVACY in denied.err.replace("\n", " ")
+    disk.closed.add(str(home / "Applications"))
+    closed = run("index", str(home / "Applications"), "--index", str(tmp_path / "w.db"))
+    assert closed.status == 1 and "--verbose lists what was left out, and why" in closed.err
+    assert PRIVACY not in closed.err.replace("\n", " ")
+    assert [*walk([home / "Applications"])] == [LeftOut(str(home / "Applications"), "no permission")]
+    assert [*walk([home / "Documents"])] == [LeftOut(str(home / "Documents"), "forbidden by macOS")]
     both = run("index", str(home / "Documents"), str(home / "code"), "--index", str(tmp_path / "z.db"))
     assert both.status == 0 and "Documents: cannot be read; System Settings > Privacy & Security" in both.err
     assert run("search", "cat", str(home / "Documents")).lines  # of the first index: nothing is lost
