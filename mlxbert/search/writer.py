@@ -214,7 +214,7 @@ class Writer:
         """The files that have to be read, and those that are gone."""
         about = self._store.about
         gone, changed, count, closed = dict(before), [], 0, []
-        own = {*spelled([f"{self._store.path}{ending}" for ending in ENDINGS], about.roots)}
+        own = {*spelled([f"{self._store.path}{ending}" for ending in ENDINGS], paths)}
         for one in walk(paths, WalkOptions(include=about.include, exclude=about.exclude)):
             if one.path in own:  # it changes with every update
                 continue

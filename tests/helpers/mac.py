@@ -73,6 +73,7 @@ class MacDisk:
 
         monkeypatch.setattr(fcntl, "fcntl", get_path)
         monkeypatch.setattr(disks, "_PATH_OF", _GETPATH)
+        monkeypatch.setattr(disks, "_TOP", str(folder))
         monkeypatch.setattr(disks, "ON_MAC", True)
 
     def flag(self, path: Path, flags: int) -> None:
