@@ -114,8 +114,8 @@ class Update:
 
     @property
     def denied(self) -> str | None:
-        """The first of the paths that macOS may keep from this program by its settings."""
-        closed = {one.path for one in self.left_out if one.reason == "no permission"} if disks.ON_MAC else set()
+        """The first of the paths that macOS keeps from this program by its settings."""
+        closed = {one.path for one in self.left_out if one.reason == disks.FORBIDDEN}
         return next((path for path in self.paths if path in closed), None)
 
 

@@ -3,15 +3,19 @@
 A Mac's file system ignores case and Unicode forms in names but keeps both as they were written.
 """
 
+import errno
 import fcntl
 import os
 import stat
 import sys
 import unicodedata
 from contextlib import suppress
+from pathlib import Path
 
 ON_MAC = sys.platform == "darwin"
 IN_THE_CLOUD = "in the cloud"
+FORBIDDEN = "forbidden by macOS"
+_TOP = "/"  # where a Mac has links of its own, such as `/tmp` to `/private/tmp`
 _PATH_OF: int | None = getattr(fcntl, "F_GETPATH", None)  # a Mac's: the path of an open file as the disk has it
 _LONGEST_PATH = 1024  # bytes, which F_GETPATH fills
 _DATALESS = 0x40000000  # SF_DATALESS in <sys/stat.h>: only the name is on this disk, and a read downloads the rest
@@ -46,6 +50,33 @@ def canonical_path(path: str | os.PathLike[str]) -> str:
     """
     found = real_path(path)
     return found if _PATH_OF is None or "\0" in found else _as_on_disk(found, _PATH_OF)
+
+
+def named_path(path: str | os.PathLike[str]) -> str:
+    """The spelling of a path that an index keeps: a link stays what it is called, so that it may lead elsewhere later.
+
+    On a Mac, names have the case and Unicode form that the disk has, and `/tmp`, `/var` and `/etc` are in `/private`.
+    """
+    absolute = os.path.abspath(path)
+    return absolute if _PATH_OF is None or "\0" in absolute else _with_links(absolute)
+
+
+def _with_links(path: str) -> str:
+    """An absolute path as a Mac's disk spells it, with the links in it."""
+    above = path, *map(str, Path(path).parents)
+    link = next((one for one in above if os.path.islink(one) and not _is_of_macos(one)), None)
+    if link is None:
+        return canonical_path(path)
+    folder, name = os.path.split(link)
+    folder = _with_links(folder)
+    depth = path[len(link) :].count("/")  # the last names are those below the link
+    return os.path.join(folder, _name_on_disk(folder, name), *canonical_path(path).rsplit("/", depth)[1:])
+
+
+def _is_of_macos(link: str) -> bool:
+    """Whether a link is one of a Mac's own."""
+    folder, name = os.path.split(link)
+    return folder == _TOP and real_path(link).casefold() == os.path.join(_TOP, "private", name).casefold()
 
 
 def real_path(path: str | os.PathLike[str]) -> str:
@@ -89,6 +120,11 @@ def _name_on_disk(folder: str, name: str) -> str:
         return name
     folded = composed(name).casefold()
     return name if name in names else next((one for one in names if composed(one).casefold() == folded), name)
+
+
+def is_forbidden(problem: OSError) -> bool:
+    """Whether a Mac's privacy settings keep something from this program: permissions of files give EACCES."""
+    return ON_MAC and problem.errno == errno.EPERM
 
 
 def is_in_the_cloud(state: os.stat_result) -> bool:

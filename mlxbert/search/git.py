@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from mlxbert.search.disks import ON_MAC, is_in_the_cloud
 
 _MOST_BYTES = 2**20  # of a configuration
-_SECTION = re.compile(r'\s*\[\s*([\w.-]+)\s*("[^"]*")?\s*\]')
-_SETTING = re.compile(r"\s*([A-Za-z][\w-]*)\s*(?:=\s*([^#;]*?)\s*(?:[#;].*)?)?$")
+_COMMENT = re.compile("[#;]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +65,12 @@ def _text(path: str) -> str:
 def _core(text: str) -> dict[str, bool]:
     """The settings of the section `core`, in lower case, that are on or off."""
     found, section = dict[str, bool](), ""
-    for line in text.splitlines():
-        if (header := _SECTION.match(line)) is not None:
-            section, line = "" if header[2] else header[1].lower(), line[header.end() :]
-        if section == "core" and (setting := _SETTING.match(line)) is not None:
-            value = "true" if setting[2] is None else setting[2].strip('"').lower()
-            found[setting[1].lower()] = value in ("true", "yes", "on") or (
-                value.lstrip("-").isdecimal() and int(value) != 0
-            )
+    for line in map(str.strip, text.splitlines()):
+        if line.startswith("["):  # nothing here takes longer than a line is long, which may be a megabyte
+            header, _, line = line[1:].partition("]")
+            section = header.strip().lower()
+        if section == "core":
+            name, equals, value = (part.strip() for part in _COMMENT.split(line, maxsplit=1)[0].partition("="))
+            value = value.strip('"').lower() if equals else "true"
+            found[name.lower()] = value in ("true", "yes", "on") or (value.lstrip("-").isdecimal() and int(value) != 0)
     return found

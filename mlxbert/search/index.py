@@ -20,10 +20,10 @@ from mlxbert.results.embed import Embedding
 from mlxbert.results.hit import Hit
 from mlxbert.results.related import Reranked
 from mlxbert.search import schema
-from mlxbert.search.disks import canonical_path, composed
+from mlxbert.search.disks import composed
 from mlxbert.search.events import Event, FileLeftOut
 from mlxbert.search.filters import Filter, as_list, make_filter
-from mlxbert.search.places import find_index, index_file, is_under, spelled
+from mlxbert.search.places import find_index, index_file, is_under, leads_below, roots_of, spelled
 from mlxbert.search.ranking import Ranked, fuse
 from mlxbert.search.signs import unit
 from mlxbert.search.sqlite import SqliteStore
@@ -143,14 +143,17 @@ class Index:
         with self._locked():
             roots = self.about.roots
             wanted = self._without_removed(roots) if paths is None else spelled(as_list(paths), roots)
-            new = [path for path in wanted if not is_under(path, self.about.roots)]
+            new = roots_of(path for path in wanted if not is_under(path, self.about.roots))
             missing = [path for path in wanted if not os.path.exists(path)]
             if missing and (paths is not None or missing == wanted):
                 raise InputError(f"{missing[0]}: no such file or folder", hint=_GONE)
             if new:
-                kept = [root for root in self.about.roots if not is_under(root, new)]
+                kept = [root for root in self.about.roots if not leads_below(root, new)]
                 with self.store.writing():
                     self.store.set_about(replace(self.about, roots=(*kept, *new)))
+            # A link that is named, in a folder that is updated: no walk through the folder follows it.
+            inner = [root for root in self.about.roots if root not in wanted and is_under(root, wanted)]
+            wanted += filter(os.path.exists, inner)
             yield from (FileLeftOut(path, "vanished") for path in missing)  # a disk that is not there: nothing is lost
             yield from self._writer().update([path for path in wanted if path not in missing])
 
@@ -470,7 +473,7 @@ def open_index(
     made = _loaded(model if model is not None else BUILTIN)
     about = replace(
         _about(made, tokens, titles),
-        roots=tuple(dict.fromkeys(canonical_path(one) for one in paths)),
+        roots=tuple(roots_of(paths)),
         include=(*as_list(include),),
         exclude=(*as_list(exclude),),
         text=text,

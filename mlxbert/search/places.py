@@ -4,12 +4,12 @@ import hashlib
 import itertools
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from mlxbert.errors import StoreError
 from mlxbert.files import is_system_file
-from mlxbert.search.disks import canonical_path, composed, real_path
+from mlxbert.search.disks import canonical_path, composed, named_path, real_path
 from mlxbert.search.sqlite import SqliteStore
 from mlxbert.search.store import About
 
@@ -27,12 +27,20 @@ def data_folder() -> Path:
 
 def index_file(paths: Sequence[str | Path]) -> Path:
     """Where a new index of some files and folders goes; its name says what it covers, with a hash of all its paths."""
-    roots = sorted({canonical_path(path) for path in paths})
+    roots = sorted(roots_of(paths))
     name = re.sub(r"[^\w.-]+", "-", composed(os.path.basename(roots[0]))).strip("-.")[:40] or "index"
     digest = hashlib.sha256(b"\0".join(map(os.fsencode, roots))).hexdigest()[:12]
     names = (f"{name}-{digest}{f'-{number}' * bool(number)}.db" for number in itertools.count())
     files = (data_folder() / "indexes" / name for name in names)
     return next(file for file in files if not _is_of_others(file, roots))
+
+
+def roots_of(paths: Iterable[str | Path]) -> list[str]:
+    """What an index of some paths covers: each path as it is named, and one of those that lead to the same place."""
+    found = dict[str, str]()
+    for path in paths:
+        found.setdefault(canonical_path(path), named_path(path))
+    return [*found.values()]
 
 
 def list_indexes() -> list[Path]:
@@ -46,47 +54,76 @@ def is_under(path: str, roots: Sequence[str]) -> bool:
     return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)
 
 
-def covers(about: About, paths: Sequence[str | Path]) -> int | None:
-    """How far below the roots of an index some paths lie, in folders; `None` if it does not cover all of them."""
+def covers(about: About, paths: Sequence[str | Path], *, near: bool = False) -> int | None:
+    """How far below the roots of an index some paths lie, in folders; `None` if it does not cover all of them.
+
+    Args:
+        about: Of the index.
+        paths: Any paths.
+        near: See `_below`.
+    """
     depths = []
-    for path in spelled(paths, about.roots):
-        over = [root for root in about.roots if is_under(path, [root])]
-        if not over:
+    for path in paths:
+        found = _below(path, about.roots, near=near)
+        if found is None:
             return None
-        depths.append(min(path[len(root) :].count("/") for root in over))
+        depths.append(min(found[len(root) :].count("/") for root in about.roots if is_under(found, [root])))
     return max(depths, default=0)
 
 
 def spelled(paths: Iterable[str | Path], roots: Sequence[str]) -> list[str]:
-    """Paths as an index spells them: below its roots as these are written, in their one spelling elsewhere.
-
-    Roots are written in their one spelling since that is known; older indexes have the names of links among theirs.
+    """Paths as an index spells them: below its roots as these are written; elsewhere with the links that they name.
 
     Args:
         paths: Any paths.
         roots: What the index covers.
     """
-    real = {root: real_path(root) for root in roots}  # which opens nothing, as `canonical_path` does on a Mac
-    return [_spelled(path, real) for path in paths]
+    return [_below(path, roots) or _beyond(path, roots) for path in paths]
 
 
-def _spelled(path: str | Path, roots: Mapping[str, str]) -> str:
-    """A path as an index spells it that has some roots, each with its real path."""
+def _below(path: str | Path, roots: Sequence[str], *, near: bool = False) -> str | None:
+    """A path below the root of an index that leads to the nearest folder above it; `None` if none does.
+
+    Args:
+        path: Any path.
+        roots: What the index covers.
+        near: Whether to look only where the roots that are spelled as the path lead. A root may be on a volume whose
+            server is gone, where every question waits: the others are asked last.
+    """
     if (absolute := os.path.abspath(path)) in roots:
         return absolute
     found = canonical_path(path)
-    over = [root for root, real in roots.items() if is_under(found, [real])]
-    if not over:
-        return found
-    root = max(over, key=lambda one: len(roots[one]))
-    rest = found[len(roots[root].rstrip("/")) :]
-    return root.rstrip("/") + rest or root
+    first = [root for root in roots if is_under(absolute, [root]) or is_under(found, [root])]
+    for some in (first,) if near else (first, [root for root in roots if root not in first]):
+        real = {root: _led_to(root) for root in some}
+        over = [root for root in some if is_under(found, [real[root]])]
+        if over:
+            root = max(over, key=lambda one: len(real[one]))
+            return root.rstrip("/") + found[len(real[root].rstrip("/")) :] or root
+    return None
+
+
+def leads_below(path: str | Path, roots: Sequence[str]) -> bool:
+    """Whether a path leads to what lies below one of some others."""
+    return _below(path, roots) is not None
+
+
+def _beyond(path: str | Path, roots: Sequence[str]) -> str:
+    """A path that no root leads to: without links, where it would seem to lie below a root with them."""
+    named = named_path(path)
+    return canonical_path(path) if is_under(named, roots) else named
+
+
+def _led_to(root: str) -> str:
+    """Where a root leads; on a Mac nothing is opened unless there is a link, which may be written in another case."""
+    real = real_path(root)
+    return real if real == root else canonical_path(real)
 
 
 def _is_of_others(file: Path, roots: Sequence[str]) -> bool:
     """Whether a file is an index of other paths: one that was moved keeps its name."""
     about = about_of(file) if file.exists() else None
-    return about is not None and sorted(map(real_path, about.roots)) != roots
+    return about is not None and sorted(about.roots) != roots
 
 
 def about_of(file: Path) -> About | None:
@@ -100,11 +137,20 @@ def about_of(file: Path) -> About | None:
 
 
 def find_index(paths: Sequence[str | Path]) -> Path | None:
-    """The index that covers all of some paths; of several the one whose roots are nearest above them."""
-    found = []
-    for file in list_indexes():
-        about = about_of(file)
-        depth = None if about is None else covers(about, paths)
-        if about is not None and depth is not None:
-            found.append((depth, len(about.roots), file))
-    return min(found)[2] if found else None
+    """The index that covers all of some paths; of several the one whose roots are nearest above them.
+
+    One whose roots the paths are, as both are written, comes first, and then those that need no look at other roots.
+    """
+    abouts = [(about, file) for file in list_indexes() if (about := about_of(file)) is not None]
+    wanted = {os.path.abspath(path) for path in paths}
+    if same := [(len(about.roots), file) for about, file in abouts if wanted.issubset(about.roots)]:
+        return min(same)[1]
+    for near in (True, False):
+        found = [
+            (depth, len(about.roots), file)
+            for about, file in abouts
+            if (depth := covers(about, paths, near=near)) is not None
+        ]
+        if found:
+            return min(found)[2]
+    return None

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.files import to_path
-from mlxbert.search.disks import IN_THE_CLOUD, composed, is_hidden, is_in_the_cloud, is_package
+from mlxbert.search.disks import FORBIDDEN, IN_THE_CLOUD, composed, is_forbidden, is_hidden, is_in_the_cloud, is_package
 from mlxbert.search.git import Naming, naming_of, usual_naming
 
 _MOST_RULES = 2**20  # bytes of a .gitignore
@@ -49,7 +49,8 @@ class LeftOut:
         path: Absolute.
         reason: "hidden", "ignored" (by a .gitignore), "excluded" or "not included" (by options), "too large", "link"
             (to a folder, or to a file outside), "broken link", "not a file", "no permission", "vanished", "cannot be
-            read"; on a Mac also "in the cloud" (to read it would download it) and "a package".
+            read"; on a Mac also "in the cloud" (to read it would download it), "a package" and "forbidden by macOS" (by
+            its privacy settings).
     """
 
     path: str
@@ -251,7 +252,7 @@ def reason_to_skip(path: str, state: os.stat_result) -> str | None:
 
 def _reason(problem: OSError) -> str:
     if isinstance(problem, PermissionError):
-        return "no permission"
+        return FORBIDDEN if is_forbidden(problem) else "no permission"
     return "vanished" if isinstance(problem, FileNotFoundError | NotADirectoryError) else "cannot be read"
 
 

@@ -23,7 +23,7 @@ from mlxbert.files import sha256
 from mlxbert.readers.documents.document import Document, UnreadableError
 from mlxbert.results.result import Failure
 from mlxbert.search import events
-from mlxbert.search.disks import IN_THE_CLOUD
+from mlxbert.search.disks import FORBIDDEN, IN_THE_CLOUD
 from mlxbert.search.events import Event
 from mlxbert.search.places import is_under, spelled
 from mlxbert.search.schema import ENDINGS
@@ -45,7 +45,8 @@ _START = 2**13  # bytes that tell what a file is
 _SETTLED = 2 * 10**9  # nanoseconds after which the time of a file differs from that of its next change
 _TOGETHER = 500  # files that are removed in one transaction, or vectors that are written before their file is
 _SMALL = 2**20  # bytes of the chunks of a file that stay in memory
-_CLOSED = ("no permission", "cannot be read", IN_THE_CLOUD)  # folders whose files, and files, that may be as they were
+# Folders whose files, and files, that may be as they were.
+_CLOSED = ("no permission", FORBIDDEN, "cannot be read", IN_THE_CLOUD)
 _NOT_TEXT = re.compile("[\0\ud800-\udfff]")
 
 
@@ -213,7 +214,7 @@ class Writer:
         """The files that have to be read, and those that are gone."""
         about = self._store.about
         gone, changed, count, closed = dict(before), [], 0, []
-        own = {*spelled([f"{self._store.path}{ending}" for ending in ENDINGS], about.roots)}
+        own = {*spelled([f"{self._store.path}{ending}" for ending in ENDINGS], paths)}
         for one in walk(paths, WalkOptions(include=about.include, exclude=about.exclude)):
             if one.path in own:  # it changes with every update
                 continue

@@ -55,10 +55,11 @@ class MacDisk:
     Attributes:
         folder: The folder.
         denied: Folders that macOS keeps from this program: it says what they are, but does not open them.
+        closed: Folders whose permissions keep this program out.
     """
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.folder, self.denied = folder, set[str]()
+        self.folder, self.denied, self.closed = folder, set[str](), set[str]()
         self._flags: dict[str, int] = {}
         self._real = {name: getattr(os, name) for name in _TAKE_PATHS}
         for name in _TAKE_PATHS:
@@ -72,6 +73,7 @@ class MacDisk:
 
         monkeypatch.setattr(fcntl, "fcntl", get_path)
         monkeypatch.setattr(disks, "_PATH_OF", _GETPATH)
+        monkeypatch.setattr(disks, "_TOP", str(folder))
         monkeypatch.setattr(disks, "ON_MAC", True)
 
     def flag(self, path: Path, flags: int) -> None:
@@ -103,6 +105,8 @@ class MacDisk:
             path = self.stored(path)
             if name in ("scandir", "listdir", "open") and str(path) in self.denied:
                 raise PermissionError(errno.EPERM, "Operation not permitted", path)
+            if name in ("scandir", "listdir", "open") and str(path) in self.closed:
+                raise PermissionError(errno.EACCES, "Permission denied", path)
             return self._real[name](path, *rest, **more)
 
         return call

@@ -1,6 +1,5 @@
 """Indexes on a Mac: files in the cloud, hidden folders and packages, and one folder under many spellings."""
 
-import dataclasses
 import json
 import os
 import unicodedata
@@ -17,7 +16,7 @@ from mlxbert.cli.commands.search import _is_hidden
 from mlxbert.errors import MlxbertError
 from mlxbert.files import PRIVACY, writing
 from mlxbert.search import events
-from mlxbert.search.disks import canonical_path
+from mlxbert.search.disks import canonical_path, named_path
 from mlxbert.search.index import Index, open_index
 from mlxbert.search.mcp import Served
 from mlxbert.search.places import find_index, index_file, list_indexes
@@ -147,6 +146,12 @@ def test_the_command_says_what_was_left_out_and_how_to_get_it(home: Path, disk: 
     disk.denied.add(str(home / "Documents"))
     denied = run("index", str(home / "Documents"), "--index", str(tmp_path / "y.db"))
     assert denied.status == 1 and PRIVACY in denied.err.replace("\n", " ")
+    disk.closed.add(str(home / "Applications"))
+    closed = run("index", str(home / "Applications"), "--index", str(tmp_path / "w.db"))
+    assert closed.status == 1 and "--verbose lists what was left out, and why" in closed.err
+    assert PRIVACY not in closed.err.replace("\n", " ")
+    assert [*walk([home / "Applications"])] == [LeftOut(str(home / "Applications"), "no permission")]
+    assert [*walk([home / "Documents"])] == [LeftOut(str(home / "Documents"), "forbidden by macOS")]
     both = run("index", str(home / "Documents"), str(home / "code"), "--index", str(tmp_path / "z.db"))
     assert both.status == 0 and "Documents: cannot be read; System Settings > Privacy & Security" in both.err
     assert run("search", "cat", str(home / "Documents")).lines  # of the first index: nothing is lost
@@ -203,7 +208,7 @@ def test_a_folder_under_many_spellings_has_one_index(notes: Path, disk: MacDisk,
             assert len(index.search("dog", paths=[f"{spelling}/sub", f"{spelling}/nothing"])) == 1
             assert len(Served(index, [spelling]).list().files) == 2
     assert embedded == [2] + [0] * 6 and len(list_indexes()) == 1
-    named = {index_file([spelling]) for spelling in spellings(notes, disk)}
+    named = {index_file([spelling]) for spelling in spellings(notes, disk) if "link" not in spelling}
     assert len(named) == 1 and str(named.pop().name).startswith(f"{UMLAUT}-Notes-")
 
 
@@ -278,17 +283,43 @@ def test_two_files_whose_names_differ_in_form_alone_are_two(tmp_path: Path, mode
             assert [one.text for one in served.read(path=f"{path}/a.md").passages] == [f"dog {form}"]
 
 
+def test_an_index_of_a_link_on_a_mac_keeps_the_link_as_the_disk_spells_it(
+    notes: Path, disk: MacDisk, model: mlxbert.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = disk.folder / "private" / "tmp" / "Current"
+    (disk.folder / "Old").mkdir()
+    write(disk.folder / "Old" / "Sub" / "a.md", "the dog sat")
+    link.symlink_to(disk.folder / "Old")
+    read = os.readlink  # whoever made the link wrote another case
+    monkeypatch.setattr(os, "readlink", lambda *given, **more: read(*given, **more).replace("/Old", "/OLD"))
+    for spelling, wanted in (
+        (f"{disk.folder}/TMP/current", link),
+        (f"{disk.folder}/tmp/CURRENT/SUB/A.MD", link / "Sub" / "a.md"),
+        (f"{disk.folder}/TMP", disk.folder / "private" / "tmp"),
+        (f"{disk.folder}/TMP/new/X", disk.folder / "private" / "tmp" / "new" / "X"),
+        (f"{disk.folder}/LINK/sub", disk.folder / "link" / "Sub"),
+    ):
+        assert named_path(spelling) == str(wanted), spelling
+    with open_index(paths=[f"{disk.folder}/TMP/current"], model=model) as index:
+        assert index.about.roots == (str(link),) and [*index.update()]
+        for spelling in (str(link), f"{disk.folder}/OLD", f"{disk.folder}/tmp/CURRENT/sub"):
+            assert [hit.path for hit in index.search("dog", paths=[spelling])] == [str(link / "Sub" / "a.md")]
+            assert find_index([spelling]) == Path(index.path)
+        link.unlink()
+        link.symlink_to(notes)
+        *_, done = index.update([f"{disk.folder}/tmp/current"])
+        assert isinstance(done, events.Finished) and done.files == 2 and index.about.roots == (str(link),)
+
+
 def test_an_index_made_with_the_name_of_a_link_is_found_and_updated(
     tmp_path: Path, model: mlxbert.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As indexes were before their roots were written without links."""
     monkeypatch.setenv("MLXBERT_DATA", str(tmp_path / "data"))
     real, link = tmp_path / ".vault" / "notes", tmp_path / "notes"
     write(real / "a.md", "the dog sat")
     link.symlink_to(real)
-    with open_index(paths=[link], model=model) as index, index.store.writing():
-        assert index.about.roots == (str(real),)
-        index.store.set_about(dataclasses.replace(index.about, roots=(str(link),)))
+    with open_index(paths=[link], model=model) as index:
+        assert index.about.roots == (str(link),)
     for path in (link, real, link / "a.md", real / "a.md"):
         assert find_index([path]) == list_indexes()[0]
         with open_index(paths=[path], model=model) as index:

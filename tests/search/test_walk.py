@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.search.git import naming_of
 from mlxbert.search.walk import Found, LeftOut, WalkOptions, walk
 
 ALL = WalkOptions()
@@ -124,6 +125,37 @@ def test_names_are_compared_in_one_unicode_form_if_the_repository_says_so(tmp_pa
     assert found(tmp_path / "mac") == ["b"]
     assert found(tmp_path / "mac", WalkOptions(exclude=("b",))) == []
     assert found(tmp_path / "other", WalkOptions(exclude=("Übung.md",))) == [f"{name}/a/{name}.log", "b"]
+
+
+@pytest.mark.parametrize(
+    ("text", "ignore_case"),
+    [
+        ("[core]\n\tignorecase = true\n", True),
+        ('[ Core ] ; a comment\n IgnoreCase="yes" # and another\n', True),
+        ("[core] ignorecase ; on without a value", True),
+        ("[core]\nignorecase=1#", True),
+        ("[core]\nignorecase=true\nignorecase=0", False),
+        ("[core]\nignorecase = # nothing", False),
+        ("[core]\n# ignorecase = true\n; ignorecase", False),
+        ('[core "other"]\nignorecase = true', False),
+        ('[core]\n[remote "a]b"]\nignorecase = true', False),
+    ],
+)
+def test_the_configuration_of_a_repository_is_read_as_git_reads_it(
+    tmp_path: Path, text: str, ignore_case: bool
+) -> None:
+    tree(tmp_path, ".git/config")
+    (tmp_path / ".git" / "config").write_text(text)
+    assert naming_of(str(tmp_path)).ignore_case is ignore_case
+
+
+@pytest.mark.parametrize("start", ["", "ignorecase", "ignorecase =", "ignorecase = a", "[core", "[", "#", '[core "'])
+def test_a_long_line_of_a_configuration_takes_no_time(tmp_path: Path, start: str) -> None:
+    tree(tmp_path, ".git/config")
+    (tmp_path / ".git" / "config").write_text(f"[core]\nignorecase = true\n{start}{' ' * 200_000}x")
+    begun = time.process_time()
+    naming_of(str(tmp_path))
+    assert time.process_time() - begun < 1  # it was minutes
 
 
 def test_a_worktree_and_a_submodule_have_the_settings_of_their_repository(tmp_path: Path) -> None:
