@@ -89,7 +89,7 @@ def is_from_system(path: Path) -> bool:
 
 
 def remove_folder(folder: Path) -> None:
-    """Removes a folder and its content; entries that vanish meanwhile are no error.
+    """Removes a folder and its content; entries that vanish meanwhile do not matter.
 
     Where macOS keeps `._x` next to `x`, deleting `x` deletes both, and the listing that is being worked through still
     names `._x`: before Python 3.13, `shutil.rmtree` fails there.

@@ -206,7 +206,7 @@ def _system() -> str:
 
 
 def _misread() -> Iterator[str]:
-    """Advice where a variable that MLX reads as a whole number is none: MLX takes the digits it begins with, or 0."""
+    """Advice on a variable that MLX reads as a whole number but is not: MLX takes the digits it begins with, or 0."""
     for name in _READ_AS_NUMBERS:
         value = os.environ.get(name, "0")
         if not re.fullmatch(r"\s*[-+]?[0-9]+\s*", value, re.ASCII):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 _GONE = "…"
 # A path starts with `/`, `~/`, `C:\` or `\\`, but not within a word, as in `GFLOP/s`. Names of folders may have any
-# characters, spaces and quotes, too: so a match goes on to the last separator in the text, and from there to where a
+# characters, spaces and quotes, too: so a match continues to the last separator in the text, and from there to where a
 # path usually ends: a quote, a bracket, a punctuation mark before a space, or a known suffix.
 _PATH = re.compile(
     r"""

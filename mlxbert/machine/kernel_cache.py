@@ -1,4 +1,4 @@
-"""Where MLX keeps the kernels that it compiles on CUDA: beside mlxbert's other caches, for later runs.
+"""Where MLX keeps the kernels that it compiles on CUDA: next to mlxbert's other caches, for later runs.
 
 Left to itself, MLX keeps them in the system's folder for temporary files, by their names alone: not by the GPU, and
 written in place, so that a process reads what another one has half written, and what a killed one left
@@ -58,7 +58,7 @@ def keep_kernels(version: str, gpu: Mapping[str, object]) -> None:
 
 def move_compiled() -> None:
     """Moves the kernels that this process has compiled to those that are kept. Not while one is being compiled."""
-    if _process is None or _process[2] != os.getpid():  # a fork goes on with the folder of its parent
+    if _process is None or _process[2] != os.getpid():  # a fork, which uses the folder of its parent
         return
     own, kept, _ = _process
     # The list of a kernel's functions is read after its code: it has to be there first.

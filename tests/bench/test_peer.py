@@ -1,4 +1,4 @@
-"""Torch beside mlxbert: its device, precision, memory, and what its clocks wait for; GPUs are imitated."""
+"""Torch next to mlxbert: its device, precision, memory, and what its clocks wait for; GPUs are imitated."""
 
 import itertools
 import sys

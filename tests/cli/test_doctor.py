@@ -55,7 +55,7 @@ def test_what_is_no_path_remains(text: str) -> None:
 
 
 @quick(200)
-@given(_FOLDER, st.sampled_from(["{}", "'{}' is no folder", "cannot read {}", "{}/x.json: gone", "at:{}"]))
+@given(_FOLDER, st.sampled_from(["{}", "'{}' cannot be opened", "cannot read {}", "{}/x.json: gone", "at:{}"]))
 def test_neither_the_home_nor_its_owner_remains(name: str, sentence: str) -> None:
     home = f"/Users/{name}"
     with mock.patch.object(os.path, "expanduser", lambda _: home), mock.patch.object(platform, "node", lambda: "kxz"):
@@ -71,8 +71,8 @@ def test_names_are_left_out_as_words(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_table_for_others_has_no_path_in_any_cell() -> None:
-    facts = {"chip": "/home/x/chip", "problems": [], "packages": {"mlx": "1"}, "wheel": "mlx-cpu 1"}
-    check = {"quick": True, "seconds": 1.0, "groups": {}, "faults": [], "consequences": [{"operation": "/home/x y/z"}]}
+    facts = {"chip": "/Users/x/chip", "problems": [], "packages": {"mlx": "1"}, "wheel": "mlx-cpu 1"}
+    check = {"quick": True, "seconds": 1.0, "groups": {}, "faults": [], "consequences": [{"operation": "/Users/x y/z"}]}
     group = {"checks": 1, "faults": 0, "consequences": 0, "worst": 0.16}
     shown = view.markdown({**facts, "check": {**check, "groups": {"norms": group}}})
     assert "home" not in shown and "| norms | 1 | 0 | 0 | 16% |" in shown and "| MLX | 1 (mlx-cpu) |" in shown

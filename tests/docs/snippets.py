@@ -21,7 +21,7 @@ PAGES = DOCS | {
 _BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
 _CODE = re.compile(r"(?<!`)`([^`\n]+)`")
 _HERE_DOCUMENT = re.compile(r"<<'(\w+)'\n.*?^\1$", re.DOTALL | re.MULTILINE)
-# Commands within a sentence end where it goes on: before a comma, a semicolon, a colon or a parenthesis.
+# Commands within a sentence end where it continues: before a comma, a semicolon, a colon or a parenthesis.
 _SAID = re.compile(
     rf"(?:mlxbert (?:{'|'.join(sorted({name.split()[0] for name in COMMANDS}))})|(?:pip|brew|uv \w+) install)\b"
     r"[^`;\n]*?"

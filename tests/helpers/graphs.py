@@ -197,14 +197,14 @@ def _sorts_of(views: AbstractSet[str], graph: Graph) -> list[Node]:
 PATTERNS = [
     Pattern("more arrays in a fused kernel than Metal binds", "Metal", "ml-explore/mlx#1880", "0.32.1", None,
             _large_kernels),
-    Pattern("a gathered product beside an inserted axis", "CUDA", "ml-explore/mlx#4253", "0.32.1", None,
+    Pattern("a gathered product next to an inserted axis", "CUDA", "ml-explore/mlx#4253", "0.32.1", None,
             partial(_gathered_beside, {"ExpandDims", "Squeeze"})),
     Pattern("a sort of a transposed view", "both", "ml-explore/mlx#4366", "0.32.1", None,
             partial(_sorts_of, {"AsStrided", "Transpose"})),
     Pattern("attention of few queries to many keys", "Metal", "ml-explore/mlx#4022", "0.32.1", None, lambda graph: [
         call for call in graph.calls if isinstance(call, Attention) and call.queries <= _FEW and call.keys >= _MANY
     ]),
-    Pattern("a layer norm in training whose rows are no multiple of 16 bytes", "CUDA",
+    Pattern("a layer norm in training whose rows 16 bytes do not divide", "CUDA",
             "mlx/backend/cuda/layer_norm.cu", "0.32.1", None, lambda graph: [
         call for call in graph.calls if isinstance(call, Norm) and call.width % (16 // call.dtype.size)
     ]),

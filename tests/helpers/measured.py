@@ -6,7 +6,7 @@ from mlxbert.bench.job import OURS, PASSES, PEER, UPDATE
 
 
 def measured(word: str = "chip", *, peer: bool = True, train: bool = False) -> dict[str, Any]:
-    """A report of a GPU, with torch beside it unless `peer` is false; `train`: of training alone, on a CPU."""
+    """A report of a GPU, with torch next to it unless `peer` is false; `train`: of training alone, on a CPU."""
     sides = (OURS, PEER) if peer else (OURS,)
     machine = dict.fromkeys(("chip", "device", "cores", "memory_gib", "blas", "mlx"), word)
     training = {

@@ -274,7 +274,7 @@ def _lines(budget: dict[str, Any]) -> str:
 
 
 def _selected(count: int) -> Graph:
-    """One of so many numbers, by a tree of choices among three, which is fused into few kernels."""
+    """One of `count` numbers, by a tree of choices among three, which is fused into few kernels."""
 
     def choose(*numbers: mx.array) -> mx.array:
         if len(numbers) == 1:

@@ -328,8 +328,7 @@ def rules(chosen: random.Random) -> str:
 @pytest.mark.parametrize("ignorecase", ["false", "true"])
 def test_git_itself_agrees(tmp_path: Path, ignorecase: str) -> None:
     """`MLXBERT_TEST_SEEDS` says how many trees."""
-    # Where files are found whatever the case of their names, `git init` has it that patterns match so, too.
-    git = ["git", "-c", "core.excludesFile=/dev/null", "-c", "core.ignoreCase=false", "-C"]
+    git = ["git", "-c", "core.excludesFile=/dev/null", "-C"]
     try:
         subprocess.run([*git, ".", "--version"], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):

@@ -193,7 +193,7 @@ def test_the_state_before_an_update_that_was_not_computed_is_saved(
     if kept:
         saved: list[State] = []
         monkeypatch.setattr("mlxbert.training.checkpoint.Store.save", lambda store, state: saved.append(state))
-        with a_gpu(monkeypatch):  # of an uninterrupted run, which saves after so many updates
+        with a_gpu(monkeypatch):  # of an uninterrupted run, which saves after as many updates
             [*make_run(tmp_path / "whole", data=32, evaluate=None, save_every=kept).events()]
         assert saved[0].progress.step == kept and digest(resumed) == digest(SimpleNamespace(state=saved[0]))
 

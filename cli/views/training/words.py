@@ -35,7 +35,7 @@ def about(seconds: float) -> str:
 
 
 def sleeping(seconds: float) -> str:
-    """What keeps a Mac awake during a run of so many seconds; empty for a short one, and elsewhere."""
+    """What keeps a Mac awake during a run of this many seconds; empty for a short one, and elsewhere."""
     if sys.platform != "darwin" or seconds < _LONG:
         return ""
     return "a Mac that nobody uses goes to sleep, and training with it, unless the command begins with caffeinate -i"
