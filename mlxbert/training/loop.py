@@ -435,7 +435,7 @@ class Run:
         return self._step_event(loss / weight, terms, update.lr, length)
 
     def _computed_numbers(self, numbers: mx.array) -> list[float]:
-        """The numbers of the update that was applied, when a GPU has computed all of it; meanwhile it computes the next.
+        """The numbers of the update that was applied, when a GPU has computed it; it then computes the next.
 
         Only then the state before it may be given up: what a GPU has not computed can be read, too, and is anything.
         """
