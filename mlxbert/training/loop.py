@@ -233,7 +233,7 @@ class Run:
     def _save_what_was_started(self, started: float) -> None:
         # Whatever ends this, the same call meets it again when it resumes.
         with contextlib.suppress(DivergedError, DeviceError), device_errors(self._smaller()):
-            while self._started and self._device is not None:  # on a CPU it has not changed the state
+            while self._started and self._started[0].before is not None:  # what was not applied is computed again
                 self._finish(started, times.clock())
         self._drop_what_was_started()
         for _ in self._save():

@@ -4,6 +4,7 @@ Nothing is compiled in fast tests, which would take a C++ compiler on a CPU: the
 from. The slow ones compile, where there is one.
 """
 
+import itertools
 import logging
 import math
 import random
@@ -359,6 +360,26 @@ def test_an_interrupted_run_saves_what_was_started(tmp_path: Path, monkeypatch: 
         found += steps(resumed.events())
     assert [one.loss for one in steps(iter(found))] == [one.loss for one in [*expected[:4], *expected[5:]]]
     assert digest(resumed) == digest(whole)
+
+
+@pytest.mark.parametrize("number", [1, 2, 4])
+def test_an_interrupt_before_gradients_are_applied_saves_the_updates_before(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes when the update in front of them is finished, as until then it is held."""
+    usual, calls = Run._apply, itertools.count(1)
+
+    def interrupted(run: Run) -> None:
+        if next(calls) == number:
+            raise KeyboardInterrupt
+        usual(run)
+
+    monkeypatch.setattr(Run, "_apply", interrupted)
+    with a_gpu(monkeypatch):
+        with pytest.raises(KeyboardInterrupt):
+            [*make_run(tmp_path).events()]
+        progress = make_run(tmp_path).state.progress
+    assert progress.step == progress.updates == number - 1
 
 
 @pytest.mark.parametrize("number", [1, 2, 4, 7])
