@@ -16,7 +16,7 @@ Function = Callable[..., mx.array]
 
 
 def applies() -> bool:
-    """Whether a GPU computes."""
+    """Whether layers that do not know the device are to use these kernels: on a GPU."""
     return on_gpu()
 
 

@@ -229,12 +229,12 @@ def scaled(x: mx.array, factor: float) -> mx.array:
 
 def fusion_barrier(x: mx.array) -> mx.array:
     """`x`; on a GPU the operations before it are not fused with those after it: for what takes little time."""
-    return fused.fusion_barrier(x) if fused.applies() else x
+    return fused.fusion_barrier(x) if on_gpu() else x
 
 
 def _trains_on_gpu() -> bool:
     """Whether functions of `mlxbert.nn.fused` are to be used: a GPU computes, and may have to differentiate."""
-    return fused.applies() and not evaluating()
+    return on_gpu() and not evaluating()
 
 
 def attention_weights(given: PositionedQK, scale: float) -> mx.array:

@@ -118,7 +118,7 @@ class Differentiator:
         install(self._network, {name: mx.zeros(array.shape) for name, array in parameters.items()})
 
     def _install(self, parameters: Arrays) -> None:
-        if fused.applies() and self._dtype != mx.float32:
+        if on_gpu() and self._dtype != mx.float32:
             computing = {name: fused.cast(self._dtype)(array) for name, array in parameters.items()}
         else:
             computing = {name: array.astype(self._dtype) for name, array in parameters.items()}
