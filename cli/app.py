@@ -19,6 +19,7 @@ from mlxbert.cli.session import set_up_notes
 from mlxbert.cli.views import console
 from mlxbert.cli.views.json_lines import OutputClosedError
 from mlxbert.errors import ArgumentError, DeviceError, MlxbertError
+from mlxbert.files import PRIVACY, is_forbidden
 from mlxbert.machine import launched
 from mlxbert.machine.faults import device_errors
 from mlxbert.version import __version__
@@ -163,16 +164,28 @@ def _run(arguments: list[str] | None) -> int:
         wrong_usage = isinstance(problem, ArgumentError)
         named = wrong_usage or isinstance(problem, DeviceError)  # of which one says: device is 'gpu', but …
         console.say("error", _name_option(problem.message, app) if named else problem.message)
-        if problem.hint:
-            console.say("hint", problem.hint)
+        if hint := _privacy(problem) or problem.hint:
+            console.say("hint", hint)
         return 2 if wrong_usage else 1
     except (OutputClosedError, BrokenPipeError):  # the reader of our output has stopped
         _drop_output()
         return signals.status(0)
     except OSError as problem:
         console.say("error", f"{problem.filename or 'output'}: {problem.strerror}")
+        if hint := _privacy(problem):
+            console.say("hint", hint)
         _drop_output()
         return 1
+
+
+def _privacy(problem: BaseException | None) -> str | None:
+    """Where a Mac's settings allow what an error, or one that it was raised for, says that they forbid.
+
+    Only of files: a connection that a firewall refuses has no name of a file.
+    """
+    while problem is not None and not (is_forbidden(problem) and getattr(problem, "filename", None) is not None):
+        problem = problem.__cause__ or problem.__context__
+    return None if problem is None else PRIVACY
 
 
 def _taskless(typed: list[str]) -> str | None:

@@ -63,6 +63,11 @@ def identity(path: str | Path) -> object:
     return state.st_dev, state.st_ino
 
 
+def is_forbidden(problem: BaseException) -> bool:
+    """Whether a Mac's privacy settings keep something from this program: permissions of files give EACCES."""
+    return _ON_MAC and isinstance(problem, OSError) and problem.errno == errno.EPERM
+
+
 def is_system_file(name: str) -> bool:
     """Whether macOS writes files of this name on its own account.
 
@@ -206,7 +211,7 @@ def writing(path: Path, what: str = "", kept: str = "") -> Iterator[None]:
         hint = None
         if kept and problem.errno == errno.ENOSPC:
             hint = "make room and repeat the command: it resumes"
-        elif problem.errno == errno.EPERM and _ON_MAC:
+        elif is_forbidden(problem):
             hint = PRIVACY
         raise MlxbertError(
             f"{path}: {what}cannot be written ({problem.strerror or problem}){kept}", hint=hint

@@ -157,7 +157,8 @@ def search(
         console.say("note", "nothing was searched")
         return
     with _opened(found, chosen) as index:
-        done = None if no_update else _bring_up_to_date(index, found, out)
+        if not no_update:
+            _bring_up_to_date(index, found, out)
         reranker = session.load("rerank", _computing(rerank, chosen)) if rerank is not None else None
         hits = index.search(
             query, top_k=top_k, mode=mode, where=where or (), min_score=min_score, all_chunks=all_chunks,
@@ -166,8 +167,6 @@ def search(
         session.say_held()
         if not hits:
             console.say("note", "nothing was found")
-            if done is not None and not (done.changed or out.verbose) and done.lacks_path:
-                _report(done, out)
         _show(index, hits, out, context=context, explain=explain)
 
 
@@ -277,17 +276,19 @@ def _computing(model: str, chosen: IndexOptions) -> ComputingOptions:
     return ComputingOptions(model, offline=chosen.offline, device=chosen.device)
 
 
-def _bring_up_to_date(index: "Index", paths: Sequence[str], out: OutputOptions) -> Update | None:
-    """Updates an index before it is searched; where another process is doing this, it is searched as it is."""
+def _bring_up_to_date(index: "Index", paths: Sequence[str], out: OutputOptions) -> None:
+    """Updates an index before it is searched; where another process is doing this, it is searched as it is.
+
+    A path that cannot be looked at now is reported each time: what is found there is as old as the last look.
+    """
     try:
         done = _update(index, paths or None)
     except BusyError:
         console.say("note", "another process is updating this index: it is searched as it is now")
-        return None
-    if done.changed or out.verbose:
+        return
+    if done.changed or done.lacks_path or out.verbose:
         _report(done, out)
     _check_read(done, paths)
-    return done
 
 
 def _update(index: "Index", paths: Sequence[str] | None) -> Update:

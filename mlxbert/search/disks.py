@@ -3,7 +3,6 @@
 A Mac's file system ignores case and Unicode forms in names but keeps both as they were written.
 """
 
-import errno
 import fcntl
 import os
 import stat
@@ -120,11 +119,6 @@ def _name_on_disk(folder: str, name: str) -> str:
         return name
     folded = composed(name).casefold()
     return name if name in names else next((one for one in names if composed(one).casefold() == folded), name)
-
-
-def is_forbidden(problem: OSError) -> bool:
-    """Whether a Mac's privacy settings keep something from this program: permissions of files give EACCES."""
-    return ON_MAC and problem.errno == errno.EPERM
 
 
 def is_in_the_cloud(state: os.stat_result) -> bool:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.files import to_path
-from mlxbert.search.disks import FORBIDDEN, IN_THE_CLOUD, composed, is_forbidden, is_hidden, is_in_the_cloud, is_package
+from mlxbert.files import is_forbidden, to_path
+from mlxbert.search.disks import FORBIDDEN, IN_THE_CLOUD, composed, is_hidden, is_in_the_cloud, is_package
 from mlxbert.search.git import Naming, naming_of, usual_naming
 
 _MOST_RULES = 2**20  # bytes of a .gitignore

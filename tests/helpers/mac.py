@@ -13,31 +13,53 @@ from typing import Any
 
 import pytest
 
+from mlxbert import files
 from mlxbert.search import disks
 
 HIDDEN, IN_THE_CLOUD = 0x8000, 0x40000000  # UF_HIDDEN and SF_DATALESS of <sys/stat.h>
 _GETPATH = 50  # F_GETPATH
 _TAKE_PATHS = ("stat", "lstat", "scandir", "listdir", "open", "readlink")
 _opened: list[str] | None = None
+_refused: dict[str, int] = {}
 
 
 def _watch(event: str, values: tuple[Any, ...]) -> None:
-    if _opened is not None and event in ("open", "os.scandir", "os.listdir") and isinstance(values[0], str | bytes):
-        _opened.append(os.fsdecode(values[0]))
+    if event not in ("open", "os.scandir", "os.listdir") or not isinstance(values[0], str | bytes):
+        return
+    path = os.fsdecode(values[0])
+    if _opened is not None:
+        _opened.append(path)
+    if path in _refused:
+        raise PermissionError(_refused[path], os.strerror(_refused[path]), path)
+
+
+def _start_watching() -> None:
+    if not getattr(_watch, "added", False):
+        sys.addaudithook(_watch)  # which stays until the process ends
+        _watch.added = True  # type: ignore[attr-defined]
 
 
 @contextmanager
 def opened() -> Iterator[list[str]]:
     """The files and folders that Python opens meanwhile, by any of its functions."""
     global _opened
-    if not getattr(_watch, "added", False):
-        sys.addaudithook(_watch)  # which stays until the process ends
-        _watch.added = True  # type: ignore[attr-defined]
+    _start_watching()
     _opened = []
     try:
         yield _opened
     finally:
         _opened = None
+
+
+@contextmanager
+def refused(path: Path, number: int) -> Iterator[None]:
+    """Meanwhile no function of Python can open a file or folder: the system gives this error."""
+    _start_watching()
+    _refused[str(path)] = number
+    try:
+        yield
+    finally:
+        del _refused[str(path)]
 
 
 def decomposed(name: str) -> str:
@@ -75,6 +97,7 @@ class MacDisk:
         monkeypatch.setattr(disks, "_PATH_OF", _GETPATH)
         monkeypatch.setattr(disks, "_TOP", str(folder))
         monkeypatch.setattr(disks, "ON_MAC", True)
+        monkeypatch.setattr(files, "_ON_MAC", True)
 
     def flag(self, path: Path, flags: int) -> None:
         """Gives a file or folder flags."""

@@ -1,5 +1,6 @@
 """Indexes on a Mac: files in the cloud, hidden folders and packages, and one folder under many spellings."""
 
+import errno
 import json
 import os
 import unicodedata
@@ -21,7 +22,7 @@ from mlxbert.search.index import Index, open_index
 from mlxbert.search.mcp import Served
 from mlxbert.search.places import find_index, index_file, list_indexes
 from mlxbert.search.walk import Found, LeftOut, walk
-from tests.helpers.mac import HIDDEN, IN_THE_CLOUD, MacDisk, decomposed, opened
+from tests.helpers.mac import HIDDEN, IN_THE_CLOUD, MacDisk, decomposed, opened, refused
 from tests.helpers.program import Outcome, call, tiny_model
 
 PLACEHOLDERS = 2000
@@ -154,7 +155,9 @@ def test_the_command_says_what_was_left_out_and_how_to_get_it(home: Path, disk: 
     assert [*walk([home / "Documents"])] == [LeftOut(str(home / "Documents"), "forbidden by macOS")]
     both = run("index", str(home / "Documents"), str(home / "code"), "--index", str(tmp_path / "z.db"))
     assert both.status == 0 and "Documents: cannot be read; System Settings > Privacy & Security" in both.err
-    assert run("search", "cat", str(home / "Documents")).lines  # of the first index: nothing is lost
+    old = run("search", "cat", str(home / "Documents"))  # of the first index: nothing is lost, and nothing is silent
+    assert old.lines and "Documents: cannot be read; System Settings > Privacy & Security" in old.err
+    assert "cannot be read" not in run("search", "cat", str(home / "code")).err
 
 
 def test_what_macos_forbids_to_write_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,6 +166,30 @@ def test_what_macos_forbids_to_write_is_said(tmp_path: Path, monkeypatch: pytest
         with pytest.raises(MlxbertError, match="cannot be written") as problem, writing(tmp_path):
             raise PermissionError(number, "no")
         assert problem.value.hint == hint
+
+
+@pytest.mark.parametrize(
+    "on_mac, number, said",
+    [(True, errno.EPERM, True), (True, errno.EACCES, False), (False, errno.EPERM, False)],
+)
+def test_what_macos_forbids_to_read_is_said(
+    on_mac: bool, number: int, said: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_ON_MAC", on_mac)
+    folder, texts, table = tmp_path / "model", write(tmp_path / "texts.txt"), write(tmp_path / "texts.csv", "text\na\n")
+    tiny_model(folder)
+    for path, arguments in (
+        (texts, ("embed", "--input", str(texts))),
+        (folder / "vocab.txt", ("embed", "a", "--model", str(folder))),
+        (folder / "config.json", ("inspect", str(folder))),
+        (folder / "model.safetensors", ("embed", "a", "--model", str(folder))),
+        (texts, ("answer", "a", "--context-file", str(texts), "--model", str(folder))),
+        (table, ("finetune", "classify", "--train", str(table), "--model", str(folder), "--output", f"{folder}-2")),
+    ):
+        with refused(path, number):
+            outcome = call(*arguments)
+        assert outcome.status and os.strerror(number) in outcome.err, arguments
+        assert (PRIVACY in " ".join(outcome.err.split())) == said, (arguments, outcome.err)
 
 
 def test_changes_in_a_folder_that_no_update_enters_do_not_start_one(home: Path) -> None:
