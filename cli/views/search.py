@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -21,6 +21,7 @@ _WORD = re.compile(r"\w+")
 _JOINED = re.compile(r"(?<=\S)[ \t]*\n[ \t]*(?=[^\W\d_]|[\"'“„«(])")
 _STEEP = 4  # fused scores fall by a sixtieth with each rank: a power of them tells ranks apart
 _CODE = 8  # in code, one of so few lines begins with a space
+_THINGS = ("link", "broken link", "package")  # reasons that have a plural
 
 
 @dataclass(frozen=True)
@@ -179,13 +180,21 @@ def draw_index(facts: dict[str, Any]) -> Iterator["rich.RenderableType"]:
         yield from console.facts("could not be read", [(near(one["path"]), one["reason"]) for one in facts["failed"]])
 
 
+def counted_reasons(counts: Mapping[str, int]) -> str:
+    """How many files and folders were left out, by reason: `5 hidden, 2 links`."""
+    return ", ".join(
+        console.counted(count, reason) if reason in _THINGS else f"{count:,} {reason}"
+        for reason, count in counts.items()
+    )
+
+
 def _shown(name: str, value: Any) -> object:
     if name == "bytes":
         return console.size(value)
     if name in ("created", "updated") and value:
         return value[:16].replace("T", " ")
     if isinstance(value, dict):
-        return ", ".join(f"{count:,} {reason}" for reason, count in value.items()) or None
+        return counted_reasons(value) or None
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value)) or None
     if isinstance(value, float):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.files import is_forbidden, to_path
+from mlxbert.files import is_forbidden, is_system_file, to_path
 from mlxbert.search.disks import FORBIDDEN, IN_THE_CLOUD, composed, is_hidden, is_in_the_cloud, is_package
 from mlxbert.search.git import Naming, naming_of, usual_naming
 
@@ -49,7 +49,7 @@ class LeftOut:
         path: Absolute.
         reason: "hidden", "ignored" (by a .gitignore), "excluded" or "not included" (by options), "too large", "link"
             (to a folder, or to a file outside), "broken link", "not a file", "no permission", "vanished", "cannot be
-            read"; on a Mac also "in the cloud" (to read it would download it), "a package" and "forbidden by macOS" (by
+            read"; on a Mac also "in the cloud" (to read it would download it), "package" and "forbidden by macOS" (by
             its privacy settings).
     """
 
@@ -194,7 +194,7 @@ class _Walk:
 
     def _left_out(self, entry: os.DirEntry[str], known: _Known, start: int) -> str | None:
         """Why an entry of a folder is left out by its name."""
-        if entry.name.startswith("."):
+        if entry.name.startswith(".") or is_system_file(entry.name):
             return "hidden"
         if not known.rules and self._exclude is None:
             return None
@@ -246,7 +246,7 @@ def reason_to_skip(path: str, state: os.stat_result) -> str | None:
     if is_hidden(state):
         return "hidden"
     if is_package(os.path.basename(path)):
-        return "a package"
+        return "package"
     return IN_THE_CLOUD if is_in_the_cloud(state) else None
 
 

@@ -54,7 +54,7 @@ def home(disk: MacDisk) -> Path:
     home = disk.folder / "Users" / "me"
     for name in (
         *("Documents/letter.md", "Documents/old/will.md", f"Documents/{decomposed(UMLAUT)}.md", "code/a.py"),
-        *("Documents/._letter.md", "Documents/.DS_Store", "Library/Mail/mail.txt", "Library/Caches/x/y.txt"),
+        *("Documents/._letter.md", "Documents/.DS_Store", "Documents/Icon\r", "Library/Mail/mail.txt", "Library/Caches/x/y.txt"),
         *("Applications/Chess.app/Contents/Info.plist", "Pictures/Photos Library.photoslibrary/database/a.txt"),
         *("Documents/report.pages/index.xml", "code/App.xcodeproj/project.pbxproj", "Documents/diary.textbundle/a.md"),
         *("Documents/old/hidden.txt", "Documents/evicted/a.md", "code/app.py", "code/.gitignore"),
@@ -74,7 +74,7 @@ def home(disk: MacDisk) -> Path:
 
 
 READ = ["Documents/diary.textbundle/a.md", "Documents/letter.md", "Documents/old/will.md", "code/a.py", "code/app.py"]
-LEFT_OUT = {"in the cloud": PLACEHOLDERS + 1, "hidden": 5, "a package": 4}
+LEFT_OUT = {"in the cloud": PLACEHOLDERS + 1, "hidden": 6, "package": 4}
 
 
 def commands(folder: Path) -> Callable[..., Outcome]:
@@ -140,7 +140,7 @@ def test_the_command_says_what_was_left_out_and_how_to_get_it(home: Path, disk: 
     run = commands(tmp_path)
     outcome = run("index", str(home))
     assert outcome.status == 0 and json.loads(outcome.out)["files"] == len(READ) + 1
-    assert "left out: 2,001 in the cloud, 5 hidden, 4 a package; --verbose lists them" in outcome.err
+    assert "left out: 2,001 in the cloud, 6 hidden, 4 packages; --verbose lists them" in outcome.err
     assert "what is in the cloud is not downloaded: 'Download Now' in the Finder downloads it" in outcome.err
     only = run("index", str(home / "Movies"), "--index", str(tmp_path / "x.db"))
     assert only.status == 1 and "no file could be read" in only.err and "all are in the cloud" in only.err
