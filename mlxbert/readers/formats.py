@@ -73,9 +73,10 @@ FORMATS = {
     Format.conll: Reader(read_conll, (".conll", ".iob", ".bio"), refused=_SENTENCES, looks=looks_like_conll),
     Format.squad: Reader(read_json, (), refused=_QUESTIONS, most=_WHOLE),
 }
-# What to do about files that other programs write.
+# What to do about other files.
 _SAVED_AS = {ending: "save it as plain text, .txt" for ending in (".doc", ".docx", ".odt", ".rtf", ".pdf", ".html")}
 _SAVED_AS |= {ending: "save the sheet as .csv" for ending in (".xls", ".xlsx", ".ods")}
+_SAVED_AS |= {ending: "each line is a text with format='txt'" for ending in (".md", ".rst", ".text", ".log")}
 _SAVED_AS |= {".npy": "these are vectors, not texts", ".safetensors": "these are tensors, not texts"}
 
 
@@ -94,7 +95,9 @@ def find_format(name: str, *, texts: bool = False) -> Format:
     if found is not None and not (FORMATS[found].binary and is_compressed(name)):
         return found
     if os.path.isdir(name):  # a text may be too long for a path
-        raise ArgumentError(f"{name}: is a folder, expected a file")
+        raise ArgumentError(
+            f"{name}: is a folder, expected a file", hint="name a file in it; `mlxbert search` reads whole folders"
+        )
     known = [one for reader in FORMATS.values() if not (texts and reader.refused) for one in reader.endings]
     raise ArgumentError(
         f"{name}: extension {Path(name).suffix!r}, expected one of {', '.join(known)}, or a text format with .gz or "
