@@ -163,29 +163,31 @@ def _run(arguments: list[str] | None) -> int:
     except MlxbertError as problem:
         wrong_usage = isinstance(problem, ArgumentError)
         named = wrong_usage or isinstance(problem, DeviceError)  # of which one says: device is 'gpu', but …
-        console.say("error", _name_option(problem.message, app) if named else problem.message)
-        if hint := _privacy(problem) or problem.hint:
-            console.say("hint", hint)
+        _say(problem, _name_option(problem.message, app) if named else problem.message)
         return 2 if wrong_usage else 1
     except (OutputClosedError, BrokenPipeError):  # the reader of our output has stopped
         _drop_output()
         return signals.status(0)
     except OSError as problem:
-        console.say("error", f"{problem.filename or 'output'}: {problem.strerror}")
-        if hint := _privacy(problem):
-            console.say("hint", hint)
+        _say(problem, f"{problem.filename or 'output'}: {problem.strerror}")
         _drop_output()
         return 1
 
 
-def _privacy(problem: BaseException | None) -> str | None:
-    """Where a Mac's settings allow what an error, or one that it was raised for, says that they forbid.
+def _say(problem: MlxbertError | OSError, message: str) -> None:
+    """Prints an error and its hint: on a Mac whose privacy settings are the cause, where to change them.
 
-    Only of files: a connection that a firewall refuses has no name of a file.
+    Only errors of files count: one of a connection, which a firewall may refuse, names no file.
     """
-    while problem is not None and not (is_forbidden(problem) and getattr(problem, "filename", None) is not None):
-        problem = problem.__cause__ or problem.__context__
-    return None if problem is None else PRIVACY
+    console.say("error", message)
+    hint = problem.hint if isinstance(problem, MlxbertError) else None
+    cause: BaseException | None = problem
+    while cause is not None:
+        if is_forbidden(cause) and getattr(cause, "filename", None) is not None:
+            hint = PRIVACY
+        cause = cause.__cause__ or cause.__context__
+    if hint:
+        console.say("hint", hint)
 
 
 def _taskless(typed: list[str]) -> str | None:

@@ -54,7 +54,8 @@ def home(disk: MacDisk) -> Path:
     home = disk.folder / "Users" / "me"
     for name in (
         *("Documents/letter.md", "Documents/old/will.md", f"Documents/{decomposed(UMLAUT)}.md", "code/a.py"),
-        *("Documents/._letter.md", "Documents/.DS_Store", "Documents/Icon\r", "Library/Mail/mail.txt", "Library/Caches/x/y.txt"),
+        *("Documents/._letter.md", "Documents/.DS_Store", "Documents/Icon\r"),
+        *("Library/Mail/mail.txt", "Library/Caches/x/y.txt"),
         *("Applications/Chess.app/Contents/Info.plist", "Pictures/Photos Library.photoslibrary/database/a.txt"),
         *("Documents/report.pages/index.xml", "code/App.xcodeproj/project.pbxproj", "Documents/diary.textbundle/a.md"),
         *("Documents/old/hidden.txt", "Documents/evicted/a.md", "code/app.py", "code/.gitignore"),
