@@ -16,6 +16,11 @@ from mlxbert.options import Option
 from mlxbert.serve.options import EngineOptions, ServeOptions
 from mlxbert.weights.source import BUILTIN, ModelRef
 
+_OPEN_FOLDERS = (
+    "move it elsewhere, or make the virtual environment anew there; or give Python Full Disk Access (System Settings > "
+    "Privacy & Security)"
+)
+
 
 def serve(
     talk: TalkOptions,
@@ -101,7 +106,7 @@ def _say_closed(paths: Sequence[str | Path]) -> None:
     for path, folder in found.items():
         console.say("note", f"{path} lies in ~/{folder}, where macOS lets no service read: the server would not start")
     if found:
-        console.say("hint", "move it elsewhere, or give Python Full Disk Access (System Settings → Privacy & Security)")
+        console.say("hint", _OPEN_FOLDERS)
 
 
 def _check(sources: Mapping[str, str], options: ServeOptions, *, offline: bool) -> None:
