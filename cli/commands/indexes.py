@@ -41,7 +41,7 @@ def indexes_list(out: OutputOptions) -> None:
     """
     from mlxbert.search import places
 
-    found: dict[str, Any] = {"folder": str(places.data_folder()), "indexes": _indexes()}
+    found: dict[str, Any] = {"folder": str(places.data_folder() / "indexes"), "indexes": _indexes()}
     session.show_object(found, lambda: view.draw_indexes(found), out)
     for one in found["indexes"]:
         if "problem" in one:

@@ -323,7 +323,8 @@ def _report(done: Update, out: OutputOptions) -> None:
         console.say("note", f"columns of texts were guessed ({told}{more}); for a new index --text-column names one")
     if done.left_out:
         reasons = Counter(one.reason for one in done.left_out)
-        console.say("note", f"left out: {view.counted_reasons(dict(reasons.most_common()))}{'' if out.verbose else '; --verbose lists them'}")
+        told = view.counted_reasons(dict(reasons.most_common()))
+        console.say("note", f"left out: {told}{'' if out.verbose else '; --verbose lists them'}")
         if disks.IN_THE_CLOUD in reasons:
             console.say("note", f"what is in the cloud is not downloaded: {_DOWNLOAD}")
     if done.denied is not None and done.finished is not None and done.finished.files:

@@ -276,6 +276,7 @@ class Writer:
             if hash and known is not None and hash == known.hash:
                 with self._store.writing():
                     self._store.touch(file)
+                self._events.append(events.FileRead(found.path, found.size, 0))
                 self._events.extend(self._wrong(known))
                 return None
             file = replace(file, hash=hash)

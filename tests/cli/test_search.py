@@ -153,6 +153,7 @@ def test_indexes_are_listed_shown_moved_and_removed(run: Run, files: Path, varia
     run("index", files)
     (found,) = run("indexes", "list").lines
     (one,) = found["indexes"]
+    assert found["folder"] == str(Path(one["index"]).parent)
     assert one == run("indexes", "show", files / "c").lines[0]
     assert (one["covers"], one["files"], one["documents"]) == ([str(files)], 3, 4)
     _, shown = terminal("indexes", "list", **variables)
