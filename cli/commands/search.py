@@ -114,9 +114,8 @@ class Update:
 
     @property
     def denied(self) -> str | None:
-        """The first of the paths that macOS keeps from this program by its settings."""
-        closed = {one.path for one in self.left_out if one.reason == disks.FORBIDDEN}
-        return next((path for path in self.paths if path in closed), None)
+        """The first folder that macOS keeps from this program by its settings."""
+        return next((one.path for one in self.left_out if one.reason == disks.FORBIDDEN), None)
 
 
 def search(

@@ -148,6 +148,8 @@ def test_the_command_says_what_was_left_out_and_how_to_get_it(home: Path, disk: 
     disk.denied.add(str(home / "Documents"))
     denied = run("index", str(home / "Documents"), "--index", str(tmp_path / "y.db"))
     assert denied.status == 1 and PRIVACY in denied.err.replace("\n", " ")
+    below = run("index", str(home), "--index", str(tmp_path / "v.db"))
+    assert below.status == 0 and "Documents: cannot be read; System Settings > Privacy & Security" in below.err
     disk.closed.add(str(home / "Applications"))
     closed = run("index", str(home / "Applications"), "--index", str(tmp_path / "w.db"))
     assert closed.status == 1 and "--verbose lists what was left out, and why" in closed.err
