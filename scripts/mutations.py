@@ -322,6 +322,8 @@ MUTATIONS = tuple(Mutation(*row) for row in (
     ("the state before an update is given up when its loss is known", "mlxbert/training/loop.py",
      "mx.eval(numbers, parameters, optimizer.means, optimizer.squares)", "mx.eval(numbers)",
      "tests/training/test_step.py::test_an_update_is_waited_for_while_the_next_gradients_are_computed"),
+    ("what macOS forbids is called a mistake in the path", "cli/app.py", "hint = PRIVACY", "pass",
+     "tests/search/test_mac.py::test_what_macos_forbids_to_read_is_said[True-1-True]"),
 ))
 # fmt: on
 
