@@ -43,7 +43,7 @@ def _bars(labels: list[Label], thresholds: Mapping[str, float]) -> Rows:
             rich.Text(console.visible(label.label), style="bold" if chosen else ""),
             console.bar_of(label.score, "green" if chosen else "dim"),
             rich.Text(f"{label.score:6.1%}"),
-            rich.Text(f"from {thresholds[label.label]:.1%}" if thresholds else "", style="dim"),
+            rich.Text(f"threshold {thresholds[label.label]:.1%}" if thresholds else "", style="dim"),
         )
         rows.append(cells)
     return Rows(_COLUMNS, rows)

@@ -11,6 +11,7 @@ Cell: TypeAlias = "rich.Text | Bar"
 
 _GAP = 2  # columns between columns
 _SHORTEST = 4  # columns of a bar
+_ENOUGH = 24  # columns of a bar that gives none to cells that could be wrapped
 _WRAPPED = 16  # columns that a cell which is wrapped has, if it needs as many
 _INDENTED = 24  # columns of a terminal from which on texts are indented
 
@@ -64,15 +65,21 @@ class Rows:
             kept.remove(last)
         if not bars or room < _SHORTEST + _GAP:
             return kept, 0
-        return sorted([*kept, *bars]), min(room - _GAP, self._columns[bars[0]].most or room)
+        wrapped = sum(self._widest(place) - needs[place] for place in kept)
+        left = room - _GAP - min(wrapped, max(room - _GAP - _ENOUGH, 0))
+        return sorted([*kept, *bars]), min(left, self._columns[bars[0]].most or left)
 
     def _need(self, place: int) -> int:
         """The columns of the terminal that a column takes at least."""
+        widest = self._widest(place)
+        return min(widest, _WRAPPED) if self._columns[place].wraps else widest
+
+    def _widest(self, place: int) -> int:
+        """The columns of the terminal that a column takes where there is room for all of them."""
         column = self._columns[place]
         cells = (cell.cell_len for row in self._rows if isinstance(cell := row[place], rich.Text))
         widest = max(rich.cell_len(column.header), *cells, 0)
-        limits = [limit for limit in (column.most, _WRAPPED if column.wraps else 0) if limit]
-        return min([widest, *limits])
+        return min(widest, column.most or widest)
 
     def _table(self, shown: Sequence[int], bar: int) -> "rich.RenderableType":
         columns = [self._columns[place] for place in shown]
@@ -83,7 +90,7 @@ class Rows:
                 rich.Text(column.header),
                 justify="right" if column.right else "left",
                 overflow="fold",
-                no_wrap=not column.wraps and not column.most,
+                no_wrap=not column.wraps and (column.bar or not column.most),
                 max_width=column.most or None,
             )
         for row in self._rows:

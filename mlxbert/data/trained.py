@@ -26,9 +26,20 @@ def trained_names(folder: Path) -> Mapping[str, str]:
     return _trained(folder, "options", "label_names")
 
 
-def _trained(folder: Path, group: str, key: str) -> Mapping[str, str]:
+def trained_hashes(folder: Path) -> frozenset[str]:
+    """The SHA-256 of everything that was read as training or validation data.
+
+    Args:
+        folder: The folder of a model.
+    """
+    return frozenset(_trained(folder, "sha256").values())
+
+
+def _trained(folder: Path, *keys: str) -> Mapping[str, str]:
     try:
-        found = json.loads((folder / "training.json").read_bytes())[group][key]
+        found = json.loads((folder / "training.json").read_bytes())
+        for key in keys:
+            found = found[key]
         return {name: value for name, value in found.items() if isinstance(value, str)}
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return {}

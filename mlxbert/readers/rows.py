@@ -49,12 +49,14 @@ class Rows(Sequence[Row]):
         columns: The names of all fields.
         files: Where the rows come from.
         sha256: Hashes of what was read, by the names in `files`; pipes and iterators have none.
+        counts: How many rows come from each of the `files`.
         resumable: Whether another process would read the same.
     """
 
     columns: tuple[str, ...]
     files: tuple[str, ...]
     sha256: Mapping[str, str]
+    counts: Mapping[str, int]
     resumable: bool
     _rows: Sequence[Row] = field(repr=False)
 
@@ -108,6 +110,7 @@ def read_rows(
     rows: list[Row] = []
     columns: dict[str, None] = {}
     hashes: dict[str, str | None] = {}
+    counts: dict[str, int] = {}
     before = 0
     for one in sources:
         start = len(rows)
@@ -119,14 +122,14 @@ def read_rows(
                     columns.update(dict.fromkeys(row.values))
                 if on_progress is not None and len(rows) % _REPORT == 0:
                     on_progress(before + part.done(), total)
-            hashes[part.name] = part.sha256()
+            hashes[part.name], counts[part.name] = part.sha256(), len(rows) - start
         if len(rows) == start:
             raise InputError(f"{part.name}: there are no records")
         before += part.done()
     if on_progress is not None:
         on_progress(before, total)
     known = {name: found for name, found in hashes.items() if found is not None}
-    return Rows(tuple(columns), tuple(hashes), known, len(known) == len(hashes), rows)
+    return Rows(tuple(columns), tuple(hashes), known, counts, len(known) == len(hashes), rows)
 
 
 def _sources(source: Any) -> list[Any]:

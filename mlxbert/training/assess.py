@@ -85,9 +85,9 @@ def _early(result: Mapping[str, Any]) -> str | None:
 
 def _advice(evaluation: Evaluation, baselines: Mapping[str, float], special: str | None) -> str | None:
     """What to try where a simple method is as good, if nothing special; a perfect score cannot be improved."""
-    sign = 1 if evaluation.metric in evaluation.spec.minimized else -1
-    if evaluation.score == (0.0 if sign > 0 else 1.0):
+    if evaluation.score == evaluation.spec.perfect(evaluation.metric):
         return None
+    sign = 1 if evaluation.metric in evaluation.spec.minimized else -1
     as_good = any(sign * (score - evaluation.score) <= 0 for score in baselines.values())
     return (special or "train longer (epochs=) or with a higher lr=") if as_good else None
 
@@ -100,6 +100,6 @@ def _shown_path(folder: Path) -> str:
 
 def _differ_in_seed_alone(results: Sequence[Mapping[str, Any]]) -> bool:
     """Whether runs differ in nothing but the seed: the deviation over other options says nothing of chance."""
-    measured = {"seed", "score", "step", "seconds", "history"}
+    measured = {"seed", "score", "step", "seconds", "history", "ended", "planned"}
     others = [{name: value for name, value in result.items() if name not in measured} for result in results]
     return all(other == others[0] for other in others)

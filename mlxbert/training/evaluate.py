@@ -1,20 +1,24 @@
 """`mlxbert.evaluate`: how good a model is on labelled data."""
 
+import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from mlxbert.data.trained import trained_hashes
 from mlxbert.errors import InputError
 from mlxbert.folders.fingerprint import hash_model
 from mlxbert.machine.distributed import join
 from mlxbert.model import Model
 from mlxbert.readers.lines import UTF8
-from mlxbert.readers.rows import read_rows
+from mlxbert.readers.rows import Rows, read_rows
 from mlxbert.tasks.arguments import check_model
 from mlxbert.training.objectives import make_objective
 from mlxbert.training.objectives.predict import predict
 from mlxbert.training.plan import prepared
 from mlxbert.training.scores.summary import Evaluation
+
+_LOG = logging.getLogger("mlxbert")
 
 
 def evaluate(
@@ -81,5 +85,19 @@ def evaluate(
         model.network, objective, part.examples, group=group, batch_tokens=batch_tokens, on_progress=on_progress
     )
     return objective.evaluation(
-        part, predictions, model=model.source, data=rows.files, truncated=part.truncated, unknown=unknown
-    )
+        part, predictions, model=model.source, data=rows.files, truncated=part.truncated, unknown=unknown,
+        constant=objective.constant(records, records), seen=_seen(model, rows),
+    )  # fmt: skip
+
+
+def _seen(model: Model, rows: Rows) -> int:
+    """How many rows stand in files that the model was trained on or chosen by, which a note says."""
+    known = trained_hashes(model.folder)
+    files = [name for name, sha256 in rows.sha256.items() if sha256 in known]
+    seen = sum(rows.counts[name] for name in files)
+    if seen:
+        _LOG.warning(
+            "%s of the %s rows are from %s, on which %s was trained or chosen: the scores say little about new texts",
+            f"{seen:,}", f"{len(rows):,}", ", ".join(files), model.source,
+        )  # fmt: skip
+    return seen

@@ -174,6 +174,8 @@ class Finished(Event):
         metric: The name of the metric that chose the best.
         score: Its value on the validation data.
         step: After how many steps it was reached.
+        ended: After how many steps that run ended.
+        planned: How many steps it would have taken, had `patience`, a perfect score or `minutes` not ended it.
         seconds: Time of everything, of earlier processes that of training.
         phases: The same by what was done.
         runs: The score of every run, with the options in which it differs: `{"seed": 0, "score": 0.93}`.
@@ -187,6 +189,8 @@ class Finished(Event):
     metric: str
     score: float
     step: int
+    ended: int
+    planned: int
     seconds: float
     phases: Mapping[str, float] = field(default_factory=dict)
     runs: tuple[Mapping[str, Any], ...] = ()

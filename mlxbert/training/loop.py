@@ -47,6 +47,7 @@ from mlxbert.training.times import Times
 
 _SAVE_EVERY = 200
 _RATE_WINDOW = 20  # updates over which speed is shown
+_PATIENCE_AT_BEST = 3  # evaluations after one whose score cannot be better
 Evaluate = Callable[[], Mapping[str, float]]
 
 
@@ -339,7 +340,7 @@ class Run:
             progress,
             evaluated=progress.step,
             worse=worse,
-            stopped=progress.stopped or (self._t.options.patience is not None and worse >= self._t.options.patience),
+            stopped=progress.stopped or worse >= self._patience(score),
             seconds=times.clock() - started,
             history=(*progress.history, found),
         )
@@ -350,6 +351,12 @@ class Run:
             run=self._t.run, step=progress.step, epoch=found["epoch"], metrics=metrics, metric=objective.metric,
             best=best, seconds=times.clock() - begun, filled=self._t.show(),
         )  # fmt: skip
+
+    def _patience(self, score: float) -> float:
+        """After how many evaluations without improvement the run ends."""
+        if self._t.options.patience is not None:
+            return self._t.options.patience
+        return _PATIENCE_AT_BEST if score == self._t.objective.perfect else math.inf
 
     def _step(self, started: float) -> Step:
         """The next update. A GPU gets the one after it before Python waits for its numbers."""

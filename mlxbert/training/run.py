@@ -128,7 +128,8 @@ class TrainingRun(ABC):
 
         Args:
             model: The model with the weights of the best run.
-            results: Of each run `score`, `step`, `seconds`, `history` and the options in which it differs.
+            results: Of each run `score`, `step`, `seconds`, `history`, the step after which it `ended`, how many were
+                `planned`, and the options in which it differs.
         """
 
     def chosen(self, number: int) -> TrainingOptions:
@@ -248,7 +249,8 @@ class TrainingRun(ABC):
             progress = loop.state.progress
             result = {
                 "score": None if diverged else progress.best_score, "step": progress.best_step,
-                "seconds": progress.seconds, "history": progress.history, **self.variants[number],
+                "seconds": progress.seconds, "history": progress.history,
+                "ended": progress.step, "planned": loop.steps, **self.variants[number],
             }  # fmt: skip
             workspace.finish(number, result, {} if diverged else loop.best())
 
@@ -288,7 +290,8 @@ class TrainingRun(ABC):
         names = {**self.variants[chosen], "seed": None}
         return Finished(
             run=chosen, output=str(self.target), metric=self.objective.metric, score=results[chosen]["score"],
-            step=results[chosen]["step"], seconds=self.times.total(),
+            step=results[chosen]["step"], ended=results[chosen]["ended"], planned=results[chosen]["planned"],
+            seconds=self.times.total(),
             phases=dict(self.times.seconds),
             runs=tuple(
                 {**{name: result.get(name, self.options.seed) for name in names}, "score": result["score"]}

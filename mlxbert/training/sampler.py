@@ -1,5 +1,6 @@
 """The order of the training data, a function of seed and epoch, and the parts in which a batch is computed."""
 
+import itertools
 import math
 import random
 from collections.abc import Sequence, Sized
@@ -44,9 +45,13 @@ def batches(count: int, batch_size: int, seed: int, epoch: int) -> list[list[int
     Lengths play no part in it: batches of similar length would save padding, but learn worse (measured on WNUT-17).
     Padding is saved by computing a batch in `parts`.
 
+    The last two batches share what is left, so that none has fewer than half of the examples of a full one. A batch of
+    two would change the weights as much as a full one, by a noisy gradient; and where examples are compared with each
+    other, its loss would say nothing. (Batches that are all nearly equal would have more shapes, which a GPU compiles.)
+
     Args:
         count: How many examples there are.
-        batch_size: Examples per batch; the last one may have fewer.
+        batch_size: Examples per batch, at most.
         seed: The seed of the run.
         epoch: The number of the epoch, from 0.
 
@@ -56,7 +61,13 @@ def batches(count: int, batch_size: int, seed: int, epoch: int) -> list[list[int
     rng = random.Random(f"order {seed} {epoch}")
     order = list(range(count))
     rng.shuffle(order)
-    return [order[start : start + batch_size] for start in range(0, count, batch_size)]
+    full, rest = divmod(count, batch_size)
+    bounds = [*range(0, count + 1, batch_size)]
+    if rest and full:
+        bounds[-1] -= (batch_size - rest) // 2
+    if rest:
+        bounds.append(count)
+    return [order[start:end] for start, end in itertools.pairwise(bounds)]
 
 
 class Epochs:

@@ -207,8 +207,8 @@ def test_thresholds_of_labels_stand_beside_their_scores(tmp_path: Path) -> None:
     model = save_classifier(tmp_path / "model", known)
     rows = plain(terminal("classify", "the cat", "--model", str(model))[1])[1:3]
     told = {row.replace("✓", "").split()[0]: row for row in rows}
-    assert told["joy"].startswith("✓") and told["joy"].endswith("from 1.0%")
-    assert not told["anger"].startswith("✓") and told["anger"].endswith("from 99.0%")
+    assert told["joy"].startswith("✓") and told["joy"].endswith("threshold 1.0%")
+    assert not told["anger"].startswith("✓") and told["anger"].endswith("threshold 99.0%")
     without = save_classifier(tmp_path / "without", Labels(("joy", "anger"), "multi_label_classification"))
     assert "from" not in terminal("classify", "the cat", "--model", str(without))[1]
 

@@ -223,7 +223,19 @@ def test_the_summary(width: int) -> None:
         assert re.search(rf"{name} \D*{score}", text), name
     assert width == 50 or "0.946 to 0.980" in text
     assert "ABBR: recall 0.71" in text and text.endswith(events.COMMAND) and "check" not in text
+    assert "early" not in text
+    assert "step 9 of 462" in told(summary.finished(replace(events.finished(), ended=9)), width)
     assert "3.1e-07" in told(summary.finished(replace(events.finished(), check=3.14e-7)), width)
+
+
+@pytest.mark.parametrize("width", [40, 50, 60, 80, 100, 120])
+def test_a_bar_is_on_one_line_however_long_its_name(width: int) -> None:
+    event = events.finished()
+    assert event.summary is not None
+    for name in ("n" * 17, "best of the largest class", "best of the largest classes", "n" * 60):
+        found = replace(event, summary=replace(event.summary, baselines={name: 1.0, "other": 0.2}))
+        rows = [line for line in lines(summary.finished(found), width) if "█" in line]
+        assert len(rows) <= 3 and all(re.search(r"\d", row) for row in rows)
 
 
 @WIDTHS

@@ -20,7 +20,7 @@ PRINTABLE = st.characters(exclude_categories=("C", "Z")) | st.just(" ")
 def rows_of(*records: dict[str, Any]) -> Rows:
     columns = dict.fromkeys(name for record in records for name in record)
     rows = [Row(record, f"in, line {number}") for number, record in enumerate(records, 1)]
-    return Rows(tuple(columns), ("in",), {}, True, rows)
+    return Rows(tuple(columns), ("in",), {}, {"in": len(rows)}, True, rows)
 
 
 def read(*records: dict[str, Any]) -> list[Tagged]:

@@ -131,7 +131,7 @@ def finished(runs: tuple[Mapping[str, object], ...] = (), deviation: float | Non
         command=COMMAND,
     )
     return Finished(
-        output="trec-model", metric="accuracy", score=0.964, step=308, seconds=241.3, runs=runs,
+        output="trec-model", metric="accuracy", score=0.964, step=308, ended=462, planned=462, seconds=241.3, runs=runs,
         evaluation=evaluation(), summary=summary,
     )  # fmt: skip
 

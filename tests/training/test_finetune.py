@@ -76,7 +76,33 @@ def test_a_csv_becomes_a_model(base: Path, train: Path, tmp_path: Path) -> None:
     assert record["options"]["epochs"] == 6 and record["runs"][0]["score"] == finished.score
     assert record["sha256"] and record["command"].startswith("mlxbert finetune classify --train ")
     assert record["command"] in (tmp_path / "out/README.md").read_text()
-    assert mlxbert.evaluate("classify", model, data=train).score > 0.8
+    evaluation = mlxbert.evaluate("classify", model, data=train)
+    assert evaluation.score > 0.8 and evaluation.constant == {"best of the largest classes": 0.5}
+
+
+def test_rows_that_a_model_was_trained_on_are_counted(
+    base: Path, train: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    valid, other = write(tmp_path / "valid.csv", rows(40)[::-1]), write(tmp_path / "other.csv", rows(30))
+    run("classify", train=train, valid=valid, model=base, output=tmp_path / "out", epochs=1)
+    model = mlxbert.load(tmp_path / "out")
+    copied = tmp_path / "copied.csv"
+    copied.write_bytes(train.read_bytes())
+    assert mlxbert.evaluate("classify", model, data=other).seen == 0 and not caplog.records
+    for data, seen in ((copied, 120), ([other, valid], 40), ([train, valid], 160)):
+        assert mlxbert.evaluate("classify", model, data=data).seen == seen
+        assert caplog.records.pop().levelname == "WARNING"
+    (tmp_path / "out/training.json").unlink()  # only a note
+    assert mlxbert.evaluate("classify", model, data=train).seen == 0
+
+
+def test_a_run_that_ends_early_says_so(base: Path, tmp_path: Path) -> None:
+    train = write(
+        tmp_path / "train.csv", [row for row in rows(240) if row[1] == ("animal" if "cat" in row[0] else "place")]
+    )
+    finished = one(run("classify", train=train, model=base, output=tmp_path / "out", epochs=20), Finished)
+    assert finished.score == 1.0 and finished.ended < finished.planned
+    assert json.loads((tmp_path / "out/training.json").read_text())["runs"][0]["ended"] == finished.ended
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -295,7 +321,7 @@ def test_numbers_of_pairs(base: Path, tmp_path: Path) -> None:
 def test_a_model_remembers_its_columns(base: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     found = [(number, label, text, other) for number, ((text, label), (other, _)) in
              enumerate(zip(rows(60), rows(61)[1:], strict=True))]  # fmt: skip
-    data = write(tmp_path / "pairs.csv", found, "id,kind,headline,title")
+    data = write(tmp_path / "rows.csv", found, "id,kind,headline,title")
     named: dict[str, Any] = {"text_column": "headline", "pair_column": "title", "label_column": "kind"}
     started = one(run("classify", train=data, model=base, output=tmp_path / "out", epochs=1, **named), Started)
     assert started.report.unused == ("id",)

@@ -221,6 +221,18 @@ def test_training_stops_when_it_gets_no_better() -> None:
     assert run.state.progress.step == 28 and run.state.progress.stopped
 
 
+@pytest.mark.parametrize(
+    ("perfect", "patience", "expected"), [(1.0, None, 6), (1.0, 100, 10), (1.0, 2, 4), (None, None, 10)]
+)
+def test_training_ends_where_the_score_cannot_be_better(
+    perfect: float | None, patience: int | None, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Parity, "perfect", perfect)
+    scores = iter([0.5, 1.0, 0.9, 0.9, 0.9, 1.0, 1.0, 1.0, 1.0, 1.0])  # three evaluations later it is there again
+    run = make_run(epochs=10, patience=patience, evaluate=lambda: {"accuracy": next(scores)})
+    assert sum(isinstance(event, Evaluated) for event in run.events()) == expected
+
+
 def test_a_loss_that_is_not_finite_stops_and_names_the_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = make_run(tmp_path)
     loss = Parity.loss

@@ -16,7 +16,9 @@ from mlxbert.training.sampler import batches, parts, shares
 def test_every_example_is_in_one_batch(count: int, size: int, epoch: int) -> None:
     found = batches(count, size, seed=3, epoch=epoch)
     assert sorted(number for batch in found for number in batch) == list(range(count))
-    assert [len(batch) for batch in found[:-1]] == [size] * (len(found) - 1) and 0 < len(found[-1]) <= size
+    sizes = [len(batch) for batch in found]
+    assert len(found) == -(-count // size) and sizes[:-2] == [size] * (len(found) - 2)
+    assert max(sizes) <= size and sizes[-1] <= sizes[-2:][0] <= sizes[-1] + (1 if count % size else 0)
 
 
 def test_the_order_depends_on_seed_and_epoch_alone() -> None:

@@ -57,7 +57,7 @@ def test_batches_of_different_size_are_accumulated_to_one(family: str, task: str
     case = Case(family, *TASKS[task], {"gradient_accumulation": 2, "epochs": 10}, count=27)
     pair = Pair(case, tmp_path)
     sizes = {tuple(map(len, pair.run.order.batches(step))) for step in range(pair.run.steps)}
-    assert pair.run.steps == 20 and {(8, 3), (8, 8)} <= sizes
+    assert pair.run.steps == 20 and {(6, 5), (8, 8)} <= sizes
     assert_same_training(pair)
 
 

@@ -28,6 +28,7 @@ def evaluation(found: "Evaluation", width: int) -> Iterator["rich.RenderableType
         f"  95% interval {low} to {high} ({words.method(found.metric, found.spec)})",
     )
     rows: list[tuple[str, object]] = [
+        *((name, words.score(value)) for name, value in found.constant.items()),
         ("model", found.model),
         ("data", f"{', '.join(found.data)}, {console.counted(found.examples, 'example')}"),
     ]

@@ -27,6 +27,8 @@ def finished(event: "Finished") -> Iterator["rich.RenderableType"]:
         f"  after step {event.step:,}, {words.duration(event.seconds)} in all",
     )
     shown = [f"{name} {words.duration(seconds)}" for name, seconds in event.phases.items() if seconds >= _SHORTEST]
+    if event.ended < event.planned:
+        yield Indented(rich.Text(f"ended early, after step {event.ended:,} of {event.planned:,}", "dim"))
     if shown:
         yield Indented(rich.Text(", ".join(shown), "dim"))
     if event.summary is not None and event.evaluation is not None:

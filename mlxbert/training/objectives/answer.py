@@ -155,9 +155,9 @@ class AnswerObjective(TaskObjective[Window]):
         threshold = usual if own is None else own
         return answers.answering(records, predicted, threshold=threshold, metric=self.metric, **facts)
 
-    def baselines(self, model: Model, train: Sequence[Question], valid: Sequence[Question]) -> dict[str, float]:
-        """That of never giving an answer, where some questions have none."""
-        silent = sum(not record.answers for record in valid) / max(len(valid), 1)
+    def constant(self, known: Sequence[Question], asked: Sequence[Question]) -> dict[str, float]:
+        """The score of never giving an answer, where some questions have none."""
+        silent = sum(not record.answers for record in asked) / max(len(asked), 1)
         return {"no answer": silent} if silent else {}
 
     def _judge(self, examples: Sequence[Window], predictions: Predictions) -> Judged:

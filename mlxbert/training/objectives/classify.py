@@ -11,7 +11,6 @@ from mlxbert.data.labelled import Labelled
 from mlxbert.errors import InputError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
-from mlxbert.model import Model
 from mlxbert.nn.heads import Network, probabilities
 from mlxbert.nn.losses import cross_entropy
 from mlxbert.training.data import checks
@@ -124,13 +123,11 @@ class Classify(TextObjective):
         scores = [self.score(expected, np.broadcast_to(one, expected.shape)) for one in likely]
         return (min if self.minimize else max)(scores)
 
-    def baselines(self, model: Model, train: Sequence[Labelled], valid: Sequence[Labelled]) -> dict[str, float]:
-        """See `mlxbert.training.scores.baselines`."""
-        most = [count for _, count in Counter(record.label for record in train).most_common(2)]
+    def constant(self, known: Sequence[Labelled], asked: Sequence[Labelled]) -> dict[str, float]:
+        """See `TaskObjective.constant`."""
+        most = [count for _, count in Counter(record.label for record in known).most_common(2)]
         name = f"best of the {self.common}es" if len({*most}) < len(most) else self.common
-        return {
-            name if one == self.common else one: score for one, score in super().baselines(model, train, valid).items()
-        }
+        return {name: super().constant(known, asked)[self.common]}
 
     def evaluation(self, part: Split, predictions: Predictions, **facts: Any) -> Evaluation:
         """See `TaskObjective.evaluation`."""

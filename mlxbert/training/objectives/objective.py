@@ -107,6 +107,8 @@ class LoopObjective(ABC, Generic[AnyExample]):
         name: Its name in reports.
         metric: The metric that chooses the best checkpoint.
         minimize: Whether a smaller value of the metric is better.
+        perfect: The value of the metric that no model exceeds; a run whose score stays there ends early. `None` if
+            there is no such value.
         all_words: Whether training may use any row of the word embeddings; otherwise those of `tokens` alone.
         losses: The names of the losses that `terms` gives, where there are several.
         pure: Whether losses depend on nothing but the network and arrays of the batch, and evaluate nothing. Then a GPU
@@ -117,6 +119,7 @@ class LoopObjective(ABC, Generic[AnyExample]):
     name: ClassVar[str]
     metric: str
     minimize: bool = False
+    perfect: float | None = None
     all_words: ClassVar[bool] = False
     losses: tuple[str, ...] = ()
     pure: bool = False

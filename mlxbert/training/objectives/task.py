@@ -100,6 +100,7 @@ class TaskObjective(Objective[AnyExample]):
             raise ArgumentError(f"metric is {self._metric!r:.60}, expected one of {', '.join(known)}")
         self.metric = self._metric or known[0]
         self.minimize = self.metric in self.spec.minimized
+        self.perfect = self.spec.perfect(self.metric)
         self.data, self.learning = (
             group(**{one.name: given[one.name] for one in fields(group) if one.name in given}) for group in groups
         )
@@ -195,6 +196,18 @@ class TaskObjective(Objective[AnyExample]):
     def evaluation(self, part: Split, predictions: Predictions, **facts: Any) -> Evaluation:
         """Everything that is known about predictions; `facts` are those of `Evaluation` that are not scores."""
 
+    def constant(self, known: Sequence[Any], asked: Sequence[Any]) -> dict[str, float]:
+        """The main metric of predicting the same for every record, by the name of what is predicted.
+
+        Args:
+            known: The records that decide what is predicted.
+            asked: The records on which it is scored.
+
+        Returns:
+            Empty where such a prediction says nothing of a task.
+        """
+        return {}
+
     def baselines(self, model: Model, train: Sequence[Any], valid: Sequence[Any]) -> dict[str, float]:
         """The main metric of simple methods on the validation records, by their names.
 
@@ -203,7 +216,7 @@ class TaskObjective(Objective[AnyExample]):
             train: The training records.
             valid: The validation records.
         """
-        return {}
+        return self.constant(train, valid)
 
     def adapt(self, model: Model, rows: Rows) -> None:
         """Takes the columns of a model's training data, where the data have them and no others are named.

@@ -117,6 +117,10 @@ class TextObjective(TaskObjective[Example]):
     def score(self, expected: Floats, predicted: Floats) -> float:
         """The main metric of the predictions of a linear model."""
 
+    def constant(self, known: Sequence[Labelled], asked: Sequence[Labelled]) -> dict[str, float]:
+        """See `TaskObjective.constant`."""
+        return {self.common: self.score_common(self.expected(known), self.expected(asked))}
+
     def score_common(self, known: Floats, expected: Floats) -> float:
         """The main metric of always predicting the mean of what is known."""
         return self.score(expected, np.broadcast_to(known.mean(0), expected.shape))

@@ -49,7 +49,9 @@ class TrainingOptions:
     fast_float32: Annotated[
         bool, Option("Round float32 products to TF32 (faster on M5, CUDA). For the whole process.")
     ] = False
-    patience: Annotated[int | None, Option("Stop after N evaluations without improvement. By default never.")] = None
+    patience: Annotated[int | None, Option("Stop after N evaluations without improvement.", usual="3 if perfect")] = (
+        None
+    )
     eval_every: Annotated[int | None, Option("Steps between evaluations.", usual="one epoch", panel="Saving")] = None
     save_every: Annotated[
         int | None,

@@ -233,6 +233,10 @@ class TaskSpec:
         """The default of `metric`, in words."""
         return self.by_data or self.metrics[0]
 
+    def perfect(self, metric: str) -> float:
+        """The value of a metric that no model exceeds."""
+        return 0.0 if metric in self.minimized else 1.0
+
     @property
     def groups(self) -> tuple[type, ...]:
         """All options of training that are the task's own."""

@@ -23,23 +23,20 @@ class Baseline(Protocol):
     """What a task knows of its baselines.
 
     Attributes:
-        common: The name of predicting what is most common.
         link: That of a linear model for the task.
     """
 
     @property
-    def common(self) -> str: ...  # noqa: D102
-    @property
     def link(self) -> Link: ...  # noqa: D102
+
+    def constant(self, known: Sequence[Labelled], asked: Sequence[Labelled]) -> dict[str, float]:
+        """The main metric on `asked` of predicting for every example what is most common in `known`, by its name."""
 
     def expected(self, records: Sequence[Labelled]) -> Floats:
         """What a linear model should predict, as `fit_linear` takes it."""
 
     def score(self, expected: Floats, predicted: Floats) -> float:
         """The main metric of the predictions of a linear model."""
-
-    def score_common(self, known: Floats, expected: Floats) -> float:
-        """The main metric of always predicting what is most common in `known`."""
 
 
 def baselines(
@@ -62,7 +59,7 @@ def baselines(
         InputError: A record has an unknown label.
     """
     targets, expected = task.expected(train), task.expected(valid)
-    found = {task.common: task.score_common(targets, expected)}
+    found = task.constant(train, valid)
     known, asked = _sample(len(train), seed), _sample(len(valid), seed)
     try:
         vectors = _vectors(model, [train[number] for number in known])

@@ -65,6 +65,10 @@ class Evaluation(Shown):
         classes: The rows of `confusion`: the names of `labels`; where these are types of entities, `O` after them.
         mistakes: Those that the model was surest about, or the largest distances; ten at most, the worst first.
         truncated: Inputs that were truncated.
+        constant: The main metric of predicting the same for every example, by the name of what is predicted, which the
+            data themselves decide: `{"largest class": 0.28}`. A score means something only next to it. Empty where such
+            a prediction says nothing.
+        seen: Rows that stand in files that the model was trained on, or chosen by.
         unknown: Labels of the data that the model does not have, with how many examples have them. Only `multilabel`
             and `tag` have such. The scores of `multilabel` are those of the labels that the model has; of `tag`, what
             it does not know counts as missed.
@@ -83,6 +87,8 @@ class Evaluation(Shown):
     classes: tuple[str, ...] = ()
     mistakes: tuple[Mistake, ...] = ()
     truncated: int = 0
+    constant: Mapping[str, float] = field(default_factory=dict)
+    seen: int = 0
     unknown: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
