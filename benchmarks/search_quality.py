@@ -3,10 +3,9 @@
 Run: python benchmarks/search_quality.py CRANFIELD [--articles bbc-news.tar.xz] [--squad dev-v1.1.json]
      [--model builtin] [--rerank MODEL] [--folder FOLDER] [--sentences 200]
 
-CRANFIELD is a folder that `mlxbert.data.retrieval.read_retrieval` reads. Its documents are added to an index as
-records; each query is searched for in each mode, and with --rerank MODEL, a cross-encoder, also in the order that it
-gives the first 50. Scores are those of trec_eval over 100 documents, with 95 % intervals from a bootstrap over the
-queries.
+CRANFIELD is a folder that `cranfield.py` writes. Its documents are added to an index as records; each query is searched
+for in each mode, and with --rerank MODEL, a cross-encoder, also in the order that it gives the first 50. Scores are
+those of trec_eval over 100 documents, with 95 % intervals from a bootstrap over the queries.
 
 With --articles, text files in an archive are indexed as files. Sentences of 8 to 40 words are drawn from random
 articles of at least 3,000 characters, one of each article, always the same ones, and searched for as they stand. Found

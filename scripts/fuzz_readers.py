@@ -115,7 +115,7 @@ def _copied(*sources: Path) -> Callable[[Path], list[Path]]:
         for source in sources:
             found.append(folder / source.name)
             found[-1].mkdir(parents=True)
-            shutil.copy(source, found[-1] / ("model.onnx" if source.suffix == ".onnx" else "pytorch_model.bin"))
+            shutil.copy(source, found[-1] / "pytorch_model.bin")
         return found
 
     return seeds
@@ -288,15 +288,6 @@ def _modules_mutant(rng: Random, files: Files) -> Files:
     return on(name, change_json)(rng, {key: data for key, data in files.items() if key != "config.json"})
 
 
-_ONNX = tuple(GOLDENS / "onnx" / f"{name}.onnx" for name in ("bert", "bert-new"))
-
-
-def _graphs(folder: Path) -> list[Path]:
-    found = _copied(*_ONNX)(folder)
-    shutil.copy(_ONNX[1].with_suffix(".onnx.data"), found[1])
-    return found
-
-
 READERS = {
     "safetensors": Reader(_safetensors, on(".safetensors", _safetensors_mutant), load_stored),
     "model.safetensors.index.json": Reader(_shards, on(".index.json", change_json), load_weights),
@@ -307,5 +298,4 @@ READERS = {
     "newer config.json": Reader(_newer_checkpoints, on("config.json", change_json), load_network),
     "modules.json": Reader(_with_modules, _modules_mutant, load_embedder),
     ".npz": Reader(_npz, on(".npz", change_zip({".npy": _npy_mutant})), load_weights),
-    ".onnx": Reader(_graphs, on(".onnx", change_message), load_weights),
 }

@@ -16,7 +16,6 @@ import mlxbert
 from mlxbert.cli.output import formats
 from mlxbert.cli.output.file import FileOutput
 from mlxbert.data.beir import read_beir
-from mlxbert.data.smart import is_smart
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.files import is_from_system, is_system_file, remove_folder, write_record
 from mlxbert.folders.fingerprint import hash_folder
@@ -229,19 +228,16 @@ def test_readers_do_not_see_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     np.savez(tmp_path / "npz" / "x.npz", a=np.zeros(2, np.float32))
     (tmp_path / "tf").mkdir()
     write_index(tmp_path / "tf", {"a": entry()})
-    (tmp_path / "smart").mkdir()
     (tmp_path / "qrels").mkdir()
     (tmp_path / "qrels" / "dev.tsv").touch()
     (tmp_path / "indexes").mkdir()
     (tmp_path / "indexes" / "a.db").touch()
-    (tmp_path / "smart" / "._x.qry").touch()
     monkeypatch.setenv("MLXBERT_DATA", str(tmp_path))
     index = reader.find_index(tmp_path / "tf")
     plant(tmp_path)
     assert hash_folder(model) == before
     assert [path.name for path in npz.read_headers(tmp_path / "npz") or ()] == ["x.npz"]
     assert reader.find_index(tmp_path / "tf") == index is not None
-    assert not is_smart(tmp_path / "smart")
     assert [path.name for path in list_indexes()] == ["a.db"]
     with pytest.raises(InputError, match=r"there are judgements of: dev$"):
         read_beir(tmp_path, "test")

@@ -10,7 +10,7 @@ from mlxbert.cli.options import Adapter, Offline, OutputOptions, Revision
 from mlxbert.cli.views import convert as views, progress
 from mlxbert.options import Option
 
-_SOURCE = "Hub name, 'builtin' or a checkpoint. Safetensors, torch .bin, TensorFlow 1, .npz or ONNX."
+_SOURCE = "Hub name, 'builtin' or a checkpoint. Safetensors, torch .bin, TensorFlow 1 or .npz."
 
 
 StoredDType = Literal["float32", "float16", "bfloat16"]

@@ -30,7 +30,7 @@ class RetrievalOptions:
 
     panel: ClassVar[str] = "Data"
     embedder: Annotated[
-        str | None, Option("Rank what this model finds. --data is a folder of BEIR or SMART, or records of texts.")
+        str | None, Option("Rank what this model finds. --data is a folder of BEIR, or records of texts.")
     ] = None
     top_k: Annotated[int, Option("Documents per query that are ranked.")] = 100
 

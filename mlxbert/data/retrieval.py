@@ -8,14 +8,12 @@ from typing import Any
 
 from mlxbert.data.beir import CORPUS, Judgement, judged_by_query, read_beir
 from mlxbert.data.groups import read_group
-from mlxbert.data.smart import is_smart, read_smart
 from mlxbert.errors import InputError
 from mlxbert.files import to_path
 from mlxbert.readers.rows import Rows, read_rows
 
 _LAYOUTS = (
-    "a folder of BEIR (corpus.jsonl, queries.jsonl, qrels/test.tsv) or of SMART (as Cranfield is), or records of "
-    "query, positives and negatives"
+    "a folder of BEIR (corpus.jsonl, queries.jsonl, qrels/test.tsv), or records of query, positives and negatives"
 )
 _LOG = logging.getLogger("mlxbert")
 
@@ -45,9 +43,9 @@ def read_retrieval(source: str | Path | Iterable[Any], *, split: str = "test", *
 
     Args:
         source: A folder of BEIR: `corpus.jsonl` (`_id`, `title`, `text`), `queries.jsonl` (`_id`, `text`),
-            `qrels/test.tsv` (`query-id`, `corpus-id`, `score`, with a header). Or a folder of SMART, see
-            `mlxbert.data.smart`. Or whatever `read_rows` takes, such as .jsonl, with records
-            `{"query": …, "positives": […], "negatives": […]}`: the texts of all records are the documents.
+            `qrels/test.tsv` (`query-id`, `corpus-id`, `score`, with a header). Or whatever `read_rows` takes, such as
+            .jsonl, with records `{"query": …, "positives": […], "negatives": […]}`: the texts of all records are the
+            documents.
         split: Which of the judgements of BEIR are read.
         **how: How files of records are read, see `read_rows`.
 
@@ -58,9 +56,7 @@ def read_retrieval(source: str | Path | Iterable[Any], *, split: str = "test", *
         return _of_groups(read_rows(source, **how))
     if (folder / CORPUS).is_file():
         return _checked(str(folder), *read_beir(folder, split))
-    if is_smart(folder):
-        return _checked(str(folder), *read_smart(folder))
-    raise InputError(f"{folder}: a folder with neither {CORPUS} nor a .qry, expected {_LAYOUTS}")
+    raise InputError(f"{folder}: a folder without {CORPUS}, expected {_LAYOUTS}")
 
 
 def _of_groups(rows: Rows) -> Retrieval:

@@ -60,8 +60,7 @@ def convert(
         quantize: Bits per number, 4 or 8: matrices are written in MLX's quantized layout, which transformers does not
             open.
         group_size: How many numbers of a row share a scale when quantized: 32, 64 or 128; 64 if `None`.
-        max_shard_size: The most data in one file of weights: `400MB`, `5GB`, `1GiB`. About twice as much is in memory;
-            an ONNX file is in memory as a whole.
+        max_shard_size: The most data in one file of weights: `400MB`, `5GB`, `1GiB`. About twice as much is in memory.
         revision: Branch, tag or commit of a model on the hub; its main branch if `None`.
         offline: Make no requests to the hub.
         overwrite: Whether a folder that an earlier conversion wrote is replaced.

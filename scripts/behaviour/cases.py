@@ -230,8 +230,8 @@ INSPECT = {
     **{
         f"inspect-{name}": f"inspect models/{name}"
         for name in (
-            *("wide", "st-dense", "st-old", "roberta-pairs", "xlm-pieces", "torch-bert", "npz-bert", "onnx-bert"),
-            *("onnx-bert-new", "onnx-albert", "tf1-bert-pretraining", "tf1-bert-classifier", "tf1-bert-squad"),
+            *("wide", "st-dense", "st-old", "roberta-pairs", "xlm-pieces", "torch-bert", "npz-bert"),
+            *("tf1-bert-pretraining", "tf1-bert-classifier", "tf1-bert-squad"),
             *("tf1-albert-pretraining", "tf1-electra-pretraining", "torch-1.4-python-2.7-stream", "missing"),
             *("torch-1.6-python-3.7-zip", "broken-empty", "broken-config", "broken-weights", "broken-keras"),
             *("broken-modules", "changed-family", "changed-facts", "changed-less", "changed-more", "changed-size"),
@@ -267,7 +267,7 @@ CONVERT = {
     **{
         f"convert-{name}": f"convert models/{name} OUT/copy"
         for name in (
-            *("torch-bert", "npz-bert", "onnx-bert", "onnx-bert-new", "onnx-albert", "tf1-bert-pretraining"),
+            *("torch-bert", "npz-bert", "tf1-bert-pretraining"),
             *("tf1-bert-classifier", "tf1-bert-squad", "tf1-albert-pretraining", "tf1-electra-pretraining"),
             *("torch-1.6-python-3.7-stream", "st-old", "roberta-pairs", "xlm-pieces"),
         )
@@ -395,10 +395,10 @@ late-other late-again shown-embed read-bad read-bad-npy read-bad-parquet read-al
 read-no-column read-field read-latin-1 read-windows read-empty-npy read-missing read-both read-pipe-csv
 write-ending similar similar-file similar-dense similar-bad shown-similar next next-file next-csv next-bad
 next-order replaced replaced-window replaced-bert shown-replaced tokenize tokenize-many tokenize-error
-tokenize-pairs shown-tokenize inspect inspect-st-dense inspect-tf1-electra-pretraining inspect-onnx-albert
+tokenize-pairs shown-tokenize inspect inspect-st-dense inspect-tf1-electra-pretraining
 inspect-broken-weights inspect-torch-1.4-python-2.7-stream inspect-deberta-v2 inspect-q8 shown-inspect
 convert-dense convert-bfloat16 convert-half convert-shards convert-q8 convert-q4 convert-large
-convert-torch-bert convert-npz-bert convert-onnx-bert convert-tf1-bert-classifier convert-albert
+convert-torch-bert convert-npz-bert convert-tf1-bert-classifier convert-albert
 convert-modernbert convert-gte verify-other-head verify-nothing verify-transposed verify-words
 verify-half verify-half-strict verify-dense verify-less verify-converted-half verify-converted-q8
 verify-q8-strict shown-verify models-list cached-list cached-embed

@@ -205,19 +205,6 @@ def write_formats(goldens: Path, folder: Path) -> None:
         write_files(folder / f"tf1-{source.name}", vocabulary() | {path.name: path.read_bytes() for path in kept})
 
 
-def write_onnx(goldens: Path, folder: Path) -> None:
-    """Writes models as graphs."""
-    sizes: Facts = {"vocab_size": 19, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 12}
-    sizes |= {"embedding_size": 6, "max_position_embeddings": 10}
-    for name, head, layers in (("bert", f"Bert{MASKED}", 1), ("bert-new", f"Bert{MASKED}", 1), ("albert", ALBERT, 2)):
-        facts = {"model_type": name.partition("-")[0], "architectures": [head], "num_hidden_layers": layers}
-        files = vocabulary(19) | {"config.json": json.dumps(sizes | facts)}
-        files["model.onnx"] = (goldens / "onnx" / f"{name}.onnx").read_bytes()
-        if name == "bert-new":  # its numbers lie outside of it
-            files["bert-new.onnx.data"] = (goldens / "onnx" / "bert-new.onnx.data").read_bytes()
-        write_files(folder / f"onnx-{name}", files)
-
-
 def write_broken(goldens: Path, folder: Path) -> None:
     """Writes folders that are not models."""
     plain = golden(goldens, "bert", PRETRAINING)
@@ -241,7 +228,6 @@ def write_models(goldens: Path, folder: Path) -> None:
     write_goldens(goldens, folder)
     write_changed(goldens, folder)
     write_formats(goldens, folder)
-    write_onnx(goldens, folder)
     write_broken(goldens, folder)
     wide = wide_bert()
     wide.write(folder / "wide")

@@ -355,7 +355,6 @@ def test_a_model_is_all_its_files(tmp_path: Path) -> None:
 
 
 WEIGHTS = ["model.safetensors", "pytorch_model.bin", "w.npz", "m.index", "m.data-00000-of-00001"]
-WEIGHTS += ["onnx/model.onnx", "onnx/model.onnx_data", "model.onnx.data"]
 
 
 @pytest.mark.parametrize("name", [*WEIGHTS, "spiece.model", "bert_config.json", "vocab.txt", "checkpoint"])

@@ -1,7 +1,6 @@
-"""Queries, documents and judgements from every layout, and what is refused with its place."""
+"""Queries, documents and judgements of both layouts, and what is refused with its place."""
 
 import json
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +8,6 @@ import pytest
 
 from mlxbert.data.retrieval import Retrieval, read_retrieval
 from mlxbert.errors import InputError
-
-DOCUMENTS = ".I 1\n.T\nwings\n.A\nab\n.B\nx\n.W\nwings\n lift a  plane .\n.I 2\n.T\n.A\n.B\n.W\n.I 7\n.W\nheat .\n"
-QUERIES = ".I 001\r\n.W\r\nwhat lifts\r\na plane\r\n.I 004\r\n.W\r\nwhat is hot\r\n"
 
 
 def jsonl(path: Path, *records: Any) -> None:
@@ -25,13 +21,6 @@ def beir(folder: Path, qrels: str = "q1\td1\t2\nq1\td2\t0\nq2\td2\t1\n", **chang
     jsonl(folder / "corpus.jsonl", *changes.get("documents", documents))
     jsonl(folder / "queries.jsonl", *changes.get("queries", queries))
     (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + qrels, encoding="utf-8")
-    return folder
-
-
-def smart(folder: Path, documents: str = DOCUMENTS, queries: str = QUERIES, **judgements: str) -> Path:
-    folder.mkdir()
-    for name, text in {"cran.all.3": documents, "cran.qry": queries, **judgements}.items():
-        (folder / name).write_bytes(text.encode())
     return folder
 
 
@@ -49,31 +38,6 @@ def test_a_folder_of_beir(tmp_path: Path) -> None:
     assert [Path(file).name for file in found.files] == ["corpus.jsonl", "queries.jsonl", "test.tsv"]
     with pytest.raises(InputError, match="test"):  # what there is
         read_retrieval(tmp_path / "set", split="dev")
-
-
-def test_a_folder_of_smart_counts_queries_in_their_order(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    judged = "1 0 1 4\r\n1 0 2 3\r\n2 0 7 5\r\n"
-    with caplog.at_level(logging.WARNING):
-        found = read_retrieval(smart(tmp_path / "set", cranqrel="1 1 1 \n2 7 -1\n", QRelsTREC=judged))
-    assert found.documents == {"1": "wings lift a plane .", "7": "heat ."}
-    assert found.queries == {"1": "what lifts a plane", "2": "what is hot"}
-    assert found.judgements == {"1": {"1": 4.0}, "2": {"7": 5.0}}
-    assert found.files[2].endswith("QRelsTREC")
-    said = [record.getMessage() for record in caplog.records]
-    assert [message.rpartition(" ")[2] for message in said] == ["1", "1"]  # a document, and its judgement
-
-
-def test_the_codes_of_cranfield_are_grades_in_reverse(tmp_path: Path) -> None:
-    documents = "".join(f".I {number}\n.W\ntext {number}\n" for number in range(1, 6))
-    codes = "1 1 1 \n1 2 2 \n1 3 3 \n1 4 4 \n1 5 -1\n"
-    found = read_retrieval(smart(tmp_path / "set", documents, cranqrel=codes))
-    assert found.judgements == {"1": {"1": 4.0, "2": 3.0, "3": 2.0, "4": 1.0, "5": 5.0}}
-
-
-def test_a_field_that_is_repeated_within_a_text_belongs_to_it(tmp_path: Path) -> None:
-    documents = ".I 1\n.T\nheat\n.A\nab\n.W\nheat flows .\n.A\nit does\n.W\nalways .\n"
-    found = read_retrieval(smart(tmp_path / "set", documents, cranqrel="1 1 1\n"))
-    assert found.documents == {"1": "heat flows . it does always ."}
 
 
 def test_records_are_numbered_and_equal_texts_are_one_document(tmp_path: Path) -> None:
@@ -135,27 +99,7 @@ def test_damaged_folders_of_beir_are_refused_with_the_place(
     assert f"{place}: " in refused(beir(tmp_path / "set", **changes))
 
 
-@pytest.mark.parametrize(
-    ("changes", "place"),
-    [
-        ({"documents": "text\n"}, "cran.all.3, line 1"),
-        ({"documents": ".I 1\n.W\na\n.I 1\n.W\nb\n"}, "cran.all.3, line 4"),
-        ({"documents": ".I\n.W\na\n"}, "cran.all.3, line 1"),
-        ({"documents": ""}, "cran.all.3"),
-        ({"cranqrel": "1 1 6\n"}, "cranqrel, line 1"),
-        ({"cranqrel": "1 1 1\n1 0 1 2\n"}, "cranqrel, line 2"),
-        ({"cranqrel": "1 0 1 x\n"}, "cranqrel, line 1"),
-        ({"other.all": ".I 1\n"}, "set"),
-    ],
-)
-def test_damaged_folders_of_smart_are_refused_with_the_place(
-    changes: dict[str, str], place: str, tmp_path: Path
-) -> None:
-    assert f"{place}: " in refused(smart(tmp_path / "set", **{"cranqrel": "1 1 1\n"} | changes))
-
-
-def test_folders_without_judgements_or_of_another_layout_are_refused(tmp_path: Path) -> None:
-    assert "judgements" in refused(smart(tmp_path / "set"))
+def test_a_folder_of_another_layout_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     assert "corpus.jsonl" in refused(tmp_path / "empty")
     (beir(tmp_path / "beir") / "queries.jsonl").unlink()

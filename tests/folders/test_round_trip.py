@@ -12,7 +12,7 @@ import pytest
 
 import mlxbert
 from mlxbert import Conversion
-from mlxbert.bench.reference import GOLDENS, arrays, load_network, outputs
+from mlxbert.bench.reference import load_network, outputs
 from mlxbert.errors import CheckpointError
 from mlxbert.machine.device import mx
 from mlxbert.weights.checkpoint import open_checkpoint
@@ -290,21 +290,3 @@ def test_an_archive_of_numpy_becomes_safetensors(tmp_path: Path, b: Path) -> Non
     (a / "model.safetensors").unlink()
     assert check_manifest(mlxbert.convert(a, b))["format"] == "NumPy archive"
     assert_equal(tensors_in(b), tensors)
-
-
-@pytest.mark.parametrize("name", ["bert", "bert-new", "albert"])
-def test_a_graph_of_onnx_becomes_safetensors(name: str, tmp_path: Path, b: Path) -> None:
-    pytest.importorskip("onnx")
-    wanted = arrays(GOLDENS / "onnx" / f"{name}.safetensors")
-    kind = "AlbertForSequenceClassification" if name == "albert" else "BertForMaskedLM"
-    facts = {"vocab_size": 19, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 12}
-    facts |= {"num_hidden_layers": 2 if name == "albert" else 1, "max_position_embeddings": 10, "embedding_size": 6}
-    (a := tmp_path / "a").mkdir()
-    add_vocabulary(a, 19)
-    shutil.copy(GOLDENS / "onnx" / f"{name}.onnx", a / "model.onnx")
-    if name == "bert-new":
-        shutil.copy(GOLDENS / "onnx" / f"{name}.onnx.data", a)
-    write_config(a, facts | {"model_type": name.partition("-")[0], "architectures": [kind]})
-    assert check_manifest(mlxbert.convert(a, b))["format"] == "ONNX"
-    ties = {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}
-    assert_equal(tensors_in(b), {key: array for key, array in wanted.items() if key not in ties})

@@ -27,7 +27,6 @@ _FORMATS = {
     "torch.reader": "PyTorch",
     "npz": "NumPy archive",
     "tensorflow.reader": TENSORFLOW,
-    "onnx.reader": "ONNX",
 }
 
 
@@ -88,7 +87,7 @@ class WeightFiles:
         return LazyArrays(self.tensors, lambda name: found[self.tensors[name].file][name])
 
     def release(self) -> None:
-        """Frees parsed data, for example a whole ONNX graph; a later access to a tensor parses it again."""
+        """Frees parsed data, for example an index of tensors; a later access to a tensor parses it again."""
         self.__dict__.pop("_arrays", None)
 
     @cached_property

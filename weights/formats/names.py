@@ -10,8 +10,7 @@ ADAPTERS = "adapters"  # the folder of jina-embeddings-v5's own
 TORCH, TORCH_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 NPZ = "*.npz"
 TF_INDEX, TF_STATE = ".index", "checkpoint"  # TF_STATE names the latest of several checkpoints
-ONNX = ("model.onnx", "onnx/model.onnx")
-EXPECTED = "model.safetensors, pytorch_model.bin, an .npz, a TensorFlow 1 checkpoint (.index), or model.onnx"
+EXPECTED = "model.safetensors, pytorch_model.bin, an .npz, or a TensorFlow 1 checkpoint (.index)"
 _OLD = (
     'convert it with "transformers<5": AutoModel.from_pretrained(DIR, {}).save_pretrained(NEW); '
     "for a model with a head, use the class of that head instead of AutoModel"
@@ -20,11 +19,12 @@ _OLD = (
 NOT_READ = {
     ".h5": ("Keras", _OLD.format("from_tf=True")),
     ".msgpack": ("Flax", _OLD.format("from_flax=True")),
+    ".onnx": ("ONNX", "use the safetensors or the .bin from which it was exported"),
     ".gguf": ("GGUF", "use the original model that it was converted from"),
     ".pt": ("a torch file with a non-standard name", "if it is a state dict, rename it to pytorch_model.bin"),
     ".ckpt": ("a training checkpoint", "save only the model, as safetensors"),
 }
-_WEIGHTS = re.compile(r".*\.(safetensors|bin|npz|index|data-\d{5}-of-\d{5}|onnx|onnx_data\w*|onnx\.data)", re.DOTALL)
+_WEIGHTS = re.compile(r".*\.(safetensors|bin|npz|index|data-\d{5}-of-\d{5})", re.DOTALL)
 
 
 def holds_weights(name: str) -> bool:

@@ -60,8 +60,7 @@ class _Format:
         ending: The suffix to remove from the name of the first file; see `companions`.
         self_contained: Whether the first file is complete without companions.
         sharded: Whether the first file is an index of the other files.
-        reusable: Whether a cached copy is used instead of downloading a preferred format. ONNX files that other
-            programs cached are often quantized, which mlxbert does not read.
+        reusable: Whether a copy that another program cached is used instead of downloading a preferred format.
     """
 
     first: str
@@ -80,7 +79,6 @@ _FORMATS = (
     _Format(names.TORCH_INDEX, sharded=True, reusable=True),
     _Format(names.NPZ),
     _Format(f"*{names.TF_INDEX}", ("{}.data-?????-of-?????",), ending=names.TF_INDEX, self_contained=False),
-    *(_Format(name, ("{}_data*", "{}.data")) for name in names.ONNX),
 )
 
 

@@ -369,7 +369,7 @@ TASKS: Mapping[str, TaskSpec] = {
         """,
         evaluate="""Measure how well vectors say which texts belong together: against scores of pairs, or by search.
 
-        A folder of BEIR or SMART has queries, documents and judgements: every query ranks all documents.
+        A folder of BEIR has queries, documents and judgements: every query ranks all documents.
 
         Example: mlxbert evaluate embed --data test.csv --model my-model
         """,
@@ -392,7 +392,7 @@ TASKS: Mapping[str, TaskSpec] = {
         """,
         evaluate="""Measure how well a cross-encoder scores pairs of query and text; or ranks what an embedder finds.
 
-        With --embedder, the data are a folder of BEIR or SMART, or records of query, positives and negatives. The
+        With --embedder, the data are a folder of BEIR, or records of query, positives and negatives. The
         embedder finds --top-k documents for each query, and the model ranks them anew; metrics called before_… are the
         embedder's.
 

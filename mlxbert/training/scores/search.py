@@ -38,7 +38,7 @@ def evaluate_search(
 
     Args:
         model: The model whose vectors are compared.
-        data: A folder of BEIR or SMART, or records of query, positives and negatives; see
+        data: A folder of BEIR, or records of query, positives and negatives; see
             `mlxbert.data.retrieval.read_retrieval`.
         split: Which of the judgements of BEIR are read.
         metric: The main metric, one of `ndcg@10`, `map`, `mrr@10`, `recall@10` and `recall@100`; `None` for the first.
@@ -83,7 +83,7 @@ def evaluate_reranking(
     Args:
         model: The cross-encoder.
         embedder: The model whose vectors find the first documents, see `similarity`.
-        data: A folder of BEIR or SMART, or records of query, positives and negatives; see
+        data: A folder of BEIR, or records of query, positives and negatives; see
             `mlxbert.data.retrieval.read_retrieval`.
         split: Which of the judgements of BEIR are read.
         top_k: How many documents of each query are reranked; others do not count, before or after.

@@ -1,12 +1,10 @@
 """Which of the formats of a folder is read, and what is said of a model that Google published."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mlxbert.bench.reference import GOLDENS
 from mlxbert.machine.device import mx
 from mlxbert.weights.formats import safetensors
 from mlxbert.weights.formats.config_json import ConfigJson
@@ -29,9 +27,6 @@ def test_formats_are_tried_in_one_order(tmp_path: Path) -> None:
         "NumPy archive": "weights.npz",
         "TensorFlow 1": f"{tf_files.STEM}.index",
     }
-    if _has_onnx():
-        shutil.copy(GOLDENS / "onnx" / "bert.onnx", tmp_path / "model.onnx")
-        first["ONNX"] = "model.onnx"
     for format, file in first.items():
         names = [path.name for path in tmp_path.iterdir()]
         (chosen,) = open_weights(tmp_path).headers
@@ -40,14 +35,6 @@ def test_formats_are_tried_in_one_order(tmp_path: Path) -> None:
         assert on_the_hub[1] == file  # the same of a repository
         for path in tmp_path.glob(file.replace(".index", ".*")):
             path.unlink()
-
-
-def _has_onnx() -> bool:
-    try:
-        __import__("onnx")
-    except ImportError:
-        return False
-    return True
 
 
 TENSORS = {"classifier.weight": TensorInfo("F32", (3, 24), Path("x"))}

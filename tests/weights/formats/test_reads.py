@@ -2,14 +2,12 @@
 
 import gc
 import json
-import shutil
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
-from mlxbert.bench.reference import GOLDENS
 from mlxbert.machine.device import mx
 from mlxbert.weights.formats import safetensors
 from mlxbert.weights.formats.files import open_weights
@@ -40,13 +38,6 @@ def _torch_shards(folder: Path) -> None:
         (folder / name).write_bytes(torch_files.saved({tensor: TENSORS[tensor]}))
 
 
-def _onnx(folder: Path) -> None:
-    pytest.importorskip("onnx")
-    (folder / "onnx").mkdir()
-    shutil.copy(GOLDENS / "onnx" / "bert-new.onnx", folder / "onnx" / "model.onnx")
-    shutil.copy(GOLDENS / "onnx" / "bert-new.onnx.data", folder / "onnx")
-
-
 # How a folder is written; the files of it that are read, in their order.
 FORMATS: dict[str, tuple[Callable[[Path], object], list[str]]] = {
     "safetensors": (lambda folder: _safetensors(folder, TENSORS), ["model.safetensors"]),
@@ -61,7 +52,6 @@ FORMATS: dict[str, tuple[Callable[[Path], object], list[str]]] = {
         lambda folder: tf_files.copy_checkpoint("bert-pretraining", folder),
         [f"{tf_files.STEM}.{name}" for name in ("index", *(f"data-0000{number}-of-00003" for number in range(3)))],
     ),
-    "ONNX": (_onnx, ["onnx/model.onnx", "onnx/bert-new.onnx.data"]),
 }
 
 

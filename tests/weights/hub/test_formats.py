@@ -44,18 +44,11 @@ def files(tiny: Path) -> Files:
 @pytest.mark.parametrize(
     ("listed", "expected"),
     [
-        (["model.safetensors", BIN, "a.npz", *TF, "model.onnx"], {"model.safetensors"}),
-        (["tf_model.h5", BIN, "a.npz", *TF, "model.onnx", "other.bin"], {BIN}),
-        (["a.npz", *TF, "model.onnx", "sub/b.npz"], {"a.npz"}),
-        ([*TF, "m.ckpt.meta", "other.index", "model.onnx", "other.data-00000-of-00001.txt"], TF),
-        (["other.index", "model.onnx", "onnx/model.onnx", "model_quantized.onnx"], {"model.onnx"}),
-        (["onnx/model.onnx", "onnx/model_fp16.onnx", "onnx/model_O2.onnx", "onnx/decoder.onnx"], {"onnx/model.onnx"}),
-        (
-            ["onnx/model.onnx", "onnx/model.onnx_data", "onnx/model_fp16.onnx_data", "model.onnx_data"],
-            {"onnx/model.onnx", "onnx/model.onnx_data"},
-        ),
-        (["model.onnx", "model.onnx.data", "onnx/model.onnx.data"], {"model.onnx", "model.onnx.data"}),
-        (["a.npz", "b.npz", "model.onnx"], {"model.onnx"}),
+        (["model.safetensors", BIN, "a.npz", *TF], {"model.safetensors"}),
+        (["tf_model.h5", BIN, "a.npz", *TF, "other.bin"], {BIN}),
+        (["a.npz", *TF, "sub/b.npz"], {"a.npz"}),
+        ([*TF, "m.ckpt.meta", "other.index", "other.data-00000-of-00001.txt"], TF),
+        (["a.npz", "b.npz", BIN], {BIN}),
     ],
 )
 def test_weights_of_one_format_are_chosen(listed: list[str], expected: set[str]) -> None:
@@ -83,7 +76,7 @@ def test_an_index_that_names_what_is_not_beside_it_is_refused(shard: str, said: 
 
 
 @pytest.mark.parametrize(
-    "listed", [["tf_model.h5"], ["a.npz", "b.npz"], ["a.index"], ["a.data-00000-of-00001"], ["sub/model.onnx"], []]
+    "listed", [["tf_model.h5"], ["a.npz", "b.npz"], ["a.index"], ["a.data-00000-of-00001"], ["model.onnx"], []]
 )
 def test_without_weights_that_are_read_those_that_are_there_are_named(listed: list[str]) -> None:
     with pytest.raises(mlxbert.HubError) as caught:
@@ -103,16 +96,16 @@ def test_what_google_calls_a_configuration_is_one(kind: str) -> None:
 
 
 def test_weights_of_torch_in_the_cache_are_as_good_as_safetensors_and_others_are_not() -> None:
-    both = ("model.safetensors", BIN, "onnx/model.onnx", "a.npz")
+    both = ("model.safetensors", BIN, "a.npz")
     assert chosen(*both, here={BIN}) == {BIN}
     assert chosen(*both, here={BIN, "model.safetensors"}) == {"model.safetensors"}
-    assert chosen(*both, here={"onnx/model.onnx", "a.npz"}) == {"model.safetensors"}
+    assert chosen(*both, here={"a.npz"}) == {"model.safetensors"}
 
 
 def test_weights_at_the_root_are_no_part_of_a_model_in_a_folder() -> None:
     modules = [{"path": "0_Transformer", "type": "x.Transformer"}, {"path": "1_Dense", "type": "x.Dense"}]
     inside = {f"0_Transformer/{BIN}", "0_Transformer/config.json", f"1_Dense/{BIN}"}
-    assert chosen("modules.json", "onnx/model.onnx", *inside, m=modules) == inside
+    assert chosen("modules.json", "a.npz", *inside, m=modules) == inside
     assert chosen("modules.json", BIN, f"1_Dense/{BIN}", m=modules) == {BIN, f"1_Dense/{BIN}"}
 
 
