@@ -34,13 +34,7 @@ NoWindow = Literal["truncate", "error"]
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 _NUMBERS = tuple[int, ...]  # written as N,N,…
 
-# Earlier names of options, which are accepted and not listed.
-RENAMED = {
-    "mask-share": "mask-probability",
-    "validation-share": "validation-fraction",
-    "accumulate": "gradient-accumulation",
-    "clip": "max-grad-norm",
-}
+
 Revision = Annotated[str | None, Option("Branch, tag or commit on the hub.", panel="Model")]
 Offline = Annotated[bool, Option("Use only the cache; never contact the hub.", panel="Model")]
 Adapter = Annotated[str | None, Option("Adapter (LoRA, DoRA): folder, or name on the hub.", "DIR", panel="Model")]

@@ -12,7 +12,6 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from mlxbert.cli.options import RENAMED
 from mlxbert.cli.views import console, help as view
 from mlxbert.errors import ArgumentError
 
@@ -50,7 +49,6 @@ class Command(TyperCommand):
         """
         for word in args:
             _check_word(word)
-        args = self._renamed(args)
         try:
             given = [] if ctx.resilient_parsing else self.make_parser(ctx).parse_args(list(args))[2]
             rest = super().parse_args(ctx, args)
@@ -61,16 +59,6 @@ class Command(TyperCommand):
             if isinstance(option, TyperOption) and count > 1 and not option.multiple:
                 _check_once(option, count)
         return rest
-
-    def _renamed(self, args: list[str]) -> list[str]:
-        """The arguments with the present names of options."""
-        known = {name for option in self.params for name in option.opts}
-        found, end = [], args.index("--") if "--" in args else len(args)
-        for word in args[:end]:
-            name, equals, value = word.partition("=")
-            new = f"--{RENAMED.get(name.removeprefix('--'), '')}" if name.startswith("--") else ""
-            found.append(f"{new}{equals}{value}" if new in known else word)
-        return found + args[end:]
 
 
 def _check_word(word: str) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import typer
 
-from mlxbert.cli.options import RENAMED, Encoding, NoHeader, OutputOptions, TextFormat, options_of, with_changes
+from mlxbert.cli.options import Encoding, NoHeader, OutputOptions, TextFormat, options_of, with_changes
 from mlxbert.errors import ArgumentError
 from mlxbert.options import Option, choices_of, kinds_of
 from mlxbert.readers.lines import UTF8
@@ -187,8 +187,7 @@ def parse_sweep(given: Sequence[str]) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {}
     for entry in given:
         name, equals, values = entry.partition("=")
-        key = name.strip().removeprefix("--").replace("_", "-")
-        key = RENAMED.get(key, key).replace("-", "_")
+        key = name.strip().removeprefix("--").replace("-", "_")
         if not equals or not key:
             raise ArgumentError(f"--sweep {entry!r:.60} is not NAME=A,B,…", hint="for example --sweep lr=1e-5,2e-5")
         if key not in VARIED:

@@ -9,13 +9,10 @@ from typing import Any
 import pytest
 
 import mlxbert
-from mlxbert.cli.options import RENAMED
-from mlxbert.cli.training import parse_sweep
 from mlxbert.cli.views import help as view
 from mlxbert.text.batch import BATCH_TOKENS
 from mlxbert.training.options.tasks import TASKS
 from tests.helpers.commands import COMMANDS, PROGRAM
-from tests.helpers.program import call
 
 DOCS = sorted((Path(__file__).parents[2] / "docs").glob("*.md"))
 ROW = re.compile(r"\| ((?:`--[^|]+`,? ?(?:\([^|]*\) )?)+)\|([^|]*)\|(.*)")
@@ -60,19 +57,6 @@ def test_the_default_of_batch_tokens_is_said_for_each_device() -> None:
     (said,) = {one.help for one in KNOWN["--batch-tokens"]}
     sizes = [BATCH_TOKENS[size] for size in (None, "small", "medium", "large", "large")]
     assert [int(number) for number in re.findall(r"\d+", said)] == sizes
-
-
-@pytest.mark.parametrize("old", RENAMED)
-def test_earlier_names_of_options_are_accepted_and_not_listed(old: str) -> None:
-    helps = {command: call("help", *command.split()).out for command in ("finetune classify", "pretrain")}
-    command = next(command for command, text in helps.items() if f"--{RENAMED[old]} " in text)
-    assert f"--{old} " not in helps[command]
-    for words in ([f"--{old}=x"], [f"--{old}", "x"]):  # what is not a number
-        call(*command.split(), *words).fails(2, f"--{RENAMED[old]}")
-
-
-def test_a_sweep_takes_earlier_names_of_options() -> None:
-    assert parse_sweep(["clip=1,2", "accumulate=4"]) == {"max_grad_norm": [1.0, 2.0], "gradient_accumulation": [4]}
 
 
 def test_the_help_of_distill_has_its_own_default_of_objective() -> None:
