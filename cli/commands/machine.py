@@ -128,9 +128,6 @@ def bench(
     against: Annotated[
         Peer | None, Option("Another library, measured in turn on the same model. It has to be installed.")
     ] = None,
-    train: Annotated[
-        bool, Option("Measure training alone, at more shapes. On a CPU also show where the time goes.")
-    ] = False,
     rounds: Annotated[int, Option("Measure everything N times. The median is reported.")] = 5,
 ) -> None:
     """Measure how fast this machine runs and fine-tunes a model: texts per second, updates, start, memory.
@@ -150,15 +147,15 @@ def bench(
     Example: mlxbert bench --model BAAI/bge-small-en-v1.5 --against torch
     """
     console.require_stdout()
-    report = _measure(model, against, train, rounds)
+    report = _measure(model, against, rounds)
     session.show_object(report, lambda: bench_view.draw(report), out)
     if "problem" in report["training"]:
         console.say("note", f"training was not measured: {report['training']['problem']}")
-    if console.draws(out.json) and not train:
+    if console.draws(out.json):
         console.say("note", "a row to share, for mlxbert's table of machines:", bench_view.line(report))
 
 
-def _measure(model: ComputingOptions, against: Peer | None, train: bool, rounds: int) -> dict[str, Any]:
+def _measure(model: ComputingOptions, against: Peer | None, rounds: int) -> dict[str, Any]:
     if model.dtype != "auto":
         from mlxbert.machine.device import use
 
@@ -168,8 +165,8 @@ def _measure(model: ComputingOptions, against: Peer | None, train: bool, rounds:
         from mlxbert.bench.measure import bench as measure
 
         return measure(
-            model.model, against=against, train=train, rounds=rounds, revision=model.revision,
-            offline=model.offline, adapter=model.adapter, dtype=model.dtype, device=model.device,
+            model.model, against=against, rounds=rounds, revision=model.revision, offline=model.offline,
+            adapter=model.adapter, dtype=model.dtype, device=model.device,
         )  # fmt: skip
 
 

@@ -31,25 +31,18 @@ class _Figure:
 
 
 def draw(report: dict[str, Any]) -> Iterator["rich.RenderableType"]:
-    """The machine, a row for each library, and their speeds in detail.
-
-    Of training alone no row, but where the time of a step goes.
-    """
+    """The machine, a row for each library, and their speeds in detail."""
     parts = _parts(report)
     yield from console.facts("mlxbert bench", _facts(report, parts))
-    if "encoding" in parts:
-        yield rich.Text(
-            f"texts/s in batches of {PASSES[0][0]} texts; updates with {UPDATE[0]} of {UPDATE[1]} tokens", "dim"
-        )
-        yield _compared(report)
+    batches = f"texts/s in batches of {PASSES[0][0]} texts; updates with {UPDATE[0]} of {UPDATE[1]} tokens"
+    yield rich.Text(batches, "dim")
+    yield _compared(report)
     for name, part in parts.items():
         yield _speeds(name, part)
-    if "encoding" not in parts and (where := _where(parts["training"])):
-        yield console.listing(("shape", "library", "step", "network", "update", "cores wait"), where)
 
 
 def _facts(report: Mapping[str, Any], parts: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
-    """The machine, the versions, the model; of training alone the figures that other tables do not have."""
+    """The machine, the versions, the model."""
     machine, peer = report["machine"], report["peer"]
     yield "mlxbert", report["mlxbert"]
     yield from ((named(name), machine[name]) for name in _MACHINE)
@@ -59,9 +52,6 @@ def _facts(report: Mapping[str, Any], parts: Mapping[str, Any]) -> Iterator[tupl
     for name, part in parts.items():
         yield name, f"{part['dtype']}, matrix products {part['limit_gflops']:,.0f} GFLOP/s"
     yield "peak memory", _counted(next(iter(parts.values()))["peak_memory_of"])
-    if "encoding" not in parts:
-        figures = (one for one in _figures(report) if one.name in ("first update", "memory, training"))
-        yield from ((f"{one.name}, {side}", shown) for one in figures for side, shown in one.shown.items())
 
 
 def _counted(kinds: Mapping[str, str]) -> str:
@@ -170,14 +160,3 @@ def _row(name: str, speed: Mapping[str, Any], side: str, several: bool) -> tuple
         _number(count / one["fastest_seconds"]), _number(one["tokens_per_second"]), f"{one['gflops']:,}",
         f"{one['share']:.0%}", *((_ratio(speed) if side == OURS else "",) if several else ()),
     )  # fmt: skip
-
-
-def _where(training: Mapping[str, Any]) -> list[tuple[object, ...]]:
-    """Where the time of a step on a CPU goes, by shape and library; of a GPU nothing."""
-    found: list[tuple[object, ...]] = []
-    for speed in training["speeds"]:
-        for side in training["peak_memory_bytes"]:
-            if "network_seconds" in (step := speed[side]):
-                seconds = (f"{step[name]:.3f} s" for name in ("seconds", "network_seconds", "update_seconds"))
-                found.append((speed["shape"], side, *seconds, f"{max(1 - step['busy_share'], 0):.0%}"))
-    return found

@@ -6,13 +6,12 @@ meet the same noise; medians are reported. `mlxbert.bench.worker` is such a proc
 
 import contextlib
 import json
-import random
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from importlib.util import find_spec
@@ -33,29 +32,17 @@ from mlxbert.version import __version__
 from mlxbert.weights.source import ModelRef
 
 PEERS = (PEER,)
-STEPS = (UPDATE, (32, 32), (8, 512))
-_MIXED, _TEXTS = "mixed", 32
 _LONGEST = 512  # tokens of a text
 _PAUSE = 0.05  # seconds before each measurement, in which the threads of the one before stop waiting for work
 _LEAST = 0.25  # seconds of a measurement: a GPU takes some to reach its clock rate, and a pass may take 2 ms
 _LABELS = Labels(("0", "1"), "single_label_classification")
-_SENTENCE, _ARTICLE = (2.9, 0.5), (5.0, 0.6)  # mean and deviation of the logarithm of their lengths in tokens
-_PARTS = {"network": "network_seconds", "update": "update_seconds", "cpu": "cpu_seconds", "busy": "busy_share"}
 Shapes = dict[str, list[int]]  # by their names the lengths of texts in tokens
-
-
-def lengths(most: int) -> list[int]:
-    """Lengths in tokens as texts have them, always the same: half are sentences, half articles."""
-    rng = random.Random(0)
-    drawn = [rng.lognormvariate(*(_SENTENCE if number % 2 else _ARTICLE)) for number in range(_TEXTS)]
-    return [min(max(round(length), 4), most) for length in drawn]
 
 
 def bench(
     model: str | Path = "builtin",
     *,
     against: str | None = None,
-    train: bool = False,
     rounds: int = 5,
     revision: str | None = None,
     adapter: str | Path | None = None,
@@ -69,7 +56,6 @@ def bench(
         model: Hub name, folder or `builtin`.
         against: `torch`, which is measured in turn: transformers' model on torch, with the same dtype, on the GPU (MPS
             or CUDA) if mlxbert computes on one and on the CPU otherwise.
-        train: Measure training alone, at more shapes.
         rounds: How often everything is measured; medians are reported.
         revision: See `mlxbert.load`.
         adapter: See `mlxbert.load`.
@@ -79,7 +65,7 @@ def bench(
 
     Returns:
         `model`, its `layers` and `width`, `mlxbert` (the version), `machine`, and `peer` (versions and device, `None`
-        without one); then `encoding`, unless `train`, and `training`.
+        without one); then `encoding` and `training`.
 
         `encoding` are forward passes of one batch, from the ids of tokens to hidden states. `training` are updates with
         a new classifier of two classes: forward and backward pass with dropout, clipping and AdamW (torch's fused one),
@@ -89,17 +75,14 @@ def bench(
         - `speeds`, by shape: `texts`, `tokens_per_text` (`None` for mixed lengths), `tokens`; for each library the
           median `seconds`, the `slowest_seconds` and the `fastest_seconds` of a batch, `texts_per_second` or
           `updates_per_second`, `tokens_per_second`, `gflops` and their `share` of the limit; `ratio`, how many times as
-          fast as the peer mlxbert is. For training on a CPU also `network_seconds` (forward and backward passes),
-          `update_seconds` (sums over the parts of the batch, norm, clipping, AdamW), `cpu_seconds` of all cores, and
-          `busy_share`, the share of their time;
+          fast as the peer mlxbert is;
         - `peak_memory_bytes` by library, and `peak_memory_of`, what is counted: the `process`, or on a GPU the
           `arrays`, with torch on MPS the `arrays and cache`.
 
-        `encoding` also has `start_seconds`, from the start of a process to its first result, and on a GPU `thresholds`,
-        see `mlxbert.bench.thresholds`; `training` has `first_update_seconds`, of the first step in a new process that
-        has loaded the model and computed nothing with it, and `kernels_kept`, whether mlxbert's process found kernels
-        on CUDA that an earlier one had compiled, `None` elsewhere. If training fails (it takes several times the
-        memory), `training` has only a `problem`, unless `train`.
+        `encoding` also has `start_seconds`, from the start of a process to its first result; `training` has
+        `first_update_seconds`, of the first step in a new process that has loaded the model and computed nothing with
+        it, and `kernels_kept`, whether mlxbert's process found kernels on CUDA that an earlier one had compiled, `None`
+        elsewhere. If training fails (it takes several times the memory), `training` has only a `problem`.
 
     Raises:
         ArgumentError: `against` or `rounds` is invalid.
@@ -115,22 +98,17 @@ def bench(
         # Training comes first: the files of all libraries are in the page cache when the start is measured.
         job, config = _prepared(ref, Path(place) / "trained", train=True)
         try:
-            found["training"] = _training(
-                job, sides, _shapes(STEPS if train else [UPDATE], config, mixed=train), rounds
-            )
+            found["training"] = _training(job, sides, _shapes([UPDATE], config), rounds)
         except MlxbertError as problem:
-            if train:
-                raise
             found["training"] = {"problem": problem.message}
-        if not train:
-            job, _ = _prepared(ref, Path(place) / "encoded", train=False)
-            found["encoding"] = _encoding(job, sides, _shapes(PASSES, config), rounds)
+        job, _ = _prepared(ref, Path(place) / "encoded", train=False)
+        found["encoding"] = _encoding(job, sides, _shapes(PASSES, config), rounds)
     about = {"machine": None, "peer": None}
     for part in found.values():
         about |= {name: part.pop(name) for name in about if name in part}
     return {
         "model": str(model), "layers": len(config.layer_schedule), "width": config.hidden_size, "mlxbert": __version__,
-        **about, **{name: found[name] for name in ("encoding", "training") if name in found},
+        **about, "encoding": found["encoding"], "training": found["training"],
     }  # fmt: skip
 
 
@@ -159,21 +137,18 @@ def _prepared(ref: ModelRef, folder: Path, *, train: bool) -> tuple[Job, Encoder
     return Job(str(folder), OURS, devices.dtype_name(dtype), device, train, devices.tf32()), loaded.config
 
 
-def _shapes(shapes: Sequence[tuple[int, int]], config: EncoderConfig, *, mixed: bool = False) -> Shapes:
+def _shapes(shapes: Sequence[tuple[int, int]], config: EncoderConfig) -> Shapes:
     """The shapes that the model takes."""
     most = min(config.max_length, _LONGEST)
-    found = {f"{texts} x {tokens}": [tokens] * texts for texts, tokens in shapes if tokens <= most}
-    return found | ({_MIXED: lengths(most)} if mixed else {})
+    return {f"{texts} x {tokens}": [tokens] * texts for texts, tokens in shapes if tokens <= most}
 
 
 def _encoding(job: Job, sides: Sequence[str], shapes: Shapes, rounds: int) -> dict[str, Any]:
     """Forward passes of all sides, and how long their processes took to start."""
     with _workers(job, sides) as workers:
-        thresholds = workers[OURS].facts["thresholds"]
         return {
             **_measured(workers, shapes, rounds, "texts"),
             "start_seconds": {side: one.start for side, one in workers.items()},
-            **({"thresholds": thresholds} if thresholds else {}),
         }
 
 
@@ -229,18 +204,11 @@ def _speeds(name: str, shape: Sequence[int], workers: "Workers", rounds: int, wh
             **{f"{unit}_per_second": round(count / seconds, 3) for unit, count in units.items()},
             "gflops": round(gflops, 1),
             "share": round(gflops / facts["limit"], 3),
-            **_where(given),
         }
     for side in answers.keys() - {OURS}:
         theirs, ours = (statistics.median(one["seconds"] for one in answers[name]) for name in (side, OURS))
         found["ratio"] = round(theirs / ours, 2)
     return found
-
-
-def _where(answers: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Where the time of steps of training goes, see `mlxbert.bench.steps`; of other answers nothing."""
-    names = _PARTS if "network" in answers[0] else {}
-    return {names[name]: round(statistics.median(one[name] for one in answers), 4) for name in names}
 
 
 @contextlib.contextmanager

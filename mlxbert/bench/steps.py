@@ -1,4 +1,4 @@
-"""Steps of training to measure, of mlxbert's loop and of torch: for `mlxbert bench --train` and `benchmarks/train.py`.
+"""Steps of training to measure, of mlxbert's loop and of torch: for `mlxbert bench` and `benchmarks/train.py`.
 
 Importing it loads neither MLX nor torch, see `mlxbert.bench.worker`.
 

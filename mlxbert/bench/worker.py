@@ -139,7 +139,6 @@ def kernels_kept() -> bool | None:
 
 def _facts(config: "EncoderConfig", weights: int, dtype: str, train: bool, kept: bool | None) -> dict[str, Any]:
     """What the worker reports of itself; `weights` are those of the matrices of all stored layers."""
-    from mlxbert.bench.thresholds import thresholds
     from mlxbert.config import Rotary
     from mlxbert.machine import device as devices
     from mlxbert.machine.cores import cpu_streams
@@ -156,7 +155,7 @@ def _facts(config: "EncoderConfig", weights: int, dtype: str, train: bool, kept:
         "spans": [window and 2 * window + 1 for window in windows], "dtype": devices.dtype_name(chosen),
         "limit": devices.measure_gflops(_LIMIT_SIZE[str(machine["device"])], dtype=chosen),
         "machine": {**machine, "mlx": version("mlx")},
-        "thresholds": thresholds(chosen) if devices.on_gpu() and not train else None, "kernels_kept": kept,
+        "kernels_kept": kept,
     }  # fmt: skip
     mx.clear_cache()
     mx.reset_peak_memory()  # which the large matrices of the limit would be, on a GPU

@@ -1,4 +1,4 @@
-"""The steps of training that `mlxbert bench --train` measures."""
+"""The steps of training that `mlxbert bench` measures."""
 
 import sys
 import time

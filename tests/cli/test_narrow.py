@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import redirect_stdout
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -137,8 +136,8 @@ def _models(word: str, width: int) -> Parts:
     )
 
 
-def _bench(word: str, width: int, train: bool = False) -> Parts:
-    return bench.draw(measured(word, train=train))
+def _bench(word: str, width: int) -> Parts:
+    return bench.draw(measured(word))
 
 
 def _names(word: str) -> tuple[str, ...]:
@@ -226,7 +225,6 @@ VIEWS: dict[str, tuple[Callable[[str, int], Parts], tuple[str, ...]]] = {
     "vocabulary": (_vocabulary, ("tokens8,000", "frequent{} the")),
     "search": (_found, ("1/docs/{}.md:3{}>b", "vectors:rank2,cosine0.500", "10 bytes", "2{}", "no {}")),
     "bench": (_bench, ("chip{}", "torch{} on mps", "12.5", "0.41 s", "0.25 GB", "50%", "2.50", "arrays and cache")),
-    "bench --train": (partial(_bench, train=True), ("chip{}", "0.82 s", "1.00 GB", "0.200 s", "25%")),
     "training report": (_report, ("{}", "400", "look at {}", "model{}→{}")),
     "evaluation": (_evaluation, ("accuracy0.964", "{}", "0.990", "model{}", "pair{}", "expected{}predictedHUM")),
     "summary": (_summary, ("accuracy0.964", "this model0.964", "★ kept", "weakest{}: recall", "mlxbert classify {}")),

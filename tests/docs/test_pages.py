@@ -119,7 +119,7 @@ def test_the_estimates_for_macs_are_computed_as_the_page_says() -> None:
 def test_numbers_of_the_pages_are_those_of_the_source() -> None:
     size = sum(path.stat().st_size for path in builtin_folder().iterdir())
     assert round(size / 1e6) == 23 and "23 MB" in DOCS["docs/models.md"]
-    assert "six formats" in README and len(rows("docs/formats.md", "in")) == 6
+    assert "five formats" in README and len(rows("docs/formats.md", "in")) == 5
     assert {cells[0].strip("`") for cells in rows("docs/embeddings.md", "pooling")} == set(POOLINGS)
     assert {cells[0].strip("`") for cells in rows("docs/embeddings.md", "dtype")} == set(OUTPUT_DTYPES)
     assert f"up to {MOST_COMPARED} texts" in DOCS["docs/embeddings.md"]

@@ -5,8 +5,8 @@ from typing import Any
 from mlxbert.bench.job import OURS, PASSES, PEER, UPDATE
 
 
-def measured(word: str = "chip", *, peer: bool = True, train: bool = False) -> dict[str, Any]:
-    """A report of a GPU, with torch next to it unless `peer` is false; `train`: of training alone, on a CPU."""
+def measured(word: str = "chip", *, peer: bool = True) -> dict[str, Any]:
+    """A report of a GPU, with torch next to it unless `peer` is false."""
     sides = (OURS, PEER) if peer else (OURS,)
     machine = dict.fromkeys(("chip", "device", "cores", "memory_gib", "blas", "mlx"), word)
     training = {
@@ -16,13 +16,10 @@ def measured(word: str = "chip", *, peer: bool = True, train: bool = False) -> d
     encoding = {
         "dtype": "float16", **_part(sides, PASSES, "texts"), "start_seconds": _by_side(sides, 0.3, 6.0),
     }  # fmt: skip
-    if train:
-        times = {"network_seconds": 0.3, "update_seconds": 0.2, "cpu_seconds": 0.8, "busy_share": 0.75}
-        training["speeds"][0][OURS] |= times
     return {
         "model": word, "layers": 6, "width": 384, "mlxbert": "0.1.0", "machine": machine,
         "peer": {"torch": word, "transformers": "5.23.0", "device": "mps"} if peer else None,
-        **({} if train else {"encoding": encoding}), "training": training,
+        "encoding": encoding, "training": training,
     }  # fmt: skip
 
 

@@ -1,12 +1,17 @@
-"""From where on `mlxbert.nn.gpu` should pad heads, and divide texts into blocks: measured, to correct its estimates."""
+"""From where on `mlxbert.nn.gpu` should pad heads, and divide texts into blocks: measured, to correct its estimates.
 
+Run on a GPU: python benchmarks/thresholds.py [--dtype float16]
+"""
+
+import argparse
+import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from mlxbert.machine.device import mx
+from mlxbert.machine.device import choose_dtype, mx
 from mlxbert.nn import gpu
 from mlxbert.nn.cpu import windows
 
@@ -93,3 +98,14 @@ def _speedup(
             spent += [time.perf_counter() - begun] if number else []
     one, other = map(statistics.median, seconds)
     return round(one / other, 3)
+
+
+def main() -> None:
+    """Prints the thresholds as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dtype", default="auto")
+    print(json.dumps(thresholds(choose_dtype(parser.parse_args().dtype))))
+
+
+if __name__ == "__main__":
+    main()
