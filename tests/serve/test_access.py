@@ -288,6 +288,12 @@ def test_errors_have_the_shape_of_the_protocol_of_their_path(server: Server) -> 
     assert "detail" in server.get("/v2/nothing").json and "detail" in server.get("/v1/rerank").json
 
 
+def test_a_wrong_method_is_told_which_methods_the_path_takes(server: Server) -> None:
+    for path, methods in {"/": "GET, HEAD, POST", EMBED: "POST", "/v1/models": "GET, HEAD", "/page.js": "GET, HEAD"}.items():
+        found = ask(server.app, "DELETE", path)
+        assert (found.status, found.headers["allow"]) == (405, methods)
+
+
 def test_every_answer_has_headers_that_make_browsers_careful(server: Server) -> None:
     for found in (server.get(), server.get("/nothing"), server.get(host="x"), server.post(), server.post(b"{")):
         assert found.headers["x-content-type-options"] == "nosniff" and found.headers["cache-control"] == "no-store"

@@ -3,7 +3,7 @@
 import asyncio
 import functools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -52,7 +52,8 @@ _PLACES = [(compile_path(route.path)[0], protocol) for protocol in PROTOCOLS for
 def make_app(service: Service) -> Starlette:
     """The application of a service."""
     routes = [_address(service, protocol, route) for protocol in PROTOCOLS for route in protocol.routes]
-    app = Starlette(routes=[*page_routes(), *routes], exception_handlers={404: _no_route, 405: _no_method})
+    everything = [*page_routes(), *routes]
+    app = Starlette(routes=everything, exception_handlers={404: _no_route, 405: functools.partial(_no_method, everything)})
     app.router.redirect_slashes = False
     return app
 
@@ -68,9 +69,11 @@ def _no_route(request: Request, _: Exception) -> Response:
     return respond(request.url.path, Problem("not_found", "there is no such route"))
 
 
-def _no_method(request: Request, error: Exception) -> Response:
-    response = respond(request.url.path, Problem("method", f"the route does not take {request.method}"))
-    response.headers.update(getattr(error, "headers", None) or {})  # which methods it does take
+def _no_method(routes: Sequence[Address], request: Request, _: Exception) -> Response:
+    path = request.url.path
+    response = respond(path, Problem("method", f"the route does not take {request.method}"))
+    taken = {method for route in routes if route.path_regex.fullmatch(path) for method in route.methods or ()}
+    response.headers["Allow"] = ", ".join(sorted(taken))  # Starlette names those of the first route of a path
     return response
 
 
