@@ -159,6 +159,18 @@ def test_pages_of_an_allowed_origin_may_ask(engine: Engine, facts: Any) -> None:
     assert server.get(origin="http://localhost:3000").status == 401
 
 
+def test_origins_of_programs_and_files_may_ask_if_they_are_given(engine: Engine, facts: Any) -> None:
+    server = Server(engine, facts, allow_origin=["http://localhost:*", "vscode-webview://*", "null"])
+    for origin in ("http://localhost:5173", "vscode-webview://0jd1lpqmnv", "null"):
+        found = server.get(origin=origin)
+        assert (found.status, found.headers["access-control-allow-origin"], found.headers["vary"]) == (
+            200,
+            origin,
+            "Origin",
+        )
+    assert server.get(origin="http://localhost.evil.example").status == 403
+
+
 @pytest.mark.parametrize(
     ("headers", "status"),
     [

@@ -21,6 +21,7 @@ from starlette.responses import Response
 
 from mlxbert.errors import ArgumentError
 from mlxbert.serve.http.app import respond
+from mlxbert.serve.http.origins import compile_origins
 from mlxbert.serve.http.pages import FILES
 from mlxbert.serve.options import ServeOptions
 from mlxbert.serve.protocol import Problem
@@ -33,7 +34,6 @@ PUBLIC = frozenset({*FILES, "/health"})  # may be seen without the key: they hol
 _POLICY = "default-src 'none'; frame-ancestors 'none'"  # the page has its own
 _AT_ONCE = 16  # times the largest body: what all bodies that are being received take together
 _SHORTEST = 8  # characters of a key
-_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s]+")
 _HEADER_NAMES = re.compile(r"[\w, -]{0,2000}", re.ASCII)  # names of headers
 
 
@@ -47,17 +47,16 @@ class AccessPolicy:
         key: What clients need; never shown.
 
     Raises:
-        ArgumentError: An origin is not written as browsers write it.
+        ArgumentError: An origin is not one that a browser sends, or stands for every website.
     """
 
     options: ServeOptions
     port: int
     key: str | None = field(default=None, repr=False)
+    _origins: re.Pattern[str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        for origin in self.options.allow_origin or ():
-            if not _ORIGIN.fullmatch(origin):
-                raise ArgumentError(f"allow_origin is {origin!r:.100}, expected one such as http://localhost:3000")
+        object.__setattr__(self, "_origins", compile_origins(self.options.allow_origin or ()))
 
     def check_host(self, host: str) -> None:
         """Refuses a request that is for another host.
@@ -92,7 +91,7 @@ class AccessPolicy:
         """
         if origin is None or origin in (f"http://{host}", f"https://{host}"):
             return None
-        if origin not in (self.options.allow_origin or ()):
+        if not self._origins.fullmatch(origin):
             raise Problem(
                 "forbidden",
                 f"Origin is {origin!r:.100}, which may not ask",
