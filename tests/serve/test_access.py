@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import re
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -383,6 +384,33 @@ def test_texts_are_logged_if_that_is_wanted_with_control_characters_escaped(engi
     server.post({"input": "the\n\x1b[31mcat\u202e"})
     (line,) = server.stream.getvalue().splitlines()
     assert json.loads(line)["items"] == [["the\n\x1b[31mcat\u202e"]] and line.isascii() and "\x1b" not in line
+
+
+class Terminal(io.StringIO):
+    """A stream that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_gets_lines_to_read(engine: Engine, facts: Any) -> None:
+    server = Server(engine, facts, log_texts=True)
+    server.app._log._stream = server.stream = Terminal()
+    found = server.post({"input": ["the cat\x1b[31m", "a dog"]})
+    server.get("/nothing")
+    handler = LogHandler(Log(server.stream))
+    try:
+        raise KeyError("planted")
+    except KeyError:
+        handler.emit(logging.LogRecord("x", logging.ERROR, "", 1, "a\x1b[2J", (), sys.exc_info()))
+    first, second, third, *trace = server.stream.getvalue().splitlines()
+    name = found.headers["x-request-id"]
+    assert re.fullmatch(
+        rf"\d\d:\d\d:\d\d POST {EMBED} 200 in [\d.]+ ms: 2 texts, \d+ tokens, 127\.0\.0\.1, {name}, \[\[.*\]\]", first
+    )
+    assert "the cat\\u001b[31m" in first and " GET - 404 in " in second
+    assert third.endswith("error: a\\u001b[2J") and "KeyError: 'planted'" in trace[-1]
+    assert "\x1b" not in server.stream.getvalue()
 
 
 class Full(io.StringIO):
