@@ -72,6 +72,15 @@ def test_no_body_takes_long(body: bytes) -> None:
     assert refused.value.kind in ("invalid", "too_large") and time.process_time() < begun + 3
 
 
+def test_a_thousand_fields_are_compared_with_those_of_the_route_and_no_more() -> None:
+    def body(count: int) -> bytes:
+        return json.dumps({"texts": ["a"], **{f"x{number}": number for number in range(count)}}).encode()
+
+    assert read(body(999)).texts == ["a"]
+    found = problem(body(1000))
+    assert (found.kind, "1,001" in found.message, "1,000" in found.message) == ("invalid", True, True)
+
+
 def test_as_many_values_as_texts_may_need_are_read() -> None:
     one = {"text": 'a "quoted" [text] {with} \\brackets', **{f"field {number}": "x" for number in range(20)}}
     body = json.dumps({"texts": [one] * 4096}).encode()
