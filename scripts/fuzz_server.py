@@ -41,7 +41,7 @@ OFFER = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings:
 
 
 def request(method: bytes, path: bytes, body: bytes | None = None, more: bytes = b"", *, chunks: int = 0) -> bytes:
-    """A request; `chunks` sends the body in parts of so many bytes, with trailers."""
+    """A request; `chunks` is the size of the chunks of the body, in bytes; trailers follow them."""
     head = b"%s %s HTTP/1.1\r\nHost: localhost\r\n%s" % (method, path, more)
     if body is None:
         return head + b"\r\n"
@@ -116,7 +116,7 @@ def count_requests(sent: bytes) -> int:
         try:
             event = connection.next_event()
         except h11.RemoteProtocolError as problem:
-            # Of a request without a host, or with two, the server goes on to the next one.
+            # h11 stops at a request without a host, or with two hosts; the server answers it and reads the next one.
             return count + (sent.count(b" HTTP/1.") + 1 if "Host" in str(problem) else 1)
         if event is h11.NEED_DATA:
             return count + bool(connection.trailing_data[0])

@@ -327,7 +327,7 @@ MUTATIONS = tuple(Mutation(*row) for row in (
      "tests/serve/test_requests.py::test_an_offer_of_another_protocol_changes_nothing"),
     ("trailers are headers", "mlxbert/serve/http/connection.py",
      "self.headers = []  # of trailers", "pass  # of trailers",
-     "tests/serve/test_requests.py::test_trailers_are_no_headers"),
+     "tests/serve/test_requests.py::test_trailers_are_not_headers"),
     ("every name of a field is compared", "mlxbert/serve/bodies.py", "if len(names) > _MOST_FIELDS:", "if False:",
      "tests/serve/test_bodies.py::test_a_thousand_fields_are_compared_with_those_of_the_route_and_no_more"),
     ("a dot of an allowed origin is any character", "mlxbert/serve/http/origins.py",

@@ -45,7 +45,7 @@ class BodyReader:
         return await asyncio.get_running_loop().run_in_executor(_PARSER, self._read_large, body)
 
     def _read_large(self, body: bytes) -> Any:
-        """Reads a body unless it has so many values that decoding it would hold the GIL for long."""
+        """Reads a body, unless decoding all its values would hold the GIL for long."""
         count = count_values(body, self._max_values)
         if count > self._max_values:
             what = f"{count:,} or more strings, lists and objects"

@@ -170,13 +170,13 @@ def test_an_offer_on_a_connection_that_ends(size: int, chunked: bool) -> None:
     assert (status, headers[b"connection"], answer) == (200, b"close", b"hello world") and found.closed
 
 
-def test_a_proxy_is_not_to_be_had() -> None:
+def test_a_request_to_a_proxy_is_refused() -> None:
     for place in (b"example.org:443", b"/"):
         found = exchange([b"CONNECT %s HTTP/1.1\r\nHost: localhost\r\n\r\n" % place, post(b"a")])
         assert [status for status, *_ in answers(found)] == [400] and found.ended
 
 
-def test_trailers_are_no_headers() -> None:
+def test_trailers_are_not_headers() -> None:
     trailed = b"5\r\nhello\r\n0\r\nHost: evil\r\nAuthorization: Bearer x\r\nX-Sum: 1\r\n\r\n"
     pieces = [post(trailed[:5], chunked=True), trailed[5:], post(b"a", path=b"/2")]
     first, second = answers(exchange(pieces))

@@ -13,13 +13,13 @@ _EXPECTED = "one such as http://localhost:3000, http://localhost:*, https://*.ex
 
 
 def compile_origins(origins: Iterable[str]) -> re.Pattern[str]:
-    """A pattern that matches the given origins as browsers send them.
+    """Returns a pattern that matches the given origins as browsers send them.
 
     `*` stands for any port, for the names below a domain, or, except on the web itself, for any host. `null` is the
     origin of files, and of frames without one.
 
     Raises:
-        ArgumentError: An origin is none, or no browser sends it; or it stands for every website.
+        ArgumentError: An origin is malformed, or no browser sends it, or it stands for every website.
     """
     return re.compile("|".join(f"(?:{_pattern(origin)})" for origin in origins) or r"(?!)")
 
