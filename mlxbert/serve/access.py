@@ -99,7 +99,7 @@ def _readable(values: Mapping[str, Any]) -> str:
         return "\n".join([f"{values['level']}: {escape_invisible(values['message'])}", *trace])
     counts = {name: values[name] for name in ("texts", "tokens", "truncated") if values[name]}
     parts = [f"{count:,} {name.removesuffix('s') if count == 1 else name}" for name, count in counts.items()]
-    parts += [values["client"], values["id"], *([to_json(values["items"])] if "items" in values else [])]
+    parts += [values["client"], values["id"], *([to_json(without_nan(values["items"]))] if "items" in values else [])]
     took = f"{values['status']} in {1000 * values['seconds']:,.1f} ms"
     return f"{values['method']} {values['route']} {took}: {', '.join(parts)}"
 

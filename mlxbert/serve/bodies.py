@@ -13,7 +13,9 @@ import msgspec
 from mlxbert.serve.protocol import Problem
 
 _SMALL = 65_536  # bytes that are parsed in about a millisecond
-_VALUES = 64  # strings, lists and objects for each text that a request may have: documents are objects with fields
+# Strings, lists and objects of a large body: for each text that a request may have, as documents are objects with
+# fields; and at least.
+_VALUES, _LEAST_VALUES = 64, 100_000
 _MOST_FIELDS = 1000  # each is compared with the names that a type has
 _CHOICE = re.compile(r"Invalid enum value (.*) - at `\$(.*)`", re.DOTALL)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -27,12 +29,13 @@ class BodyReader:
     """Reads the bodies of a route.
 
     Args:
-        kind: The type of the bodies, a `msgspec.Struct`.
+        kind: The type of the bodies, a `msgspec.Struct`; `Any` for a route that reads no fields.
         max_texts: How many texts a request may have.
     """
 
     def __init__(self, kind: Any, max_texts: int) -> None:
-        self._kind, self._decode, self._max_values = kind, msgspec.json.Decoder(kind).decode, _VALUES * max_texts
+        self._kind, self._decode = kind, msgspec.json.Decoder(kind).decode
+        self._max_values = max(_VALUES * max_texts, _LEAST_VALUES)
 
     async def read(self, body: bytes) -> Any:
         """Reads a body; a large one in a thread, so that other requests are answered meanwhile.
@@ -48,7 +51,7 @@ class BodyReader:
         """Reads a body, unless decoding all its values would hold the GIL for long."""
         count = count_values(body, self._max_values)
         if count > self._max_values:
-            what = f"{count:,} or more strings, lists and objects"
+            what = f"at least {count:,} strings, lists and objects"
             raise Problem("too_large", f"the body has {what}, expected at most {self._max_values:,}")
         return self._read(body)
 
@@ -87,7 +90,7 @@ class BodyReader:
 
 
 def count_values(body: bytes, enough: int) -> int:
-    """How many strings (names of fields, too), lists and objects JSON has; counting ends when there are enough."""
+    """How many strings (including names of fields), lists and objects a body has; counts no further than `enough`."""
     plain = body.replace(rb"\\", b"").replace(rb"\"", b"")
     strings = plain.count(b'"') // 2
     if strings > enough:

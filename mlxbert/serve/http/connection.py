@@ -51,8 +51,8 @@ class Connection(HttpToolsProtocol):
         super().__init__(**given)
         self._options, self._spare, self._refused = options, HEADERS, False
         self._held = b""  # has come, and is looked at when fewer requests wait
-        self._owed: tuple[int, str] | None = None  # the error that follows the answers to requests before it
-        self._begun = False  # whether a part of a request has come, and more of it is to come
+        self._owed: tuple[int, str] | None = None  # an error to send when the requests before it are answered
+        self._begun = False  # whether a request has come in part
         self._left = False  # whether the client sends no more
         self._reading: asyncio.TimerHandle | None = None  # until the headers of a request have come
         self._writing: asyncio.TimerHandle | None = None  # until the client has read an answer
@@ -196,7 +196,10 @@ class Connection(HttpToolsProtocol):
             self._writing = None
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """The client has left, unless it stops in the middle of a request, which is answered; says which."""
+        """The client sends no more: it has left, or stops in the middle of a request, which is then answered.
+
+        Returns whether the connection stays open for that.
+        """
         self._left = True
         if self._begun:
             self._refuse(400, "the request ends before it is complete")
@@ -208,7 +211,7 @@ class Connection(HttpToolsProtocol):
         self._reading = self.loop.call_later(seconds, self._refuse, 408, why)
 
     def _refuse(self, status: int, why: str) -> None:
-        """Reads no more, and answers with an error what is not, or not yet, a request; those before it come first."""
+        """Stops reading, and answers a damaged or incomplete request with an error, after the requests before it."""
         if self._refused or self.transport.is_closing():
             return
         self._refused, self._held = True, b""
