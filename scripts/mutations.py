@@ -324,6 +324,17 @@ MUTATIONS = tuple(Mutation(*row) for row in (
      "tests/training/test_step.py::test_an_update_is_waited_for_while_the_next_gradients_are_computed"),
     ("what macOS forbids is called a mistake in the path", "cli/app.py", "hint = PRIVACY", "pass",
      "tests/search/test_mac.py::test_what_macos_forbids_to_read_is_said[True-1-True]"),
+    ("a request that offers HTTP/2 has no body", "mlxbert/serve/http/connection.py",
+     'kept = [b"%s: %s" % header for header in self.headers if header[0] != b"upgrade"]', "return data[:0]",
+     "tests/serve/test_requests.py::test_an_offer_of_another_protocol_changes_nothing"),
+    ("trailers are headers", "mlxbert/serve/http/connection.py",
+     "self.headers = []  # of trailers", "pass  # of trailers",
+     "tests/serve/test_requests.py::test_trailers_are_not_headers"),
+    ("every name of a field is compared", "mlxbert/serve/bodies.py", "if len(names) > _MOST_FIELDS:", "if False:",
+     "tests/serve/test_bodies.py::test_a_thousand_fields_are_compared_with_those_of_the_route_and_no_more"),
+    ("a dot of an allowed origin is any character", "mlxbert/serve/http/origins.py",
+     "re.escape(host).replace", 'host.replace("*", r"\\*").replace',
+     "tests/serve/test_origins.py::test_a_star_stands_for_hosts_of_programs_and_names_below_a_domain"),
 ))
 # fmt: on
 

@@ -10,8 +10,12 @@ from mlxbert.invisible import INVISIBLE
 
 def to_json(value: object) -> str:
     """One line of JSON; characters that a terminal would act on or hide are escaped."""
-    line = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    return INVISIBLE.sub(lambda found: json.dumps(found[0])[1:-1], line)  # ASCII: one or two of `\\u202e`
+    return escape_invisible(json.dumps(value, ensure_ascii=False, allow_nan=False))
+
+
+def escape_invisible(text: str) -> str:
+    """Escapes the characters of a text that a terminal would act on or hide, as JSON does."""
+    return INVISIBLE.sub(lambda found: json.dumps(found[0])[1:-1], text)  # ASCII: one or two of `\\u202e`
 
 
 def without_nan(value: Any) -> Any:

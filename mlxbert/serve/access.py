@@ -1,4 +1,4 @@
-"""What is known of requests: counts and times, and a log with a line of JSON for each, without texts and keys."""
+"""What is known of requests: counts and times, and a log with a line for each, without texts and keys."""
 
 import asyncio
 import logging
@@ -8,14 +8,14 @@ import time
 import traceback
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import IO, TYPE_CHECKING, Any
 
-from mlxbert.results.json import to_json, without_nan
+from mlxbert.results.json import escape_invisible, to_json, without_nan
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -66,7 +66,7 @@ class Metrics:
 
 
 class Log:
-    """Lines of JSON on a stream.
+    """Lines of JSON on a stream, or lines to read on a terminal.
 
     Args:
         stream: Where they go; `None`, as a closed stderr is, for nowhere.
@@ -81,15 +81,31 @@ class Log:
         """Writes a line. A full disk, or a reader that is gone, does not end the server."""
         if self._stream is None:
             return
-        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        line = to_json({"time": now, **without_nan(values)})
+        now = datetime.now(UTC)
         with suppress(OSError, ValueError):
+            if self._stream.isatty():
+                line = f"{now.astimezone():%H:%M:%S} {_readable(values)}"
+            else:
+                moment = now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+                line = to_json({"time": moment, **without_nan(values)})
             self._stream.write(f"{line}\n")
             self._stream.flush()
 
 
+def _readable(values: Mapping[str, Any]) -> str:
+    """The values of a line of the log, for a reader at a terminal."""
+    if "message" in values:
+        trace = [escape_invisible(line) for line in values.get("trace", "").splitlines()]
+        return "\n".join([f"{values['level']}: {escape_invisible(values['message'])}", *trace])
+    counts = {name: values[name] for name in ("texts", "tokens", "truncated") if values[name]}
+    parts = [f"{count:,} {name.removesuffix('s') if count == 1 else name}" for name, count in counts.items()]
+    parts += [values["client"], values["id"], *([to_json(without_nan(values["items"]))] if "items" in values else [])]
+    took = f"{values['status']} in {1000 * values['seconds']:,.1f} ms"
+    return f"{values['method']} {values['route']} {took}: {', '.join(parts)}"
+
+
 class LogHandler(logging.Handler):
-    """Writes what Python's loggers have to say as lines of JSON."""
+    """Writes what Python's loggers have to say into a log."""
 
     def __init__(self, log: Log) -> None:
         super().__init__()

@@ -1,7 +1,10 @@
-"""What is wrong with the body of a request: names of fields, and values that a field does not take."""
+"""Bodies of requests: JSON to the type that a route takes, and what is wrong with a body or a field."""
 
+import asyncio
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import takewhile
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -9,30 +12,132 @@ import msgspec
 
 from mlxbert.serve.protocol import Problem
 
+_SMALL = 65_536  # bytes that are parsed in about a millisecond
+# Strings, lists and objects of a large body: for each text that a request may have, as documents are objects with
+# fields; and at least.
+_VALUES, _LEAST_VALUES = 64, 100_000
+_MOST_FIELDS = 1000  # each is compared with the names that a type has
 _CHOICE = re.compile(r"Invalid enum value (.*) - at `\$(.*)`", re.DOTALL)
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _read_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_encode = msgspec.json.Encoder().encode
+# One thread: a decoder holds the GIL all the while, and of several the event loop would have to wait for each.
+_PARSER = ThreadPoolExecutor(1, "mlxbert-bodies")
 
 
-def check_fields(kind: Any, body: bytes) -> None:
-    """Refuses a field whose name is a slip of the pen away from one that a type has; clients send others.
+class BodyReader:
+    """Reads the bodies of a route.
 
     Args:
-        kind: The type.
-        body: The body, in JSON.
+        kind: The type of the bodies, a `msgspec.Struct`; `Any` for a route that reads no fields.
+        max_texts: How many texts a request may have.
+    """
+
+    def __init__(self, kind: Any, max_texts: int) -> None:
+        self._kind, self._decode = kind, msgspec.json.Decoder(kind).decode
+        self._max_values = max(_VALUES * max_texts, _LEAST_VALUES)
+
+    async def read(self, body: bytes) -> Any:
+        """Reads a body; a large one in a thread, so that other requests are answered meanwhile.
+
+        Raises:
+            Problem: It is not JSON, not what the route takes, or has more values than a request needs.
+        """
+        if len(body) <= _SMALL:
+            return self._read(body)
+        return await asyncio.get_running_loop().run_in_executor(_PARSER, self._read_large, body)
+
+    def _read_large(self, body: bytes) -> Any:
+        """Reads a body, unless decoding all its values would hold the GIL for long."""
+        count = count_values(body, self._max_values)
+        if count > self._max_values:
+            what = f"at least {count:,} strings, lists and objects"
+            raise Problem("too_large", f"the body has {what}, expected at most {self._max_values:,}")
+        return self._read(body)
+
+    def _read(self, body: bytes) -> Any:
+        try:
+            check_fields(self._kind, _read_fields(body))
+            return self._decode(body)
+        except msgspec.ValidationError as problem:
+            raise explain(problem, self._kind) from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+            if _SURROGATE.search(body):
+                return self._read_with_surrogates(body)
+            raise Problem("invalid", f"the body is not JSON: {problem}") from None
+
+    def _read_with_surrogates(self, body: bytes) -> Any:
+        """Reads a body that may have half of a surrogate pair, which msgspec refuses even in a field that is ignored.
+
+        Raises:
+            Problem: It is not JSON, not what the route takes, or has half of a pair in a field that the route reads.
+        """
+        try:
+            given = json.loads(body.decode(), parse_constant=_refuse_constant)
+            if isinstance(given, dict):  # msgspec compares names as UTF-8, which has no halves
+                given = {name.encode(errors="backslashreplace").decode(): part for name, part in given.items()}
+                check_fields(self._kind, given)
+            value = msgspec.convert(given, self._kind)
+            for name in getattr(value, "__struct_fields__", ()):  # of a route that reads none, it is a dict
+                _check_text(name, getattr(value, name))
+            return value
+        except msgspec.ValidationError as problem:
+            raise explain(problem, self._kind) from None
+        except UnicodeEncodeError:  # what cannot be converted has one, and msgspec would quote it
+            raise _half("the body") from None
+        except (ValueError, RecursionError) as problem:
+            raise Problem("invalid", f"the body is not JSON: {problem}") from None
+
+
+def count_values(body: bytes, enough: int) -> int:
+    """How many strings (including names of fields), lists and objects a body has; counts no further than `enough`."""
+    plain = body.replace(rb"\\", b"").replace(rb"\"", b"")
+    strings = plain.count(b'"') // 2
+    if strings > enough:
+        return strings
+    outside = b"".join(plain.split(b'"')[::2])
+    return strings + outside.count(b"[") + outside.count(b"{")
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
+def _check_text(name: str, value: Any) -> None:
+    try:
+        _encode(value)
+    except UnicodeEncodeError:
+        raise _half(name, param=name) from None
+
+
+def _half(what: str, *, param: str | None = None) -> Problem:
+    return Problem("bad_text", f"{what} has half of a surrogate pair, expected valid Unicode", param=param)
+
+
+def check_fields(kind: Any, names: Collection[str]) -> None:
+    """Refuses a misspelled field; other unknown fields are ignored, since clients send many.
+
+    Args:
+        kind: The type of the body.
+        names: The names of the body's fields.
 
     Raises:
-        Problem: There is such a field.
-        ValidationError: It is not an object.
-        DecodeError: It is not JSON.
+        Problem: There is such a field, or there are too many to look at.
     """
+    if len(names) > _MOST_FIELDS:
+        raise Problem("invalid", f"the body has {len(names):,} fields, expected at most {_MOST_FIELDS:,}")
     known = getattr(kind, "__struct_fields__", ())
-    for name in _read_fields(body):
-        if name not in known and (meant := next((one for one in known if _one_edit(name, one)), None)):
+    for name in names:
+        if name in known:
+            continue
+        if meant := next((one for one in known if _one_edit(name, one)), None):
             raise Problem("invalid", f"there is no field {name!r}", hint=f"did you mean {meant!r}?", param=name)
 
 
 def _one_edit(word: str, other: str) -> bool:
     """Whether words differ by a letter more, less or other, or by two that are swapped."""
+    if abs(len(word) - len(other)) > 1:
+        return False
     start = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(word, other, strict=False)))
     mine, its = word[start:], other[start:]
     return mine[1:] in (its, its[1:]) or mine == its[1:] or (mine[1::-1] == its[:2] and mine[2:] == its[2:])

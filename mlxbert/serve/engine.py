@@ -194,4 +194,5 @@ def _stop(state: State, threads: Sequence[threading.Thread]) -> None:
         state.changed.notify_all()
     if threading.current_thread() not in threads:  # they cannot wait for themselves, nor for each other
         for thread in threads:
-            thread.join()
+            if thread.is_alive():  # a signal may come before it is started; then it has compiled nothing
+                thread.join()

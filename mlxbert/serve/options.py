@@ -55,7 +55,7 @@ class ServeOptions:
     ] = None
     allow_origin: Annotated[
         list[str] | None,
-        Option("Web origin that may send requests. For example http://localhost:3000. May be repeated.", "ORIGIN"),
+        Option("Web origin that may send requests. For example http://localhost:*. May be repeated.", "ORIGIN"),
     ] = None
     api_key_file: Annotated[
         Path | None, Option("File with the API key. Without it, MLXBERT_API_KEY is used.", "FILE")

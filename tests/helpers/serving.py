@@ -1,10 +1,12 @@
 """Tiny models of all tasks, and a server of them: in this process, or on a port."""
 
+import functools
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from mlxbert.labels.labels import Labels
 from mlxbert.serve.engine import Engine
@@ -57,6 +59,7 @@ def listening(service: Service, key: str | None = None) -> Iterator[str]:
     import uvicorn
 
     from mlxbert.serve.access import Log
+    from mlxbert.serve.http.connection import Connection
     from mlxbert.serve.http.safety import AccessPolicy
     from mlxbert.serve.http.server import address, listen, make_guarded
 
@@ -64,7 +67,8 @@ def listening(service: Service, key: str | None = None) -> Iterator[str]:
     with listen(options) as listeners:
         port = listeners[0].getsockname()[1]
         app = make_guarded(service, AccessPolicy(options, port, key), Log(None))
-        server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_level="warning"))
+        http: Any = functools.partial(Connection, options)
+        server = uvicorn.Server(uvicorn.Config(app, http=http, ws="none", lifespan="off", log_level="warning"))
         thread = threading.Thread(target=server.run, args=(listeners,), daemon=True)
         thread.start()
         try:

@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import re
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -159,6 +160,18 @@ def test_pages_of_an_allowed_origin_may_ask(engine: Engine, facts: Any) -> None:
     assert server.get(origin="http://localhost:3000").status == 401
 
 
+def test_origins_of_programs_and_files_may_ask_if_they_are_given(engine: Engine, facts: Any) -> None:
+    server = Server(engine, facts, allow_origin=["http://localhost:*", "vscode-webview://*", "null"])
+    for origin in ("http://localhost:5173", "vscode-webview://0jd1lpqmnv", "null"):
+        found = server.get(origin=origin)
+        assert (found.status, found.headers["access-control-allow-origin"], found.headers["vary"]) == (
+            200,
+            origin,
+            "Origin",
+        )
+    assert server.get(origin="http://localhost.evil.example").status == 403
+
+
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
@@ -245,6 +258,7 @@ HOSTILE = {
     "deep": (b'{"input": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", 400),
     "many": (b'{"input": [' + b'"",' * 999_999 + b'""]}', 413),
     "surrogate": (b'{"input": "\\ud800"}', 400),
+    "ignored surrogate": (b'{"input": "a", "user": "\\ud800"}', 200),
     "raw surrogate": (b'{"input": "\xed\xa0\x80"}', 400),
     "latin": (b'{"input": "\xe9"}', 400),
     "nan": (b'{"input": "a", "dimensions": NaN}', 400),
@@ -286,6 +300,13 @@ def test_errors_have_the_shape_of_the_protocol_of_their_path(server: Server) -> 
     assert server.get("/nothing").json == {"error": "there is no such route", "hint": None, "kind": "not_found"}
     assert server.get("/v1/nothing").json["error"]["code"] == "not_found"
     assert "detail" in server.get("/v2/nothing").json and "detail" in server.get("/v1/rerank").json
+
+
+def test_a_wrong_method_is_told_which_methods_the_path_takes(server: Server) -> None:
+    expected = {"/": "GET, HEAD, POST", EMBED: "POST", "/v1/models": "GET, HEAD", "/page.js": "GET, HEAD"}
+    for path, methods in expected.items():
+        found = ask(server.app, "DELETE", path)
+        assert (found.status, found.headers["allow"]) == (405, methods)
 
 
 def test_every_answer_has_headers_that_make_browsers_careful(server: Server) -> None:
@@ -363,6 +384,33 @@ def test_texts_are_logged_if_that_is_wanted_with_control_characters_escaped(engi
     server.post({"input": "the\n\x1b[31mcat\u202e"})
     (line,) = server.stream.getvalue().splitlines()
     assert json.loads(line)["items"] == [["the\n\x1b[31mcat\u202e"]] and line.isascii() and "\x1b" not in line
+
+
+class Terminal(io.StringIO):
+    """A stream that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_gets_lines_to_read(engine: Engine, facts: Any) -> None:
+    server = Server(engine, facts, log_texts=True)
+    server.app._log._stream = server.stream = Terminal()
+    found = server.post({"input": ["the cat\x1b[31m", "a dog"]})
+    server.get("/nothing")
+    handler = LogHandler(Log(server.stream))
+    try:
+        raise KeyError("planted")
+    except KeyError:
+        handler.emit(logging.LogRecord("x", logging.ERROR, "", 1, "a\x1b[2J", (), sys.exc_info()))
+    first, second, third, *trace = server.stream.getvalue().splitlines()
+    name = found.headers["x-request-id"]
+    assert re.fullmatch(
+        rf"\d\d:\d\d:\d\d POST {EMBED} 200 in [\d.]+ ms: 2 texts, \d+ tokens, 127\.0\.0\.1, {name}, \[\[.*\]\]", first
+    )
+    assert "the cat\\u001b[31m" in first and " GET - 404 in " in second
+    assert third.endswith("error: a\\u001b[2J") and "KeyError: 'planted'" in trace[-1]
+    assert "\x1b" not in server.stream.getvalue()
 
 
 class Full(io.StringIO):

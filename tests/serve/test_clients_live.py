@@ -343,3 +343,38 @@ def test_curl(url: str, expected: dict[str, Any], path: str, body: Any, status: 
         same([one["embedding"] for one in found["data"]], expected["plain"])
     elif status == 200:
         same(found if path == "/embed" else found["embeddings"]["float"], expected["plain"])
+
+
+def served(answer: str, vector: Any) -> None:
+    """Checks that an answer of `/api/embed` has the vector of the first text."""
+    np.testing.assert_allclose(json.loads(answer)["results"][0]["embedding"], vector, atol=1e-6)
+
+
+@pytest.mark.skipif(shutil.which("javac") is None, reason="needs a JDK")
+def test_java_which_offers_http_2(url: str, folders: dict[str, Path]) -> None:
+    command = ["java", "-Xmx256m", str(Path(__file__).with_name("Client.java")), url, KEY]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    lines = [line.split(" ", 2) for line in found.stdout.splitlines()]
+    assert found.returncode == 0 and len(lines) == 57, found
+    assert {(status, version) for status, version, _ in lines} == {("200", "HTTP_1_1")}
+    vector = mlxbert.embed(mlxbert.load(folders["embed"]), "the cat")
+    for number, (*_, answer) in enumerate(lines):
+        if number != 6:  # /health
+            served(answer, vector)
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+@pytest.mark.parametrize("more", [[], ["-H", "Transfer-Encoding: chunked"], ["-H", "Expect: 100-continue"]])
+def test_curl_which_offers_http_2(url: str, folders: dict[str, Path], more: list[str], tmp_path: Path) -> None:
+    vector = mlxbert.embed(mlxbert.load(folders["embed"]), "the cat")
+    for padding in (0, 1_000_000):
+        body = tmp_path / "body"
+        body.write_text(json.dumps({"texts": ["the cat"]}) + " " * padding)
+        headers = ["-H", f"Authorization: Bearer {KEY}", "-H", "Content-Type: application/json", *more]
+        sent = ["--data-binary", f"@{body}", "-w", "\n%{http_code} %{http_version}\n"]
+        twice = [f"{url}/api/embed"] * 2  # over one connection
+        command = ["curl", "-s", "--http2", "--noproxy", "*", *headers, *sent, *twice]
+        found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
+        assert found[1::2] == ["200 1.1"] * 2, found
+        for answer in found[::2]:
+            served(answer, vector)

@@ -1,6 +1,9 @@
 """The engine: right results for many callers, in batches, in order, within bounds."""
 
 import asyncio
+import contextlib
+import gc
+import sys
 import threading
 import time
 import weakref
@@ -378,8 +381,6 @@ def test_a_bulk_request_does_not_keep_another_task_waiting() -> None:
 
 
 def test_what_is_answered_is_freed() -> None:
-    import gc
-
     with Engine() as engine:
         engine.submit("builtin", "embed", ["a"]).result()
         gc.disable()
@@ -432,3 +433,28 @@ def test_short_ones_come_first_unless_others_have_waited_too_long() -> None:
     assert choose([long, short, other], lambda _: 310, overdue=0.0) == [short, long]
     assert choose([long, short, other], lambda _: 305, overdue=1.5) == [long]
     assert choose([other, long], lambda _: 305, overdue=0.0) == [long]
+
+
+@pytest.mark.parametrize("started", [0, 1, 2])
+def test_a_signal_while_an_engine_starts_leaves_no_error_and_no_thread(
+    started: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal raises `KeyboardInterrupt` at any place, also between the starts of two threads."""
+    begin, begun, failed = threading.Thread.start, list[threading.Thread](), list[Any]()
+
+    def start(thread: threading.Thread) -> None:
+        if len(begun) == started:
+            raise KeyboardInterrupt
+        begun.append(thread)
+        begin(thread)
+        if len(begun) == started == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "unraisablehook", failed.append)
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with contextlib.suppress(KeyboardInterrupt):
+        Engine()
+    gc.collect()
+    for thread in begun:
+        thread.join(10)
+    assert len(begun) == started and not any(thread.is_alive() for thread in begun) and not failed

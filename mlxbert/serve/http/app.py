@@ -3,7 +3,7 @@
 import asyncio
 import functools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route as Address, compile_path
 
 from mlxbert.errors import MlxbertError
-from mlxbert.serve.bodies import check_fields, explain
+from mlxbert.serve.bodies import BodyReader
 from mlxbert.serve.http import metrics
 from mlxbert.serve.http.openapi import describe
 from mlxbert.serve.http.pages import page_routes
@@ -52,7 +52,9 @@ _PLACES = [(compile_path(route.path)[0], protocol) for protocol in PROTOCOLS for
 def make_app(service: Service) -> Starlette:
     """The application of a service."""
     routes = [_address(service, protocol, route) for protocol in PROTOCOLS for route in protocol.routes]
-    app = Starlette(routes=[*page_routes(), *routes], exception_handlers={404: _no_route, 405: _no_method})
+    routes = [*page_routes(), *routes]
+    no_method = functools.partial(_no_method, routes)
+    app = Starlette(routes=routes, exception_handlers={404: _no_route, 405: no_method})
     app.router.redirect_slashes = False
     return app
 
@@ -68,23 +70,25 @@ def _no_route(request: Request, _: Exception) -> Response:
     return respond(request.url.path, Problem("not_found", "there is no such route"))
 
 
-def _no_method(request: Request, error: Exception) -> Response:
-    response = respond(request.url.path, Problem("method", f"the route does not take {request.method}"))
-    response.headers.update(getattr(error, "headers", None) or {})  # which methods it does take
+def _no_method(routes: Sequence[Address], request: Request, _: Exception) -> Response:
+    path = request.url.path
+    response = respond(path, Problem("method", f"the route does not take {request.method}"))
+    taken = {method for route in routes if route.path_regex.fullmatch(path) for method in route.methods or ()}
+    response.headers["Allow"] = ", ".join(sorted(taken))  # Starlette names those of the first route of a path
     return response
 
 
 def _address(service: Service, protocol: Protocol, route: Route) -> Address:
     """A route as Starlette takes it."""
-    decode = None if route.body is None else msgspec.json.Decoder(route.body).decode
+    reader = None if route.body is None else BodyReader(route.body, service.options.max_texts)
 
     async def endpoint(request: Request) -> Response:
         try:
             if not service.ready:
                 raise Problem("unavailable", "the server is not ready")
             given: Any = request.path_params
-            if decode is not None:
-                given = _decoded(route.body, decode, await _body(request))
+            if reader is not None:
+                given = await reader.read(await _body(request))
                 for name, value in request.path_params.items():  # what stands in the path is a field of the body
                     setattr(given, name, value)
             return await _response(await route.answer(service, given))
@@ -94,21 +98,6 @@ def _address(service: Service, protocol: Protocol, route: Route) -> Address:
             return _error(protocol, problem, getattr(route.body, "shorten", None))
 
     return Address(route.path, endpoint, methods=[route.method], name=f"{protocol.name} {route.method} {route.path}")
-
-
-def _decoded(kind: Any, decode: Callable[[bytes], Any], body: bytes) -> Any:
-    """What a body says.
-
-    Raises:
-        Problem: It is not JSON, or not what the route takes.
-    """
-    try:
-        check_fields(kind, body)
-        return decode(body)
-    except msgspec.ValidationError as problem:
-        raise explain(problem, kind) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-        raise Problem("invalid", f"the body is not JSON: {problem}") from None
 
 
 async def _body(request: Request) -> bytes:

@@ -1,7 +1,8 @@
-"""A connection of the server: it waits for nobody for ever, and reads no more than it has to.
+"""A connection of the server: it times out slow clients, and every request gets one answer, or none if its client left.
 
 uvicorn has no limit for slow or endless headers, for the rest of a body that is refused, and for a reader that does not
-read.
+read. It loses the body of a request that offers another protocol, takes trailers for headers, and does not answer a
+request whose body is damaged.
 """
 
 import asyncio
@@ -11,10 +12,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import httptools
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from mlxbert.serve.options import ServeOptions
+from mlxbert.serve.protocol import Problem
 
 HEADERS = 65_536  # bytes of headers; and of what is sent around the parts of a body, if these are not as large
 _LINGER = 2.0  # seconds in which the rest of a request that is refused is read, so that its client sees the answer
@@ -48,6 +51,9 @@ class Connection(HttpToolsProtocol):
         super().__init__(**given)
         self._options, self._spare, self._refused = options, HEADERS, False
         self._held = b""  # has come, and is looked at when fewer requests wait
+        self._owed: tuple[int, str] | None = None  # an error to send when the requests before it are answered
+        self._begun = False  # whether a request has come in part
+        self._left = False  # whether the client sends no more
         self._reading: asyncio.TimerHandle | None = None  # until the headers of a request have come
         self._writing: asyncio.TimerHandle | None = None  # until the client has read an answer
         self._written = True  # whether all of it is in the buffer
@@ -91,22 +97,51 @@ class Connection(HttpToolsProtocol):
         if self._reading is None and (self.cycle is None or self.cycle.response_complete):
             self._await_headers()
         self._spare -= len(data)
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        try:
+            while data:
+                data = self._feed(data)
+        except httptools.HttpParserError:
+            self._refuse(400, "this is not a request of HTTP")
         if self._spare < 0:
-            self._refuse(431, f"the headers have more than {HEADERS:,} bytes")
+            self._refuse(431, f"the headers, or the sizes of chunks, have more than {HEADERS:,} bytes")
+
+    def _feed(self, data: bytes) -> bytes:
+        """Parses data; returns what is to be parsed next.
+
+        An offer to switch to another protocol (HTTP/2, as Java's client and curl make it) is ignored: the head of the
+        request is parsed again without it, as the parser skips the body of a request with an offer (RFC 9110, 7.8).
+
+        Raises:
+            HttpParserError: It is not a request of HTTP.
+        """
+        try:
+            self.parser.feed_data(data)
+            return b""
+        except httptools.HttpParserUpgrade as offer:
+            method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+            if method == b"CONNECT":
+                raise httptools.HttpParserError("a proxy is asked for") from None
+            self.parser = httptools.HttpRequestParser(self)  # the other one may take the connection for closed
+            kept = [b"%s: %s" % header for header in self.headers if header[0] != b"upgrade"]
+            head = b"\r\n".join((b"%s %s HTTP/%s" % (method, self.url, version), *kept, b"", b""))
+            return head + data[offer.args[0] :]
 
     def on_message_begin(self) -> None:
         """A request begins."""
         super().on_message_begin()
-        self._spare = HEADERS
+        self._spare, self._begun = HEADERS, True
         self.scope["gone"] = self._gone  # type: ignore[typeddict-unknown-key]
 
     def on_headers_complete(self) -> None:
-        """Its headers have come."""
+        """Its headers have come; they are parsed again if there is an offer among them."""
+        if self.parser.should_upgrade():
+            return
         if self._reading is not None:
             self._reading.cancel()
             self._reading = None
         super().on_headers_complete()
+        self.headers = []  # of trailers, which nobody reads
 
     def on_body(self, body: bytes) -> None:
         """A part of its body has come."""
@@ -115,6 +150,9 @@ class Connection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """All of it has come; reading on shows when the client leaves."""
+        if self.parser.should_upgrade():
+            return
+        self._begun = False
         super().on_message_complete()
         if not self.pipeline:
             self.flow.resume_reading()
@@ -125,6 +163,8 @@ class Connection(HttpToolsProtocol):
         self._end_writing()
         if self.transport.is_closing():
             self._flush()
+        elif self.cycle.response_complete and self._owed:
+            self._send(*self._owed)
         elif self.cycle.response_complete and self.cycle.more_body:
             self._linger()
         else:
@@ -155,9 +195,15 @@ class Connection(HttpToolsProtocol):
             self._writing.cancel()
             self._writing = None
 
-    def send_400_response(self, msg: str) -> None:
-        """Answers what is not HTTP."""
-        self._refuse(400, "this is not a request of HTTP")
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """The client sends no more: it has left, or stops in the middle of a request, which is then answered.
+
+        Returns whether the connection stays open for that.
+        """
+        self._left = True
+        if self._begun:
+            self._refuse(400, "the request ends before it is complete")
+        return self._begun and self.cycle is not None and not self.cycle.response_complete
 
     def _await_headers(self) -> None:
         seconds = self._options.read_seconds
@@ -165,12 +211,20 @@ class Connection(HttpToolsProtocol):
         self._reading = self.loop.call_later(seconds, self._refuse, 408, why)
 
     def _refuse(self, status: int, why: str) -> None:
-        """Answers without a request that could be answered, and ends the connection."""
+        """Stops reading, and answers a damaged or incomplete request with an error, after the requests before it."""
         if self._refused or self.transport.is_closing():
             return
-        if self.cycle is not None and not self.cycle.response_complete:  # an answer is on its way already
-            self.transport.abort()
-            return
+        self._refused, self._held = True, b""
+        if self.cycle is None or self.cycle.response_complete:
+            self._send(status, why)
+        elif self.cycle.more_body:  # the application waits for the rest of the body, and answers
+            self.cycle.scope["broken"] = Problem("invalid", why)  # type: ignore[typeddict-unknown-key]
+            self.cycle.message_event.set()
+        else:
+            self._owed = status, why
+
+    def _send(self, status: int, why: str) -> None:
+        """Sends an error, then closes the connection."""
         body = json.dumps({"error": why}).encode()
         head = (
             f"HTTP/1.1 {status} {_LINES[status]}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
@@ -182,6 +236,10 @@ class Connection(HttpToolsProtocol):
     def _linger(self) -> None:
         """Drops what else comes: a connection that is closed before all is read would take the answer with it."""
         self._refused, self._held, self.flow.full = True, b"", False
+        if self._left:
+            self.transport.close()
+            self._flush()
+            return
         self.flow.resume_reading()
         if self.transport.can_write_eof():
             with suppress(OSError):  # ENOTCONN, if the client is gone already

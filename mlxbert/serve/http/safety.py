@@ -21,6 +21,7 @@ from starlette.responses import Response
 
 from mlxbert.errors import ArgumentError
 from mlxbert.serve.http.app import respond
+from mlxbert.serve.http.origins import compile_origins
 from mlxbert.serve.http.pages import FILES
 from mlxbert.serve.options import ServeOptions
 from mlxbert.serve.protocol import Problem
@@ -33,7 +34,6 @@ PUBLIC = frozenset({*FILES, "/health"})  # may be seen without the key: they hol
 _POLICY = "default-src 'none'; frame-ancestors 'none'"  # the page has its own
 _AT_ONCE = 16  # times the largest body: what all bodies that are being received take together
 _SHORTEST = 8  # characters of a key
-_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s]+")
 _HEADER_NAMES = re.compile(r"[\w, -]{0,2000}", re.ASCII)  # names of headers
 
 
@@ -47,17 +47,16 @@ class AccessPolicy:
         key: What clients need; never shown.
 
     Raises:
-        ArgumentError: An origin is not written as browsers write it.
+        ArgumentError: An origin is not one that a browser sends, or stands for every website.
     """
 
     options: ServeOptions
     port: int
     key: str | None = field(default=None, repr=False)
+    _origins: re.Pattern[str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        for origin in self.options.allow_origin or ():
-            if not _ORIGIN.fullmatch(origin):
-                raise ArgumentError(f"allow_origin is {origin!r:.100}, expected one such as http://localhost:3000")
+        object.__setattr__(self, "_origins", compile_origins(self.options.allow_origin or ()))
 
     def check_host(self, host: str) -> None:
         """Refuses a request that is for another host.
@@ -92,7 +91,7 @@ class AccessPolicy:
         """
         if origin is None or origin in (f"http://{host}", f"https://{host}"):
             return None
-        if origin not in (self.options.allow_origin or ()):
+        if not self._origins.fullmatch(origin):
             raise Problem(
                 "forbidden",
                 f"Origin is {origin!r:.100}, which may not ask",
@@ -180,7 +179,7 @@ class Guard:
                 _secure(MutableHeaders(raw=message["headers"]), origin)
             await send(message)
 
-        body = _Body(self, receive, self._policy.options)
+        body = _Body(self, scope, receive, self._policy.options)
         try:
             headers = Headers(scope=scope)
             host = _only(headers, "host") or ""
@@ -216,8 +215,8 @@ class Guard:
 class _Body:
     """What a request sends, within the limits of size and time."""
 
-    def __init__(self, guard: Guard, receive: "Receive", options: ServeOptions) -> None:
-        self._guard, self._receive, self.size = guard, receive, 0
+    def __init__(self, guard: Guard, scope: "Scope", receive: "Receive", options: ServeOptions) -> None:
+        self._guard, self._scope, self._receive, self.size = guard, scope, receive, 0
         self._most, self._seconds = int(options.max_body * 1e6), options.read_seconds
         self._until = asyncio.get_running_loop().time() + options.read_seconds
         self._whole = False
@@ -236,7 +235,7 @@ class _Body:
         """The next part.
 
         Raises:
-            Problem: It is too large, or too slow.
+            Problem: It is too large, too slow, or damaged.
         """
         if self._whole:
             return await self._receive()
@@ -245,6 +244,8 @@ class _Body:
                 message = await self._receive()
         except TimeoutError:
             raise Problem("timeout", f"the body has not come within {self._seconds:g} seconds") from None
+        if (problem := self._scope.get("broken")) is not None:
+            raise problem
         size = len(message.get("body", b""))
         self.size += size
         self._guard.hold(size)

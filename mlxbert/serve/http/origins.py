@@ -1,0 +1,61 @@
+"""Origins of web pages that may send requests, as they are given on the command line: some with `*`."""
+
+import re
+from collections.abc import Iterable
+
+from mlxbert.errors import ArgumentError
+
+_DEFAULT_PORTS = {"http": "80", "https": "443"}
+_ORIGIN = re.compile(
+    r"([a-z][a-z0-9+.-]*)://([^/?#@:\s*\[\]]+|\[[0-9a-f:.]+\]|\*|\*\.[^/?#@:\s*\[\]]+)(?::([1-9]\d{0,4}|\*))?", re.A
+)
+_EXPECTED = "one such as http://localhost:3000, http://localhost:*, https://*.example.org, vscode-webview://* or null"
+
+
+def compile_origins(origins: Iterable[str]) -> re.Pattern[str]:
+    """Returns a pattern that matches the given origins as browsers send them.
+
+    `*` stands for any port, for the names below a domain, or, except on the web itself, for any host. `null` is the
+    origin of files, and of frames without one.
+
+    Raises:
+        ArgumentError: An origin is malformed, or no browser sends it, or it stands for every website.
+    """
+    return re.compile("|".join(f"(?:{_pattern(origin)})" for origin in origins) or r"(?!)")
+
+
+def _pattern(origin: str) -> str:
+    if origin == "null":
+        return origin
+    found = _ORIGIN.fullmatch(origin)
+    scheme, host, port = found.groups() if found else ("", "", None)
+    unsent = port not in (None, "*") and int(port) > 65_535
+    if scheme in _DEFAULT_PORTS:
+        unsent |= host == "*" or host != _written(host) or port == _DEFAULT_PORTS[scheme]
+    if not found or unsent:
+        raise ArgumentError(f"allow_origin is {origin!r:.100}, expected {_EXPECTED}", hint=_hint(origin))
+    names = {"*": r"[^/:\s]+"}.get(host, re.escape(host).replace(r"\*", r"[^/:\s]+"))
+    ports = {None: "", "*": r"(?::\d+)?"}.get(port, f":{port}")
+    return f"{re.escape(scheme)}://{names}{ports}"
+
+
+def _written(host: str) -> str:
+    """A host as a browser writes it."""
+    try:
+        return host.lower().encode("ascii" if host.isascii() else "idna").decode()
+    except UnicodeError:
+        return host
+
+
+def _hint(origin: str) -> str | None:
+    """What to give instead, where that is clear."""
+    scheme, _, rest = origin.lower().partition("://")
+    place = re.split(r"[/?#]", rest)[0].rpartition("@")[2]
+    if origin == "*" or (scheme in _DEFAULT_PORTS and re.fullmatch(r"\*(:.*)?", place)):
+        return "every website could send requests; name those that may"
+    if scheme == "file":
+        return "the origin of files is null"
+    host, colon, port = place.partition(":") if not place.startswith("[") else (place, "", "")
+    port = "" if port == _DEFAULT_PORTS.get(scheme) else port
+    better = f"{scheme}://{_written(host)}{colon if port else ''}{port}"
+    return f"a browser sends {better}" if better != origin and _ORIGIN.fullmatch(better) else None

@@ -1,0 +1,231 @@
+"""Requests as they come in packets, without a network: offers, trailers, and what ends before it is complete."""
+
+import asyncio
+import functools
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+
+from mlxbert.serve.http.connection import Connection
+from mlxbert.serve.http.safety import Guard
+from mlxbert.serve.options import ServeOptions
+
+OFFER = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQBAAAAAAIAAAAA\r\n"
+END = object()  # the client stops sending
+
+
+class Transport(asyncio.Transport):
+    """The side of the server, which keeps what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written, self.closed, self.ended = b"", False, False
+
+    def write(self, data: Any) -> None:
+        assert not self.ended, "bytes after the end"
+        self.written += data
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+    abort = close
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self.ended = True
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self if name == "socket" else default
+
+    def setsockopt(self, *_: Any) -> None:
+        """Does nothing."""
+
+    def getsockname(self) -> tuple[str, int]:
+        return "127.0.0.1", 1
+
+    getpeername = getsockname
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Does nothing."""
+
+    def pause_reading(self) -> None:
+        """Does nothing."""
+
+    resume_reading = pause_reading
+
+
+async def echo(scope: Any, receive: Any, send: Any) -> None:
+    """Answers with the body, and says in headers how often the application ran and what came with the request."""
+    body = b""
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return
+        body += message["body"]
+        if not message["more_body"]:
+            break
+    names = b",".join(name for name, _ in scope["headers"])
+    place = scope["path"].encode()
+    await send({
+        "type": "http.response.start", "status": 200,
+        "headers": [(b"content-length", b"%d" % len(body)), (b"x-path", place), (b"x-names", names)],
+    })  # fmt: skip
+    await send({"type": "http.response.body", "body": body})
+
+
+def exchange(packets: Sequence[Any], app: Any = echo, *, guarded: bool = False) -> Transport:
+    """What the server makes of packets that come one after the other."""
+
+    class Policy:
+        options = ServeOptions()
+
+        def check_host(self, host: str) -> None: ...
+        def check_key(self, headers: Any) -> None: ...
+        def foreign(self, origin: Any, host: str) -> None: ...
+
+    async def run() -> Transport:
+        policy: Any = Policy()
+        config = uvicorn.Config(Guard(app, policy) if guarded else app, lifespan="off", ws="none", log_config=None)
+        config.load()
+        made = functools.partial(Connection, ServeOptions())
+        connection = made(config=config, server_state=ServerState(), app_state={})
+        transport = Transport()
+        connection.connection_made(transport)
+        for packet in packets:
+            if transport.closed:
+                break
+            if packet is END:
+                if not connection.eof_received():
+                    transport.close()
+            else:
+                connection.data_received(packet)
+            for _ in range(10):
+                await asyncio.sleep(0)
+        return transport
+
+    return asyncio.run(run())
+
+
+def answers(transport: Transport) -> list[tuple[int, dict[bytes, bytes], bytes]]:
+    """The answers, each with its status, headers and body."""
+    found, rest = [], transport.written
+    while rest:
+        head, _, rest = rest.partition(b"\r\n\r\n")
+        status = int(head.split(b" ", 2)[1])
+        headers = {name: value for name, _, value in (line.partition(b": ") for line in head.split(b"\r\n")[1:])}
+        length = int(headers[b"content-length"]) if status >= 200 else 0
+        found.append((status, headers, rest[:length]))
+        rest = rest[length:]
+    return found
+
+
+def post(body: bytes, extra: bytes = b"", path: bytes = b"/x", *, chunked: bool = False) -> bytes:
+    length = b"Transfer-Encoding: chunked" if chunked else b"Content-Length: %d" % len(body)
+    return b"POST %s HTTP/1.1\r\nHost: localhost\r\n%s%s\r\n\r\n%s" % (path, extra, length, body)
+
+
+CHUNKS = b"5\r\nhello\r\n6;a=b\r\n world\r\n0\r\n\r\n"
+
+
+@pytest.mark.parametrize("size", [1, 7, 150, 10_000])
+@pytest.mark.parametrize("chunked", [False, True])
+def test_an_offer_of_another_protocol_changes_nothing(size: int, chunked: bool) -> None:
+    """RFC 9110, 7.8: a server that does not want to switch reads the request as if nothing were offered."""
+    body = CHUNKS if chunked else b"hello world"
+    sent = post(body, OFFER, b"/1", chunked=chunked) * 2 + post(b"more", path=b"/2") + post(b"", OFFER, b"/3?a=b")
+    found = answers(exchange([sent[start : start + size] for start in range(0, len(sent), size)]))
+    assert [(status, headers[b"x-path"], answer) for status, headers, answer in found] == [
+        (200, b"/1", b"hello world"), (200, b"/1", b"hello world"), (200, b"/2", b"more"), (200, b"/3", b""),
+    ]  # fmt: skip
+
+
+def test_an_offer_in_an_expectation_and_of_websockets() -> None:
+    sent = post(b"hello", OFFER + b"Expect: 100-continue\r\n")
+    head, body = sent[:-5], sent[-5:]
+    assert [status for status, *_ in answers(exchange([head, body]))] == [100, 200]
+    websocket = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: eA==\r\n"
+    found = answers(exchange([b"GET /y HTTP/1.1\r\nHost: localhost\r\n%s\r\n" % websocket, post(b"a")]))
+    assert [(status, answer) for status, _, answer in found] == [(200, b""), (200, b"a")]
+
+
+@pytest.mark.parametrize("size", [1, 10_000])
+@pytest.mark.parametrize("chunked", [False, True])
+def test_an_offer_on_a_connection_that_ends(size: int, chunked: bool) -> None:
+    offer = b"Connection: close, Upgrade\r\nUpgrade: h2c\r\n"
+    sent = post(CHUNKS if chunked else b"hello world", offer, chunked=chunked) + post(b"never read")
+    found = exchange([sent[start : start + size] for start in range(0, len(sent), size)])
+    ((status, headers, answer),) = answers(found)
+    assert (status, headers[b"connection"], answer) == (200, b"close", b"hello world") and found.closed
+
+
+def test_a_request_to_a_proxy_is_refused() -> None:
+    for place in (b"example.org:443", b"/"):
+        found = exchange([b"CONNECT %s HTTP/1.1\r\nHost: localhost\r\n\r\n" % place, post(b"a")])
+        assert [status for status, *_ in answers(found)] == [400] and found.ended
+
+
+def test_trailers_are_not_headers() -> None:
+    trailed = b"5\r\nhello\r\n0\r\nHost: evil\r\nAuthorization: Bearer x\r\nX-Sum: 1\r\n\r\n"
+    pieces = [post(trailed[:5], chunked=True), trailed[5:], post(b"a", path=b"/2")]
+    first, second = answers(exchange(pieces))
+    assert first[2] == b"hello" and first[1][b"x-names"] == b"host,transfer-encoding"
+    assert second[1][b"x-names"] == b"host,content-length"
+
+
+BROKEN = [
+    [post(b"5\r\nhel", chunked=True), b"lo\r\nzz\r\n"],
+    [post(b"5\r\nhelloo\r\n", chunked=True)],
+    [post(b"", chunked=True), b"-1\r\n"],
+    [post(b"5\r\nhello\r\n", chunked=True), b"fffffffffffffffff\r\n"],
+    [post(b"5\r\nhello\r\n", OFFER, chunked=True), b"zz\r\n"],
+    [post(b"5\r\nhello\r\n", chunked=True), END],
+    [post(b"hello")[:-2], END],
+    [b"POST / HTTP/1.1\r\nHost: loc", END],
+    [post(b"1;" + b"a" * 70_000, chunked=True)],
+]
+
+
+@pytest.mark.parametrize("packets", BROKEN)
+def test_a_request_that_breaks_off_or_is_damaged_gets_one_answer(packets: Sequence[Any]) -> None:
+    found = exchange([*packets, post(b"never read")] if packets[-1] is not END else packets, guarded=True)
+    assert [status // 100 for status, *_ in answers(found)] == [4]
+    assert found.ended or found.closed
+    before = exchange([post(b"a"), *packets], guarded=True)  # what came before it is answered
+    assert [status // 100 for status, *_ in answers(before)] == [2, 4]
+
+
+def test_requests_before_a_damaged_one_are_answered_first() -> None:
+    async def slow(scope: Any, receive: Any, send: Any) -> None:
+        for _ in range(5):
+            await asyncio.sleep(0)
+        await echo(scope, receive, send)
+
+    sent = post(b"a", path=b"/1") + post(b"b", path=b"/2") + b"nonsense\r\n\r\n" + post(b"c")
+    found = exchange([sent, b"", b"", b""], slow)
+    assert [(status, answer[:1]) for status, _, answer in answers(found)] == [(200, b"a"), (200, b"b"), (400, b"{")]
+    assert found.ended
+
+
+def test_a_client_that_ends_between_requests_has_left() -> None:
+    found = exchange([post(b"a"), END])
+    assert [status for status, *_ in answers(found)] == [200] and found.closed
+
+
+def test_each_packet_boundary_gives_the_same_answers() -> None:
+    sent = post(CHUNKS, OFFER, chunked=True) + post(b"x") + post(b"5\r\nhello\r\n0\r\nA: b\r\n\r\n", chunked=True)
+    whole = exchange([sent]).written
+    assert re.findall(rb"HTTP/1.1 (\d+)", whole) == [b"200"] * 3
+    for place in range(1, len(sent), 7):
+        assert exchange([sent[:place], sent[place:]]).written == whole
