@@ -8,7 +8,7 @@ import typer
 from mlxbert.cli import session
 from mlxbert.cli.options import Adapter, Offline, OutputOptions, Revision
 from mlxbert.cli.views import convert as views, progress
-from mlxbert.options import Option
+from mlxbert.options import Option, Written
 
 _SOURCE = "Hub name, 'builtin' or a checkpoint. Safetensors, torch .bin, TensorFlow 1, .npz or ONNX."
 
@@ -19,7 +19,9 @@ StoredDType = Literal["float32", "float16", "bfloat16"]
 def convert(
     out: OutputOptions,
     source: Annotated[str, typer.Argument(metavar="SRC", help=_SOURCE)],
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What to write: a new folder, or an empty one.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="What to write: a new folder, or an empty one."), Written("folder")
+    ],
     adapter: Adapter = None,
     dtype: Annotated[
         StoredDType | None,

@@ -5,7 +5,6 @@ a changed file is used.
 """
 
 import difflib
-import errno
 import hashlib
 import io
 import itertools
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from mlxbert.errors import ChangedError, InputError
+from mlxbert.paths import check_regular, open_regular
 from mlxbert.readers.live import as_it_comes
 
 _BLOCK = 2**14  # bytes that are hashed at a time
@@ -38,10 +38,12 @@ class _Raw(io.FileIO):
     """The bytes of a regular file; see `InputFile`."""
 
     def __init__(self, file: str | Path | int, name: str, stamp: Stamp | None) -> None:
-        super().__init__(file, closefd=not isinstance(file, int))
+        if isinstance(file, int):
+            check_regular(name, os.fstat(file).st_mode)  # /dev/zero has no end
+            super().__init__(file, closefd=False)
+        else:
+            super().__init__(file, opener=open_regular)
         state = os.fstat(self.fileno())
-        if not stat.S_ISREG(state.st_mode):  # /dev/zero has no end
-            raise OSError(errno.EINVAL, "not a regular file")
         self.called, self.stamp = name, stamp or _stamp(state)
 
     def check(self) -> None:
