@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 from mlxbert.errors import ArgumentError, MlxbertError
-from mlxbert.paths import IrregularError, file_to_write, open_regular, replace_file
+from mlxbert.paths import IrregularError, file_to_write, open_regular, open_unlinked, replace_file
 
 _LOG = logging.getLogger("mlxbert")
 _ON_MAC = sys.platform == "darwin"
@@ -131,7 +131,7 @@ class HashedFile(io.BufferedWriter):
     """A new file that is hashed while it is written; it is not written through a link."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(io.FileIO(path, "wb", opener=lambda name, flags: open_regular(name, flags | os.O_NOFOLLOW)))
+        super().__init__(io.FileIO(path, "wb", opener=open_unlinked))
         self._hash = hashlib.sha256()
 
     def write(self, data: Any) -> int:

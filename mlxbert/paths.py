@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
     (stat.S_ISREG, "a file"),
     (stat.S_ISDIR, "a folder"),
@@ -69,6 +70,37 @@ def replace_file(new: str | Path, path: str | Path) -> None:
         OSError: Something else stands there, or it cannot be renamed.
     """
     os.replace(new, file_to_write(path))
+
+
+def open_unlinked(path: str | Path, flags: int) -> int:
+    """As `open_regular`, of a path that is not a link itself."""
+    return open_regular(path, flags | os.O_NOFOLLOW)
+
+
+def open_below(root: str | Path, path: str | Path) -> int:
+    """Opens a regular file in a folder for reading, as `open_regular`; no link is followed below the folder.
+
+    Args:
+        root: The folder, or the file itself; links that lead to it are followed.
+        path: The file, spelled as the folder.
+
+    Returns:
+        The descriptor.
+
+    Raises:
+        OSError: There is a link, it is not a regular file, or it cannot be opened.
+    """
+    *folders, name = os.path.relpath(path, root).split(os.sep)
+    if name == os.curdir:
+        return open_regular(path, os.O_RDONLY)
+    below = os.open(root, _FOLDER)
+    try:
+        for folder in folders:
+            above, below = below, os.open(folder, _FOLDER | os.O_NOFOLLOW, dir_fd=below)
+            os.close(above)
+        return open_regular(name, os.O_RDONLY | os.O_NOFOLLOW, folder=below)
+    finally:
+        os.close(below)
 
 
 def open_regular(path: str | Path, flags: int, *, folder: int | None = None) -> int:

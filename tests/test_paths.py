@@ -8,12 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from mlxbert.errors import StoreError
+from mlxbert.errors import InputError, StoreError
 from mlxbert.files import HashedFile, acquire_lock, atomic_write, sha256, write_record
 from mlxbert.paths import file_to_write, open_regular, replace_file
+from mlxbert.readers.inputs import open_source, stamp_of
+from mlxbert.readers.label_folder import LabelFolder
+from mlxbert.readers.vectors import read_vectors
 from mlxbert.search.schema import BESIDE
 from mlxbert.search.sqlite import SqliteStore
 from mlxbert.search.store import About
+from tests.helpers.program import call
 
 ABOUT = About("model", "0" * 64, 8, "cosine", "mean", ("", ""), 200, True)
 
@@ -102,6 +106,28 @@ def test_a_file_that_becomes_a_fifo_before_it_is_opened_is_not_waited_for(
     monkeypatch.setattr(os, "open", swapped)
     with pytest.raises(OSError, match="FIFO, not a regular file"):
         sha256(path)
+
+
+@pytest.mark.parametrize("source", ["file", "folder"])
+def test_a_file_that_becomes_a_fifo_before_a_reader_opens_it_is_an_error(source: str, tmp_path: Path) -> None:
+    path = tmp_path / "labels" / "a" / "x.txt"
+    path.parent.mkdir(parents=True)
+    _new(path)
+    folder, stamp = LabelFolder(tmp_path / "labels", "labels", "utf-8"), stamp_of(path)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(InputError, match="is a FIFO"):
+        if source == "file":
+            open_source(path, stamp=stamp)  # it was hashed before
+        else:
+            list(folder)
+
+
+def test_vectors_and_indexes_are_not_read_from_a_fifo(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x.npy")
+    with pytest.raises(InputError, match="is a FIFO"):
+        read_vectors(tmp_path / "x.npy")
+    call("indexes", "show", str(tmp_path / "x.npy"), MLXBERT_DATA=str(tmp_path)).fails(1, "no index")
 
 
 @pytest.mark.parametrize("ending", ["", *BESIDE])

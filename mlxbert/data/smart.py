@@ -75,7 +75,7 @@ def _only(folder: Path, what: str, found: list[Path]) -> Path:
 def _records(path: Path) -> Iterator[tuple[str, str, str]]:
     """Where each record stands, its number, and its title and text in one line."""
     place, number, fields, field = "", "", dict[str, list[str]](), ""
-    with open_source(path) as file:
+    with open_source(path, pipes=False) as file:
         for line, text in enumerate(Lines(str(path), file), 1):
             mark = _FIELD.fullmatch(text)
             if mark is not None and mark[1] == "I":
@@ -104,7 +104,7 @@ def _joined(fields: dict[str, list[str]]) -> str:
 
 def _lines(path: Path) -> Iterator[tuple[str, list[str]]]:
     """The place and the columns of each line that is not blank."""
-    with open_source(path) as file:
+    with open_source(path, pipes=False) as file:
         for number, line in enumerate(Lines(str(path), file), 1):
             if line.strip():
                 yield f"{path}, line {number}", line.split()

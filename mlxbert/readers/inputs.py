@@ -112,13 +112,16 @@ class InputFile(io.BufferedReader):
         return digest.hexdigest()
 
 
-def open_source(source: str | Path | BinaryIO, name: str | None = None, stamp: Stamp | None = None) -> BinaryIO:
+def open_source(
+    source: str | Path | BinaryIO, name: str | None = None, stamp: Stamp | None = None, *, pipes: bool = True
+) -> BinaryIO:
     """An input, opened: an `InputFile` where it is a regular file, otherwise what is read as it comes.
 
     Args:
         source: Its path, or a file opened in binary mode, which the caller closes.
         name: What errors call it; by default its path.
         stamp: What it was when it was hashed or read before.
+        pipes: Whether it may be a pipe, for which is waited: one that a user names, not one that was found in a folder.
 
     Raises:
         InputError: It cannot be opened, or has changed.
@@ -131,7 +134,7 @@ def open_source(source: str | Path | BinaryIO, name: str | None = None, stamp: S
         file.seek(source.tell())
         return file
     try:
-        if stat.S_ISREG(os.stat(source).st_mode):
+        if stamp is not None or not pipes or stat.S_ISREG(os.stat(source).st_mode):
             return InputFile(source, name or str(source), stamp)
         return as_it_comes(open(source, "rb"), closes=True)
     except (OSError, ValueError) as problem:
