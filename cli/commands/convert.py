@@ -43,6 +43,7 @@ def convert(
     Example: mlxbert convert ./bert-from-2019 ./bert --dtype float16
     """
     from mlxbert.folders.convert import convert as write
+    from mlxbert.folders.trained import remember
 
     with progress.download(source) as fetched, progress.transfer(f"writing {folder}") as written:
         found = write(
@@ -59,4 +60,5 @@ def convert(
             on_progress=fetched,
             on_written=written,
         )
+    remember(found.folder, "convert")
     session.show_object(found.to_dict() | {"folder": str(found.folder)}, lambda: views.conversion(found), out)

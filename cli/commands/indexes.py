@@ -40,9 +40,9 @@ def indexes_list(out: OutputOptions) -> None:
 
     Example: mlxbert indexes list
     """
-    from mlxbert.search import places
+    from mlxbert.machine.data import data_folder
 
-    found: dict[str, Any] = {"folder": str(places.data_folder()), "indexes": _indexes()}
+    found: dict[str, Any] = {"folder": str(data_folder()), "indexes": _indexes()}
     session.show_object(found, lambda: view.draw_indexes(found), out)
     for one in found["indexes"]:
         if "problem" in one:

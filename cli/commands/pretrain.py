@@ -101,7 +101,7 @@ def _follow(
     given = {name: value for name, value in given.items() if value is not None}  # defaults are those of the library
     events = train(**given, on_progress=update, on_read=reading, on_phase=name)
     with resumable(Path(given["output"]), opened):
-        send(events, sinks, lambda: name(""))
+        send(events, sinks, lambda: name(""), train.__name__)
 
 
 def vocabulary(
