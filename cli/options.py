@@ -19,7 +19,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 import typer
 
 from mlxbert.bounds import BOUNDS
-from mlxbert.cli.written import check_written
+from mlxbert.cli.output.written import check_written
 from mlxbert.errors import ArgumentError
 from mlxbert.options import POOLINGS, Device, DType, Option, Written, kinds_of
 from mlxbert.readers.lines import UTF8

@@ -180,7 +180,7 @@ def _facts(file: Path) -> dict[str, Any]:
     with open_index(file) as found:
         stats, about = found.stats(), found.about
     return {
-        "index": str(file),
+        "index": found.path,
         "covers": list(about.roots),
         "model": about.model,
         "files": stats.files,

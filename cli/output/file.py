@@ -20,8 +20,8 @@ from mlxbert.cli.output.base import OutputFormat
 from mlxbert.cli.output.batches import Batches
 from mlxbert.cli.output.formats import RESULTS, JsonLines, find
 from mlxbert.cli.output.parts import PART, Parts
+from mlxbert.cli.output.written import check_written
 from mlxbert.cli.views import console
-from mlxbert.cli.written import check_written
 from mlxbert.errors import ArgumentError, ChangedError, MlxbertError
 from mlxbert.files import atomic_write, fsync_dir, identity, writing
 from mlxbert.machine import launched
