@@ -13,7 +13,8 @@ from mlxbert.errors import MlxbertError
 from mlxbert.files import DamagedError, is_system_file, read_record, write_record
 from mlxbert.machine.data import data_folder
 
-_CONFIGS = ("config.json", "adapter_config.json")  # of a model, or of an adapter
+# Of a model, an adapter, or a model of sentence-transformers whose checkpoint is in a folder of its own.
+_CONFIGS = ("config.json", "adapter_config.json", "modules.json")
 
 
 @dataclass(frozen=True)

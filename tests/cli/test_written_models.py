@@ -65,8 +65,9 @@ def test_a_relative_path_is_kept_whole(tmp_path: Path, monkeypatch: pytest.Monke
     assert [one.folder for one in written_models()] == [tmp_path / "a"]
 
 
-def test_an_adapter_is_a_model(tmp_path: Path) -> None:
-    model(tmp_path / "a").joinpath("config.json").rename(tmp_path / "a" / "adapter_config.json")
+@pytest.mark.parametrize("name", ["adapter_config.json", "modules.json"])
+def test_an_adapter_and_a_folder_of_modules_are_models(name: str, tmp_path: Path) -> None:
+    model(tmp_path / "a", "[]").joinpath("config.json").rename(tmp_path / "a" / name)
     remember(tmp_path / "a", "finetune tag")
     assert folders() == ["a"]
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -168,7 +169,7 @@ def run(command: str, option: Any, path: Path, usual: dict[str, dict[str, list[s
         "MLXBERT_API_KEY": "k" * 20,
         "HF_HUB_OFFLINE": "1",
     }
-    with deadline():
+    with deadline(), mock.patch("mlxbert.search.mcp.serve", lambda prepare: prepare()):  # without its stdin
         return call(*line(command, given), **where)
 
 
