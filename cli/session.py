@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 Draw = Callable[[Any], Iterable["rich.RenderableType"]]
 _CROSS_ENCODER = "cross-encoder/ms-marco-MiniLM-L6-v2"
+NOTED = "noted-builtin"  # what the data folder remembers the note on the built-in model by
 _KEPT: list[object] = []
 _HELD: list[str] = []  # a note for the first result
 
@@ -149,7 +150,7 @@ def say_held() -> None:
     """Prints the note on the built-in model, once a day: with the first result, and so never before wrong usage."""
     while _HELD:
         note = _HELD.pop()
-        if console.is_heard("note") and is_due("noted-builtin"):
+        if console.is_heard("note") and is_due(NOTED):
             console.say("note", note)
 
 
