@@ -14,13 +14,14 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import typer
 
 from mlxbert.bounds import BOUNDS
+from mlxbert.cli.output.written import check_written
 from mlxbert.errors import ArgumentError
-from mlxbert.options import POOLINGS, Device, DType, Option, kinds_of
+from mlxbert.options import POOLINGS, Device, DType, Option, Written, kinds_of
 from mlxbert.readers.lines import UTF8
 from mlxbert.weights.source import BUILTIN, ModelRef
 
@@ -31,6 +32,7 @@ Window = Literal["window", "truncate", "error"]
 Overflow = Literal["truncate", "window", "error"]
 NoWindow = Literal["truncate", "error"]
 
+_Mark = TypeVar("_Mark")
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 _NUMBERS = tuple[int, ...]  # written as N,N,…
 
@@ -173,7 +175,7 @@ class OutputOptions(TalkOptions):
 class FileOptions(OutputOptions):
     """How results are shown or written."""
 
-    output: Annotated[Path | None, Option("Write results to a file.", "FILE", short="-o")] = None
+    output: Annotated[Path | None, Option("Write results to a file.", "FILE", short="-o"), Written("file")] = None
     overwrite: Annotated[bool, Option("Replace an existing output file.")] = False
 
 
@@ -192,10 +194,15 @@ def flatten(command: Callable[..., None], prepare: Callable[[TalkOptions], None]
     every = [*own, *more, *spread]
     parameters = [_for_typer(one, command.__name__) for one in every]
     declared = {one.name: one for one in every}
+    written = {one.name: mark for one in every if (mark := _mark(one, Written)) is not None}
+    arguments = {one.name for one in every if _mark(one, Option) is None}
 
     @functools.wraps(command)
     def flat(**values: Any) -> None:
         values = {name: _checked(declared[name], value) for name, value in values.items()}
+        for name, mark in written.items():
+            if values[name] is not None:
+                check_written(None if name in arguments else name, values[name], mark.kind)
         filled = {}
         for name, group in groups.items():
             filled[name] = group(**{field.name: values[field.name] for field in dataclasses.fields(group)})
@@ -203,6 +210,7 @@ def flatten(command: Callable[..., None], prepare: Callable[[TalkOptions], None]
                 prepare(filled[name])
         command(**{one.name: values[one.name] for one in [*own, *more]}, **filled)
 
+    flat.written = {name: mark.kind for name, mark in written.items()}  # type: ignore[attr-defined]
     flat.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     flat.__annotations__ = {one.name: one.annotation for one in parameters}
     flat.__doc__ = "\n\n".join(" ".join(part.split()) for part in (command.__doc__ or "").split("\n\n"))
@@ -223,11 +231,11 @@ def _declared(group: Any) -> list[inspect.Parameter]:
     for field in dataclasses.fields(group):
         if typing.get_origin(hints[field.name]) is not Annotated:  # of the library alone
             continue
-        kind, told = typing.get_args(hints[field.name])
+        kind, told, *marks = typing.get_args(hints[field.name])
         if isinstance(told, Option) and told.panel is None:
             told = dataclasses.replace(told, panel=getattr(group, "panel", None))
         default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
-        found.append(inspect.Parameter(field.name, _KEYWORD, default=default, annotation=Annotated[kind, told]))
+        found.append(inspect.Parameter(field.name, _KEYWORD, default=default, annotation=Annotated[kind, told, *marks]))
     return found
 
 
@@ -235,9 +243,9 @@ def with_changes(options: Sequence[inspect.Parameter], **changes: dict[str, Any]
     """Options of a command, some of which have other attributes, or another `kind`, than elsewhere."""
 
     def changed(option: inspect.Parameter) -> inspect.Parameter:
-        kind, told = typing.get_args(option.annotation)
+        kind, told, *marks = typing.get_args(option.annotation)
         new = {"kind": kind} | changes[option.name]
-        return option.replace(annotation=Annotated[new.pop("kind"), dataclasses.replace(told, **new)])
+        return option.replace(annotation=Annotated[new.pop("kind"), dataclasses.replace(told, **new), *marks])
 
     return [changed(option) if option.name in changes else option for option in options]
 
@@ -247,6 +255,11 @@ def with_options(command: Callable[..., None], about: str, options: Sequence[ins
     command.__doc__ = about
     command.options = options  # type: ignore[attr-defined]
     return command
+
+
+def _mark(option: inspect.Parameter, kind: type[_Mark]) -> _Mark | None:
+    """What an option is declared with, of a kind."""
+    return next((one for one in typing.get_args(option.annotation) if isinstance(one, kind)), None)
 
 
 def _for_typer(option: inspect.Parameter, command: str) -> inspect.Parameter:

@@ -20,6 +20,7 @@ from mlxbert.cli.output.formats import choose
 from mlxbert.cli.views import console, json_lines, progress, rich
 from mlxbert.errors import ArgumentError, MissingHeadError, MlxbertError
 from mlxbert.folders.fingerprint import hash_folder, hash_model
+from mlxbert.machine.data import is_due
 from mlxbert.results.json import to_json
 from mlxbert.results.result import Failure
 from mlxbert.weights.source import BUILTIN, BUILTIN_QUALITY
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 Draw = Callable[[Any], Iterable["rich.RenderableType"]]
 _CROSS_ENCODER = "cross-encoder/ms-marco-MiniLM-L6-v2"
+NOTED = "noted-builtin"  # what the data folder remembers the note on the built-in model by
 _KEPT: list[object] = []
 _HELD: list[str] = []  # a note for the first result
 
@@ -138,16 +140,18 @@ def keep(found: object) -> None:
 
 
 def note_builtin(task: str | None, model: str) -> None:
-    """Has a note on the built-in model, if it is chosen, and on how good it is at a task, for `say_held`."""
+    """Keeps a note for `say_held`: on the built-in model, if it is chosen, and on how good it is at a task."""
     if model == BUILTIN:
         quality = f": {BUILTIN_QUALITY[task]}" if task in BUILTIN_QUALITY else ""
         _HELD[:] = [f"the built-in model is small, for English{quality}; --model names another"]
 
 
 def say_held() -> None:
-    """Prints the note on the built-in model, once: with the first result, so that it never precedes wrong usage."""
+    """Prints the note on the built-in model, once a day: with the first result, and so never before wrong usage."""
     while _HELD:
-        console.say("note", _HELD.pop())
+        note = _HELD.pop()
+        if console.is_heard("note") and is_due(NOTED):
+            console.say("note", note)
 
 
 @dataclass(frozen=True)

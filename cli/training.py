@@ -12,7 +12,7 @@ import typer
 
 from mlxbert.cli.options import Encoding, NoHeader, OutputOptions, TextFormat, options_of, with_changes
 from mlxbert.errors import ArgumentError
-from mlxbert.options import Option, choices_of, kinds_of
+from mlxbert.options import Option, Written, choices_of, kinds_of
 from mlxbert.readers.lines import UTF8
 from mlxbert.training.options import VARIED, TrainingOptions
 from mlxbert.training.options.tasks import TaskSpec
@@ -70,7 +70,7 @@ class SavingOptions:
     """What is written."""
 
     panel: ClassVar[str] = "Saving"
-    output: Annotated[Path, Option("Folder of the trained model.", "DIR", short="-o")]
+    output: Annotated[Path, Option("Folder of the trained model.", "DIR", short="-o"), Written("folder")]
     overwrite: Annotated[bool, Option("Replace an earlier model.")] = False
 
 
@@ -86,9 +86,13 @@ class CheckOptions:
 class EventOptions(OutputOptions):
     """Where events go."""
 
-    log: Annotated[Path | None, Option("Append all events to a file of JSON lines.", "FILE")] = None
-    tensorboard: Annotated[Path | None, Option("Write the curves for TensorBoard. Needs tensorboard.", "DIR")] = None
-    plot: Annotated[Path | None, Option("Draw the curves as .png, .svg or .pdf. Needs matplotlib.", "FILE")] = None
+    log: Annotated[Path | None, Option("Append all events to a file of JSON lines.", "FILE"), Written("file")] = None
+    tensorboard: Annotated[
+        Path | None, Option("Write the curves for TensorBoard. Needs tensorboard.", "DIR"), Written("folder")
+    ] = None
+    plot: Annotated[
+        Path | None, Option("Draw the curves as .png, .svg or .pdf. Needs matplotlib.", "FILE"), Written("file")
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -108,7 +112,9 @@ class CorpusFiles:
     corpus: Annotated[list[str], typer.Argument(metavar="CORPUS…", help="Text: .txt, .jsonl, .json, also .gz, .xz.")]
     valid: Annotated[list[str] | None, Option("Text to evaluate on.", "FILE", "1% of the corpus")] = None
     shards: Annotated[
-        str | None, Option("Keep the token ids here, for other runs. By default they are removed.", "DIR")
+        str | None,
+        Option("Keep the token ids here, for other runs. By default they are removed.", "DIR"),
+        Written("folder"),
     ] = None
 
 

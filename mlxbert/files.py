@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 from mlxbert.errors import ArgumentError, MlxbertError
+from mlxbert.paths import IrregularError, file_to_write, open_regular, open_unlinked, replace_file
 
 _LOG = logging.getLogger("mlxbert")
 _ON_MAC = sys.platform == "darwin"
@@ -85,11 +86,11 @@ def is_from_system(path: Path) -> bool:
     if not path.name.startswith(_APPLE_DOUBLE):
         return is_system_file(path.name)
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=open_regular) as file:
             return file.read(len(_MAGIC)) in (b"", _MAGIC)
     except FileNotFoundError:
         return not path.is_symlink()
-    except IsADirectoryError:
+    except (IsADirectoryError, IrregularError):
         return False
 
 
@@ -132,10 +133,10 @@ class DamagedError(ValueError):
 
 
 class HashedFile(io.BufferedWriter):
-    """A new file that is hashed while it is written."""
+    """A new file that is hashed while it is written; it is not written through a link."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(io.FileIO(path, "wb"))
+        super().__init__(io.FileIO(path, "wb", opener=open_unlinked))
         self._hash = hashlib.sha256()
 
     def write(self, data: Any) -> int:
@@ -164,7 +165,7 @@ def sha256(path: Path, size: int | None = None) -> str:
 
 def hashed(path: Path, size: int | None = None) -> "hashlib._Hash":
     """The SHA-256 of a file, or of its first `size` bytes, to which more can be added."""
-    with path.open("rb") as file:
+    with open(path, "rb", opener=open_regular) as file:
         if size is None:
             return hashlib.file_digest(file, "sha256")
         found = hashlib.sha256()
@@ -248,18 +249,20 @@ def atomic_write(path: Path, *, locked: bool = True, durable: bool = True) -> It
     """A file that gets its name once it is complete and on disk; nothing remains of a failed write.
 
     Args:
-        path: The file. Until it is complete it is called `NAME.unfinished`.
+        path: The file, see `file_to_write`. Until it is complete it is called `NAME.unfinished`.
         locked: Whether a lock keeps other processes from writing it; otherwise each has an unfinished file of its own.
         durable: See `fsync`. `False` for files whose hash is checked before they are used, of which a power failure
             may take the last ones; and for those that a durable file names, which is written after them.
     """
+    path = file_to_write(path)
     unfinished = path.with_name(f"{path.name}{'' if locked else f'.{os.getpid()}'}.unfinished")
+    opened = HashedFile(unfinished)
     try:
-        with HashedFile(unfinished) as file:
+        with opened as file:
             yield file
             file.flush()
             fsync(file.fileno(), durable=durable)
-        os.replace(unfinished, path)
+        replace_file(unfinished, path)
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
@@ -326,7 +329,7 @@ def acquire_lock(path: Path, holder: str, *, hint: str | None = None) -> BinaryI
     Raises:
         ArgumentError: Another process holds the lock, or has just finished and removed the file.
     """
-    file = path.open("ab")
+    file = open(path, "ab", opener=open_regular)  # noqa: SIM115 - the caller closes it
     try:
         if not _lock(file, path):
             raise ArgumentError(f"{path.parent}: another {holder} is working on it", hint=hint)

@@ -36,6 +36,19 @@ class Option:
     values: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Written:
+    """Marks an option or an argument as the path of what a command writes; it stands next to its declaration.
+
+    The command line refuses everything but a regular file, or a folder, at such a path before it does anything else.
+
+    Attributes:
+        kind: What is written.
+    """
+
+    kind: Literal["file", "folder"]
+
+
 def check_fields(options: Any) -> None:
     """Refuses numbers and choices of a dataclass that their types or their bounds do not allow.
 

@@ -41,6 +41,12 @@ def many_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_data(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A data folder of the tests: they leave nothing in the user's."""
+    os.environ["MLXBERT_DATA"] = str(tmp_path_factory.mktemp("data"))
+
+
 @pytest.fixture(scope="session")
 def hangups() -> None:
     """Processes that tests start get SIGHUP, also where the tests run under nohup."""

@@ -9,7 +9,7 @@ from mlxbert.cli import session
 from mlxbert.cli.options import ComputingOptions, NoWindow, OutputOptions
 from mlxbert.cli.output.attention import check, write
 from mlxbert.cli.views import attention as view
-from mlxbert.options import Option
+from mlxbert.options import Option, Written
 
 
 def attention(
@@ -23,8 +23,7 @@ def attention(
     head: Annotated[int | None, Option("A head, from 0. A table shows their mean.", usual="all")] = None,
     overflow: Annotated[NoWindow, Option("Overlong texts. What happens to texts too long for the model.")] = "error",
     output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write a page (.html) or numbers (.json, .npz)."),
+        Path | None, Option("Write a page (.html) or numbers (.json, .npz).", "FILE", short="-o"), Written("file")
     ] = None,
     overwrite: Annotated[bool, Option("Replace an existing file.")] = False,
 ) -> None:

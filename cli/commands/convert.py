@@ -8,7 +8,7 @@ import typer
 from mlxbert.cli import session
 from mlxbert.cli.options import Adapter, Offline, OutputOptions, Revision
 from mlxbert.cli.views import convert as views, progress
-from mlxbert.options import Option
+from mlxbert.options import Option, Written
 
 _SOURCE = "Hub name, 'builtin' or a checkpoint. Safetensors, torch .bin, TensorFlow 1 or .npz."
 
@@ -19,7 +19,9 @@ StoredDType = Literal["float32", "float16", "bfloat16"]
 def convert(
     out: OutputOptions,
     source: Annotated[str, typer.Argument(metavar="SRC", help=_SOURCE)],
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What to write: a new folder, or an empty one.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="What to write: a new folder, or an empty one."), Written("folder")
+    ],
     adapter: Adapter = None,
     dtype: Annotated[
         StoredDType | None,
@@ -41,6 +43,7 @@ def convert(
     Example: mlxbert convert ./bert-from-2019 ./bert --dtype float16
     """
     from mlxbert.folders.convert import convert as write
+    from mlxbert.folders.trained import remember
 
     with progress.download(source) as fetched, progress.transfer(f"writing {folder}") as written:
         found = write(
@@ -57,4 +60,5 @@ def convert(
             on_progress=fetched,
             on_written=written,
         )
+    remember(found.folder, "convert")
     session.show_object(found.to_dict() | {"folder": str(found.folder)}, lambda: views.conversion(found), out)

@@ -54,4 +54,4 @@ def _train(task: str, out: training.EventOptions, given: dict[str, Any]) -> None
         update = opened.enter_context(progress.download(given["model"], before=lambda: name("")))
         events = finetune(task, **given, on_progress=update, on_phase=name)
         with resumable(None if piped or dry else given["output"], opened):
-            send(events, sinks, lambda: name(""))
+            send(events, sinks, lambda: name(""), f"finetune {task}")

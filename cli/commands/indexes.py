@@ -16,6 +16,7 @@ from mlxbert.cli.views import console, search as view
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.files import identity
 from mlxbert.options import Option
+from mlxbert.paths import open_regular
 
 _START = b"SQLite format 3\0"  # of the file of an index
 
@@ -39,9 +40,9 @@ def indexes_list(out: OutputOptions) -> None:
 
     Example: mlxbert indexes list
     """
-    from mlxbert.search import places
+    from mlxbert.machine.data import data_folder
 
-    found: dict[str, Any] = {"folder": str(places.data_folder() / "indexes"), "indexes": _indexes()}
+    found: dict[str, Any] = {"folder": str(data_folder() / "indexes"), "indexes": _indexes()}
     session.show_object(found, lambda: view.draw_indexes(found), out)
     for one in found["indexes"]:
         if "problem" in one:
@@ -132,7 +133,7 @@ def _names(covers: Sequence[str]) -> tuple[str, ...]:
 
 
 def _is_index(name: str) -> bool:
-    with suppress(OSError), open(name, "rb") as file:
+    with suppress(OSError), open(name, "rb", opener=open_regular) as file:
         return file.read(len(_START)) == _START
     return False
 
@@ -143,7 +144,7 @@ def _is_ours(name: str) -> bool:
 
     if Path(name).absolute() in places.list_indexes():
         return True
-    with suppress(OSError), open(name, "rb") as file:
+    with suppress(OSError), open(name, "rb", opener=open_regular) as file:
         return _is_index(name) and file.read(72)[68:] == schema.APPLICATION.to_bytes(4, "big")
     return False
 
@@ -179,7 +180,7 @@ def _facts(file: Path) -> dict[str, Any]:
     with open_index(file) as found:
         stats, about = found.stats(), found.about
     return {
-        "index": str(file),
+        "index": found.path,
         "covers": list(about.roots),
         "model": about.model,
         "files": stats.files,

@@ -11,7 +11,7 @@ import typer
 from mlxbert.cli.options import TalkOptions
 from mlxbert.cli.views import console
 from mlxbert.errors import ArgumentError, BusyError
-from mlxbert.options import Option
+from mlxbert.options import Option, Written
 from mlxbert.weights.source import BUILTIN
 
 if TYPE_CHECKING:
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 def mcp(
     talk: TalkOptions,
     paths: Annotated[list[str] | None, typer.Argument(metavar="PATH…", help="Files and folders to be seen.")] = None,
-    index: Annotated[Path | None, Option("File of the index. By default it lies in your data folder.", "FILE")] = None,
+    index: Annotated[
+        Path | None, Option("File of the index. By default it lies in your data folder.", "FILE"), Written("file")
+    ] = None,
     model: Annotated[
         str | None, Option("Model of a new index: hub name, folder or 'builtin'.", short="-m", usual="the index's")
     ] = None,

@@ -14,8 +14,8 @@ from mlxbert.cli.output.formats import JSON_LINES
 from mlxbert.cli.training import DataFiles
 from mlxbert.cli.views import console, progress, rich
 from mlxbert.errors import InputError
-from mlxbert.files import atomic_write
-from mlxbert.options import Option
+from mlxbert.files import atomic_write, writing
+from mlxbert.options import Option, Written
 
 if TYPE_CHECKING:
     from mlxbert.results.related import Mined
@@ -26,7 +26,7 @@ def mine(
     files: DataFiles,
     out: OutputOptions,
     pairs: Annotated[list[str], typer.Argument(metavar="FILE…", help="Pairs of texts that belong together.")],
-    output: Annotated[Path, Option("File of JSON lines to write.", "FILE", short="-o")],
+    output: Annotated[Path, Option("File of JSON lines to write.", "FILE", short="-o"), Written("file")],
     negatives: Annotated[int, Option("Negatives for each query, at most.")] = 5,
     margin: Annotated[
         float, Option("How much less similar a negative must be. Than the positive of its query.")
@@ -72,6 +72,6 @@ def _write(found: Sequence["Mined"], output: Path, pairs: Sequence[str], overwri
             f"{', '.join(pairs)}: no query has a negative among the texts of the others",
             hint="more pairs, or a smaller --margin: these texts belong to their query, or are nearly as similar",
         )
-    with atomic_write(output.resolve(), locked=False) as file:
+    with writing(output), atomic_write(output, locked=False) as file:
         file.writelines(json.dumps(one.to_dict(), ensure_ascii=False).encode() + b"\n" for one in found)
         check_output(output, overwrite, JSON_LINES, pairs)  # minutes have passed

@@ -1,4 +1,4 @@
-"""`mlxbert models …`: the built-in model, and those in the cache of the hub, which all programs of a machine share."""
+"""`mlxbert models …`: the built-in model, those in the hub's cache, which all programs share, and those made here."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,14 +20,21 @@ Name = Annotated[
 
 
 def models_list(out: OutputOptions) -> None:
-    """List the models on this machine: the built-in one and those in the hub's cache.
+    """List the models on this machine: the built-in one, those in the hub's cache, and those that you made.
+
+    These are the folders that finetune, pretrain, distill and convert have written, as long as they are there.
 
     Example: mlxbert models list
     """
+    from mlxbert.folders.trained import written_models
     from mlxbert.weights.hub import cache
 
     cached = (_cached(name) for name in cache.cached_names())
-    found = {"cache": str(cache.cache_folder()), "models": [_builtin(), *(model for model in cached if model)]}
+    found = {
+        "cache": str(cache.cache_folder()),
+        "models": [_builtin(), *(model for model in cached if model)],
+        "written": [{**vars(one), "folder": str(one.folder)} for one in written_models()],
+    }
     session.show_object(found, lambda: view.draw_list(found), out)
 
 

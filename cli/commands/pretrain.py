@@ -20,7 +20,7 @@ from mlxbert.cli.training import (
     StudentOptions,
 )
 from mlxbert.cli.views import progress, vocabulary as views
-from mlxbert.options import Option
+from mlxbert.options import Option, Written
 from mlxbert.pretraining.settings import DISTILLED, Documents, Settings
 from mlxbert.readers.lines import UTF8
 from mlxbert.training.events import Event
@@ -101,13 +101,13 @@ def _follow(
     given = {name: value for name, value in given.items() if value is not None}  # defaults are those of the library
     events = train(**given, on_progress=update, on_read=reading, on_phase=name)
     with resumable(Path(given["output"]), opened):
-        send(events, sinks, lambda: name(""))
+        send(events, sinks, lambda: name(""), train.__name__)
 
 
 def vocabulary(
     out: OutputOptions,
     files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Texts: .txt, .jsonl, .json, also .gz or .xz.")],
-    output: Annotated[Path, Option("Folder to write.", "DIR", short="-o")],
+    output: Annotated[Path, Option("Folder to write.", "DIR", short="-o"), Written("folder")],
     kind: Annotated[Kind, Option("Kind of vocabulary. They are those of BERT, RoBERTa and XLM-RoBERTa.")] = "wordpiece",
     size: Annotated[int, Option("Number of tokens, special tokens included.")] = 30_000,
     cased: Annotated[bool, Option("Distinguish case in a wordpiece vocabulary. The others always do.")] = False,

@@ -16,7 +16,7 @@ from mlxbert.cli.options import ComputingOptions, Offline, OutputOptions
 from mlxbert.cli.views import console, json_lines, progress, search as view
 from mlxbert.errors import ArgumentError, BusyError, InputError
 from mlxbert.files import PRIVACY
-from mlxbert.options import Device, Option
+from mlxbert.options import Device, Option, Written
 from mlxbert.results.json import to_json, without_nan
 from mlxbert.search import disks
 from mlxbert.weights.source import BUILTIN
@@ -40,7 +40,9 @@ class IndexOptions:
     """Which index, and what a new one is made of."""
 
     panel: ClassVar[str] = "Index"
-    index: Annotated[Path | None, Option("File of the index. By default it lies in your data folder.", "FILE")] = None
+    index: Annotated[
+        Path | None, Option("File of the index. By default it lies in your data folder.", "FILE"), Written("file")
+    ] = None
     model: Annotated[
         str | None,
         Option(

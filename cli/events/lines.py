@@ -8,6 +8,7 @@ from pathlib import Path
 from mlxbert.cli.views import json_lines
 from mlxbert.errors import ArgumentError
 from mlxbert.files import identity
+from mlxbert.paths import open_regular
 from mlxbert.results.json import to_json
 from mlxbert.training.events import Event, Finished, Started
 
@@ -18,7 +19,7 @@ def _is_torn(path: Path, inputs: Iterable[str]) -> bool:
     """Whether a log ends within a line: that of a run that was killed."""
     if identity(path) in map(identity, inputs):
         raise ArgumentError(f"--log {path}: is an input", hint="events are appended to the log: name another file")
-    with path.open("rb") as file:
+    with open(path, "rb", opener=open_regular) as file:
         kinds = "|".join(kind.event for kind in Event.__subclasses__())
         if (start := file.read(_START)) and not re.match(rf'{{"event": "({kinds})"'.encode(), start):
             said = f"--log {path}: begins with {start[:20]!r}, expected events of mlxbert"
@@ -52,7 +53,7 @@ class EventLog:
     def __init__(self, path: Path, inputs: Iterable[str]) -> None:
         try:
             torn = path.is_file() and _is_torn(path, inputs)
-            self._file = path.open("a", encoding="utf-8", newline="\n")
+            self._file = open(path, "a", encoding="utf-8", newline="\n", opener=open_regular)  # noqa: SIM115 - see close
             self._file.write("\n" * torn)
         except OSError as problem:
             raise ArgumentError(f"--log {path}: {problem.strerror}") from None

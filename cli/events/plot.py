@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.cli.events.sink import require
+from mlxbert.cli.output.file import check_path
 from mlxbert.errors import ArgumentError
 from mlxbert.files import atomic_write
 from mlxbert.training.events import Evaluated, Event, Started, Step
@@ -18,14 +19,14 @@ class Plot:
     The ending of the file is the format; a file that is there is replaced.
 
     Raises:
-        ArgumentError: The ending is another one, or the package is not installed.
+        ArgumentError: The ending is another one, the package is not installed, or no file can be written there.
+        MlxbertError: The folder of the file cannot be written to.
     """
 
     def __init__(self, path: Path) -> None:
         if path.suffix.lower() not in ENDINGS:
             raise ArgumentError(f"--plot {path} does not end in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}")
-        if not path.parent.is_dir():
-            raise ArgumentError(f"--plot {path}: there is no folder {path.parent}")
+        check_path(path, overwrite=True, option="plot")
         require("matplotlib", "--plot", "plot")
         self._path = path
         self._losses: dict[int, list[tuple[int, float]]] = {}

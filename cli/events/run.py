@@ -16,8 +16,9 @@ from mlxbert.cli.training import EventOptions
 from mlxbert.cli.views import console, progress
 from mlxbert.cli.views.training.screen import Screen
 from mlxbert.cli.views.training.sparse import SparseLines
+from mlxbert.folders.trained import remember
 from mlxbert.machine import launched
-from mlxbert.training.events import Event
+from mlxbert.training.events import Event, Finished
 
 
 def open_sinks(out: EventOptions, inputs: Iterable[str], *, dry: bool, opened: ExitStack) -> list[Sink]:
@@ -70,15 +71,23 @@ def naming(sinks: list[Sink]) -> Iterator[Callable[[str], None]]:
         yield name
 
 
-def send(events: Iterator[Event], sinks: list[Sink], begun: Callable[[], None]) -> None:
-    """Hands every event to every sink, after `begun` was called.
+def send(events: Iterator[Event], sinks: list[Sink], begun: Callable[[], None], kind: str) -> None:
+    """Hands every event to every sink, after `begun` was called; the model is one for `models list` when it is done.
 
     Training saves its state when it ends early; also if an interruption or an error hits a sink.
+
+    Args:
+        events: The events.
+        sinks: What takes them.
+        begun: Is called before each event is handed on.
+        kind: What trains.
     """
     try:
         for event in events:
             begun()
             session.say_held()
+            if isinstance(event, Finished):
+                remember(event.output, kind)
             for sink in sinks:
                 sink.write(event)
     finally:

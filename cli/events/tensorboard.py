@@ -1,10 +1,13 @@
 """Events for TensorBoard, as scalars; needs the package `tensorboard`."""
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
 from mlxbert.cli.events.sink import require
 from mlxbert.errors import ArgumentError
+from mlxbert.paths import may_write
 from mlxbert.training.events import Evaluated, Event, Started, Step
 
 
@@ -19,6 +22,8 @@ class TensorBoard:
         require("tensorboard", "--tensorboard", "tensorboard")
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            if not may_write(folder):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         except OSError as problem:
             raise ArgumentError(f"--tensorboard {folder}: {problem.strerror}") from None
         self._folder = folder

@@ -20,11 +20,13 @@ from mlxbert.cli.output.base import OutputFormat
 from mlxbert.cli.output.batches import Batches
 from mlxbert.cli.output.formats import RESULTS, JsonLines, find
 from mlxbert.cli.output.parts import PART, Parts
+from mlxbert.cli.output.written import check_written
 from mlxbert.cli.views import console
 from mlxbert.errors import ArgumentError, ChangedError, MlxbertError
 from mlxbert.files import atomic_write, fsync_dir, identity, writing
 from mlxbert.machine import launched
 from mlxbert.partial import PartialFolder
+from mlxbert.paths import file_to_write, may_write, replace_file
 from mlxbert.results.result import Failure
 from mlxbert.version import __version__
 
@@ -59,28 +61,31 @@ def check_output(
     kind.check(path)
 
 
-def check_path(path: Path, overwrite: bool, sources: Iterable[str] = ()) -> None:
+def check_path(path: Path, overwrite: bool, sources: Iterable[str] = (), option: str = "output") -> None:
     """Refuses a path of an output file that cannot be written; the part of `check_output` that knows no formats.
+
+    Args:
+        path: The path.
+        overwrite: Whether a file that is there may be replaced.
+        sources: The files that are read.
+        option: The option that names the path.
 
     Raises:
         ArgumentError: Not a regular file, an existing file, the input, or no folder for it.
         MlxbertError: Its folder cannot be written to.
     """
+    check_written(option, path, "file")
     with writing(path):
-        if path.is_dir():
-            raise ArgumentError(f"--output {path}: is a folder")
-        if path.exists() and not path.is_file():
-            raise ArgumentError(f"--output {path}: is not a regular file", hint="without --output results go to stdout")
         if path.exists() and identity(path) in map(identity, sources):
-            raise ArgumentError(f"--output {path}: is the input")
+            raise ArgumentError(f"--{option} {path}: is the input")
         _refuse_existing(path, overwrite)
-        folder = path.parent
+        folder = file_to_write(path).parent if path.is_symlink() else path.parent
         if not folder.exists():
             hint = f"make it with: mkdir -p {shlex.quote(str(folder))}"
-            raise ArgumentError(f"--output {path}: there is no folder {folder}", hint=hint)
+            raise ArgumentError(f"--{option} {path}: there is no folder {folder}", hint=hint)
         if not folder.is_dir():
             raise NotADirectoryError(0, f"{folder} is not a folder")
-        if not os.access(folder, os.W_OK | os.X_OK):
+        if not may_write(folder):
             read_only = os.statvfs(folder).f_flag & os.ST_RDONLY
             raise PermissionError(0, "Read-only file system" if read_only else "Permission denied")
 
@@ -131,7 +136,7 @@ class FileOutput:
     ) -> None:
         self.format = format or JsonLines()
         check_output(path, overwrite, (self.format.ending,), shared=True)
-        self.path = path.resolve()  # a link stays a link; its target is written
+        self.path = file_to_write(path)
         self.overwrite = overwrite
         self._folder = _Folder(self.path, manifest | {"version": __version__})
         self.partial, self.manifest = self._folder.folder, self._folder.manifest
@@ -279,7 +284,7 @@ class FileOutput:
             try:
                 _refuse_existing(self.path, self.overwrite)  # it may have appeared during the run
                 self.format.check(self.path)
-                os.replace(whole, self.path)
+                replace_file(whole, self.path)
             except (OSError, ArgumentError):
                 whole.unlink()
                 raise

@@ -35,10 +35,14 @@ _live: "rich.Console | None" = None
 
 
 def stdout() -> "rich.Console":
-    """A rich console on stdout."""
+    """A rich console on stdout; in a pipe or a file, lines do not end with spaces."""
     from mlxbert.cli.views.colours import Console
+    from mlxbert.cli.views.trimmed import Trim
 
-    return Console(highlight=False, _environ=_environment())
+    screen = Console(highlight=False, _environ=_environment())
+    if not at_terminal():
+        screen.push_render_hook(Trim())
+    return screen
 
 
 def stderr() -> "rich.Console":
@@ -111,6 +115,11 @@ def ask(question: str) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
+def is_heard(kind: str) -> bool:
+    """Whether lines of a kind are printed on stderr; see `say`."""
+    return sys.stderr is not None and not (_quiet and kind == "note")
+
+
 def say(kind: str, text: str, command: str = "") -> None:
     """Prints a line on stderr: `note: …`, `hint: …` or `error: …`; nothing where stderr cannot be written.
 
@@ -120,7 +129,7 @@ def say(kind: str, text: str, command: str = "") -> None:
 
     Hints of the library name arguments of Python; they are printed as options.
     """
-    if sys.stderr is None or (_quiet and kind == "note"):
+    if not is_heard(kind):
         return
     if len(text) > _SAID:
         text = f"{text[: _SAID // 2]} … {text[-_SAID // 2 :]}"

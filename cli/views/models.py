@@ -9,13 +9,16 @@ _COMPLETE = {True: "yes", False: "no", None: "not known"}
 
 
 def draw_list(found: dict[str, Any]) -> Iterator["rich.RenderableType"]:
-    """The built-in model, the folder of the cache, and a line for each revision in it."""
+    """The built-in model, the folder of the cache, a line for each revision in it, and one for each model made here."""
     builtin, *cached = found["models"]
     yield from draw_facts(builtin["name"], builtin)
     yield from console.facts("hub cache", [("folder", found["cache"])])
     if cached:
         rows = [_revision(model, revision) for model in cached for revision in model["revisions"]]
         yield console.listing(("name", "family", "size", "revision", "complete"), rows)
+    if found["written"]:
+        yield rich.Text("written on this machine", style="bold")
+        yield console.listing(("folder", "by", "family", "size", "date"), map(_written, found["written"]))
 
 
 def draw_verified(found: dict[str, Any]) -> Iterator["rich.RenderableType"]:
@@ -42,6 +45,11 @@ def draw_facts(title: str, facts: dict[str, Any]) -> Iterator["rich.RenderableTy
 def _revision(model: dict[str, Any], revision: dict[str, Any]) -> tuple[object, ...]:
     size = console.size(revision["bytes"])
     return model["name"], model["family"], size, _reference(revision), _COMPLETE[revision["complete"]]
+
+
+def _written(model: dict[str, Any]) -> tuple[object, ...]:
+    size = console.size(model["bytes"])
+    return model["folder"], model["kind"], model["family"] or "-", size, model["written"].partition("T")[0]
 
 
 def _reference(revision: dict[str, Any]) -> str:

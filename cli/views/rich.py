@@ -8,8 +8,10 @@ if TYPE_CHECKING:
     from rich.console import (
         Console as Console,
         ConsoleOptions as ConsoleOptions,
+        ConsoleRenderable as ConsoleRenderable,
         Group as Group,
         RenderableType as RenderableType,
+        RenderHook as RenderHook,
     )
     from rich.live import Live as Live
     from rich.padding import Padding as Padding
@@ -23,12 +25,15 @@ if TYPE_CHECKING:
         TextColumn as TextColumn,
         TransferSpeedColumn as TransferSpeedColumn,
     )
+    from rich.segment import Segment as Segment
     from rich.spinner import Spinner as Spinner
     from rich.style import Style as Style
     from rich.table import Table as Table
     from rich.text import Text as Text
 else:
-    _MODULES = {"cell_len": "cells", "set_cell_size": "cells", "Group": "console"}  # others are called like theirs
+    _MODULES = {  # others are called like theirs
+        "cell_len": "cells", "set_cell_size": "cells", "Group": "console", "RenderHook": "console",
+    }  # fmt: skip
 
     def __getattr__(name: str) -> Any:
         module = "progress" if name.endswith("Column") else _MODULES.get(name, name.lower())

@@ -23,6 +23,7 @@ from mlxbert.files import (
     sha256,
     to_path,
 )
+from mlxbert.paths import kind_of
 
 # What convert, save and vocabulary leave in their folders.
 MANIFEST, SAVED, VOCABULARY = "conversion.json", "saved.json", "vocabulary.json"
@@ -42,7 +43,7 @@ def check_target(target: str | Path, source: Path, overwrite: bool) -> Path:
         target = to_path(target, "folder")
         exists = target.is_symlink() or target.exists()
         if exists and not target.is_dir():
-            kind = "a file" if target.exists() else "a broken link"
+            kind = kind_of(target.stat().st_mode) if target.exists() else "a broken link"
             raise ArgumentError(f"{target}: is {kind}, expected a folder that does not exist yet")
         _check_location(target, source)
         if exists and any(target.iterdir()):

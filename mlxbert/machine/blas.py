@@ -15,6 +15,7 @@ from pathlib import Path
 
 from mlxbert.errors import DeviceError
 from mlxbert.machine.cache import is_private, own_folder
+from mlxbert.paths import replace_file
 
 _OPENBLAS = re.compile(r"^scipy_openblas32/lib/libscipy_openblas\.so,sha256=([\w-]+),", re.MULTILINE)  # in a RECORD
 
@@ -161,7 +162,7 @@ def _write_copy(source: Path, copy: Path) -> None:
             _rename_symbols(source, str(unfinished), f"{folder}/symbols")
             os.fchmod(file.fileno(), 0o600)
             os.fsync(file.fileno())
-        os.replace(unfinished, copy)
+        replace_file(unfinished, copy)
 
 
 def _rename_symbols(source: Path, target: str, symbols: str, *descriptors: int) -> None:

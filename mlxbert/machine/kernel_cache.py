@@ -20,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from mlxbert.machine.cache import is_private, own_folder
+from mlxbert.paths import replace_file
 
 VARIABLE = "MLX_PTX_CACHE_DIR"  # MLX reads it when it compiles its first kernel
 _OWN = "process-"
@@ -67,7 +68,7 @@ def move_compiled() -> None:
             with suppress(OSError):
                 target = kept / path.relative_to(own)
                 target.parent.mkdir(parents=True, exist_ok=True)
-                path.replace(target)
+                replace_file(path, target)
 
 
 def end() -> None:

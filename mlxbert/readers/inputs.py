@@ -5,7 +5,6 @@ a changed file is used.
 """
 
 import difflib
-import errno
 import hashlib
 import io
 import itertools
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from mlxbert.errors import ChangedError, InputError
+from mlxbert.paths import check_regular, open_regular
 from mlxbert.readers.live import as_it_comes
 
 _BLOCK = 2**14  # bytes that are hashed at a time
@@ -38,10 +38,12 @@ class _Raw(io.FileIO):
     """The bytes of a regular file; see `InputFile`."""
 
     def __init__(self, file: str | Path | int, name: str, stamp: Stamp | None) -> None:
-        super().__init__(file, closefd=not isinstance(file, int))
+        if isinstance(file, int):
+            check_regular(name, os.fstat(file).st_mode)  # /dev/zero has no end
+            super().__init__(file, closefd=False)
+        else:
+            super().__init__(file, opener=open_regular)
         state = os.fstat(self.fileno())
-        if not stat.S_ISREG(state.st_mode):  # /dev/zero has no end
-            raise OSError(errno.EINVAL, "not a regular file")
         self.called, self.stamp = name, stamp or _stamp(state)
 
     def check(self) -> None:
@@ -110,13 +112,16 @@ class InputFile(io.BufferedReader):
         return digest.hexdigest()
 
 
-def open_source(source: str | Path | BinaryIO, name: str | None = None, stamp: Stamp | None = None) -> BinaryIO:
+def open_source(
+    source: str | Path | BinaryIO, name: str | None = None, stamp: Stamp | None = None, *, pipes: bool = True
+) -> BinaryIO:
     """An input, opened: an `InputFile` where it is a regular file, otherwise what is read as it comes.
 
     Args:
         source: Its path, or a file opened in binary mode, which the caller closes.
         name: What errors call it; by default its path.
         stamp: What it was when it was hashed or read before.
+        pipes: Whether it may be a pipe, for which is waited: one that a user names, not one that was found in a folder.
 
     Raises:
         InputError: It cannot be opened, or has changed.
@@ -129,7 +134,7 @@ def open_source(source: str | Path | BinaryIO, name: str | None = None, stamp: S
         file.seek(source.tell())
         return file
     try:
-        if stat.S_ISREG(os.stat(source).st_mode):
+        if stamp is not None or not pipes or stat.S_ISREG(os.stat(source).st_mode):
             return InputFile(source, name or str(source), stamp)
         return as_it_comes(open(source, "rb"), closes=True)
     except (OSError, ValueError) as problem:

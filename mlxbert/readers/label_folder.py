@@ -46,7 +46,7 @@ class LabelFolder:
     def __iter__(self) -> Iterator[tuple[str, str, str]]:
         """The text, the label and the path of each file; the files are sorted."""
         for label, path in self._files:
-            with open_source(path) as file:
+            with open_source(path, pipes=False) as file:
                 lines = Lines(str(path), file, encoding=self._encoding)
                 text = "\n".join(lines)
             self.done += lines.done

@@ -5,6 +5,7 @@ each record; see `mlxbert.readers.formats`.
 """
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -52,11 +53,11 @@ class Wanted:
         Raises:
             InputError: One is not there, or twice.
         """
-        columns = [*self.texts, *self.kept(names)]
+        columns, counts = [*self.texts, *self.kept(names)], Counter(names)
         for number, name in enumerate(columns):
-            if names.count(name) != 1:
+            if counts[name] != 1:
                 raise InputError(
-                    f"{source}: {'two columns' if name in names else 'no column'} {name!r}, the file has: "
+                    f"{source}: {'two columns' if counts[name] else 'no column'} {name!r}, the file has: "
                     f"{', '.join(names)}",
                     hint=separator_hint(names) or (self.hint("column") if number < len(self.texts) else None),
                 )

@@ -1,6 +1,7 @@
 """Tables as text: .csv and .tsv."""
 
 import csv
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
@@ -34,7 +35,8 @@ def _read(lines: Lines, wanted: Wanted, format: str, dialect: dict[str, Any]) ->
     reader = csv.reader(text, **dialect)
     header, rows = _begin(reader, text, format, wanted.header)
     columns = wanted.columns(lines.name, header) if wanted.texts else _all(lines.name, header)
-    places = [(name, header.index(name)) for name in columns]
+    place_of = {name: index for index, name in enumerate(header)}  # the wanted ones are there once
+    places = [(name, place_of[name]) for name in columns]
     for number, row in rows:
         place = f"line {number}"
         if isinstance(row, InputError):
@@ -46,7 +48,7 @@ def _read(lines: Lines, wanted: Wanted, format: str, dialect: dict[str, Any]) ->
 def _all(source: str, header: Sequence[str]) -> list[str]:
     """The columns that have a name: the index that pandas writes has none, nor has a trailing comma."""
     named = [name for name in header if name]
-    twice = next((name for name in named if named.count(name) > 1), None)
+    twice = next((name for name, count in Counter(named).items() if count > 1), None)
     if twice is not None or not named:
         found = "no column has a name" if twice is None else f"column {twice!r} is there twice"
         raise InputError(f"{source}, line 1: {found} in the header: {', '.join(header)}")

@@ -1,6 +1,7 @@
 """Vectors in files, as `embed` writes them: one for each text, in the order of the texts. W width of a vector."""
 
 import json
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.paths import check_regular
 from mlxbert.readers.formats import find_format, read_items
 from mlxbert.readers.inputs import hint_of_missing, open_source
 from mlxbert.readers.reading import Wanted
@@ -50,6 +52,7 @@ def read_vectors(path: Path) -> StoredVectors:
     if ending not in _ENDINGS:
         raise ArgumentError(f"{path}: extension {path.suffix!r}, expected vectors: {', '.join(_ENDINGS)}")
     with _reading(path):
+        check_regular(path, os.stat(path).st_mode)
         rows, about = _opened(path, ending)
     return StoredVectors(_checked_rows(path, rows), about, ending in _RECORDS)
 

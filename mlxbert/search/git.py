@@ -5,6 +5,7 @@ import re
 import stat
 from dataclasses import dataclass
 
+from mlxbert.paths import open_regular
 from mlxbert.search.disks import ON_MAC, is_in_the_cloud
 
 _MOST_BYTES = 2**20  # of a configuration
@@ -58,7 +59,7 @@ def _text(path: str) -> str:
     state = os.stat(path)
     if not stat.S_ISREG(state.st_mode) or is_in_the_cloud(state):
         raise OSError
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=open_regular) as file:
         return os.fsdecode(file.read(_MOST_BYTES))
 
 

@@ -9,20 +9,10 @@ from pathlib import Path
 
 from mlxbert.errors import StoreError
 from mlxbert.files import is_system_file
+from mlxbert.machine.data import data_folder
 from mlxbert.search.disks import canonical_path, composed, named_path, real_path
 from mlxbert.search.sqlite import SqliteStore
 from mlxbert.search.store import About
-
-VARIABLE = "MLXBERT_DATA"
-
-
-def data_folder() -> Path:
-    """The user's data folder: that which the environment variable `MLXBERT_DATA` names, or the system's usual one."""
-    if named := os.environ.get(VARIABLE):
-        return Path(named).absolute()
-    import platformdirs
-
-    return Path(platformdirs.user_data_dir("mlxbert"))
 
 
 def index_file(paths: Sequence[str | Path]) -> Path:

@@ -15,6 +15,7 @@ from mlxbert.search.store import SCHEMA
 APPLICATION = 0x6D6C7862  # "mlxb", in the header of the file
 BLOCK = 256  # vectors whose signs are in one row
 ENDINGS = ("", "-wal", "-shm", ".lock")  # of the names of an index's files
+BESIDE = ("-wal", "-shm", "-journal", ".lock", ".unfinished")  # of names that SQLite or mlxbert may open
 _INDEXES = "`mlxbert indexes list` shows the indexes that there are"
 _TOKENIZER = "unicode61 remove_diacritics 2"
 _TABLES = (

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.errors import StoreError
+from mlxbert.paths import file_to_write, replace_file
 from mlxbert.search import schema
 from mlxbert.search.conditions import OWN, holds, sql_of
 from mlxbert.search.disks import composed_bytes
@@ -61,6 +62,9 @@ class SqliteStore:
 
     @guarded
     def _open(self, about: About | None) -> None:
+        self.path = os.fspath(file_to_write(self.path))  # a link to an index has no files of its own next to it
+        for ending in schema.BESIDE:
+            file_to_write(f"{self.path}{ending}")
         if not schema.exists(self.path):
             if about is None:
                 raise StoreError(f"{self.path}: there is no index", hint="mlxbert index PATH makes one")
@@ -90,7 +94,7 @@ class SqliteStore:
         self._connection.close()
         for ending in ("-wal", "-shm"):  # of an index that was removed by hand: SQLite would do what they say
             Path(f"{self.path}{ending}").unlink(missing_ok=True)
-        os.replace(unfinished, self.path)
+        replace_file(unfinished, self.path)
 
     def _read_about(self) -> None:
         self.about = _about(dict(self._connection.execute("SELECT name, value FROM about")))

@@ -7,10 +7,12 @@ import stat
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.files import is_forbidden, is_system_file, to_path
+from mlxbert.paths import open_below, open_unlinked
 from mlxbert.search.disks import FORBIDDEN, IN_THE_CLOUD, composed, is_hidden, is_in_the_cloud, is_package
 from mlxbert.search.git import Naming, naming_of, usual_naming
 
@@ -34,11 +36,21 @@ class Found:
         path: Absolute; bytes that are not UTF-8 are halves of surrogate pairs, as Python's `os` has them.
         size: In bytes.
         mtime: When it was changed, in nanoseconds.
+        root: The folder that was walked, below which the path has no links, or the file itself.
     """
 
     path: str
     size: int
     mtime: int
+    root: str
+
+    def open(self) -> BufferedReader:
+        """Opens the file, unless something else has come in its place: a FIFO, or a link.
+
+        Raises:
+            OSError: Something else has come, or the file cannot be opened.
+        """
+        return open(self.path, "rb", opener=lambda path, _: open_below(self.root, path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +148,13 @@ class _Walk:
 
     def __init__(self, options: WalkOptions) -> None:
         self._include, self._exclude = _option("include", options.include), _option("exclude", options.exclude)
-        self._most = options.max_bytes
+        self._most, self._root = options.max_bytes, ""
         self._files, self._folders = set[str](), set[tuple[int, int]]()
 
     def files(self, roots: Sequence[str]) -> Iterator[Found | LeftOut]:
         """All that is found."""
         for root in roots:
+            self._root = root
             if os.path.isdir(root):
                 yield from self._folder(root)
             elif (found := self._file(root, len(os.path.dirname(root).rstrip("/")) + 1, given=True)) is not None:
@@ -238,7 +251,7 @@ class _Walk:
         if state.st_size > self._most:
             return LeftOut(path, "too large")
         self._files.add(path)
-        return Found(path, state.st_size, state.st_mtime_ns)
+        return Found(path, state.st_size, state.st_mtime_ns, self._root)
 
 
 def reason_to_skip(path: str, state: os.stat_result) -> str | None:
@@ -282,7 +295,7 @@ def _with_rules(folder: str, known: _Known) -> _Known:
         state = os.lstat(path)
         if not stat.S_ISREG(state.st_mode) or is_in_the_cloud(state):  # git follows no link either; a pipe would wait
             return known
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=open_unlinked) as file:
             text = os.fsdecode(file.read(_MOST_RULES).removeprefix(b"\xef\xbb\xbf"))
     except OSError:
         return known

@@ -15,11 +15,10 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
+from io import BufferedReader
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mlxbert.errors import InputError, StoreError
-from mlxbert.files import sha256
 from mlxbert.readers.documents.document import Document, UnreadableError
 from mlxbert.results.result import Failure
 from mlxbert.search import events
@@ -267,34 +266,40 @@ class Writer:
 
     def _read(self, found: Found, known: StoredFile | None) -> Pending | None:
         """A file with its chunks, or with what is wrong with it; `None` if its content is the same, or it is gone."""
-        from mlxbert.readers.documents.read import read_documents
-        from mlxbert.readers.documents.records import Columns
-
         file = StoredFile(found.path, found.size, found.mtime if time.time_ns() - found.mtime > _SETTLED else -1)
         try:
-            kind, data, hash = _content(found)
-            if hash and known is not None and hash == known.hash:
-                with self._store.writing():
-                    self._store.touch(file)
-                self._events.append(events.FileRead(found.path, found.size, 0))
-                self._events.extend(self._wrong(known))
-                return None
-            file = replace(file, hash=hash)
-            if kind is None or data is None:
-                file = replace(file, problem="binary" if kind is None else "too large", left_out=True)
-                return Pending(file)
-            about = self._store.about
-            columns = Columns(about.text, about.fields)
-            pending = self.pending(file, read_documents(found.path, data, kind, columns))
-            if os.stat(found.path).st_mtime_ns != found.mtime:
-                file = replace(file, mtime=-1)  # it is looked at again next time
-            return replace(pending, file=file)
+            with found.open() as opened:
+                return self._read_opened(found, opened, file, known)
         except FileNotFoundError:
             return None
         except (UnreadableError, InputError) as problem:
             return Pending(replace(file, problem=problem.message))
         except OSError as problem:  # permission, for example: it may be given without a change of the file
             return Pending(replace(file, mtime=-1, problem=problem.strerror or str(problem)))
+
+    def _read_opened(
+        self, found: Found, opened: BufferedReader, file: StoredFile, known: StoredFile | None
+    ) -> Pending | None:
+        """`_read` of an open file; what is wrong with it is raised."""
+        from mlxbert.readers.documents.read import read_documents
+        from mlxbert.readers.documents.records import Columns
+
+        kind, data, hash = _content(found, opened)
+        if hash and known is not None and hash == known.hash:
+            with self._store.writing():
+                self._store.touch(file)
+            self._events.append(events.FileRead(found.path, found.size, 0))
+            self._events.extend(self._wrong(known))
+            return None
+        file = replace(file, hash=hash)
+        if kind is None or data is None:
+            return Pending(replace(file, problem="binary" if kind is None else "too large", left_out=True))
+        about = self._store.about
+        columns = Columns(about.text, about.fields)
+        pending = self.pending(file, read_documents(found.path, data, kind, columns, file=opened))
+        if os.stat(found.path).st_mtime_ns != found.mtime:
+            file = replace(file, mtime=-1)  # it is looked at again next time
+        return replace(pending, file=file)
 
     def _write_ready(self) -> None:
         """Writes the files at the front all of whose vectors are there."""
@@ -329,19 +334,19 @@ def _lies_in(path: str, paths: Collection[str]) -> bool:
     return True
 
 
-def _content(found: Found) -> tuple[str | None, bytes | None, bytes]:
+def _content(found: Found, file: BufferedReader) -> tuple[str | None, bytes | None, bytes]:
     """The kind of a file, its bytes and their hash; no bytes if there are too many, none are needed of records."""
     from mlxbert.readers.documents.kinds import kind_of
 
-    with open(found.path, "rb") as file:
-        start = file.read(_START)
-        kind = kind_of(os.path.basename(found.path), start)
-        if kind is None:
-            return None, None, b""
-        if kind != "records":
-            data = start + file.read(MOST_BYTES + 1 - len(start))
-            return kind, data if len(data) <= MOST_BYTES else None, hashlib.sha256(data).digest()[:16]
-    return kind, b"", bytes.fromhex(sha256(Path(found.path)))[:16]
+    start = file.read(_START)
+    kind = kind_of(os.path.basename(found.path), start)
+    if kind is None:
+        return None, None, b""
+    if kind != "records":
+        data = start + file.read(MOST_BYTES + 1 - len(start))
+        return kind, data if len(data) <= MOST_BYTES else None, hashlib.sha256(data).digest()[:16]
+    file.seek(0)
+    return kind, b"", hashlib.file_digest(file, "sha256").digest()[:16]
 
 
 def _cleaned(document: Document) -> Document:

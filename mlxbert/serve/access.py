@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import IO, TYPE_CHECKING, Any
 
+from mlxbert.paths import open_regular
 from mlxbert.results.json import escape_invisible, to_json, without_nan
 
 if TYPE_CHECKING:
@@ -186,4 +187,4 @@ def open_log(path: Any, *, quiet: bool, texts: bool) -> Log:
     """
     if path is None:
         return Log(sys.stderr, texts=texts, requests=not quiet)
-    return Log(open(path, "a", encoding="utf-8"), texts=texts)
+    return Log(open(path, "a", encoding="utf-8", opener=open_regular), texts=texts)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from mlxbert.options import Option, check_fields
+from mlxbert.options import Option, Written, check_fields
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,9 @@ class ServeOptions:
     api_key_file: Annotated[
         Path | None, Option("File with the API key. Without it, MLXBERT_API_KEY is used.", "FILE")
     ] = None
-    log_file: Annotated[Path | None, Option("Write the request log to a file.", "FILE", usual="stderr")] = None
+    log_file: Annotated[
+        Path | None, Option("Write the request log to a file.", "FILE", usual="stderr"), Written("file")
+    ] = None
     log_texts: Annotated[bool, Option("Include texts in the log.")] = False
 
     def __post_init__(self) -> None:

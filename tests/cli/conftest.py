@@ -2,7 +2,9 @@
 
 import pytest
 
+from mlxbert.cli.session import NOTED
 from mlxbert.cli.views import console
+from mlxbert.machine.data import data_folder
 from tests.helpers.program import tiny_model
 
 
@@ -10,6 +12,12 @@ from tests.helpers.program import tiny_model
 def small(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The folder of a model that knows 60 words and takes 24 tokens."""
     return str(tiny_model(tmp_path_factory.mktemp("models") / "tiny"))
+
+
+@pytest.fixture(autouse=True)
+def _new_day(own_data: None) -> None:
+    """The note on the built-in model comes in each test, whatever the order of the tests."""
+    (data_folder() / NOTED).unlink(missing_ok=True)
 
 
 @pytest.fixture(autouse=True)

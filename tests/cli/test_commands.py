@@ -1,6 +1,7 @@
 """Each command of the command line does what its help says: what it prints, to the key, and how it ends."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +52,25 @@ def test_fill_mask_prints_the_words_for_a_mask_as_one_json_line() -> None:
     assert outcome.status == 0
 
 
-def test_the_builtin_model_is_named_in_a_note_with_its_quality() -> None:
-    outcome = call("fill-mask", PARIS)
+def test_the_builtin_model_is_named_in_a_note_with_its_quality(tmp_path: Path) -> None:
+    outcome = call("fill-mask", PARIS, MLXBERT_DATA=str(tmp_path))
     assert outcome.err.startswith("note: the built-in model")
     assert "%" in outcome.err
     assert outcome.err.count("\n") == 1
+
+
+def test_the_note_on_the_builtin_model_comes_once_a_day(tmp_path: Path) -> None:
+    def notes(*options: str, data: Path = tmp_path / "data") -> int:
+        return call("fill-mask", PARIS, *options, MLXBERT_DATA=str(data)).err.count("note: the built-in model")
+
+    assert [notes("--quiet"), notes(), notes(), notes()] == [0, 1, 0, 0]
+    (mark,) = (tmp_path / "data").iterdir()
+    for moved, expected in ((-25 * 60 * 60, 1), (0, 0), (+25 * 60 * 60, 1)):  # the last is the clock's fault
+        then = mark.stat().st_mtime + moved
+        os.utime(mark, (then, then))
+        assert notes() == expected
+    (tmp_path / "file").touch()
+    assert [notes(data=tmp_path / "file"), notes(data=tmp_path / "file")] == [1, 1]
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def listed(variables: dict[str, str]) -> dict[str, Any]:
     outcome = run(variables, "list")
     assert (outcome.status, outcome.err) == (0, "")
     (found,) = outcome.lines
-    assert list(found) == ["cache", "models"]
+    assert list(found) == ["cache", "models", "written"]
     assert found["cache"] == f"{variables['HF_HOME']}/hub"
     assert found["models"][0]["name"] == "builtin"
     return {model["name"]: model for model in found["models"][1:]}

@@ -132,7 +132,13 @@ def _models(word: str, width: int) -> Parts:
     revision = {"commit": "0" * 40, "names": [word], "bytes": 90_000_000, "complete": True}
     builtin = {"name": "builtin", "family": "bert", "tasks": ["embed"], "quality": {"embed": word}, "bytes": 10}
     return models.draw_list(
-        {"cache": word, "models": [builtin, {"name": word, "family": word, "revisions": [revision]}]}
+        {
+            "cache": word,
+            "models": [builtin, {"name": word, "family": word, "revisions": [revision]}],
+            "written": [
+                {"folder": word, "kind": "pretrain", "family": None, "bytes": 80_000_000, "written": "2026-01-02T03"}
+            ],
+        }
     )
 
 
@@ -221,7 +227,7 @@ VIEWS: dict[str, tuple[Callable[[str, int], Parts], tuple[str, ...]]] = {
         lambda word, _: doctor.draw({"gflops": 51.2, "blas": word, "problems": [], "packages": {word: "1.0"}}),
         ("GFLOP/s51.2", "blas{}", "package{}1.0"),
     ),
-    "models list": (_models, ("{}", "90.0 MB", "yes")),
+    "models list": (_models, ("{}", "90.0 MB", "yes", "pretrain", "80.0 MB", "2026-01-02")),
     "vocabulary": (_vocabulary, ("tokens8,000", "frequent{} the")),
     "search": (_found, ("1/docs/{}.md:3{}>b", "vectors:rank2,cosine0.500", "10 bytes", "2{}", "no {}")),
     "bench": (_bench, ("chip{}", "torch{} on mps", "12.5", "0.41 s", "0.25 GB", "50%", "2.50", "arrays and cache")),

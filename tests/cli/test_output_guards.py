@@ -48,7 +48,7 @@ def test_the_input_is_no_output(tmp_path: Path) -> None:
 
 def test_what_is_no_ordinary_file_is_no_output(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.jsonl")
-    with pytest.raises(ArgumentError, match="is not a regular file") as problem:
+    with pytest.raises(ArgumentError, match="is a FIFO, not a regular file") as problem:
         check_output(tmp_path / "pipe.jsonl", True)
     assert problem.value.hint == "without --output results go to stdout"
 

@@ -36,8 +36,8 @@ def raw_controls(shown: str) -> set[str]:
 
 
 @TERMINALS
-def test_fill_mask_draws_words_bars_percents_and_the_sentence(show: Terminal) -> None:
-    outcome, shown = show("fill-mask", TEXT, "--top-k", "3")
+def test_fill_mask_draws_words_bars_percents_and_the_sentence(show: Terminal, tmp_path: Path) -> None:
+    outcome, shown = show("fill-mask", TEXT, "--top-k", "3", MLXBERT_DATA=str(tmp_path))
     rows = [line for line in plain(shown) if line]
     assert len(rows) == 3
     assert [row.split()[0] for row in rows] == ["japan", "tokyo", "china"]

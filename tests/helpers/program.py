@@ -1,5 +1,6 @@
 """Shared by the tests of the command line: the program in this process, in its own, in a terminal; a tiny model."""
 
+import ctypes
 import functools
 import io
 import json
@@ -8,7 +9,8 @@ import signal
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,7 @@ import ctypes, os, sys
 if os.geteuid() == 0 and ctypes.CDLL(None).capset((ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()):
     sys.exit("capabilities stay")
 """
+_CAPABILITIES = 0x20080522  # version 3 of the structures of capget(2)
 _VARIABLES: tuple[str, ...] = ("MLXBERT_MODEL", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "COLORTERM", "TERM")
 _VARIABLES += ("PYTHONUNBUFFERED", "PYTHONIOENCODING", "PYTHONUTF8")  # streams as a user has them
 
@@ -67,6 +70,23 @@ class Outcome:
         assert "Traceback" not in self.out + self.err
         for piece in expected:
             assert piece in self.err
+
+
+@contextmanager
+def unprivileged() -> Iterator[None]:
+    """File permissions apply to root, too, in this thread of this process."""
+    if os.geteuid():
+        yield
+        return
+    if sys.platform != "linux":
+        pytest.skip("permissions do not apply to root")
+    system, header, before = ctypes.CDLL(None), (ctypes.c_uint32 * 2)(_CAPABILITIES, 0), (ctypes.c_uint32 * 6)()
+    assert not system.capget(header, before)
+    assert not system.capset(header, (ctypes.c_uint32 * 6)(0, *before[1:3], 0, *before[4:]))  # none is in effect
+    try:
+        yield
+    finally:
+        assert not system.capset(header, before)
 
 
 def environment(**more: str) -> dict[str, str]:

@@ -89,7 +89,7 @@ def test_a_new_index(index: Index, folder: Path) -> None:
 
 
 def test_unchanged_files_are_not_read(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "_content", lambda found: pytest.fail(found.path))
+    monkeypatch.setattr(writer, "_content", lambda found, _: pytest.fail(found.path))
     happened = run(index)
     assert counts(happened) == {} and last(happened).embedded == 0
     assert [event.changed for event in happened if isinstance(event, events.Scanned)] == [0]
@@ -155,10 +155,10 @@ def test_a_file_that_may_not_be_read_is_tried_again(
 ) -> None:
     usual = writer._content
 
-    def denied(found: Any) -> Any:
+    def denied(found: Any, file: Any) -> Any:
         if found.path.endswith(".bin.txt"):
             raise PermissionError(13, "Permission denied")
-        return usual(found)
+        return usual(found, file)
 
     write(folder / "x.bin.txt", b"\0\1\2" * 100)
     monkeypatch.setattr(writer, "_content", denied)
@@ -189,8 +189,8 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(
 ) -> None:
     usual = read_documents
 
-    def changing(path: str, *more: Any) -> Iterator[Document]:
-        yield from usual(path, *more)
+    def changing(path: str, *more: Any, **how: Any) -> Iterator[Document]:
+        yield from usual(path, *more, **how)
         write(Path(path), "cat cat", LONG_AGO + 9)
 
     write(folder / "b.txt", "dog dog", LONG_AGO + 9)
@@ -208,7 +208,7 @@ def test_a_text_of_a_file_that_failed_or_vanished_is_embedded_for_the_next(
 ) -> None:
     usual = read_documents
 
-    def failing(path: str, *more: Any) -> Iterator[Document]:
+    def failing(path: str, *more: Any, **how: Any) -> Iterator[Document]:
         yield from usual(path, *more)
         if path.endswith("d.txt"):
             raise InputError("damaged")

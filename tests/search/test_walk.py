@@ -46,7 +46,7 @@ def test_files_are_sorted_and_have_size_and_time(tmp_path: Path) -> None:
     os.utime(tmp_path / "b", ns=(7, 1234567))
     files = [*walk([tmp_path])]
     assert [os.path.relpath(one.path, tmp_path) for one in files] == ["a/10", "a/2", "b", "c/d/e"]
-    assert files[2] == Found(str(tmp_path / "b"), 4, 1234567)
+    assert files[2] == Found(str(tmp_path / "b"), 4, 1234567, str(tmp_path))
 
 
 def test_relative_paths_give_absolute_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from mlxbert.errors import HubError
 from mlxbert.files import check_space
+from mlxbert.paths import file_to_write, open_regular, replace_file
 from mlxbert.weights.hub import cache, wire
 from mlxbert.weights.hub.errors import BrokenError, no_hub
 from mlxbert.weights.hub.guard import problem_of
@@ -97,7 +98,7 @@ def _receive(hub: Any, what: str, url: str, blob: Path, known: Known, count: Cal
             out.flush()
             wrong = mismatch(partial, known)
             if wrong is None:
-                return os.replace(partial, blob)
+                return replace_file(partial, blob)
             if out.tell() > transfer.size:
                 wrong = f"has more bytes than the {transfer.size:,} that the hub announces"
             transfer.drop()
@@ -111,7 +112,7 @@ def _receive(hub: Any, what: str, url: str, blob: Path, known: Known, count: Cal
 def _locked(partial: Path) -> Iterator[BinaryIO]:
     """A file to append to, once no other process writes it; an empty one does not remain."""
     for more in reversed(range(_LOCKINGS)):
-        with partial.open("ab") as out:
+        with open(partial, "ab", opener=open_regular) as out:
             with suppress(OSError):  # some network drives have no locks
                 fcntl.flock(out, fcntl.LOCK_EX)
             same = partial.exists() and os.path.samestat(os.fstat(out.fileno()), partial.stat())
@@ -175,8 +176,8 @@ def _link(blob: Path, path: Path) -> None:
     try:
         path.symlink_to(os.path.relpath(blob, path.parent))
     except FileExistsError:  # another process was faster, or the file of an old link is gone or another one
-        if not path.is_file() or not path.samefile(blob):
+        if not file_to_write(path).is_file() or not path.samefile(blob):
             path.unlink(missing_ok=True)
             _link(blob, path)
     except OSError:  # a file system without links
-        os.replace(blob, path)
+        replace_file(blob, path)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from mlxbert.errors import ArgumentError, ChangedError
 from mlxbert.readers.documents.apart import Limits, read_apart
@@ -77,7 +77,13 @@ _HALF = re.compile("[\ud800-\udfff]")  # half of a character, which no encoding 
 
 
 def read_documents(
-    path: str | Path, data: bytes, kind: str, columns: Columns = _GUESSED, *, limits: Limits = _USUAL
+    path: str | Path,
+    data: bytes,
+    kind: str,
+    columns: Columns = _GUESSED,
+    *,
+    file: BinaryIO | None = None,
+    limits: Limits = _USUAL,
 ) -> Iterator[Document]:
     """The documents of a file.
 
@@ -86,6 +92,7 @@ def read_documents(
         data: What it contains; of records nothing is needed, which are read from the file.
         kind: What `kind_of` says.
         columns: How records are read.
+        file: The file of records, if it is open; the caller closes it.
         limits: What readers may use that run in a process of their own.
 
     Raises:
@@ -96,18 +103,16 @@ def read_documents(
     reader = READERS.get(kind)
     if reader is None and kind != RECORDS:
         raise ArgumentError(f"kind is {kind!r}, expected one of {', '.join([*READERS, RECORDS])}")
-    return _read(str(path), data, reader, columns, limits)
+    if reader is None:
+        return _read(lambda: read_record_documents(path, columns, file))
+    if reader.apart:
+        return _read(lambda: read_apart(reader.read, data, str(path), limits))
+    return _read(lambda: reader.read(data, str(path)))
 
 
-def _read(path: str, data: bytes, reader: Reader | None, columns: Columns, limits: Limits) -> Iterator[Document]:
+def _read(read: Callable[[], Iterator[Document]]) -> Iterator[Document]:
     try:
-        if reader is None:
-            found = read_record_documents(path, columns)
-        elif reader.apart:
-            found = read_apart(reader.read, data, path, limits)
-        else:
-            found = reader.read(data, path)
-        for document in found:
+        for document in read():
             yield _whole(document)
     except ChangedError:
         raise

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from mlxbert.errors import InputError
 from mlxbert.readers.documents.document import Document, Field, UnreadableError
@@ -32,20 +32,26 @@ class Columns:
     fields: tuple[str, ...] | None = None
 
 
-def read_record_documents(path: str | Path, columns: Columns) -> Iterator[Document]:
+def read_record_documents(path: str | Path, columns: Columns, opened: BinaryIO | None = None) -> Iterator[Document]:
     """The records of a file of any size; those that cannot be used are skipped, and counted in the log.
+
+    Args:
+        path: The file.
+        columns: How its records are read.
+        opened: The file, if it is open; the caller closes it.
 
     Raises:
         InputError: The file, or none of its records, can be read.
     """
     name = Path(path).name
     format = find_format(name, texts=True)
-    names, text = _look(path, name, format, columns)
+    source = path if opened is None else opened
+    names, text = _look(source, name, format, columns)
     fields = [one for one in names if one != text] if columns.fields is None else [*columns.fields]
     wanted = Wanted((text,), [one for one in fields if one != text])
     read = skipped = 0
     problem: InputError | None = None
-    with open_source(path, name) as file:
+    with _opened(source, name) as file:
         for place, values in read_items(name, file, format, wanted)[0]:
             if isinstance(values, InputError) or not isinstance(values.get(text), str):
                 problem = values if isinstance(values, InputError) else UnreadableError(f"{place}: no string {text!r}")
@@ -74,10 +80,17 @@ def _field(value: Any) -> Field:
     return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
-def _look(path: str | Path, name: str, format: Format, columns: Columns) -> tuple[list[str], str]:
+def _opened(source: str | Path | BinaryIO, name: str) -> BinaryIO:
+    """The file from its beginning."""
+    if not isinstance(source, str | Path):
+        source.seek(0)
+    return open_source(source, name)
+
+
+def _look(source: str | Path | BinaryIO, name: str, format: Format, columns: Columns) -> tuple[list[str], str]:
     """The names of the first records, and which of them is the text."""
     sample: list[Mapping[str, Any]] = []
-    with open_source(path, name) as file:
+    with _opened(source, name) as file:
         items = read_items(name, file, format, Wanted())[0]
         try:
             sample += (values for _, values in islice(items, _SAMPLE) if not isinstance(values, InputError))

@@ -1,6 +1,8 @@
 """What readers find in files of each kind: texts, headings, pages, fields and lines."""
 
+import io
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from mlxbert.readers.documents.document import Document, UnreadableError
 from mlxbert.readers.documents.kinds import kind_of
 from mlxbert.readers.documents.read import READERS, Reader, read_documents
 from mlxbert.readers.documents.records import Columns
-from tests.helpers.papers import docx, paragraph, pdf, pdf_of
+from tests.helpers.papers import DOCUMENT, docx, paragraph, pdf, pdf_of
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -153,6 +155,35 @@ def test_files_that_cannot_be_read(name: str, data: bytes, said: str) -> None:
     with pytest.raises(UnreadableError, match=said) as problem:
         read(name, data)
     assert name not in problem.value.message
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-le", "utf-16-be", "latin-1"])
+@pytest.mark.parametrize("name", ["word/document.xml", "word/document", "word/document.dat"])
+def test_a_part_of_word_with_a_document_type_is_refused_in_any_encoding(name: str, encoding: str) -> None:
+    whole = docx(paragraph("&b;"), before=BOMB)
+    mark = {"utf-16-le": b"\xff\xfe", "utf-16-be": b"\xfe\xff"}.get(encoding, b"")
+    said = f'<?xml version="1.0" encoding="{encoding[:6] if "16" in encoding else encoding}"?>'
+    found = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(whole)) as old, zipfile.ZipFile(found, "w") as new:
+        for part in old.namelist():
+            text = old.read(part).decode().replace("word/document.xml", name)
+            if part == DOCUMENT:
+                text = said + text[text.index("<!DOCTYPE") :]
+            data = mark + text.encode(encoding) if part == DOCUMENT else text.encode()
+            new.writestr(name if part == DOCUMENT else part, data)
+    with pytest.raises(UnreadableError, match=f"{name} declares a document type"):
+        read("a.docx", found.getvalue())
+
+
+def test_what_only_looks_like_a_document_type_is_read() -> None:
+    assert only("a.docx", docx(paragraph("<!-- <!DOCTYPE html> -->text"))).text == "text"
+
+
+def test_a_damaged_picture_in_word_does_not_matter() -> None:
+    found = io.BytesIO(docx(paragraph("text")))
+    with zipfile.ZipFile(found, "a", zipfile.ZIP_STORED) as archive:
+        archive.writestr("word/media/a.png", b"a picture")
+    assert only("a.docx", found.getvalue().replace(b"a picture", b"a Picture")).text == "text"
 
 
 MAIL = b"""From: =?utf-8?q?J=C3=BCrgen?= <j@x.org>
