@@ -224,6 +224,8 @@ def test_the_summary(width: int) -> None:
     assert width == 50 or "0.946 to 0.980" in text
     assert "ABBR: recall 0.71" in text and text.endswith(events.COMMAND) and "check" not in text
     assert "3.1e-07" in told(summary.finished(replace(events.finished(), check=3.14e-7)), width)
+    opens = replace(events.finished(), check=3.14e-7, opens="mlxbert; few_shot=False trains another")
+    assert told(summary.finished(opens), width).endswith("mlxbert; --no-few-shot trains another")  # the last line
 
 
 @WIDTHS

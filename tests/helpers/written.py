@@ -1,6 +1,7 @@
 """A folder of every kind that mlxbert writes, of tiny models."""
 
 import json
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from tests.helpers.st_folder import NORMALIZE, dense, pooling, write_modules
 from tests.helpers.tiny import CONFIG, random_network, save, tensors_of, tiny_config
 
 CLASSES = Labels(("red", "green", "blue"), "single_label_classification")
-KINDS = Labels(("red", "green", "blue"), "multi_label_classification")
+SEVERAL = Labels(("red", "green", "blue"), "multi_label_classification")
 NUMBER = Labels(("label",), "regression")
 TAGS = Labels(("O", "B-PER", "I-PER"))
 TEXTS = [
@@ -54,9 +55,11 @@ def start(folder: Path) -> Path:
     settings = {"tokenizer_class": "BertTokenizer"}
     save(folder / "encoder", tensors_of(random_network(tiny_config(), ())), settings=settings)
     save(folder / "pretrained", settings=settings)
-    embedder = save(folder / "embedder", tensors_of(random_network(tiny_config(), ())), settings=settings)
+    # As embedding models on the hub: with the class and the labels of the model that they were trained from.
+    claims = CONFIG | {"architectures": ["BertForSequenceClassification"], "id2label": {"0": "no", "1": "yes"}}
+    embedder = save(folder / "embedder", tensors_of(random_network(tiny_config(), ())), claims, settings=settings)
     write_modules(embedder, [pooling("mean", old=True), NORMALIZE])
-    layers = save(folder / "dense", tensors_of(random_network(tiny_config(), ())), settings=settings)
+    layers = save(folder / "dense", tensors_of(random_network(tiny_config(), ())), claims, settings=settings)
     weight = mx.random.normal((12, 24), key=mx.random.key(1))
     write_modules(layers, [pooling("cls", old=True), dense(weight), NORMALIZE])
     wide = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64}
@@ -119,34 +122,53 @@ def _merged(made: Path, target: Path) -> None:
     mlxbert.convert(made / "encoder", target, adapter=adapter)
 
 
+def _inside(write: Write, folder: str) -> Write:
+    """A folder inside of another one."""
+
+    def write_both(made: Path, target: Path) -> None:
+        whole = target.with_name(f"{target.name}-whole")
+        write(made, whole)
+        shutil.copytree(whole / folder, target)
+
+    return write_both
+
+
+def _converted_vectors(made: Path, target: Path) -> None:
+    saved = target.with_name(f"{target.name}-saved")
+    SAVED["classes of vectors"](made, saved)
+    mlxbert.convert(saved, target)
+
+
 _VECTORS = Labels(CLASSES.names, CLASSES.problem_type, head_pooling="mean")
 SAVED: dict[str, Write] = {
     "encoder": _with_head(None),
     "masked LM": _with_head("masked_lm"),
     "next sentence": _with_head("next_sentence"),
-    "masked LM, next sentence": _saved("pretrained"),
+    "masked LM and next sentence": _saved("pretrained"),
     "classes": _with_head("sequence_classifier", CLASSES),
-    "several labels": _with_head("sequence_classifier", KINDS),
+    "several labels": _with_head("sequence_classifier", SEVERAL),
     "a number": _with_head("sequence_classifier", NUMBER),
     "tags": _with_head("token_classifier", TAGS),
     "answers": _with_head("question_answering"),
     "embedder": _saved("embedder"),
-    "embedder, dense": _saved("dense"),
+    "embedder with a dense layer": _saved("dense"),
     "classes of vectors": _with_head("sequence_classifier", _VECTORS, "embedder"),
 }
 CONVERTED: dict[str, Write] = {
     "converted": _converted("pretrained"),
     "converted embedder": _converted("dense"),
+    "converted classes of vectors": _converted_vectors,
     "quantized": _converted("wide", quantize=8, group_size=32),
     "merged": _merged,
 }
 TRAINED: dict[str, Write] = {
     "classify": _trained("classify"),
-    "classify, few-shot": _trained("classify", "embedder"),
+    "classify (few-shot)": _trained("classify", "embedder"),
+    "`encoder/` of few-shot": _inside(_trained("classify", "embedder"), "encoder"),
     "multilabel": _trained("multilabel"),
     "regress": _trained("regress"),
     "tag": _trained("tag"),
-    "tag, CRF": _trained("tag", crf=True),
+    "tag (CRF)": _trained("tag", crf=True),
     "answer": _trained("answer"),
     "embed": _trained("embed", "embedder"),
     "rerank": _trained("rerank"),
@@ -154,14 +176,15 @@ TRAINED: dict[str, Write] = {
     "mlm,nsp": _pretrained("mlm,nsp"),
     "mlm,sop": _pretrained("mlm,sop", "albert"),
     "electra": _new_electra,
+    "`generator/` of electra": _inside(_new_electra, "generator"),
     "distill": _distilled,
 }
 ADAPTERS: dict[str, Write] = {
     **{
-        f"{task}, LoRA": _trained(task, lora=2)
+        f"{task} (LoRA)": _trained(task, lora=2)
         for task in ("classify", "multilabel", "regress", "tag", "answer", "rerank")
     },
-    "embed, LoRA": _trained("embed", "embedder", lora=2),
-    "mlm, LoRA": _pretrained("mlm", lora=2),
+    "embed (LoRA)": _trained("embed", "embedder", lora=2),
+    "mlm (LoRA)": _pretrained("mlm", lora=2),
 }
-ALL = SAVED | CONVERTED | TRAINED | ADAPTERS
+KINDS: dict[str, Write] = SAVED | CONVERTED | TRAINED | ADAPTERS

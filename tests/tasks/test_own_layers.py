@@ -1,6 +1,5 @@
 """Layers that a head has in a file of its own: written next to the weights, read back, converted, inspected."""
 
-import json
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -233,5 +232,9 @@ def test_labels_that_do_not_go_with_it(source: Path, head: str, labels: Labels, 
 
 
 def test_it_is_downloaded_with_the_weights(own: Own) -> None:
-    listed = ["config.json", "model.safetensors", own.file, "vocab.txt", "other.safetensors"]
-    assert own.file in needed_files("a/b", listed, lambda name: json.loads("{}"))
+    names = ["config.json", "model.safetensors", own.file, "vocab.txt", "other.safetensors"]
+    listed = [(Path(own.inner) / name).as_posix() for name in names]
+    modules = [{"type": "sentence_transformers.models.Transformer", "path": own.inner}]
+    files = {"modules.json": modules} if own.inner else {}
+    found = needed_files("a/b", [*listed, *files], lambda name: files.get(name, {}))
+    assert {*found} == {*listed[:4], *files}

@@ -144,7 +144,8 @@ def test_training_makes_texts_of_a_class_similar(folder: Path, tmp_path: Path) -
 
 
 def test_what_is_written(folder: Path, tmp_path: Path) -> None:
-    train(folder, records(2, 8), tmp_path / "out")
+    finished = train(folder, records(2, 8), tmp_path / "out")[-1]
+    assert "few_shot=False" in finished.opens
     out = tmp_path / "out"
     config = read_config(out / "encoder")
     assert (config["architectures"], config["vector_classifier"]["pooling"]) == (["BertModel"], "mean")
@@ -173,6 +174,7 @@ def test_it_is_trained_further_with_and_without(folder: Path, tmp_path: Path) ->
     assert train(tmp_path / "one", data, tmp_path / "plain", few_shot=False)[0].new_head
     assert read_config(tmp_path / "plain")["architectures"] == ["BertForSequenceClassification"]
     assert not [*(tmp_path / "plain").rglob(VECTOR_CLASSIFIER)]
+    assert "library_name: transformers\n" in (tmp_path / "plain/README.md").read_text()
     train(tmp_path / "one", data, tmp_path / "adapter", few_shot=False, lora=2)
     adapted = mlxbert.load(tmp_path / "one", task="classify", adapter=tmp_path / "adapter")
     assert adapted.labels is not None and adapted.labels.head_pooling is None
