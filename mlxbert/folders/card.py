@@ -9,7 +9,7 @@ from typing import Any
 from mlxbert.folders.copies import CARD, is_own
 from mlxbert.folders.destination import MANIFEST
 from mlxbert.model import Model
-from mlxbert.nn.heads import OWN_LAYERS
+from mlxbert.nn.heads import HEADS, OWN_LAYERS
 from mlxbert.version import __version__
 from mlxbert.weights.checkpoint import Checkpoint
 from mlxbert.weights.formats.quantized import Quantization
@@ -42,11 +42,11 @@ def opened_by(model: Model, *, embeds: bool, adapter: bool) -> str:
     """
     if adapter:
         return "mlxbert, PEFT"
-    for own in OWN_LAYERS:
-        if own.used(model.network.encoder.config.labels) and model.network.heads:
-            return f"mlxbert; {own.elsewhere}; {own.instead}"
     config_json, family = model.architecture.config_json, model.architecture.family
     code = " with the code of its authors" if family.foreign(config_json, model.config) else ""
+    for own in (HEADS[head].own for head in model.network.heads):
+        if own is not None and own.used(model.network.encoder.config.labels):
+            return f"mlxbert; {own.elsewhere}{code}; {own.instead}"
     return ", ".join(["mlxbert", *(["sentence-transformers"] if embeds else []), f"transformers{code}"])
 
 

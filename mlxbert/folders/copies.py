@@ -8,11 +8,12 @@ from pathlib import Path
 from tokenizers.normalizers import BertNormalizer
 
 from mlxbert.errors import ConfigError
+from mlxbert.labels.labels import VECTOR_CLASSIFIER
 from mlxbert.weights import save
 from mlxbert.weights.families.registry import family_of, read_architecture
 from mlxbert.weights.folder import CUSTOM, SETTINGS as ST_SETTINGS, WITH_WEIGHTS, ModelFolder
 from mlxbert.weights.formats import safetensors
-from mlxbert.weights.formats.config_json import read_json, read_json_list
+from mlxbert.weights.formats.config_json import read_config, read_json, read_json_list
 from mlxbert.weights.formats.files import open_weights
 from mlxbert.weights.hub.files import CONFIG, MODULES, SMALL, TRANSFORMER_SETTINGS, VOCABULARY
 from mlxbert.weights.hub.guard import is_commit
@@ -39,7 +40,8 @@ def place_of_encoder(source: ModelFolder | None, *, own: bool) -> str:
     inner = "" if source is None else source.transformer.relative_to(source.path).as_posix().removeprefix(".")
     if own:
         return inner or ENCODER
-    return "" if inner == ENCODER else inner
+    moved = source is not None and inner == ENCODER and VECTOR_CLASSIFIER in read_config(source.transformer).values
+    return "" if moved else inner
 
 
 def copy_files(source: ModelFolder, folder: Path, inner: str) -> Iterator[Path]:

@@ -115,7 +115,8 @@ def write_trained(
     if adapter is None:
         tensors = weights.plan_network(model.architecture, model.network)
         _write(model, partial / inner, tensors, None, weights.parse_size("5GB"), keys)
-        if embedder is not None:
+        if embedder is not None or inner:
+            embedder = embedder or _embedder_of_head(model)
             write_embedder(embedder, partial, embedder.config.max_length or model.tokenizer.max_length, inner)
     else:
         adapter(partial)
@@ -161,6 +162,13 @@ def _has_own(model: Model) -> bool:
     return has_own(model.network.heads, model.network.encoder.config.labels)
 
 
+def _embedder_of_head(model: Model) -> Embedder:
+    """How the vectors of a classifier are made, for a model that says no other way: its encoder needs modules."""
+    labels = model.network.encoder.config.labels
+    assert labels is not None and labels.head_pooling is not None
+    return Embedder(EmbeddingConfig(parse_poolings(labels.head_pooling)), model.config.hidden_size)
+
+
 def _copy(model: Model, partial: Path, inner: str, dtype: str | None, *, modules: bool) -> None:
     """Copies the files of the folder that the model was loaded from, all but its weights and its configuration."""
     source = model.files
@@ -178,10 +186,8 @@ def _copy(model: Model, partial: Path, inner: str, dtype: str | None, *, modules
         for _ in copies.write_modules(source, partial, weights.DTYPES[dtype] if dtype else None):
             pass
     copies.write_casing(model.tokenizer.files, partial / inner)
-    if _has_own(model) and not (partial / MODULES).is_file():  # only this says where the encoder is
-        labels = model.network.encoder.config.labels
-        how = EmbeddingConfig(parse_poolings((labels and labels.head_pooling) or "mean"))
-        write_embedder(Embedder(how, model.config.hidden_size), partial, model.tokenizer.max_length, inner)
+    if _has_own(model) and not (partial / MODULES).is_file():
+        write_embedder(_embedder_of_head(model), partial, model.tokenizer.max_length, inner)
 
 
 def _check_files(model: Model, saved: ModelFolder, *, modules: bool) -> None:
