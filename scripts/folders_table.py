@@ -31,7 +31,7 @@ def main() -> int:
     lines = [["folder", *names], ["---"] * (len(names) + 1), *([", ".join(kinds), *row] for row, kinds in rows.items())]
     table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
     before, rest = PAGE.read_text(encoding="utf-8").split(START)
-    PAGE.write_text(f"{before}{START}{table}{END}{rest.split(END)[1]}", encoding="utf-8")
+    PAGE.write_text(f"{before}{START}{table}\n{END}{rest.split(END)[1]}", encoding="utf-8")
     return int(any("random head" in row for row in rows))
 
 
