@@ -18,20 +18,22 @@ _PACKAGE = "sentence_transformers.models"
 _FUNCTIONS = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
 
 
-def write_embedder(embedder: Embedder, folder: Path, max_length: int) -> None:
-    """Writes modules, pooling and prompts next to a transformer.
+def write_embedder(embedder: Embedder, folder: Path, max_length: int, inner: str = "") -> None:
+    """Writes modules, pooling and prompts.
 
     Args:
         embedder: How vectors are made; not of attention weights, which sentence-transformers does not pool.
-        folder: The folder of the transformer.
+        folder: The folder of the model.
         max_length: The longest input in tokens.
+        inner: Where in it the transformer is.
     """
     config = embedder.config
-    write_json(folder / TRANSFORMER_SETTINGS[0], {"max_seq_length": max_length, "do_lower_case": config.lower_case})
+    limits = {"max_seq_length": max_length, "do_lower_case": config.lower_case}
+    write_json(folder / inner / TRANSFORMER_SETTINGS[0], limits)
     layers = list(embedder.layers)
     if config.normalize and not (layers and isinstance(layers[-1], Normalize)):
         layers.append(Normalize())
-    paths = ["", "1_Pooling", *(f"{number}_{type(layer).__name__}" for number, layer in enumerate(layers, 2))]
+    paths = [inner, "1_Pooling", *(f"{number}_{type(layer).__name__}" for number, layer in enumerate(layers, 2))]
     for path in paths[1:]:
         (folder / path).mkdir()
     write_json(folder / paths[1] / CONFIG, _pooling(config, embedder.width))

@@ -338,11 +338,31 @@ def config_changes(
         if values.get(key) != value:
             changed[key] = value
     changed |= {key: None for key in (KEY, THEIR_KEY) if key in values}
+    if architecture.parts is not None:
+        changed |= _without_claims(architecture, changed)
     if quantization is not None:
         if is_untied(architecture, architecture.parts or ()):  # it would differ
             changed["tie_word_embeddings"] = None
         changed[KEY] = {"group_size": quantization.group_size, "bits": quantization.bits}
     return changed
+
+
+def _without_claims(architecture: Architecture, changed: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys that name heads which are not there, for which transformers would take random ones.
+
+    Embedding models often keep the class and the labels of the model that they were trained from.
+    """
+    config = architecture.config_json
+    stated = changed.get("architectures") or config.strings("architectures")
+    known = {ending for spec in HEADS.values() for ending in spec.class_names}
+    held = [part for part in architecture.parts or () if part in HEADS]
+    theirs = [head for head in held if not HEADS[head].is_own(architecture.config.labels)]
+    true = {*class_names("", theirs), *(HEADS[head].class_names[0] for head in theirs)}
+    if not any(name.endswith(tuple(known)) and not name.endswith(tuple(true)) for name in stated):
+        return {}
+    labelled = any(HEADS[head].labelled for head in held)
+    found = {key: None for key in Labels().to_config() if key in config.values and not labelled}
+    return found | {"architectures": _classes(architecture, theirs)}
 
 
 def network_changes(architecture: Architecture, network: Network) -> dict[str, Any]:
@@ -353,8 +373,7 @@ def network_changes(architecture: Architecture, network: Network) -> dict[str, A
     known, opened = ([head for head in heads if not HEADS[head].is_own(given)] for given in (labels, before))
     made = bool(heads) and generates(architecture.config_json)  # a language model has none of our heads
     if architecture.parts is None or {*heads} != {*architecture.parts} - {"pooler"} or known != opened or made:
-        named = class_names(_class_prefix(architecture), known)
-        changed["architectures"] = [architecture.family.class_names.get(name, name) for name in named]
+        changed["architectures"] = _classes(architecture, known)
         # Without labels that are not used: transformers gives question answering as many outputs as there are.
         stated = {} if labels is None else labels.to_config()
         used = {key for head in heads for key in (stated if HEADS[head].labelled else HEADS[head].keys)}
@@ -362,6 +381,12 @@ def network_changes(architecture: Architecture, network: Network) -> dict[str, A
     elif labels is not None and labels != before:
         changed |= labels.to_config()
     return changed
+
+
+def _classes(architecture: Architecture, heads: list[str]) -> list[str]:
+    """The `architectures` of a model with these heads."""
+    named = class_names(_class_prefix(architecture), heads)
+    return [architecture.family.class_names.get(name, name) for name in named]
 
 
 def _class_prefix(architecture: Architecture) -> str:

@@ -8,7 +8,8 @@ from typing import Any
 
 from mlxbert.folders.copies import CARD, is_own
 from mlxbert.folders.destination import MANIFEST
-from mlxbert.nn.heads import OWN_LAYERS
+from mlxbert.model import Model
+from mlxbert.nn.heads import HEADS, OWN_LAYERS
 from mlxbert.version import __version__
 from mlxbert.weights.checkpoint import Checkpoint
 from mlxbert.weights.formats.quantized import Quantization
@@ -19,6 +20,34 @@ _END = "<!-- end of the conversion -->"  # a card's own text may follow
 _OLD_NOTE = re.compile(rf"^{_SECTION}.*?^{_END}$", re.MULTILINE | re.DOTALL)
 _FRONT = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*$", re.MULTILINE | re.DOTALL)
 _LIBRARY = re.compile(r"^library_name:.*$", re.MULTILINE)
+
+
+def library_of(*, own: bool, embeds: bool) -> str:
+    """The library that opens a model as what it is, for `library_name`.
+
+    Args:
+        own: Whether its head is one that transformers does not have.
+        embeds: Whether its files say how it makes vectors.
+    """
+    return "mlxbert" if own else "sentence-transformers" if embeds else "transformers"
+
+
+def opened_by(model: Model, *, embeds: bool, adapter: bool) -> str:
+    """Which programs open a trained model; if none has its head, as what, and how to train one that they have.
+
+    Args:
+        model: The model.
+        embeds: Whether its files say how it makes vectors.
+        adapter: Whether the folder holds an adapter alone.
+    """
+    if adapter:
+        return "mlxbert, PEFT"
+    config_json, family = model.architecture.config_json, model.architecture.family
+    code = " with the code of its authors" if family.foreign(config_json, model.config) else ""
+    for own in (HEADS[head].own for head in model.network.heads):
+        if own is not None and own.used(model.network.encoder.config.labels):
+            return f"mlxbert; {own.elsewhere}{code}; {own.instead}"
+    return ", ".join(["mlxbert", *(["sentence-transformers"] if embeds else []), f"transformers{code}"])
 
 
 def changes(
@@ -86,7 +115,7 @@ def read_from(source: Path) -> list[Path]:
     return [path for path in [source / CARD] if path.is_file() and is_own(path, source)]
 
 
-def write(source: Path, folder: Path, title: str, note: str, *, quantized: bool) -> None:
+def write(source: Path, folder: Path, title: str, note: str, library: str, *, quantized: bool) -> None:
     """Writes the model card: the card of the source with a note, or the note alone.
 
     Args:
@@ -94,15 +123,17 @@ def write(source: Path, folder: Path, title: str, note: str, *, quantized: bool)
         folder: The folder to write to.
         title: The title of a new card.
         note: The section on the conversion, in Markdown.
+        library: The library that opens the model.
         quantized: Whether other programs cannot open the model: then the note comes first, and the library is MLX.
     """
-    text = f"---\nlibrary_name: transformers\n---\n\n# {title}"
+    text = f"---\nlibrary_name: {library}\n---\n\n# {title}"
     for old in read_from(source):
         text = old.read_bytes().decode("utf-8-sig", "replace").replace("\r\n", "\n")
         text = _OLD_NOTE.sub("", text)
     found = _FRONT.match(text)
     front, text = (found[1], text[found.end() :].strip()) if found else ("", text.strip())
-    if quantized or _LIBRARY.findall(front) == ["library_name: mlx"]:
+    stale = [f"library_name: {name}" for name in ("mlx", "mlxbert") if name != library]
+    if quantized or any(line in stale for line in _LIBRARY.findall(front)):
         front = _LIBRARY.sub("", front).strip()
         front += "\nlibrary_name: mlx" if quantized else ""
     parts = [f"---\n{front.strip()}\n---"] if front.strip() else []
@@ -110,7 +141,7 @@ def write(source: Path, folder: Path, title: str, note: str, *, quantized: bool)
     (folder / CARD).write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
 
-def trained(source: str, title: str, text: str, library: str = "transformers") -> str:
+def trained(source: str, title: str, text: str, library: str) -> str:
     """The card of a trained model.
 
     Args:

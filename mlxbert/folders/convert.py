@@ -18,6 +18,7 @@ from mlxbert.folders.destination import MANIFEST
 from mlxbert.folders.results import Conversion, Table, Verification, table
 from mlxbert.folders.verify import verify
 from mlxbert.machine import device as devices
+from mlxbert.nn.heads import has_own
 from mlxbert.weights import save
 from mlxbert.weights.adapted import find_model
 from mlxbert.weights.formats.quantized import BITS, GROUP_SIZES, Quantization
@@ -120,9 +121,10 @@ class _Plan:
 def _write(plan: _Plan, partial: Path, most: int, on_written: OnProgress | None) -> Conversion:
     """Writes the folder; `config.json`, without which it is not a model, comes last."""
     folder, checkpoint = plan.source.folder, plan.source.checkpoint
-    inner = checkpoint.folder.relative_to(folder.path)
+    own = folder.has_modules and has_own(checkpoint.parts, checkpoint.config.labels)
+    inner = copies.place_of_encoder(folder, own=own)
     read = [*checkpoint.weights.files, checkpoint.config_json.path]
-    read += copies.copy_files(folder, partial)
+    read += copies.copy_files(folder, partial, inner)
     read += card.read_from(folder.path)
     (partial / inner).mkdir(parents=True, exist_ok=True)
     files = save.write_weights(plan.tensors, partial / inner, most, on_written)
@@ -139,7 +141,8 @@ def _write(plan: _Plan, partial: Path, most: int, on_written: OnProgress | None)
         )
         difference = _check_result(plan, view)
         note = card.describe(plan.name, sentences, plan.how)
-        card.write(folder.path, partial, plan.target.name, note, quantized=plan.how is not None)
+        library = card.library_of(own=own, embeds=folder.has_modules)
+        card.write(folder.path, partial, plan.target.name, note, library, quantized=plan.how is not None)
         shutil.move(view / inner / CONFIG, partial / inner / CONFIG)  # not a rename if the view is on another volume
     written = destination.written_files(partial)
     conversion = Conversion(

@@ -1,5 +1,6 @@
 """The files next to the weights of a converted model: configuration, vocabulary, modules, licenses."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,29 +8,49 @@ from pathlib import Path
 from tokenizers.normalizers import BertNormalizer
 
 from mlxbert.errors import ConfigError
+from mlxbert.labels.labels import VECTOR_CLASSIFIER
 from mlxbert.weights import save
 from mlxbert.weights.families.registry import family_of, read_architecture
 from mlxbert.weights.folder import CUSTOM, SETTINGS as ST_SETTINGS, WITH_WEIGHTS, ModelFolder
 from mlxbert.weights.formats import safetensors
-from mlxbert.weights.formats.config_json import read_json
+from mlxbert.weights.formats.config_json import read_config, read_json, read_json_list
 from mlxbert.weights.formats.files import open_weights
-from mlxbert.weights.hub.files import CONFIG, MODULES, SMALL, VOCABULARY
+from mlxbert.weights.hub.files import CONFIG, MODULES, SMALL, TRANSFORMER_SETTINGS, VOCABULARY
 from mlxbert.weights.hub.guard import is_commit
 from mlxbert.weights.modules import write_embedder
 from mlxbert.weights.sentence_transformers import read_embedder
 from mlxbert.weights.tokenizers.files import WHOLE, TokenizerFiles
 
 CARD, SETTINGS = "README.md", "tokenizer_config.json"
+ENCODER = "encoder"  # the folder of an encoder whose head transformers does not have
 _OF_VECTORS = (MODULES, ST_SETTINGS)
 _LICENSES = ("LICENSE*", "LICENCE*", "NOTICE*")
 
 
-def copy_files(source: ModelFolder, folder: Path) -> Iterator[Path]:
+def place_of_encoder(source: ModelFolder | None, *, own: bool) -> str:
+    """Where in a folder the encoder is written: as in the source, unless that would mislead transformers.
+
+    An encoder whose head is mlxbert's own goes into a folder of its own. At the top, transformers would give it a
+    random classifier; so it finds no model there, and sentence-transformers finds the encoder through `modules.json`.
+
+    Args:
+        source: The folder that is copied; `None` for a model of its own.
+        own: Whether transformers does not have one of the heads.
+    """
+    inner = "" if source is None else source.transformer.relative_to(source.path).as_posix().removeprefix(".")
+    if own:
+        return inner or ENCODER
+    moved = source is not None and inner == ENCODER and VECTOR_CLASSIFIER in read_config(source.transformer).values
+    return "" if moved else inner
+
+
+def copy_files(source: ModelFolder, folder: Path, inner: str) -> Iterator[Path]:
     """Copies the vocabulary, settings and licenses of a model folder, and the settings of its modules.
 
     Args:
         source: The model folder.
         folder: The folder to write.
+        inner: Where in it the encoder is written, see `place_of_encoder`.
 
     Yields:
         Each file when it is copied.
@@ -41,12 +62,12 @@ def copy_files(source: ModelFolder, folder: Path) -> Iterator[Path]:
     for path in (*files, *_licenses(source)):
         if path.is_file() and path != source.transformer / CONFIG and not (in_code and path.name in _OF_VECTORS):
             target = folder / path.relative_to(source.path)
+            if path.parent == source.transformer and path.name in (*TRANSFORMER_SETTINGS, *VOCABULARY):
+                target = folder / inner / path.name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
-            if path.name == MODULES:  # adapters, for which Jina has a module of its own, are merged or left out
-                target.write_bytes(
-                    path.read_bytes().replace(CUSTOM.encode(), b"sentence_transformers.models.Transformer")
-                )
+            if path.name == MODULES and source.has_modules:
+                _change_modules(target, None if source.path / inner == source.transformer else inner)
             yield path
     if in_code and source.own_adapter is not None:  # of the merged model
         config = read_architecture(source.config_json).config
@@ -56,6 +77,18 @@ def copy_files(source: ModelFolder, folder: Path) -> Iterator[Path]:
         prompts = settings.get("prompts") or source.config_json.get("task_instructions", {})
         named = {"default_prompt_name": source.own_adapter} if source.own_adapter in prompts else {}
         save.write_json(folder / ST_SETTINGS, {**settings, "prompts": prompts, **named})
+
+
+def _change_modules(path: Path, inner: str | None) -> None:
+    """Gives the transformer in a `modules.json` another place, if there is one, and the usual class.
+
+    Adapters, for which Jina has a class of its own, are merged or left out.
+    """
+    before = read_json_list(path, ConfigError)
+    first = {"type": "sentence_transformers.models.Transformer"} if before[0]["type"] == CUSTOM else {}
+    first |= {} if inner is None else {"path": inner}
+    if first:
+        path.write_text(json.dumps([before[0] | first, *before[1:]], indent=2) + "\n", encoding="utf-8")
 
 
 def copy_licenses(source: ModelFolder, folder: Path) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import MlxbertError
@@ -20,6 +21,7 @@ from mlxbert.folders.inspection import (
     WeightFacts,
 )
 from mlxbert.folders.results import Table, frozen, table
+from mlxbert.labels.labels import VECTOR_CLASSIFIER
 from mlxbert.machine.device import nn
 from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder
@@ -92,11 +94,20 @@ def inspect(
         tokenizer=tokenizer,
         embedding=embedding,
         adapters=own_adapters(checkpoint.config_json),
-        labels=frozen(values.get("id2label")),
+        labels=frozen(_labels(checkpoint)),
         tasks=tuple(task for task in TASKS if task not in lacking),
         lacking=lacking,
         tensors=inventory.tensors(checkpoint),
     )
+
+
+def _labels(checkpoint: Checkpoint) -> Any:
+    """The classes as `config.json` names them; those of a classifier of vectors by their numbers."""
+    own = checkpoint.config_json.get(VECTOR_CLASSIFIER)
+    named = own.get("labels") if isinstance(own, dict) else None
+    if isinstance(named, list):
+        return {str(number): name for number, name in enumerate(named)}
+    return checkpoint.config_json.values.get("id2label")
 
 
 def _because(checkpoint: Checkpoint) -> str:

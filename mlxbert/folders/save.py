@@ -10,14 +10,14 @@ from mlxbert.files import check_space, sha256
 from mlxbert.folders import card, copies, destination
 from mlxbert.folders.destination import MARKER, SAVED
 from mlxbert.model import Model
-from mlxbert.nn.embedder import Embedder
-from mlxbert.nn.heads import OWN_LAYERS
+from mlxbert.nn.embedder import Embedder, EmbeddingConfig, parse_poolings
+from mlxbert.nn.heads import OWN_LAYERS, has_own
 from mlxbert.version import __version__
 from mlxbert.weights import save as weights
 from mlxbert.weights.causal import has_made
 from mlxbert.weights.cross_encoder import activation, gives_probabilities
 from mlxbert.weights.folder import ModelFolder
-from mlxbert.weights.hub.files import TEMPLATE
+from mlxbert.weights.hub.files import MODULES, TEMPLATE
 from mlxbert.weights.modules import write_embedder
 from mlxbert.weights.sentence_transformers import read_embedder
 from mlxbert.weights.tokenizers.files import read_tokenizer
@@ -72,10 +72,10 @@ def save(
         # made of a decoder.
         made = has_made(architecture)
         same = architecture.parts is not None and not made
-        inner = partial / source.transformer.relative_to(source.path) if same else partial
+        inner = copies.place_of_encoder(source if same else None, own=_has_own(model))
         _copy(model, partial, inner, dtype, modules=same)
         keys = activation(probabilities=gives_probabilities(source)) if made else {}
-        _write(model, inner, tensors, dtype, most, keys)
+        _write(model, partial / inner, tensors, dtype, most, keys)
         _seal(model, partial, modules=same)
         destination.move(partial, target)
     return target
@@ -106,15 +106,18 @@ def write_trained(
     Raises:
         CheckpointError: See `save`.
     """
+    inner = copies.place_of_encoder(None, own=_has_own(model))
     (partial / MARKER).touch()
-    copies.copy_vocabulary(model.files, partial)
+    (partial / inner).mkdir(exist_ok=True)
+    copies.copy_vocabulary(model.files, partial / inner)
     copies.copy_licenses(model.files, partial)
-    copies.write_casing(model.tokenizer.files, partial)
+    copies.write_casing(model.tokenizer.files, partial / inner)
     if adapter is None:
         tensors = weights.plan_network(model.architecture, model.network)
-        _write(model, partial, tensors, None, weights.parse_size("5GB"), keys)
-        if embedder is not None:
-            write_embedder(embedder, partial, embedder.config.max_length or model.tokenizer.max_length)
+        _write(model, partial / inner, tensors, None, weights.parse_size("5GB"), keys)
+        if embedder is not None or inner:
+            embedder = embedder or _embedder_of_head(model)
+            write_embedder(embedder, partial, embedder.config.max_length or model.tokenizer.max_length, inner)
     else:
         adapter(partial)
         changed = weights.config_changes(model.architecture, None)
@@ -147,29 +150,44 @@ def _seal(model: Model, partial: Path, *, modules: bool) -> None:
     """Checks a folder that is complete, and lists what was written."""
     _check_files(model, ModelFolder(partial), modules=modules)
     hashes = {path.relative_to(partial).as_posix(): sha256(path) for path in destination.written_files(partial)}
-    notes = [own.note for own in OWN_LAYERS if own.file in hashes]
+    names = {Path(name).name for name in hashes}
+    notes = [own.note for own in OWN_LAYERS if own.file in names]
     saved = {"mlxbert": __version__, "source": model.source, "written": hashes}
     saved |= {"note": ". ".join(notes)} if notes else {}
     weights.write_json(partial / SAVED, saved)
 
 
-def _copy(model: Model, partial: Path, inner: Path, dtype: str | None, *, modules: bool) -> None:
+def _has_own(model: Model) -> bool:
+    """Whether transformers does not have a head of the model."""
+    return has_own(model.network.heads, model.network.encoder.config.labels)
+
+
+def _embedder_of_head(model: Model) -> Embedder:
+    """How the vectors of a classifier are made, for a model that says no other way: its encoder needs modules."""
+    labels = model.network.encoder.config.labels
+    assert labels is not None and labels.head_pooling is not None
+    return Embedder(EmbeddingConfig(parse_poolings(labels.head_pooling)), model.config.hidden_size)
+
+
+def _copy(model: Model, partial: Path, inner: str, dtype: str | None, *, modules: bool) -> None:
     """Copies the files of the folder that the model was loaded from, all but its weights and its configuration."""
     source = model.files
-    inner.mkdir(parents=True, exist_ok=True)
+    (partial / inner).mkdir(parents=True, exist_ok=True)
     if not modules:
-        copies.copy_vocabulary(source, inner)
+        copies.copy_vocabulary(source, partial / inner)
     else:
         # A model card describes the heads that the model came with.
         parts = model.architecture.parts or ()
         same_heads = {*model.network.heads} == {*parts} - {"pooler"} and source.adapter is None
         for path in card.read_from(source.path) if same_heads else ():
             shutil.copyfile(path, partial / path.name)
-        for _ in copies.copy_files(source, partial):
+        for _ in copies.copy_files(source, partial, inner):
             pass
         for _ in copies.write_modules(source, partial, weights.DTYPES[dtype] if dtype else None):
             pass
-    copies.write_casing(model.tokenizer.files, inner)
+    copies.write_casing(model.tokenizer.files, partial / inner)
+    if _has_own(model) and not (partial / MODULES).is_file():
+        write_embedder(_embedder_of_head(model), partial, model.tokenizer.max_length, inner)
 
 
 def _check_files(model: Model, saved: ModelFolder, *, modules: bool) -> None:

@@ -8,6 +8,7 @@ from mlxbert.labels.schemes import allowed, scheme_of
 
 REGRESSION, SINGLE_LABEL, MULTI_LABEL = "regression", "single_label_classification", "multi_label_classification"
 PROBLEM_TYPES = (REGRESSION, SINGLE_LABEL, MULTI_LABEL)
+VECTOR_CLASSIFIER = "vector_classifier"  # the key of `config.json` that describes a classifier of vectors
 
 
 @dataclass(frozen=True)
@@ -112,17 +113,20 @@ class Labels:
     def to_config(self) -> dict[str, Any]:
         """The keys of `config.json` that describe them; `None` for a key that is omitted.
 
-        The last four are keys of mlxbert's own, which other programs ignore.
+        The last four are keys of mlxbert's own, which other programs ignore. The classes of a classifier of vectors are
+        in the last one: a program that does not know the classifier must not give their names to another one.
         """
+        own = {"labels": [*self.names], "problem_type": self.problem_type, "pooling": self.head_pooling}
+        alone = self.head_pooling is not None
         return {
-            "id2label": {str(index): name for index, name in enumerate(self.names)},
-            "label2id": {name: index for index, name in enumerate(self.names)},
+            "id2label": None if alone else {str(index): name for index, name in enumerate(self.names)},
+            "label2id": None if alone else {name: index for index, name in enumerate(self.names)},
             "num_labels": None,  # the length of id2label
-            "problem_type": self.problem_type,
+            "problem_type": None if alone else self.problem_type,
             "thresholds": None if self.thresholds is None else [*map(float, self.thresholds)],
             "crf": self.crf or None,
             "no_answer_threshold": self.no_answer_threshold,
-            "head_pooling": self.head_pooling,
+            VECTOR_CLASSIFIER: own if alone else None,
         }
 
 

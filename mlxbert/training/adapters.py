@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mlxbert.errors import ArgumentError
 from mlxbert.model import Model
-from mlxbert.nn.heads import FINE_TUNED, HEADS
+from mlxbert.nn.heads import FINE_TUNED, has_own
 from mlxbert.nn.lora import LoraSettings, adapt
 from mlxbert.training.base import BaseModel
 from mlxbert.training.options import ALL_LINEAR, TrainingOptions
@@ -107,7 +107,7 @@ def check_adapters(architecture: Architecture, options: TrainingOptions, plan: P
     for name in ("pooling", "normalize"):
         if (value := plan.objective.settings().get(name)) is not None:
             raise ArgumentError(f"{name} is {value!r} with lora, but an adapter makes vectors as its base does")
-    if any(HEADS[head].is_own(labels) for head, labels in plan.heads.items()):
+    if any(has_own([head], labels) for head, labels in plan.heads.items()):
         raise ArgumentError("few_shot is given with lora, but an adapter cannot hold a classifier of vectors")
     if has_made(architecture) and not {*plan.heads}.isdisjoint(architecture.parts or ()):
         raise ArgumentError(

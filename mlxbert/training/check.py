@@ -13,7 +13,7 @@ from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
-from mlxbert.nn.heads import FINE_TUNED, HEADS, Network
+from mlxbert.nn.heads import FINE_TUNED, HEADS, Network, has_own
 from mlxbert.tasks.task import evaluation_mode
 from mlxbert.text.batch import make_batch
 from mlxbert.training.objectives.objective import Example
@@ -42,7 +42,7 @@ def require(heads: Mapping[str, Labels | None], config_json: ConfigJson) -> None
         raise ArgumentError(
             f"check compares models with one of {', '.join(FINE_TUNED)}, this one gets {', '.join(heads)}"
         )
-    if any(HEADS[head].is_own(labels) for head, labels in heads.items()):
+    if any(has_own([head], labels) for head, labels in heads.items()):
         raise ArgumentError("check compares with transformers, which has nothing equivalent to few_shot's classifier")
     family = family_of(config_json)[1]
     if family.foreign(config_json, family.read_config(config_json)):

@@ -182,6 +182,7 @@ class Finished(Event):
         evaluation: All metrics of the model on the validation data.
         summary: How good it is next to simple baselines.
         check: The largest difference of a logit from what transformers computes; `None` where it was not compared.
+        opens: Which programs open the folder.
     """
 
     event = "finished"
@@ -197,6 +198,7 @@ class Finished(Event):
     evaluation: Evaluation | None = None
     summary: Summary | None = field(default=None)
     check: float | None = None
+    opens: str = ""
 
 
 class TrainingEvents(Generator[Event, None, None]):

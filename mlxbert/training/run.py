@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from mlxbert.errors import ArgumentError, DivergedError
-from mlxbert.folders import destination
-from mlxbert.folders.card import adapter_note, trained
+from mlxbert.folders import card, destination
 from mlxbert.folders.save import write_trained
 from mlxbert.machine import device as devices
 from mlxbert.machine.cores import training_workers
@@ -27,6 +26,7 @@ from mlxbert.machine.distributed import ProcessGroup
 from mlxbert.machine.faults import device_errors
 from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder
+from mlxbert.nn.heads import has_own
 from mlxbert.training.adapters import Adapters
 from mlxbert.training.base import BaseModel
 from mlxbert.training.estimate import Costs, measure
@@ -272,13 +272,14 @@ class TrainingRun(ABC):
         def describe(folder: Path) -> Mapping[str, str]:
             nonlocal more
             more = found.complete(folder)
-            lines = [*found.card, *([] if adapters is None else adapter_note(self.base.name))]
+            lines = [*found.card, *([] if adapters is None else card.adapter_note(self.base.name))]
             if self.line is not None:
                 lines += ["The command that repeats it:", "", "```sh", self.line, "```", ""]
-            library = "transformers" if adapters is None else "peft"
-            card = trained(self.base.name, self.target.name, "\n".join(lines), library)
+            own = has_own(found.model.network.heads, found.model.network.encoder.config.labels)
+            library = card.library_of(own=own, embeds=found.embedder is not None) if adapters is None else "peft"
+            text = card.trained(self.base.name, self.target.name, "\n".join(lines), library)
             record = {**manifest, "python": sys.version.split()[0], **found.record, **more}
-            return {"training.json": json.dumps(record, indent=1, ensure_ascii=False) + "\n", "README.md": card}
+            return {"training.json": json.dumps(record, indent=1, ensure_ascii=False) + "\n", "README.md": text}
 
         with workspace.model() as folder:
             adapter = None if adapters is None else adapters.writer(found.model, self.base)
@@ -297,6 +298,7 @@ class TrainingRun(ABC):
                 {**{name: result.get(name, self.options.seed) for name in names}, "score": result["score"]}
                 for result in results
             ),
+            opens=card.opened_by(found.model, embeds=found.embedder is not None, adapter=adapters is not None),
             **found.facts, **more,
         )  # fmt: skip
 

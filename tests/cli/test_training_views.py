@@ -226,6 +226,8 @@ def test_the_summary(width: int) -> None:
     assert "early" not in text
     assert "step 9 of 462" in told(summary.finished(replace(events.finished(), ended=9)), width)
     assert "3.1e-07" in told(summary.finished(replace(events.finished(), check=3.14e-7)), width)
+    opens = replace(events.finished(), check=3.14e-7, opens="mlxbert; few_shot=False trains another")
+    assert told(summary.finished(opens), width).endswith("mlxbert; --no-few-shot trains another")  # the last line
 
 
 @pytest.mark.parametrize("width", [40, 50, 60, 80, 100, 120])

@@ -337,7 +337,7 @@ def test_no_line_of_a_card_is_lost(front: str, text: str, tmp_path: Path) -> Non
     for old, new in ("ab", "bc", "cd"):
         how = Quantization(8) if new == "b" else None
         note = card.describe(old, ("weights",), how)
-        card.write(tmp_path / old, tmp_path / new, new, note, quantized=how is not None)
+        card.write(tmp_path / old, tmp_path / new, new, note, "transformers", quantized=how is not None)
         if new == "c":
             with (tmp_path / "c" / "README.md").open("a") as file:
                 file.write("\nMy last line.\n")

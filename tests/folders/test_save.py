@@ -17,7 +17,7 @@ from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import HEADS, Network
 from mlxbert.weights.families.registry import FAMILIES
 from tests.helpers.families import FROZEN, FROZEN_CELLS
-from tests.helpers.frozen import add_vocabulary, change_config, read_config, tensors_in, write_model
+from tests.helpers.frozen import add_vocabulary, change_config, read_config, tensors_in, write_model, write_tensors
 from tests.helpers.st_folder import NORMALIZE, dense, pooling, save_st
 from tests.helpers.tiny import CONFIG, VOCAB
 
@@ -287,6 +287,46 @@ def test_modules_and_vectors_go_along(tmp_path: Path) -> None:
     texts = ["the cat sat", "a dog"]
     assert np.array_equal(mlxbert.embed(model, texts), mlxbert.embed(again, texts))
     assert again.embedder.config.prompts == {"q": "a "}
+
+
+@pytest.mark.usefixtures("measurement")
+@pytest.mark.parametrize("head", ["ForMaskedLM", "ForPreTraining", "ForSequenceClassification"])
+def test_a_head_that_is_not_there_is_not_claimed(head: str, tmp_path: Path) -> None:
+    source = save_st(tmp_path / "source", pooling("mean"))
+    write_tensors(source, {name: one for name, one in tensors_in(source).items() if not name.startswith("cls.")})
+    labels = {"id2label": {"0": "no", "1": "yes"}, "label2id": {"no": 0, "yes": 1}, "problem_type": "regression"}
+    change_config(source, architectures=[f"Bert{head}"], **labels)
+    mlxbert.save(mlxbert.load(source), tmp_path / "saved")
+    mlxbert.convert(source, tmp_path / "converted")
+    pairs = [{"anchor": "the cat", "positive": "a cat"}, {"anchor": "the dog", "positive": "a dog"}]
+    how: dict[str, Any] = {"train": pairs, "valid": pairs, "epochs": 1, "lr": 1e-3, "device": "cpu"}
+    mlxbert.finetune("embed", model=source, output=tmp_path / "trained", **how).run()
+    for name in ("saved", "converted", "trained"):
+        config = read_config(tmp_path / name)
+        assert config["architectures"] == ["BertModel"] and not labels.keys() & config.keys(), name
+
+
+def test_a_classifier_of_vectors_is_where_only_its_modules_find_it(tmp_path: Path) -> None:
+    settings = {"prompts": {"q": "a "}}
+    start = save_st(tmp_path / "start", pooling("cls", old=True), NORMALIZE, settings=settings)
+    change_config(start, architectures=["BertForPreTraining"])
+    own = replace(LABELS, head_pooling="cls")
+    texts = ["the cat sat", "a dog"]
+    vectors = mlxbert.embed(mlxbert.load(start, task="embed", dtype="float32"), texts)
+    model = mlxbert.load(start, new_heads={"sequence_classifier": own}, dtype="float32")
+    found = mlxbert.save(model, tmp_path / "own")
+    assert not (found / "config.json").exists() and (found / "encoder/config.json").is_file()
+    assert not [*found.glob("vocab*")] and json.loads((found / "modules.json").read_text())[0]["path"] == "encoder"
+    plain = mlxbert.load(found, new_heads={"sequence_classifier": LABELS}, dtype="float32")
+    for name, other in {"classes": plain, "vectors": mlxbert.load(found, task="embed", dtype="float32")}.items():
+        at_top = mlxbert.save(other, tmp_path / name)
+        assert not (at_top / "encoder").exists() and (at_top / "vocab.txt").is_file()
+        assert "vector_classifier" not in read_config(at_top)
+        assert json.loads((at_top / "modules.json").read_text())[0]["path"] == ""
+    for name in ("own", "classes", "vectors"):
+        again = mlxbert.load(tmp_path / name, task="embed", dtype="float32")
+        assert again.embedder.config.prompts == settings["prompts"]
+        assert np.array_equal(mlxbert.embed(again, texts), vectors)
 
 
 def test_what_was_trained_is_what_is_saved(tmp_path: Path, tiny_folder: Path) -> None:

@@ -1,6 +1,5 @@
 """Layers that a head has in a file of its own: written next to the weights, read back, converted, inspected."""
 
-import json
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,6 +39,7 @@ class Own:
         key: What `config.json` says of it.
         parts: Tensors of the head, with those of other files.
         wrong: Values of the key that are refused.
+        inner: Where in the folder the encoder is.
     """
 
     head: str
@@ -49,6 +49,7 @@ class Own:
     key: dict[str, Any]
     parts: int
     wrong: tuple[Any, ...]
+    inner: str = ""
 
     @property
     def note(self) -> str:
@@ -76,6 +77,7 @@ class Own:
         return model
 
 
+_VECTORS = {"labels": ["a", "b", "c"], "problem_type": "single_label_classification", "pooling": "mean"}
 OWN = {
     "crf": Own(
         "token_classifier", replace(NER, crf=True), "crf.safetensors",
@@ -84,7 +86,14 @@ OWN = {
     "vectors": Own(
         "sequence_classifier", Labels(("a", "b", "c"), "single_label_classification", head_pooling="mean"),
         "vector_classifier.safetensors", frozenset({"vector_classifier.weight", "vector_classifier.bias"}),
-        {"head_pooling": "mean"}, 2, ("middle", 1, ["mean"], "attention", "mean+attention", ""),
+        {"vector_classifier": _VECTORS}, 2,
+        (
+            *(_VECTORS | {"pooling": name} for name in ("middle", 1, ["mean"], "attention", "mean+attention", "")),
+            {"labels": ["a", "b", "c"]},
+            *(_VECTORS | {"labels": names} for names in ([], ["a", "a", "b"], "abc", [1, 2, 3], ["a", "b"])),
+            _VECTORS | {"problem_type": "guess"}, "mean", ["mean"],
+        ),
+        "encoder",
     ),
 }  # fmt: skip
 KINDS = [
@@ -109,12 +118,13 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_is_saved_loaded_and_converted(kind: str, family: str, tmp_path: Path) -> None:
     own = OWN[kind]
     model = own.model(add_vocabulary(write_model(family, "Model", tmp_path / "source")), tmp_path / "saved")
-    assert arrays(tmp_path / "saved" / own.file).keys() == own.names
-    inside = arrays(tmp_path / "saved" / "model.safetensors").keys()
+    assert arrays(tmp_path / "saved" / own.inner / own.file).keys() == own.names
+    inside = arrays(tmp_path / "saved" / own.inner / "model.safetensors").keys()
     assert not own.names & inside
-    config = read_config(tmp_path / "saved")
+    config = read_config(tmp_path / "saved" / own.inner)
     assert config | own.key == config
-    if kind == "vectors":  # for other programs it is an encoder
+    if kind == "vectors":  # for other programs it is an encoder, which none of them finds at the top
+        assert not (tmp_path / "saved" / "config.json").exists() and not {"id2label", "problem_type"} & config.keys()
         assert config["architectures"][0].endswith("Model")
         assert not any("classifier" in name or "pooler" in name for name in inside)
     assert own.note in (tmp_path / "saved" / "saved.json").read_text()
@@ -124,7 +134,7 @@ def test_it_is_saved_loaded_and_converted(kind: str, family: str, tmp_path: Path
     for name in ("saved", "converted", "again"):
         found = mlxbert.load(tmp_path / name, task=own.task, dtype="float32")
         assert found.labels == own.labels and own.result(found) == own.result(model)
-        assert arrays(tmp_path / name / own.file).keys() == own.names
+        assert arrays(tmp_path / name / own.inner / own.file).keys() == own.names
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean", "cls+max"])
@@ -132,7 +142,7 @@ def test_scores_are_a_linear_function_of_the_vector(source: Path, tmp_path: Path
     own = replace(OWN["vectors"], labels=replace(OWN["vectors"].labels, head_pooling=pooling))
     found = own.result(own.model(source, tmp_path / "a"))
     vector = mlxbert.embed(mlxbert.load(source, task="embed", dtype="float32"), TEXT, pooling=pooling)
-    stored = {name: np.array(array) for name, array in arrays(tmp_path / "a" / own.file).items()}
+    stored = {name: np.array(array) for name, array in arrays(tmp_path / "a" / own.inner / own.file).items()}
     powers = np.exp(stored["vector_classifier.weight"] @ vector + stored["vector_classifier.bias"])
     wanted = sorted(powers / powers.sum(), reverse=True)
     assert [label.score for label in found.labels] == pytest.approx(wanted, abs=1e-6)
@@ -140,9 +150,9 @@ def test_scores_are_a_linear_function_of_the_vector(source: Path, tmp_path: Path
 
 def test_it_follows_the_dtype_and_the_shards(own: Own, source: Path, tmp_path: Path) -> None:
     model = own.model(source, tmp_path / "half", "float16")
-    assert {array.dtype for array in arrays(tmp_path / "half" / own.file).values()} == {mx.float16}
+    assert {array.dtype for array in arrays(tmp_path / "half" / own.inner / own.file).values()} == {mx.float16}
     mlxbert.save(mlxbert.load(tmp_path / "half"), tmp_path / "shards", max_shard_size="20KB")
-    index = (tmp_path / "shards" / "model.safetensors.index.json").read_text()
+    index = (tmp_path / "shards" / own.inner / "model.safetensors.index.json").read_text()
     assert not any(name in index for name in own.names)
     for folder in ("half", "shards"):
         assert own.result(mlxbert.load(tmp_path / folder, dtype="float16")) == own.result(model)
@@ -151,18 +161,20 @@ def test_it_follows_the_dtype_and_the_shards(own: Own, source: Path, tmp_path: P
 def test_inspect_and_verify_know_it(own: Own, source: Path, tmp_path: Path) -> None:
     own.model(source, tmp_path / "a")
     found = mlxbert.inspect(tmp_path / "a")
-    assert own.file in dict(found.weights.files) and found.parts[own.head].tensors == own.parts
+    assert (Path(own.inner) / own.file).as_posix() in dict(found.weights.files) and found.parts[
+        own.head
+    ].tensors == own.parts
     assert own.task in found.tasks and own.names <= {tensor.name for tensor in found.tensors}
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     assert mlxbert.verify(tmp_path / "a", tmp_path / "b")
     last = min(own.names)
-    changed = {name: array + (name == last) for name, array in arrays(tmp_path / "a" / own.file).items()}
+    changed = {name: array + (name == last) for name, array in arrays(tmp_path / "a" / own.inner / own.file).items()}
     mx.eval(changed)
-    (tmp_path / "b" / own.file).unlink()
-    mx.save_safetensors(str(tmp_path / "b" / own.file), changed)
+    (tmp_path / "b" / own.inner / own.file).unlink()
+    mx.save_safetensors(str(tmp_path / "b" / own.inner / own.file), changed)
     (difference,) = mlxbert.verify(tmp_path / "a", tmp_path / "b").differences
     assert last.rpartition(".")[2] in difference.name
-    change_config(tmp_path / "b", **dict.fromkeys(own.key))
+    change_config(tmp_path / "b" / own.inner, **dict.fromkeys(own.key))
     assert mlxbert.verify(tmp_path / "a", tmp_path / "b").differences
 
 
@@ -171,10 +183,10 @@ def test_it_is_left_behind_with_the_labels_that_had_it(own: Own, source: Path, t
     for head, kind in (("sequence_classifier", "Sequence"), ("token_classifier", "Token")):
         model = mlxbert.load(tmp_path / "a", new_heads={head: Labels(("O", "B-X", "I-X"))})
         saved = mlxbert.save(model, tmp_path / head)
-        assert not (saved / own.file).exists() and not own.key.keys() & read_config(saved).keys()
+        assert not [*saved.rglob(own.file)] and not own.key.keys() & read_config(saved).keys()
         assert read_config(saved)["architectures"] == [f"BertFor{kind}Classification"]
     encoder = mlxbert.save(mlxbert.load(tmp_path / "a", task="embed"), tmp_path / "encoder")
-    assert not (encoder / own.file).exists() and not own.key.keys() & read_config(encoder).keys()
+    assert not [*encoder.rglob(own.file)] and not own.key.keys() & read_config(encoder).keys()
 
 
 def test_a_crf_of_other_labels_is_fresh_and_one_that_nothing_asks_for_is_ignored(source: Path, tmp_path: Path) -> None:
@@ -188,19 +200,19 @@ def test_a_crf_of_other_labels_is_fresh_and_one_that_nothing_asks_for_is_ignored
 
 def test_a_folder_without_it_or_with_another(own: Own, source: Path, tmp_path: Path) -> None:
     own.model(source, tmp_path / "a")
-    (tmp_path / "a" / own.file).rename(tmp_path / "kept")
+    (tmp_path / "a" / own.inner / own.file).rename(tmp_path / "kept")
     with pytest.raises(CheckpointError):
         mlxbert.load(tmp_path / "a", task=own.task)
     mlxbert.load(tmp_path / "a", task="embed")
-    mx.save_safetensors(str(tmp_path / "a" / own.file), {name: mx.zeros(7) for name in own.names})
+    mx.save_safetensors(str(tmp_path / "a" / own.inner / own.file), {name: mx.zeros(7) for name in own.names})
     with pytest.raises(CheckpointError, match="shape"):
         mlxbert.load(tmp_path / "a", task=own.task)
-    (tmp_path / "a" / own.file).write_bytes(b"nothing")
+    (tmp_path / "a" / own.inner / own.file).write_bytes(b"nothing")
     with pytest.raises(CheckpointError, match=own.file):
         mlxbert.load(tmp_path / "a", task=own.task)
     (key,) = own.key
     for value in own.wrong:
-        change_config(tmp_path / "a", **{key: value})
+        change_config(tmp_path / "a" / own.inner, **{key: value})
         with pytest.raises(mlxbert.MlxbertError):
             mlxbert.load(tmp_path / "a", task=own.task)
 
@@ -220,5 +232,9 @@ def test_labels_that_do_not_go_with_it(source: Path, head: str, labels: Labels, 
 
 
 def test_it_is_downloaded_with_the_weights(own: Own) -> None:
-    listed = ["config.json", "model.safetensors", own.file, "vocab.txt", "other.safetensors"]
-    assert own.file in needed_files("a/b", listed, lambda name: json.loads("{}"))
+    names = ["config.json", "model.safetensors", own.file, "vocab.txt", "other.safetensors"]
+    listed = [(Path(own.inner) / name).as_posix() for name in names]
+    modules = [{"type": "sentence_transformers.models.Transformer", "path": own.inner}]
+    files = {"modules.json": modules} if own.inner else {}
+    found = needed_files("a/b", [*listed, *files], lambda name: files.get(name, {}))
+    assert {*found} == {*listed[:4], *files}

@@ -144,13 +144,18 @@ def test_training_makes_texts_of_a_class_similar(folder: Path, tmp_path: Path) -
 
 
 def test_what_is_written(folder: Path, tmp_path: Path) -> None:
-    train(folder, records(2, 8), tmp_path / "out")
+    finished = train(folder, records(2, 8), tmp_path / "out")[-1]
+    assert "few_shot=False" in finished.opens
     out = tmp_path / "out"
-    config = read_config(out)
-    assert (config["architectures"], config["head_pooling"]) == (["BertModel"], "mean")
+    config = read_config(out / "encoder")
+    assert (config["architectures"], config["vector_classifier"]["pooling"]) == (["BertModel"], "mean")
+    assert config["vector_classifier"]["labels"] == ["class 00", "class 01"]
+    assert not {"id2label", "label2id", "problem_type"} & config.keys()
+    assert {path.name for path in out.iterdir()} & {"config.json", "model.safetensors", "vocab.txt"} == set()
     embedder = read_embedder(mlxbert.load(out).files, config["hidden_size"])
     assert (embedder.config.poolings, embedder.config.stated, embedder.unit) == (("mean",), True, True)
-    assert VECTOR_CLASSIFIER in (out / "README.md").read_text()
+    card = (out / "README.md").read_text()
+    assert VECTOR_CLASSIFIER in card and "library_name: mlxbert\n" in card
     assert VECTOR_CLASSIFIER in json.loads((out / "saved.json").read_text())["note"]
     assert json.loads((out / "training.json").read_text())["options"]["few_shot"] is True
 
@@ -158,7 +163,7 @@ def test_what_is_written(folder: Path, tmp_path: Path) -> None:
 def test_the_models_own_pooling_is_kept(tmp_path: Path) -> None:
     start = save_st(tmp_path / "start", pooling("cls", old=True), NORMALIZE)
     train(start, records(2, 8), tmp_path / "out")
-    assert read_config(tmp_path / "out")["head_pooling"] == "cls"
+    assert read_config(tmp_path / "out/encoder")["vector_classifier"]["pooling"] == "cls"
     assert mlxbert.load(tmp_path / "out").embedder.config.poolings == ("cls",)
 
 
@@ -168,12 +173,13 @@ def test_it_is_trained_further_with_and_without(folder: Path, tmp_path: Path) ->
     assert not train(tmp_path / "one", data, tmp_path / "two")[0].new_head
     assert train(tmp_path / "one", data, tmp_path / "plain", few_shot=False)[0].new_head
     assert read_config(tmp_path / "plain")["architectures"] == ["BertForSequenceClassification"]
-    assert not (tmp_path / "plain" / VECTOR_CLASSIFIER).exists()
+    assert not [*(tmp_path / "plain").rglob(VECTOR_CLASSIFIER)]
+    assert "library_name: transformers\n" in (tmp_path / "plain/README.md").read_text()
     train(tmp_path / "one", data, tmp_path / "adapter", few_shot=False, lora=2)
     adapted = mlxbert.load(tmp_path / "one", task="classify", adapter=tmp_path / "adapter")
     assert adapted.labels is not None and adapted.labels.head_pooling is None
     assert train(tmp_path / "plain", data, tmp_path / "back")[0].new_head
-    assert read_config(tmp_path / "back")["architectures"] == ["BertModel"]
+    assert read_config(tmp_path / "back/encoder")["architectures"] == ["BertModel"]
     mlxbert.load(tmp_path / "back", task="classify")
 
 

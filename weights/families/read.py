@@ -5,7 +5,7 @@ from typing import Any
 
 from mlxbert.config import Absolute, Dropout, EncoderConfig, HeadFacts, Initialization, Positions, Transform
 from mlxbert.errors import ConfigError
-from mlxbert.labels.labels import PROBLEM_TYPES, Labels
+from mlxbert.labels.labels import PROBLEM_TYPES, VECTOR_CLASSIFIER, Labels
 from mlxbert.nn.activations import ACTIVATIONS
 from mlxbert.nn.heads import OWN_LAYERS, sequence_classifier
 from mlxbert.weights.formats.config_json import ConfigJson
@@ -119,8 +119,7 @@ def usable_labels(config: ConfigJson) -> Labels | None:
     Raises:
         ConfigError: `problem_type` is unknown, or `no_answer_threshold` is not a share.
     """
-    if config.get("problem_type") not in (None, *PROBLEM_TYPES):
-        raise config.refuse("problem_type", f"one of {', '.join(PROBLEM_TYPES)}")
+    _problem_type(config)
     if config.get("no_answer_threshold") is not None:
         config.number("no_answer_threshold", low=0, high=1)
     try:
@@ -135,14 +134,32 @@ def labels(config: ConfigJson) -> Labels:
     Raises:
         ConfigError: It names them in a way that cannot be used.
     """
+    own = config.nested(VECTOR_CLASSIFIER)
     options = {field.name: config.get(field.name, field.default) for field in fields(Labels)[1:]}
-    found = Labels(_read_names(config), **options)
+    if own.values:
+        options |= {"problem_type": _problem_type(own), "head_pooling": own.string("pooling")}
+    found = Labels(_own_names(own) if own.values else _read_names(config), **options)
     if problem := found.thresholds_problem():
         raise config.refuse("thresholds", problem, hint='remove "thresholds" from it to use a threshold of 0.5')
     for layer in OWN_LAYERS:
         if problem := layer.problem(found):
-            raise config.refuse(layer.option, problem, hint=f'remove "{layer.option}" from it to use the model without')
+            place, key = (own, "pooling") if layer.alone else (config, layer.stem)
+            raise place.refuse(key, problem, hint=f'remove "{layer.stem}" from it to use the model without')
     return found
+
+
+def _problem_type(config: ConfigJson) -> str | None:
+    if config.get("problem_type") not in (None, *PROBLEM_TYPES):
+        raise config.refuse("problem_type", f"one of {', '.join(PROBLEM_TYPES)}")
+    found = config.get("problem_type")
+    return None if found is None else str(found)
+
+
+def _own_names(config: ConfigJson) -> tuple[str, ...]:
+    names = config.strings("labels")
+    if not names or len({*names}) < len(names):
+        raise config.refuse("labels", "names of classes, all different")
+    return names
 
 
 def _read_names(config: ConfigJson) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ FROZEN = "frozen vectors"  # as `mlxbert.training.scores.baselines` calls it
 
 
 def finished(event: "Finished") -> Iterator["rich.RenderableType"]:
-    """The score and its error bar next to the baselines, every run, the command that uses the model, its check."""
+    """The score and its error bar next to the baselines, every run, the command that uses the model, what opens it."""
     yield rich.Text.assemble(
         (f"{console.visible(event.metric)} {words.score(event.score)}", "bold green"),
         f"  after step {event.step:,}, {words.duration(event.seconds)} in all",
@@ -40,6 +40,8 @@ def finished(event: "Finished") -> Iterator["rich.RenderableType"]:
     if event.check is not None:
         told = f"transformers gives the same logits, to {event.check:.1e}"
         yield rich.Text.assemble(("check    ", "bold"), told)
+    if event.opens:
+        yield rich.Text.assemble(("opens in ", "bold"), console.to_options(event.opens))
 
 
 def _compared(summary: "Summary", task: "TaskSpec") -> Iterator["rich.RenderableType"]:

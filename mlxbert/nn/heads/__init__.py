@@ -10,6 +10,7 @@ from typing import cast
 
 from mlxbert.config import EncoderConfig, Rotary
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import ops
 from mlxbert.nn.encoder import Batch, Encoder, EncoderOutput, check_rows
@@ -43,6 +44,11 @@ FINE_TUNED = tuple(name for name, spec in HEADS.items() if spec.peft_type is not
 def is_tied(parts: Iterable[str]) -> bool:
     """Whether one of these parts has the table of word embeddings as its last layer."""
     return any(part in HEADS and HEADS[part].scope == "vocabulary" for part in parts)
+
+
+def has_own(heads: Iterable[str], labels: Labels | None) -> bool:
+    """Whether transformers does not have one of these heads, as the labels ask for it."""
+    return any(HEADS[head].is_own(labels) for head in heads if head in HEADS)
 
 
 def task_parts(task: str, config: EncoderConfig) -> tuple[str, ...]:

@@ -33,16 +33,22 @@ class OwnLayer:
 
     Attributes:
         option: The field of `Labels` that asks for it.
-        stem: The name of its file, and what the names of its tensors there begin with.
+        stem: The name of its file, what the names of its tensors there begin with, and the key of `config.json` that
+            asks for it.
         problem: What is expected instead of the option, if labels cannot have it.
         note: What users are told about the file.
-        alone: Whether it is the whole head: then other programs open the encoder alone.
+        elsewhere: Which program opens the folder, and as what.
+        instead: How to train a head that other programs have.
+        alone: Whether it is the whole head. Then the encoder has a folder of its own: at the top, transformers would
+            open it with a random head.
     """
 
     option: str
     stem: str
     problem: Callable[[Labels], str | None]
     note: str
+    elsewhere: str
+    instead: str
     alone: bool = False
 
     @property

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from mlxbert.config import EncoderConfig, HeadFacts
-from mlxbert.labels.labels import Labels
+from mlxbert.labels.labels import VECTOR_CLASSIFIER, Labels
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.dropout import Dropout
 from mlxbert.nn.embedder import Embedder, EmbeddingConfig, parse_poolings
@@ -92,10 +92,12 @@ def _pooling_problem(labels: Labels) -> str | None:
 
 _OWN = OwnLayer(
     option="head_pooling",
-    stem="vector_classifier",
+    stem=VECTOR_CLASSIFIER,
     problem=_pooling_problem,
     note="vector_classifier.safetensors holds the classifier, a logistic regression on the vectors of texts, which "
-    "is mlxbert's own: other programs open the encoder alone, for vectors",
+    "is mlxbert's own: sentence-transformers opens the folder as an embedding model, transformers does not open it",
+    elsewhere="sentence-transformers, as an embedding model",
+    instead="few_shot=False trains a classifier that transformers opens",
     alone=True,
 )
 
@@ -104,7 +106,7 @@ SPEC = HeadSpec(
     scope="text",
     class_names=("ForSequenceClassification",),
     facts=Facts(),
-    stems={"out": "classifier", "linear": "vector_classifier"},
+    stems={"out": "classifier", "linear": VECTOR_CLASSIFIER},
     pooler=lambda facts, labels: facts.pooling is None and not _OWN.used(labels),
     labelled=True,
     own=_OWN,

@@ -31,6 +31,8 @@ SPEC = HeadSpec(
         problem=Labels.crf_problem,
         note="crf.safetensors holds a CRF over the tags, which is mlxbert's own: other programs use the model without "
         "it",
+        elsewhere="transformers, without the CRF",
+        instead="without crf=True, transformers predicts the same tags",
     ),
     peft_type="TOKEN_CLS",
     task="tag",

@@ -1,0 +1,228 @@
+"""What other programs make of a folder: every class that may open it, by what it then computes.
+
+- `same`: what mlxbert computes, to 1e-5
+- `vectors`: the vectors that mlxbert makes, to 1e-5
+- `new head`: it has weights that are not in the folder, says so, and the folder does not claim to have them
+- `another task`: nothing is new, but mlxbert has no such head: tensors of heads of two tasks have the same names
+- `refused`
+- `other vectors`: vectors of another pooling than mlxbert chooses, where no file says which
+- `random head`: it computes something else, though the folder claims that it has the head. This must not happen.
+"""
+
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import peft
+import sentence_transformers
+import torch
+import transformers
+from transformers.pipelines import pipeline
+
+import mlxbert
+from mlxbert.bench.reference import Array, Case, difference, make_cases, outputs
+from mlxbert.nn.heads import HEADS, probabilities
+from mlxbert.text.batch import make_batch
+from tests.helpers.frozen import read_config
+from tests.helpers.parity import reference_outputs
+
+BOUND = 1e-5
+TEXTS = ("the cat sat on the mat", "he bought milk")
+CLASSES = {
+    f"AutoModel{ending}": ending
+    for ending in (
+        *("", "ForMaskedLM", "ForPreTraining", "ForNextSentencePrediction", "ForSequenceClassification"),
+        *("ForTokenClassification", "ForQuestionAnswering"),
+    )
+}
+PIPELINES = {
+    "feature-extraction": "AutoModel",
+    "fill-mask": "AutoModelForMaskedLM",
+    "text-classification": "AutoModelForSequenceClassification",
+    "token-classification": "AutoModelForTokenClassification",
+}
+Numbers = Mapping[str, Array]
+
+
+class Refused(Exception):
+    """A program does not open a folder."""
+
+
+@contextmanager
+def opening() -> Iterator[list[str]]:
+    """Collects what transformers says while it opens a folder.
+
+    Raises:
+        Refused: It does not.
+    """
+    said: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("transformers")
+    propagates, logger.propagate = logger.propagate, False
+    handlers, logger.handlers = logger.handlers, [handler]
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            yield said
+    except (ValueError, OSError, RuntimeError, KeyError, TypeError) as problem:
+        raise Refused from problem
+    finally:
+        logger.propagate, logger.handlers = propagates, handlers
+
+
+class Opened:
+    """A folder, and what mlxbert computes with it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.model = mlxbert.load(folder, dtype="float32", device="cpu")
+        config = self.model.config
+        self.case: Case = make_cases(config.vocab_size, 16, 0, config.type_vocab_size or 1)["pairs"]
+        self.numbers: Numbers = outputs(self.model.network, self.case)
+
+    def claims(self, ending: str) -> bool:
+        """Whether the files say that there is a head of this kind of class."""
+        if not ending or not (self.folder / "config.json").is_file():
+            return False
+        config, heads = read_config(self.folder), self.model.network.heads
+        named = any(name.endswith(ending) for name in config.get("architectures") or ())
+        standard = (HEADS[head] for head in heads if not HEADS[head].is_own(self.model.labels))
+        labelled = ending.endswith("Classification") and not any(head.labelled for head in standard)
+        return named or (labelled and bool({"id2label", "problem_type"} & config.keys()))
+
+    def judge(self, found: Any, ending: str) -> str:
+        """What a model of torch is, all whose weights are from the folder."""
+        theirs = reference_outputs(found.eval(), self.case)
+        names = {name for name in theirs if name in HEADS} if ending else {"last hidden"}
+        if names - self.numbers.keys() and not self.claims(ending):
+            return "another task"
+        return "same" if all(close(self.numbers.get(name), theirs[name]) for name in names) else "random head"
+
+
+def close(ours: Any, theirs: Any) -> bool:
+    """Whether two arrays are the same to the bound."""
+    ours, theirs = np.asarray(ours, np.float32), np.asarray(theirs, np.float32)
+    return ours.shape == theirs.shape and difference(ours, theirs) <= BOUND
+
+
+def _of_class(opened: Opened, name: str) -> str:
+    """What a class of transformers makes of a folder."""
+    with opening() as said:
+        kind = getattr(transformers, name)
+        found, report = kind.from_pretrained(opened.folder, output_loading_info=True, attn_implementation="eager")
+    new = report["missing_keys"]
+    assert all(any(key in line for line in said) for key in new), "a weight is new, and nothing was said"
+    if new and CLASSES[name]:
+        return "random head" if opened.claims(CLASSES[name]) else "new head"
+    return opened.judge(found, CLASSES[name])
+
+
+def _of_pipeline(opened: Opened, task: str) -> str:
+    """What a pipeline makes of a folder: what its class does, and the same results if that is the same."""
+    with opening():
+        run = pipeline(task, model=str(opened.folder), device="cpu")
+    found = _of_class(opened, PIPELINES[task])
+    if found != "same":
+        return found
+    text = TEXTS[0] if task != "fill-mask" else TEXTS[0].replace("cat", "[MASK]")
+    return "same" if _RESULTS[task](opened.model, run, text) else "random head"
+
+
+def _same_states(model: mlxbert.Model, run: Any, text: str) -> bool:
+    batch = make_batch([model.tokenizer.encode(text)], model.config)
+    return close(np.array(model.network.encode(batch).last_hidden_state), run(text))
+
+
+def _same_fills(model: mlxbert.Model, run: Any, text: str) -> bool:
+    ours = {fill.token_id: fill.score for fill in mlxbert.fill_mask(model, text, top_k=5).masks[0].fills}
+    theirs = {one["token"]: one["score"] for one in run(text, top_k=5)}
+    return ours.keys() == theirs.keys() and close([*ours.values()], [theirs[key] for key in ours])
+
+
+def _same_classes(model: mlxbert.Model, run: Any, text: str) -> bool:
+    found, theirs = mlxbert.classify(model, text), run(text, top_k=None)
+    if isinstance(found, mlxbert.Regression):
+        return close([found.value], [theirs[0]["score"]])
+    ours = {label.label: label.score for label in found.labels}
+    return ours.keys() == {one["label"] for one in theirs} and close(
+        [ours[one["label"]] for one in theirs], [one["score"] for one in theirs]
+    )
+
+
+def _same_tags(model: mlxbert.Model, run: Any, text: str) -> bool:
+    batch = make_batch([model.tokenizer.encode(text)], model.config)
+    ours = probabilities(model.network.logits("token_classifier", batch))
+    return close(np.array(ours)[0, 1:-1].max(-1), [one["score"] for one in run(text, ignore_labels=[])])
+
+
+_RESULTS: Mapping[str, Callable[[mlxbert.Model, Any, str], bool]] = {
+    "feature-extraction": _same_states,
+    "fill-mask": _same_fills,
+    "text-classification": _same_classes,
+    "token-classification": _same_tags,
+}
+
+
+def _of_embedder(opened: Opened, name: str) -> str:
+    """What sentence-transformers makes of a folder as an embedding model."""
+    with opening():
+        found = sentence_transformers.SentenceTransformer(str(opened.folder), device="cpu", local_files_only=True)
+    theirs = found.encode([*TEXTS], show_progress_bar=False)
+    model = mlxbert.load(opened.folder, task="embed", dtype="float32", device="cpu")
+    return "vectors" if close(mlxbert.embed(model, [*TEXTS]), theirs) else "other vectors"
+
+
+def _of_cross_encoder(opened: Opened, name: str) -> str:
+    """What sentence-transformers makes of a folder as a cross-encoder."""
+    with opening():
+        found = sentence_transformers.CrossEncoder(str(opened.folder), device="cpu", local_files_only=True)
+    kind = _of_class(opened, "AutoModelForSequenceClassification")
+    if kind != "same":
+        return kind
+    theirs = found.predict([TEXTS], activation_fn=torch.nn.Identity(), show_progress_bar=False)
+    batch = make_batch([opened.model.tokenizer.encode(*TEXTS)], opened.model.config)
+    ours = np.array(opened.model.network.logits("sequence_classifier", batch))
+    return "same" if close(ours.reshape(-1), np.reshape(theirs, -1)) else "random head"
+
+
+def _of_peft(opened: Opened, name: str) -> str:
+    """What PEFT makes of an adapter, on a base with as many labels."""
+    labels = {} if opened.model.labels is None else {"num_labels": len(opened.model.labels)}
+    heads = [HEADS[head].class_names[0] for head in opened.model.network.heads]
+    ending = heads[0] if heads else ""
+    with opening():
+        settings = peft.PeftConfig.from_pretrained(str(opened.folder))
+        kind = getattr(transformers, f"AutoModel{ending}")
+        base = kind.from_pretrained(settings.base_model_name_or_path, attn_implementation="eager", **labels)
+        found = peft.PeftModel.from_pretrained(base, str(opened.folder))
+    return opened.judge(found.merge_and_unload(), ending)  # PEFT's own class for questions leaves out segments
+
+
+_Open = Callable[[Opened, str], str]
+OPENERS: Mapping[str, _Open] = {
+    **dict.fromkeys(CLASSES, _of_class),
+    **dict.fromkeys(PIPELINES, _of_pipeline),
+    "SentenceTransformer": _of_embedder,
+    "CrossEncoder": _of_cross_encoder,
+    "PeftModel": _of_peft,
+}
+
+
+def outcomes(folder: Path) -> dict[str, str]:
+    """What each program makes of a folder."""
+    opened, found = Opened(folder), {}
+    for name, opens in OPENERS.items():
+        try:
+            found[name] = opens(opened, name)
+        except Refused:
+            found[name] = "refused"
+    return found
+
+
+def cells(found: Mapping[str, str]) -> list[str]:
+    """The cells of the table in docs/formats.md."""
+    return [found[name] for name in OPENERS if name not in PIPELINES]

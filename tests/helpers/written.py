@@ -1,0 +1,190 @@
+"""A folder of every kind that mlxbert writes, of tiny models."""
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import mlxbert
+from mlxbert import Labels
+from mlxbert.machine.device import mx
+from tests.helpers.frozen import add_vocabulary, write_model
+from tests.helpers.st_folder import NORMALIZE, dense, pooling, write_modules
+from tests.helpers.tiny import CONFIG, random_network, save, tensors_of, tiny_config
+
+CLASSES = Labels(("red", "green", "blue"), "single_label_classification")
+SEVERAL = Labels(("red", "green", "blue"), "multi_label_classification")
+NUMBER = Labels(("label",), "regression")
+TAGS = Labels(("O", "B-PER", "I-PER"))
+TEXTS = [
+    *("the cat sat on the mat", "a man is in paris", "he bought milk in tokyo", "the largest city , tokyo"),
+    *("the store !", "playing", "the man went to the store .", "milk is on the mat", "he went to paris ."),
+    *("cat , man , city", "is the man in tokyo", "a largest cat sat in the city of paris"),
+]
+_HOW: dict[str, Any] = {"epochs": 1, "batch_size": 4, "lr": 1e-3, "device": "cpu"}
+_STEPS: dict[str, Any] = {"steps": 2, "batch_size": 4, "length": 16, "device": "cpu"}
+Write = Callable[[Path, Path], object]
+
+
+def _records(task: str) -> list[dict[str, Any]]:
+    """Twelve examples of a task."""
+    labels: Mapping[str, list[Any]] = {
+        "classify": [*CLASSES.names] * 4,
+        "multilabel": [["red"], ["red", "green"], [], ["blue"]] * 3,
+        "regress": [0.5, -1.0, 2.25, 4.0] * 3,
+    }
+    if task in labels:
+        return [{"text": text, "label": label} for text, label in zip(TEXTS, labels[task], strict=True)]
+    if task == "tag":
+        return [
+            {"words": text.split(), "tags": ["O" if word < "m" else "B-PER" for word in text.split()]} for text in TEXTS
+        ]
+    if task == "answer":
+        return [
+            {"question": "is it ?", "context": text, "answers": {"text": [text.split()[0]], "answer_start": [0]}}
+            for text in TEXTS
+        ]
+    if task == "embed":
+        return [{"anchor": text, "positive": text.split()[-1]} for text in TEXTS]
+    return [{"query": text, "text": text.split()[-1], "label": number % 2} for number, text in enumerate(TEXTS)]
+
+
+def start(folder: Path) -> Path:
+    """The folders that others are made of."""
+    settings = {"tokenizer_class": "BertTokenizer"}
+    save(folder / "encoder", tensors_of(random_network(tiny_config(), ())), settings=settings)
+    save(folder / "pretrained", settings=settings)
+    # As embedding models on the hub: with the class and the labels of the model that they were trained from.
+    claims = CONFIG | {"architectures": ["BertForSequenceClassification"], "id2label": {"0": "no", "1": "yes"}}
+    embedder = save(folder / "embedder", tensors_of(random_network(tiny_config(), ())), claims, settings=settings)
+    write_modules(embedder, [pooling("mean", old=True), NORMALIZE])
+    layers = save(folder / "dense", tensors_of(random_network(tiny_config(), ())), claims, settings=settings)
+    weight = mx.random.normal((12, 24), key=mx.random.key(1))
+    write_modules(layers, [pooling("cls", old=True), dense(weight), NORMALIZE])
+    wide = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64}
+    tensors = tensors_of(random_network(tiny_config(**wide, embedding_size=32)))
+    save(folder / "wide", tensors, CONFIG | wide, settings=settings)
+    add_vocabulary(write_model("albert", "ForPreTraining", folder / "albert"))
+    (folder / "electra.json").write_text(json.dumps(CONFIG | {"model_type": "electra", "embedding_size": 16}))
+    documents = ["\n".join(TEXTS[number:] + TEXTS[:number]) for number in range(12)]
+    (folder / "corpus.txt").write_text("\n\n".join(documents) + "\n", encoding="utf-8")
+    return folder
+
+
+def _with_head(head: str | None, labels: Labels | None = None, source: str = "encoder") -> Write:
+    def write(made: Path, target: Path) -> None:
+        model = mlxbert.load(
+            made / source, new_heads={} if head is None else {head: labels}, dtype="float32", device="cpu"
+        )
+        mlxbert.save(model, target)
+
+    return write
+
+
+def _saved(source: str) -> Write:
+    return lambda made, target: mlxbert.save(mlxbert.load(made / source, dtype="float32", device="cpu"), target)
+
+
+def _converted(source: str, **options: Any) -> Write:
+    return lambda made, target: mlxbert.convert(made / source, target, **options)
+
+
+def _trained(task: str, source: str = "encoder", **options: Any) -> Write:
+    def write(made: Path, target: Path) -> None:
+        data = _records(task)
+        given = {"train": data, "valid": data, "model": made / source, "output": target, **_HOW, **options}
+        [*mlxbert.finetune(task, **given)]
+
+    return write
+
+
+def _pretrained(objective: str, source: str = "pretrained", **options: Any) -> Write:
+    def write(made: Path, target: Path) -> None:
+        given = {"model": made / source, "output": target, "objective": objective, **_STEPS, **options}
+        [*mlxbert.pretrain(made / "corpus.txt", **given)]
+
+    return write
+
+
+def _new_electra(made: Path, target: Path) -> None:
+    new: dict[str, Any] = {"config": made / "electra.json", "vocabulary": made / "encoder"}
+    [*mlxbert.pretrain(made / "corpus.txt", output=target, objective="electra", **new, **_STEPS)]
+
+
+def _distilled(made: Path, target: Path) -> None:
+    [*mlxbert.distill(made / "corpus.txt", teacher=made / "pretrained", layers="1", output=target, **_STEPS)]
+
+
+def _merged(made: Path, target: Path) -> None:
+    adapter = target.with_name(f"{target.name}-adapter")
+    _trained("classify", lora=2)(made, adapter)
+    mlxbert.convert(made / "encoder", target, adapter=adapter)
+
+
+def _inside(write: Write, folder: str) -> Write:
+    """A folder inside of another one."""
+
+    def write_both(made: Path, target: Path) -> None:
+        whole = target.with_name(f"{target.name}-whole")
+        write(made, whole)
+        shutil.copytree(whole / folder, target)
+
+    return write_both
+
+
+def _converted_vectors(made: Path, target: Path) -> None:
+    saved = target.with_name(f"{target.name}-saved")
+    SAVED["classes of vectors"](made, saved)
+    mlxbert.convert(saved, target)
+
+
+_VECTORS = Labels(CLASSES.names, CLASSES.problem_type, head_pooling="mean")
+SAVED: dict[str, Write] = {
+    "encoder": _with_head(None),
+    "masked LM": _with_head("masked_lm"),
+    "next sentence": _with_head("next_sentence"),
+    "masked LM and next sentence": _saved("pretrained"),
+    "classes": _with_head("sequence_classifier", CLASSES),
+    "several labels": _with_head("sequence_classifier", SEVERAL),
+    "a number": _with_head("sequence_classifier", NUMBER),
+    "tags": _with_head("token_classifier", TAGS),
+    "answers": _with_head("question_answering"),
+    "embedder": _saved("embedder"),
+    "embedder with a dense layer": _saved("dense"),
+    "classes of vectors": _with_head("sequence_classifier", _VECTORS, "embedder"),
+}
+CONVERTED: dict[str, Write] = {
+    "converted": _converted("pretrained"),
+    "converted embedder": _converted("dense"),
+    "converted classes of vectors": _converted_vectors,
+    "quantized": _converted("wide", quantize=8, group_size=32),
+    "merged": _merged,
+}
+TRAINED: dict[str, Write] = {
+    "classify": _trained("classify"),
+    "classify (few-shot)": _trained("classify", "embedder"),
+    "`encoder/` of few-shot": _inside(_trained("classify", "embedder"), "encoder"),
+    "multilabel": _trained("multilabel"),
+    "regress": _trained("regress"),
+    "tag": _trained("tag"),
+    "tag (CRF)": _trained("tag", crf=True),
+    "answer": _trained("answer"),
+    "embed": _trained("embed", "embedder"),
+    "rerank": _trained("rerank"),
+    "mlm": _pretrained("mlm"),
+    "mlm,nsp": _pretrained("mlm,nsp"),
+    "mlm,sop": _pretrained("mlm,sop", "albert"),
+    "electra": _new_electra,
+    "`generator/` of electra": _inside(_new_electra, "generator"),
+    "distill": _distilled,
+}
+ADAPTERS: dict[str, Write] = {
+    **{
+        f"{task} (LoRA)": _trained(task, lora=2)
+        for task in ("classify", "multilabel", "regress", "tag", "answer", "rerank")
+    },
+    "embed (LoRA)": _trained("embed", "embedder", lora=2),
+    "mlm (LoRA)": _pretrained("mlm", lora=2),
+}
+KINDS: dict[str, Write] = SAVED | CONVERTED | TRAINED | ADAPTERS
