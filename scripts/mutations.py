@@ -108,7 +108,7 @@ MUTATIONS = tuple(Mutation(*row) for row in (
     ("the second text of a pair has segment 0", "weights/tokenizers/templates.py", '["$B:1", f"{last[0]}:1"]',
      '["$B:0", f"{last[0]}:0"]', "tests/text/test_tokenizer.py::test_a_pair_has_segments_and_both_separators"),
     ("the post-processor of a file comes before that of the class", "weights/tokenizers/classes.py",
-     '_BERT = Ends("cls", "sep", "segments")', '_BERT = Ends("cls", "sep", "segments", beside="missing")',
+     '_BERT = Ends("cls", "sep", "segments")', '_BERT = Ends("cls", "sep", "segments", used="missing")',
      "tests/weights/tokenizers/test_ends.py::test_a_class_replaces_the_special_tokens_of_a_file[BertTokenizer-True]"),
     ("masked scores are -inf", "mlxbert/nn/cpu/kernels.py", "MASKED = -1e30", "MASKED = -math.inf",
      "tests/nn/test_kernels.py::test_a_row_that_may_see_nothing_gives_no_nan"),

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tokenizers import Encoding as Library, Tokenizer as Plain
 
-from mlxbert.bounds import check_whole
+from mlxbert.bounds import check_whole, shown
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import ArgumentError, InputError, TokenizerError, TooLongError
 from mlxbert.text.encoding import Encoding, Pieces, Template, assemble, starts_around
@@ -32,7 +32,7 @@ from mlxbert.weights.tokenizers.growth import check_size, growth_of
 
 _LOG = logging.getLogger("mlxbert")
 _SEGMENTS_KEPT = (
-    "the second text of a pair is in segment 1, as in transformers 4: no model_input_names is set, so that transformers 5 "
+    "the second text of a pair is in segment 1, as in transformers 4: no model_input_names is set, and transformers 5 "
     "would put both in segment 0"
 )
 _TOGETHER = 2**17  # code points that are split at once
@@ -183,9 +183,9 @@ class Tokenizer:
         Raises:
             ArgumentError: The vocabulary has no such id.
         """
-        token: str | None = self._tokenizer.id_to_token(number)
+        token: str | None = self._tokenizer.id_to_token(number) if 0 <= number < self._rows else None
         if token is None:
-            raise ArgumentError(f"token id is {number}, the vocabulary has {self.vocab_size} tokens")
+            raise ArgumentError(f"token id is {shown(number)}, the vocabulary has {self.vocab_size} tokens")
         return token
 
     def shown(self, number: int) -> str:
@@ -212,7 +212,7 @@ class Tokenizer:
         for number in numbers:
             known = type(number) is int and 0 <= number < self._rows
             if not known or self._tokenizer.id_to_token(number) is None:
-                raise ArgumentError(f"token id is {number!r:.60}, the vocabulary has {self.vocab_size} tokens, from 0")
+                raise ArgumentError(f"token id is {shown(number)}, the vocabulary has {self.vocab_size} tokens, from 0")
         special = {self.token_id(token) for role, token in self.special.items() if role != "unk"}
         kept = [number for number in numbers if not (skip_special_tokens and number in special)]
         with guarded("the vocabulary"):

@@ -70,8 +70,8 @@ _BERT = Ends("cls", "sep", "segments")
 _ROBERTA = Ends("cls", "sep", "trimmed")
 _DEBERTA = Ends("cls", "sep", "doubled")
 _FAIRSEQ = Ends("bos", "eos", "doubled")
-_ALBERT = Ends("cls", "sep", "segments", beside="missing")
-_GEMMA = Ends("bos", "eos", "each", beside="never")
+_ALBERT = Ends("cls", "sep", "segments", used="missing")
+_GEMMA = Ends("bos", "eos", "each", used="never")
 
 _FAIRSEQ_FILE = "sentencepiece.bpe.model"
 CLASSES = {

@@ -263,8 +263,8 @@ def _from_tokenizer_json(
     add_tokens(tokenizer, collect(folder, settings, tokens, like.special if like else {}), folder, complete=False)
     special = _known(tokenizer, tokens)
     ends = None if as_it_is or like is None else like.ends
-    if ends is not None and like is not kind and ends.beside == "always":
-        ends = replace(ends, beside="missing")  # a class that is guessed replaces nothing
+    if ends is not None and like is not kind and ends.used == "always":
+        ends = replace(ends, used="missing")  # a class that is guessed replaces nothing
     _apply_ends(folder, ends, tokenizer, tokens, settings)
     return tokenizer, special
 

@@ -20,17 +20,17 @@ class Ends:
         pair: How two texts stand: `segments`, `[CLS] A [SEP] B [SEP]` with B in segment 1; `doubled`,
             `<s> A </s></s> B </s>` in one segment; `trimmed`, the same with offsets that exclude the spaces at the ends
             of a token; `each`, `<bos> A <eos> <bos> B <eos>` with the second half in segment 1.
-        beside: When they are used beside a `tokenizer.json`: `always`, if its post-processor is `missing`, or `never`.
+        used: When they are used with a `tokenizer.json`: `always`, if its post-processor is `missing`, or `never`.
     """
 
     first: str
     last: str
     pair: Literal["segments", "doubled", "trimmed", "each"]
-    beside: Literal["always", "missing", "never"] = "always"
+    used: Literal["always", "missing", "never"] = "always"
 
     def apply(self, tokenizer: Tokenizer, tokens: Mapping[str, AddedToken]) -> bool:
-        """Whether they are to be used beside a `tokenizer.json`, and its vocabulary has them."""
-        wanted = self.beside == "always" or (self.beside == "missing" and tokenizer.post_processor is None)
+        """Whether they are to be used with a `tokenizer.json`, and its vocabulary has them."""
+        wanted = self.used == "always" or (self.used == "missing" and tokenizer.post_processor is None)
         names = [tokens[role].content for role in (self.first, self.last) if role in tokens]
         return wanted and len(names) == 2 and None not in map(tokenizer.token_to_id, names)
 
