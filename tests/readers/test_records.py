@@ -15,6 +15,8 @@ from unittest import mock
 import pytest
 
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
+from mlxbert.readers.documents.kinds import kind_of
+from mlxbert.readers.documents.read import RECORDS
 from mlxbert.readers.formats import Format
 from mlxbert.readers.records import Record, Records, read_records
 from mlxbert.readers.rows import read_rows
@@ -370,3 +372,11 @@ def test_damaged_json_has_a_column_and_no_other_line(tmp_path: Path) -> None:
     _, damaged, long = contents(read_records(tmp_path / "in.jsonl"))
     assert str(damaged) == "not valid JSON (Expecting ':' delimiter, column 9)"
     assert isinstance(long, InputError) and "not valid JSON (a whole number of 5,000 digits" in long.message
+
+
+def test_ndjson_is_another_name_of_jsonl(tmp_path: Path) -> None:
+    for name in ("in.ndjson", "in.NDJSON.gz"):
+        path = write(tmp_path / name, b'{"text": "the"}\n{"text": "cat"}\n')
+        records = read_records(path)
+        assert records.format == Format.jsonl and contents(records) == ["the", "cat"]
+    assert kind_of("a/in.ndjson.xz", b"") == RECORDS
