@@ -355,7 +355,8 @@ class Tokenizer:
         """One or two slices of tokens with the special tokens around them."""
         found = assemble(self._single if len(texts) == 1 else self._pair, texts, truncated=truncated)
         if len(texts) == 2 and self._unsaid:
-            _LOG.warning(self._unsaid.pop())
+            with suppress(IndexError):  # another thread says it
+                _LOG.warning(self._unsaid.pop())
         if not found.ids:
             raise InputError("the text has no token: this tokenizer adds no special tokens and drops what is in it")
         return found

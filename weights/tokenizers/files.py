@@ -281,7 +281,7 @@ def _apply_ends(
     So does transformers.
     """
     before = tokenizer.post_processor
-    if ends is not None and ends.apply(tokenizer, tokens):
+    if ends is not None and ends.applies(tokenizer, tokens):
         found = effect(tokenizer)
         tokenizer.post_processor = ends.build(tokenizer, tokens, settings)
         if effect(tokenizer) != found:

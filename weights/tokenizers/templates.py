@@ -28,7 +28,7 @@ class Ends:
     pair: Literal["segments", "doubled", "trimmed", "each"]
     used: Literal["always", "missing", "never"] = "always"
 
-    def apply(self, tokenizer: Tokenizer, tokens: Mapping[str, AddedToken]) -> bool:
+    def applies(self, tokenizer: Tokenizer, tokens: Mapping[str, AddedToken]) -> bool:
         """Whether they are to be used with a `tokenizer.json`, and its vocabulary has them."""
         wanted = self.used == "always" or (self.used == "missing" and tokenizer.post_processor is None)
         names = [tokens[role].content for role in (self.first, self.last) if role in tokens]
