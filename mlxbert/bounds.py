@@ -14,6 +14,7 @@ _TINY = 1e-6  # of what has to be above 0
 _COUNT = (1, 10_000_000)  # of what memory or the data limit, too
 _STEPS = (1, 1_000_000_000)
 MOST_RUNS = 1000  # of a sweep, with all its seeds
+MOST_SHOWN = 10**60  # a whole number that is written out in a message, or is a label
 MOST_LISTED = 1000  # numbers or names in one option
 
 # By the names of arguments; `mine.margin` is the `margin` of `mine`, whose range differs from that of the others.
@@ -66,6 +67,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "min_score": (-1_000_000, 1_000_000),
     "minutes": (0.01, 1_000_000),
     "negatives": (1, 10_000),
+    "number": (-1e15, 1e15),  # to learn: its square is a float32
     "no_answer_threshold": (0, 1),
     "patience": (1, 1_000_000),
     "port": (0, 65_535),
@@ -126,9 +128,12 @@ def check_listed(name: str, values: Sized) -> None:
 
 def shown(value: object) -> str:
     """A value in a few characters; Python refuses to write whole numbers of thousands of digits."""
-    if isinstance(value, int) and abs(value) >= 10**60:
+    if isinstance(value, int) and abs(value) >= MOST_SHOWN:
         return f"{'-' if value < 0 else ''}a number of more than 60 digits"
-    return f"{value!r:.60}"
+    try:
+        return f"{value!r:.60}"
+    except ValueError:
+        return f"a {type(value).__name__} with a number of thousands of digits"
 
 
 def _named(name: str) -> str:

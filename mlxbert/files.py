@@ -25,6 +25,7 @@ _LOG = logging.getLogger("mlxbert")
 _ON_MAC = sys.platform == "darwin"
 _DIGEST = "digest"  # of a record, next to its values
 _BLOCK = 2**20  # bytes
+_MOST_DIGITS = 60  # of a number in JSON; a tokenizer without a limit has 31, and Python writes at most 4,300
 # macOS keeps some folders from programs, whatever their permissions say: with EPERM, where permissions give EACCES.
 PRIVACY = "System Settings > Privacy & Security > Files and Folders (or Full Disk Access): allow your terminal"
 _SYSTEM_FILES = (".DS_Store", ".localized", "Icon\r")  # how Finder shows a folder
@@ -33,6 +34,27 @@ _MAGIC = bytes.fromhex("00051607")  # how the file begins
 _PURGEABLE = "Finder also counts purgeable space as available, which programs cannot use before macOS frees it"
 # Not ENOLCK: NFS also gives it where another process may hold the lock, and only the protocol fails for now.
 _NO_LOCKS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > _MOST_DIGITS:
+        raise ValueError(f"a whole number of {len(digits):,} digits, expected at most {_MOST_DIGITS}")
+    return int(digits)
+
+
+_decode_json = json.JSONDecoder(parse_int=_whole).decode
+
+
+def from_json(text: str) -> Any:
+    """The value of JSON that somebody else wrote, whose whole numbers can be computed with and shown.
+
+    Raises:
+        ValueError: It is not valid, is nested too deeply, or has a whole number of more than 60 digits.
+    """
+    try:
+        return _decode_json(text)
+    except RecursionError:
+        raise ValueError("lists or objects are nested too deeply") from None
 
 
 def to_path(given: str | Path, name: str) -> Path:

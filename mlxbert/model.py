@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from mlxbert import memory
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import ArgumentError, CheckpointError, MissingHeadError, MlxbertError, ThreadError
+from mlxbert.files import from_json
 from mlxbert.labels.labels import Labels
 from mlxbert.machine import device as devices
 from mlxbert.machine.device import dtype_name, mx
@@ -417,7 +418,7 @@ def new_model(
     check_source(vocabulary, "vocabulary")
     devices.use(device)
     try:  # a copy, as a file would hold it
-        values = json.loads(json.dumps(dict(config), allow_nan=False, ensure_ascii=False).encode())
+        values = from_json(json.dumps(dict(config), allow_nan=False, ensure_ascii=False).encode().decode())
     except (TypeError, ValueError) as problem:
         raise ArgumentError(f"config is not the content of a config.json: {problem}") from None
     config_json = ConfigJson(Path("config.json"), values)

@@ -108,6 +108,24 @@ def test_the_library_has_the_bounds_of_the_command_line(tiny: mlxbert.Model, tin
             give()
 
 
+def test_numbers_of_thousands_of_digits_are_named_in_errors(tiny: mlxbert.Model) -> None:
+    given: Any = HUGE
+    calls: list[Callable[[], object]] = [
+        lambda: mlxbert.embed(tiny, given),
+        lambda: mlxbert.embed(tiny, "cat", dimensions=given),
+        lambda: mlxbert.embed(tiny, "cat", prompt=given),
+        lambda: mlxbert.embed(tiny, "cat", kind=given),
+        lambda: tiny.tokenizer.decode(given),
+        lambda: tiny.tokenizer.decode([given]),
+        lambda: tiny.tokenizer.token(given),
+        lambda: mlxbert.new_model(CONFIG | {"vocab_size": given}, str(tiny.source)),
+        lambda: mlxbert.new_model(CONFIG | {"vocab_size": 10**4000}, str(tiny.source)),
+    ]
+    for give in calls:
+        with pytest.raises(MlxbertError, match="digits"):
+            give()
+
+
 def test_lists_have_bounds() -> None:
     more = MOST_LISTED + 1
     calls: list[tuple[str, Callable[[], object]]] = [

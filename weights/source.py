@@ -17,6 +17,7 @@ from mlxbert.weights.hub import cache
 from mlxbert.weights.hub.cache import Snapshot
 from mlxbert.weights.hub.download import download
 from mlxbert.weights.hub.errors import UnknownRevisionError, UnreachableError
+from mlxbert.weights.hub.guard import is_commit
 from mlxbert.weights.hub.hashes import Known, mismatch
 
 if TYPE_CHECKING:
@@ -269,10 +270,17 @@ def _hub_folder(name: str, revision: str | None, offline: bool, fetch: _Fetch) -
         return snapshot.folder
     if offline or cache.is_offline():
         return _from_cache(name, revision, snapshot, ", and downloads are disabled (offline)")
-    if snapshot is None or not snapshot.is_usable() or snapshot.listing() is not None:
+    if snapshot is None:
+        try:
+            return fetch(name, revision)
+        except UnreachableError:
+            if revision is not None or cache.only_snapshot(name) is None:
+                raise
+            return _from_cache(name, revision, None, "")
+    if not snapshot.is_usable() or snapshot.listing() is not None:
         return fetch(name, revision)
     try:  # the cache may be complete; fetch missing files of the cached commit, not of a newer one
-        return fetch(name, snapshot.commit)
+        return fetch(name, snapshot.commit if is_commit(snapshot.commit) else revision)
     except UnknownRevisionError:  # the history on the hub was rewritten
         return fetch(name, revision)
     except UnreachableError as problem:
@@ -282,6 +290,8 @@ def _hub_folder(name: str, revision: str | None, offline: bool, fetch: _Fetch) -
 
 def _from_cache(name: str, revision: str | None, snapshot: Snapshot | None, why: str) -> Path:
     """The folder in the cache, unless files are known to be missing; `why` completes the error message."""
+    if snapshot is None and revision is None and (snapshot := cache.only_snapshot(name)) is not None:
+        _LOG.warning("%s: the cache does not say which commit is main: using the only one, %s", name, snapshot.commit)
     if snapshot is not None and snapshot.is_complete():
         return snapshot.folder
     download = f"mlxbert models download {name}" + (f" --revision {revision}" if revision else "")

@@ -11,11 +11,12 @@ from mlxbert.cli.output.parquet import Parquet
 from mlxbert.cli.output.tables import Csv, Db, Sqlite
 from mlxbert.cli.views.json_lines import to_line
 from mlxbert.errors import ArgumentError
+from mlxbert.readers.formats import FORMATS as FORMATS_READ, Format
 
-JSON_LINES = (".jsonl",)
-RESULTS = (".jsonl", ".csv", ".sqlite", ".db")  # the endings for results other than vectors
+JSON_LINES = FORMATS_READ[Format.jsonl].endings
+RESULTS = (*JSON_LINES, ".csv", ".sqlite", ".db")  # the endings for results other than vectors
 VECTORS = (*RESULTS, ".npy", ".safetensors", ".parquet")
-WORDS = (".jsonl", ".parquet")  # for vectors of words
+WORDS = (*JSON_LINES, ".parquet")  # for vectors of words
 
 
 class JsonLines(OutputFormat):
@@ -35,7 +36,13 @@ class JsonLines(OutputFormat):
                 shutil.copyfileobj(part, file, CHUNK)
 
 
-_KINDS: tuple[type[OutputFormat], ...] = (JsonLines, Csv, Sqlite, Db, Npy, Safetensors, Parquet)
+class Ndjson(JsonLines):
+    """The same by another name."""
+
+    ending = ".ndjson"
+
+
+_KINDS: tuple[type[OutputFormat], ...] = (JsonLines, Ndjson, Csv, Sqlite, Db, Npy, Safetensors, Parquet)
 FORMATS = {kind.ending: kind for kind in _KINDS}
 
 

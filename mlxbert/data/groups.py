@@ -1,6 +1,5 @@
 """Records of a query with the texts that answer it and those that do not."""
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from typing import Any
 
 from mlxbert.data.labelled import check_text, get_text, plain
 from mlxbert.errors import InputError
+from mlxbert.files import from_json
 
 QUERY, POSITIVES, NEGATIVES = "query", "positives", "negatives"
 
@@ -63,7 +63,7 @@ def texts_of(values: Mapping[str, Any], name: str) -> tuple[str, ...]:
     given = plain(values.get(name))
     if isinstance(given, str) and given.startswith("[") and given.endswith("]"):
         with suppress(ValueError):
-            given = json.loads(given)
+            given = from_json(given)
     texts = [] if given is None else given if isinstance(given, list | tuple) else [given]
     for text in texts:
         check_text(text, name)

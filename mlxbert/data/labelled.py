@@ -1,14 +1,15 @@
 """Labelled texts from rows: classes, sets of classes, or numbers, all checked."""
 
-import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from mlxbert.bounds import BOUNDS, MOST_SHOWN, shown
 from mlxbert.data.columns import Columns
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.files import from_json
 from mlxbert.readers.reading import json_type
 from mlxbert.readers.rows import Row
 
@@ -184,11 +185,11 @@ def _name(value: Any, column: str) -> str:
         return found
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, int):
+    if isinstance(value, int) and abs(value) < MOST_SHOWN:
         return str(value)
     if isinstance(value, float) and math.isfinite(value):
         return str(int(value)) if value.is_integer() else repr(value)
-    said = str(value) if isinstance(value, float) else json_type(value)
+    said = shown(value) if isinstance(value, float | int) else json_type(value)
     raise InputError(f"{column!r} is {said}, expected a label")
 
 
@@ -205,7 +206,7 @@ def _parts(value: Any, column: str, separator: str) -> Sequence[Any]:
     value = value.strip()
     if value.startswith("[") and value.endswith("]"):
         try:
-            return list(json.loads(value))
+            return list(from_json(value))
         except ValueError:
             raise InputError(
                 f"{column!r} is {value!r:.60}, which looks like a list, but is not valid JSON",
@@ -221,14 +222,19 @@ def to_number(value: Any, column: str) -> float:
         InputError: It is something else.
     """
     try:
-        if isinstance(value, bool) or not isinstance(value, str | int | float) or "_" in str(value):
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise ValueError
+        if isinstance(value, str) and "_" in value:
             raise ValueError
         number = float(value)
     except (ValueError, OverflowError):
-        said = repr(value)[:60] if isinstance(value, str | int) else json_type(value)
+        said = shown(value) if isinstance(value, str | int) else json_type(value)
         comma = isinstance(value, str) and re.fullmatch(r"\s*-?\d+,\d+\s*", value)
         hint = "write decimals with a point: 3.5" if comma else None
         raise InputError(f"{column!r} is {said}, expected a number", hint=hint) from None
     if not math.isfinite(number):
         raise InputError(f"{column!r} is {value}, expected a finite number")
+    least, most = BOUNDS["number"]
+    if not least <= number <= most:
+        raise InputError(f"{column!r} is {number:g}, expected a number from {least:g} to {most:g}")
     return number

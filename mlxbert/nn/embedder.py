@@ -6,7 +6,7 @@ Shapes: B batch, L length, D hidden size, W size of a vector. Everything here ru
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from mlxbert.bounds import check_listed
+from mlxbert.bounds import check_listed, shown
 from mlxbert.errors import ArgumentError
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import ops
@@ -91,7 +91,7 @@ class Embedder(nn.Module):
         self.layers = list(layers)
         full = self._check_widths()
         if config.dimensions is not None and (type(config.dimensions) is not int or not 1 <= config.dimensions <= full):
-            raise ArgumentError(f"dimensions is {config.dimensions!r:.60}, the model's vectors have {full}")
+            raise ArgumentError(f"dimensions is {shown(config.dimensions)}, the model's vectors have {full}")
         self.size = config.dimensions or full
         self._truncated = self.size < full
 

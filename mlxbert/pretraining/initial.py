@@ -1,12 +1,12 @@
 """The model that pre-training starts from: a checkpoint, or fresh weights of a size and a vocabulary."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from mlxbert.errors import ArgumentError
+from mlxbert.files import from_json
 from mlxbert.folders.fingerprint import hash_model
 from mlxbert.labels.labels import Labels
 from mlxbert.model import Model, new_model
@@ -138,7 +138,7 @@ def _configuration(config: str, files: ModelFolder, heads: Sequence[str]) -> dic
     if config not in SIZES:
         return {"vocab_size": size, **_read(Path(config))}
     own = files.path / "config.json"
-    known = json.loads(own.read_bytes()).get("model_type") if own.is_file() else None
+    known = _read(own).get("model_type") if own.is_file() else None
     family = next((_PAIR_FAMILIES[head] for head in heads if head in _PAIR_FAMILIES), known or "bert")
     electra = family == "electra"
     layers, width = _ELECTRA_SMALL if electra and config == "small" else SIZES[config]
@@ -158,7 +158,7 @@ def _configuration(config: str, files: ModelFolder, heads: Sequence[str]) -> dic
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_bytes())
+        found = from_json(path.read_text(encoding="utf-8-sig"))
     except OSError:
         raise ArgumentError(
             f"config is {str(path)!r:.60}, expected {', '.join(SIZES)}, or a file in the format of config.json"

@@ -64,7 +64,7 @@ _SENTENCES = ("sentences of words", "use .txt, .jsonl or a table")
 _QUESTIONS = ("questions, for training and evaluation", "an array of records is format='json'")
 FORMATS = {
     Format.txt: Reader(read_txt, (".txt",)),
-    Format.jsonl: Reader(read_jsonl, (".jsonl",), "field"),
+    Format.jsonl: Reader(read_jsonl, (".jsonl", ".ndjson"), "field"),
     Format.json: Reader(read_json, (".json",), "field", most=_WHOLE),
     Format.csv: Reader(read_csv, (".csv",), "column"),
     Format.tsv: Reader(read_tsv, (".tsv",), "column"),

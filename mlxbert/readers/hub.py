@@ -1,6 +1,6 @@
 """Data sets of the Hugging Face hub, read with the package `datasets`."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mlxbert.errors import ArgumentError, HubError, MlxbertError
@@ -38,21 +38,3 @@ def open_hub(name: str) -> Iterable[Mapping[str, Any]]:
     except Exception as problem:  # its errors have no base class
         said = str(problem).partition("\n")[0] or type(problem).__name__
         raise HubError(f"{name}: the dataset cannot be loaded ({said})") from None
-
-
-def class_names(data: object) -> dict[str, list[str]]:
-    """The names of classes by column, where a data set stores numbers of classes; of lists of them, too."""
-    features = getattr(data, "features", None)
-    if not isinstance(features, Mapping):
-        return {}
-    inner: dict[str, Any] = {column: getattr(feature, "feature", feature) for column, feature in features.items()}
-    return {column: list(feature.names) for column, feature in inner.items() if hasattr(feature, "names")}
-
-
-def name_classes(value: Any, names: Sequence[str]) -> Any:
-    """A number of a class, or a list of them, as names; `None` for -1, which stands for a label that is not known."""
-    if isinstance(value, list):
-        return [name_classes(item, names) for item in value]
-    if isinstance(value, int):
-        return names[value] if 0 <= value < len(names) else None
-    return value

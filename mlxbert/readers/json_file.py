@@ -1,10 +1,10 @@
 """JSON files: an array of records, or the questions of SQuAD, 1.1 and 2.0. The whole file is in memory."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 from mlxbert.errors import InputError
+from mlxbert.files import from_json
 from mlxbert.readers.lines import Lines
 from mlxbert.readers.reading import Item, Wanted, json_type, placed
 
@@ -24,8 +24,8 @@ def read_json(lines: Lines, wanted: Wanted) -> Iterator[Item]:
         InputError: The file is not JSON, has another layout, or is too long.
     """
     try:
-        whole = json.loads("\n".join(_limited(lines)))
-    except (ValueError, RecursionError) as problem:
+        whole = from_json("\n".join(_limited(lines)))
+    except ValueError as problem:
         raise InputError(
             f"{lines.name}: not valid JSON ({problem})",
             hint="if each line is an object, name the format: format='jsonl'",

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mlxbert.errors import InputError
+from mlxbert.files import from_json
 from mlxbert.readers.lines import Lines
 from mlxbert.readers.reading import Item, Wanted, json_type
 
@@ -20,10 +21,10 @@ def read_jsonl(lines: Lines, wanted: Wanted) -> Iterator[Item]:
 
 def _object(line: str) -> Mapping[str, Any] | InputError:
     try:
-        record = json.loads(line)
+        record = from_json(line)
     except json.JSONDecodeError as problem:  # its own words call every line the first one
         return InputError(f"not valid JSON ({problem.msg}, column {problem.colno})", hint=_HINT)
-    except (ValueError, RecursionError) as problem:  # a number of thousands of digits, lists in lists
+    except ValueError as problem:  # a number of many digits, lists in lists
         return InputError(f"not valid JSON ({problem})", hint=_HINT)
     if not isinstance(record, dict):
         return InputError(f"expected a JSON object, found {json_type(record)}", hint=_HINT)

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from mlxbert.errors import InputError, MlxbertError
+from mlxbert.readers.class_names import name_classes, stored_class_names
 from mlxbert.readers.lines import too_long
 from mlxbert.readers.live import LONGEST
 from mlxbert.readers.reading import Binary, Item, Wanted, size_of
@@ -14,6 +15,8 @@ _ROWS = 256  # in memory at a time
 
 def read_parquet(source: Binary, wanted: Wanted) -> Iterator[Item]:
     """The wanted columns of each row, or all, as Python values; the file is checked at once.
+
+    Where `datasets` has stored numbers of classes, the values are their names.
 
     Raises:
         MlxbertError: pyarrow is not installed.
@@ -46,10 +49,14 @@ def read_parquet(source: Binary, wanted: Wanted) -> Iterator[Item]:
 
 
 def _items(source: Binary, file: Any, columns: Sequence[str]) -> Iterator[Item]:
+    classes = stored_class_names(file.schema_arrow.metadata)
     size, rows, number = size_of(source.file) or 0, max(file.metadata.num_rows, 1), 0
     with _arrow_errors(source.name):
         for batch in file.iter_batches(batch_size=_ROWS, columns=columns):
             values = [_values(batch.column(batch.schema.get_field_index(name))) for name in columns]
+            for place, name in enumerate(columns):
+                if name in classes:
+                    values[place] = name_classes(values[place], classes[name])
             for row in zip(*values, strict=True):
                 number += 1
                 source.done = size * number // rows

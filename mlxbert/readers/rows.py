@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from mlxbert.bounds import shown
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.files import identity
+from mlxbert.readers.class_names import class_names, name_classes
 from mlxbert.readers.formats import Format, check_format, find_format, find_words, read_items
-from mlxbert.readers.hub import HUB, class_names, name_classes, open_hub
+from mlxbert.readers.hub import HUB, open_hub
 from mlxbert.readers.inputs import open_source, to_read_again
 from mlxbert.readers.label_folder import LabelFolder
 from mlxbert.readers.reading import Item, Wanted, placed
@@ -161,7 +163,7 @@ def _bytes(source: Any) -> int:
 def _open(source: Any, format: Format | str | None, wanted: Wanted, words: bool, stack: ExitStack) -> _Opened:
     if isinstance(source, str) and source.startswith(HUB):
         return _open_records(source, f"{source}, row", open_hub(source))
-    name = str(source)
+    name = str(source) if isinstance(source, str | Path) else ""
     if isinstance(source, str) and source == STDIN:
         if sys.stdin is None:
             raise InputError("stdin is closed")
@@ -197,6 +199,18 @@ def _strict(name: str, items: Iterator[Item], *, blank: bool) -> Iterator[Row]:
             yield Row(values, f"{name}, {place}")
 
 
+def row_bytes(values: Mapping[str, Any], place: str) -> bytes:
+    """The values of a row as JSON, to be hashed.
+
+    Raises:
+        InputError: JSON cannot hold them.
+    """
+    try:
+        return json.dumps(dict(values), sort_keys=True, default=str).encode() + b"\n"
+    except (TypeError, ValueError, RecursionError) as problem:  # a number of thousands of digits, a list in itself
+        raise InputError(f"{place}: the values are not ones that JSON can hold ({problem})") from None
+
+
 def _open_records(name: str, called: str, items: Iterable[Any]) -> _Opened:
     digest = hashlib.sha256()
     again = hasattr(items, "__len__")  # an iterator is used up
@@ -206,11 +220,11 @@ def _open_records(name: str, called: str, items: Iterable[Any]) -> _Opened:
         for number, item in enumerate(items, 1):
             place = f"{called} {number}"
             if not isinstance(item, Mapping) or not all(isinstance(key, str) for key in item):
-                raise InputError(f"{place}: {item!r:.60} is not a mapping of names to values")
+                raise InputError(f"{place}: {shown(item)} is not a mapping of names to values")
             if classes:
                 item = {**item, **{key: name_classes(item[key], names) for key, names in classes.items()}}
             if again:
-                digest.update(json.dumps(dict(item), sort_keys=True, default=str).encode() + b"\n")
+                digest.update(row_bytes(item, place))
             yield Row(item, place)
 
     return _Opened(name, rows(), lambda: digest.hexdigest() if again else None)

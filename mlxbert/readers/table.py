@@ -1,7 +1,9 @@
 """Tables as text: .csv and .tsv."""
 
 import csv
-from collections import Counter
+import logging
+import re
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
@@ -9,8 +11,12 @@ from typing import Any
 from mlxbert.errors import InputError
 from mlxbert.readers.lines import Lines, too_long
 from mlxbert.readers.live import LONGEST
+from mlxbert.readers.quotes import MOST_LINES, as_data, encloses
 from mlxbert.readers.reading import Item, Wanted, counted_columns, placed, separator_hint
 
+_LOG = logging.getLogger("mlxbert")
+_MOST_AHEAD = 2**20  # characters that are looked at
+_SEPARATOR = re.compile(r"sep=.?,?", re.IGNORECASE)
 _Rows = Iterator[tuple[int, list[str] | InputError]]
 
 
@@ -20,8 +26,11 @@ def read_csv(lines: Lines, wanted: Wanted) -> Iterator[Item]:
 
 
 def read_tsv(lines: Lines, wanted: Wanted) -> Iterator[Item]:
-    """The rows of a .tsv (IANA text/tab-separated-values), in which quotes are data."""
-    return _read(lines, wanted, "tsv", {"delimiter": "\t", "quoting": csv.QUOTE_NONE})
+    """The rows of a .tsv (IANA text/tab-separated-values), in which quotes are data.
+
+    But where every quote is one with which a program encloses fields, they are none: see `quotes.encloses`.
+    """
+    return _read(lines, wanted, "tsv", {"strict": True, "delimiter": "\t"})
 
 
 def _read(lines: Lines, wanted: Wanted, format: str, dialect: dict[str, Any]) -> Iterator[Item]:
@@ -31,7 +40,7 @@ def _read(lines: Lines, wanted: Wanted, format: str, dialect: dict[str, Any]) ->
         InputError: There is no header, or no row that says how many columns there are; a column is not there.
     """
     csv.field_size_limit(2**31 - 1)  # the default is 128 KB, less than a long article
-    text = _RowLines(lines)
+    text = _RowLines(lines, always=format == "csv")
     reader = csv.reader(text, **dialect)
     header, rows = _begin(reader, text, format, wanted.header)
     columns = wanted.columns(lines.name, header) if wanted.texts else _all(lines.name, header)
@@ -64,10 +73,18 @@ class _RowLines:
 
     Attributes:
         lines: The lines.
+
+    Args:
+        lines: The lines.
+        always: Whether quotes enclose fields, whatever the file looks like.
     """
 
-    def __init__(self, lines: Lines) -> None:
+    def __init__(self, lines: Lines, *, always: bool) -> None:
         self.lines = lines
+        self._enclose = True if always else None  # `None` until there is a quote
+        self._ahead = deque[tuple[str, InputError | None]]()
+        self._failure: InputError | None = None
+        self._columns, self._commas = 0, False  # of the lines before
         self.begin(1)
 
     def begin(self, number: int) -> None:
@@ -75,13 +92,50 @@ class _RowLines:
         self._first, self._size = number, 0
 
     def __iter__(self) -> Iterator[str]:
-        for line in self.lines:
+        for line in self._all():
+            if self._enclose is None and '"' not in line:
+                self._columns, self._commas = self._columns or line.count("\t") + 1, self._commas or "," in line
             self._size += len(line) + 1
             if self._size > LONGEST:
                 self.lines.refuse(too_long(f"line {self._first}", hint="is a quote missing in this line?"))
-                yield '"' * (line.count('"') % 2)
+                yield '"' * (line.count('"') % 2) if self._enclose else ""
             else:
-                yield line + "\n"
+                yield (as_data(line) if '"' in line and not self._enclose else line) + "\n"
+
+    def _all(self) -> Iterator[str]:
+        """The lines; the first one with a quote after a look at those that follow."""
+        source = iter(self.lines)
+        for line in source:
+            if self._enclose is None and '"' in line:
+                self._look(line, source)
+            yield line
+            while self._ahead:
+                line, problem = self._ahead.popleft()
+                if problem is not None:
+                    self.lines.refuse(problem)
+                yield line
+            if self._failure is not None:
+                raise self._failure
+
+    def _look(self, line: str, source: Iterator[str]) -> None:
+        """Finds out whether quotes enclose fields; from a pipe, by the first line with a quote alone."""
+        problem, size = self.lines.problem(), len(line)
+        while not self.lines.piped and len(self._ahead) < MOST_LINES and size < _MOST_AHEAD:
+            try:
+                following = next(source, None)
+            except InputError as failure:  # in its place, behind the lines that can be read
+                self._failure, following = failure, None
+            if following is None:
+                break
+            self._ahead.append((following, self.lines.problem()))
+            size += len(following)
+        ends = len(self._ahead) < MOST_LINES and size < _MOST_AHEAD and not self.lines.piped
+        lines = [line, *(one for one, _ in self._ahead)]
+        self._enclose = encloses(lines, self._columns, commas=self._commas, ends=ends)
+        if self._enclose:
+            _LOG.warning("%s: quotes enclose fields, as in a .csv: they are not part of the texts", self.lines.name)
+        if problem is not None:
+            self.lines.refuse(problem)
 
 
 def _begin(reader: Any, text: _RowLines, format: str, named: bool) -> tuple[list[str], _Rows]:
@@ -96,6 +150,11 @@ def _begin(reader: Any, text: _RowLines, format: str, named: bool) -> tuple[list
         ) from None
     if first is None:
         raise InputError(f"{name}: empty, expected a {called}")
+    if _SEPARATOR.fullmatch(",".join(first)):
+        raise InputError(
+            f"{name}, line 1: names the separator, as Excel reads it ({','.join(first)!r}), expected a {called}",
+            hint="delete this line; commas separate the columns of a .csv, tabs those of a .tsv",
+        )
     if damage is not None and (named or not first):
         raise InputError(f"{name}, {damage.message}", hint=damage.hint)
     rest = _rows(reader, text, len(first), format, called)

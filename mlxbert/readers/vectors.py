@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.paths import check_regular
-from mlxbert.readers.formats import find_format, read_items
+from mlxbert.readers.formats import FORMATS, Format, find_format, read_items
 from mlxbert.readers.inputs import hint_of_missing, open_source
 from mlxbert.readers.reading import Wanted
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     Vector = NDArray[np.floating[Any]] | NDArray[np.int8]
 
-_RECORDS = (".jsonl", ".csv", ".parquet")  # which hold the texts, too
+_RECORDS = (*FORMATS[Format.jsonl].endings, ".csv", ".parquet")  # which hold the texts, too
 DATABASES = (".sqlite", ".db")  # which do, too
 _ENDINGS = (".npy", ".safetensors", *DATABASES, *_RECORDS)
 
@@ -127,9 +127,11 @@ def _records(path: Path) -> Iterator[Any]:
     """The field or column `embedding` of each record: a list, or JSON where a table holds text."""
     import numpy as np
 
+    format = find_format(str(path))
+    lines = format is Format.jsonl
     with open_source(path) as file:
-        for _, values in read_items(str(path), file, find_format(str(path)), Wanted())[0]:
-            if path.suffix != ".jsonl" and not isinstance(values, InputError) and "embedding" not in values:
+        for _, values in read_items(str(path), file, format, Wanted())[0]:
+            if not lines and not isinstance(values, InputError) and "embedding" not in values:
                 raise InputError(f"{path}: no column 'embedding', the file has: {', '.join(values)}")
             found = None if isinstance(values, InputError) else values.get("embedding")
             try:

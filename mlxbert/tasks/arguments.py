@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from mlxbert.bounds import shown
 from mlxbert.errors import ArgumentError
 from mlxbert.model import Model
 
@@ -50,4 +51,4 @@ def _shown(value: object) -> str:
     """A value on one line: as Python writes it, or its type where that takes many lines."""
     if hasattr(value, "columns") or isinstance(value, Model):
         return f"a {type(value).__name__}"
-    return f"{value!r:.60}"
+    return shown(value)

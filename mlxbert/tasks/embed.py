@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, Unpack, cast, overload
 
+from mlxbert.bounds import shown
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.machine.device import mx
 from mlxbert.machine.distributed import ProcessGroup, Turns
@@ -365,13 +366,13 @@ def choose_prompt(
         ArgumentError: Two of these are given, or the model has no prompt of that name.
     """
     given = {f"{prefix}prompt": prompt, f"{prefix}prompt_name": name, "kind": kind}
-    several = [f"a {key} {value!r:.60}" for key, value in given.items() if value is not None]
+    several = [f"a {key} {shown(value)}" for key, value in given.items() if value is not None]
     if len(several) > 1:
         raise ArgumentError(f"there are both {' and '.join(several)}, expected one")
     prompts, default = model.embedder.config.prompts, model.embedder.config.default_prompt_name
     if prompt is not None:
         if not isinstance(prompt, str):
-            raise ArgumentError(f"{prefix}prompt is {prompt!r:.60}, expected a text")
+            raise ArgumentError(f"{prefix}prompt is {shown(prompt)}, expected a text")
         return prompt
     if name is not None and name not in list(prompts):  # a list: the given name may not be hashable
         known = ", ".join(map(repr, prompts)) or "no prompts"

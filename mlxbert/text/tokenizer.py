@@ -6,13 +6,14 @@ complete input.
 
 import copy
 import functools
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tokenizers import Encoding as Library, Tokenizer as Plain
 
-from mlxbert.bounds import check_whole
+from mlxbert.bounds import check_whole, shown
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import ArgumentError, InputError, TokenizerError, TooLongError
 from mlxbert.text.encoding import Encoding, Pieces, Template, assemble, starts_around
@@ -29,6 +30,11 @@ from mlxbert.weights.tokenizers.files import (
 )
 from mlxbert.weights.tokenizers.growth import check_size, growth_of
 
+_LOG = logging.getLogger("mlxbert")
+_SEGMENTS_KEPT = (
+    "the second text of a pair is in segment 1, as in transformers 4: no model_input_names is set, and transformers 5 "
+    "would put both in segment 0"
+)
 _TOGETHER = 2**17  # code points that are split at once
 _PLACEHOLDERS = ("<image_soft_token>",)  # of Gemma 3; its models of text have no embedding for it
 _LEAST = 32  # tokens of a pair and what stands between, so that each has some
@@ -52,6 +58,8 @@ class Tokenizer:
         self.files = files
         self._tokenizer = files.tokenizer
         self._rows = config.vocab_size
+        self._segments = files.segments or (files.segments is None and config.type_vocab_size > 1)
+        self._unsaid: list[str] = []  # shared by copies, emptied when it is said
         self.special = files.special
         self._limit = config.max_length
         self.max_length = min(config.max_length, files.max_length or config.max_length)
@@ -69,6 +77,8 @@ class Tokenizer:
         with guarded("the vocabulary"):
             self._single, self._pair = self.templates = self._template(pair=False), self._template(pair=True)
             separate, joined = (self._encode(text).ids for text in (f"a {mask}", f"a{mask}"))
+        if files.segments is None and any(segment for _, segment in self._pair):
+            self._unsaid.append(_SEGMENTS_KEPT)
         self._mask_hides_space = separate == joined
         if self.max_length <= len(self._pair):
             raise TokenizerError(
@@ -89,7 +99,7 @@ class Tokenizer:
         probe = self.special.get("unk", "a")
         whole = self._encode(probe, probe if pair else None, special=True)
         slots = zip(whole.ids, whole.type_ids, whole.sequence_ids, strict=True)
-        template = [(number if text is None else None, segment) for number, segment, text in slots]
+        template = [(number if text is None else None, segment * self._segments) for number, segment, text in slots]
         if sum(special is None for special, _ in template) != 1 + pair:
             raise TokenizerError(
                 f"the tokenizer encodes {' and '.join([repr(probe)] * (1 + pair))} as {' '.join(whole.tokens)}, "
@@ -173,9 +183,9 @@ class Tokenizer:
         Raises:
             ArgumentError: The vocabulary has no such id.
         """
-        token: str | None = self._tokenizer.id_to_token(number)
+        token: str | None = self._tokenizer.id_to_token(number) if 0 <= number < self._rows else None
         if token is None:
-            raise ArgumentError(f"token id is {number}, the vocabulary has {self.vocab_size} tokens")
+            raise ArgumentError(f"token id is {shown(number)}, the vocabulary has {self.vocab_size} tokens")
         return token
 
     def shown(self, number: int) -> str:
@@ -202,7 +212,7 @@ class Tokenizer:
         for number in numbers:
             known = type(number) is int and 0 <= number < self._rows
             if not known or self._tokenizer.id_to_token(number) is None:
-                raise ArgumentError(f"token id is {number!r:.60}, the vocabulary has {self.vocab_size} tokens, from 0")
+                raise ArgumentError(f"token id is {shown(number)}, the vocabulary has {self.vocab_size} tokens, from 0")
         special = {self.token_id(token) for role, token in self.special.items() if role != "unk"}
         kept = [number for number in numbers if not (skip_special_tokens and number in special)]
         with guarded("the vocabulary"):
@@ -344,6 +354,9 @@ class Tokenizer:
     def assemble(self, texts: Sequence[Pieces], *, truncated: bool) -> Encoding:
         """One or two slices of tokens with the special tokens around them."""
         found = assemble(self._single if len(texts) == 1 else self._pair, texts, truncated=truncated)
+        if len(texts) == 2 and self._unsaid:
+            with suppress(IndexError):  # another thread says it
+                _LOG.warning(self._unsaid.pop())
         if not found.ids:
             raise InputError("the text has no token: this tokenizer adds no special tokens and drops what is in it")
         return found

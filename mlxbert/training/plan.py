@@ -2,7 +2,6 @@
 
 import hashlib
 import itertools
-import json
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from mlxbert.data.split import split
 from mlxbert.errors import InputError
 from mlxbert.labels.labels import Labels
-from mlxbert.readers.rows import Rows
+from mlxbert.readers.rows import Rows, row_bytes
 from mlxbert.training.base import BaseModel
 from mlxbert.training.data import describe
 from mlxbert.training.data.report import DataReport
@@ -107,7 +106,7 @@ def _hashes(train: Rows, valid: Rows | None) -> dict[str, str]:
     if streams := [part for part in parts if not part.resumable]:
         digest = hashlib.sha256()
         for row in itertools.chain(*streams):
-            digest.update(json.dumps(dict(row.values), default=str).encode() + b"\n")
+            digest.update(row_bytes(row.values, row.place))
         hashes["stream"] = digest.hexdigest()
     return hashes
 

@@ -66,7 +66,7 @@ def read(path: Path) -> dict[str, Any]:
         assert set(arrays) == {"embeddings", "text_sha256", "tokens"}
         return {name: np.array(array) for name, array in arrays.items()} | {"metadata": metadata}
     names = ("text", "tokens", "truncated", "error")
-    if path.suffix == ".jsonl":
+    if path.suffix in (".jsonl", ".ndjson"):
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
         vectors = np.array([line.get("embedding", [np.nan] * 24) for line in lines], np.float32).reshape(-1, 24)
         return {name: [line.get(name) for line in lines] for name in names} | {"embeddings": vectors}
@@ -180,7 +180,7 @@ def test_vectors_in_fewer_bits_are_those_of_the_library(
     if ending == ".csv":
         assert (read(path)["embeddings"][[0, 2]] == expected).all()
         return
-    if ending == ".jsonl":
+    if ending in (".jsonl", ".ndjson"):
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         assert [lines[0]["embedding"], lines[2]["embedding"]] == expected.tolist() and "error" in lines[1]
         return

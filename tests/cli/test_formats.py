@@ -127,8 +127,8 @@ def test_errors_of_pyarrow_become_errors_of_writing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("allowed", "said"),
     [
-        (formats.JSON_LINES, ".jsonl"),
-        (formats.VECTORS, "one of .jsonl, .csv, .sqlite, .db, .npy, .safetensors, .parquet"),
+        (formats.JSON_LINES, "one of .jsonl, .ndjson"),
+        (formats.VECTORS, "one of .jsonl, .ndjson, .csv, .sqlite, .db, .npy, .safetensors, .parquet"),
     ],
 )
 @pytest.mark.parametrize("name", ["x.xls", "x", ".npy", "x.npy.gz"])

@@ -71,6 +71,19 @@ def test_values_that_are_no_class_are_refused_with_their_place(value: Any, said:
         assert problem.message.endswith("expected a label")
 
 
+def test_whole_numbers_of_thousands_of_digits_are_refused() -> None:
+    for kind in ("class", "classes", "number"):
+        for value in (10**5000, -(10**5000)):
+            assert "a number of more than 60 digits" in refused(kind, value).message
+    assert labels("class", 10**59) == ["1" + "0" * 59]
+    assert "not valid JSON" in refused("classes", f"[{'1' * 5000}]").message
+    with pytest.raises(InputError, match=r"record 2: .*4300 digits"):
+        [*read_rows([{"text": "a", "id": [1]}, {"text": "a", "id": [10**5000]}])]
+    numbers: Any = [10**5000]
+    with pytest.raises(InputError, match="record 1: a number of more than 60 digits is not a mapping"):
+        [*read_rows(numbers)]
+
+
 def test_sets_of_classes_are_lists_or_strings() -> None:
     assert labels("classes", ["b", " a", "b", 1], [], np.array(["x"]), ()) == [("b", "a", "1"), (), ("x",), ()]
     assert labels("classes", "b, a", "", "  ", "c;d") == [("b", "a"), (), (), ("c;d",)]
@@ -100,6 +113,9 @@ def test_numbers_are_finite() -> None:
         assert problem.message.startswith("line 2: 'label' is ") and "expected a number" in problem.message
     for value in ("nan", "-inf", float("nan"), float("inf"), "1e999"):
         assert "finite" in refused("number", 1, value).message
+    assert labels("number", 1e15, "-1e15") == [1e15, -1e15]
+    for value in (1e308, "-1e308", 10**16, -(10**300)):  # their squares are not in the range of float32
+        assert "from -1e+15 to 1e+15" in refused("number", 1, value).message
     hint = refused("number", "3,5").hint
     assert hint and "point" in hint and refused("number", "1,000,000").hint is None
 

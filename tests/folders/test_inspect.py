@@ -203,7 +203,10 @@ def test_other_tokenizers_are_called_by_their_kind(model: Path) -> None:
         "Unigram": {"type": "Unigram", "unk_id": 0, "vocab": [[word, -1.0] for word in words]},
     }
     for kind, vocabulary in kinds.items():
-        write_json(model / "tokenizer.json", {"version": "1.0", "added_tokens": [], "model": vocabulary})
+        ends = {"type": "BertProcessing", "cls": ["[CLS]", 1], "sep": ["[SEP]", 2]}
+        saved = {"version": "1.0", "added_tokens": [], "model": vocabulary, "post_processor": ends}
+        write_json(model / "tokenizer.json", saved)
+        write_json(model / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"})
         assert inspected(model)["tokenizer"]["kind"] == kind
 
 

@@ -3,6 +3,7 @@
 import datetime
 import gzip
 import io
+import json
 import os
 import sys
 import threading
@@ -14,6 +15,8 @@ from unittest import mock
 import pytest
 
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
+from mlxbert.readers.documents.kinds import kind_of
+from mlxbert.readers.documents.read import RECORDS
 from mlxbert.readers.formats import Format
 from mlxbert.readers.records import Record, Records, read_records
 from mlxbert.readers.rows import read_rows
@@ -31,9 +34,9 @@ def write(path: Path, content: bytes) -> Path:
     return path
 
 
-def write_table(path: Path, columns: dict[str, Any], **options: Any) -> Path:
+def write_table(path: Path, columns: Any, **options: Any) -> Path:
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    pq.write_table(pa.table(columns), path, **options)
+    pq.write_table(pa.table(columns) if isinstance(columns, dict) else columns, path, **options)
     return path
 
 
@@ -231,6 +234,28 @@ def test_a_column_that_is_missing_or_no_text_is_refused_at_once(tmp_path: Path) 
         read_records(path, "n")
 
 
+def test_classes_that_datasets_stored_are_their_names(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    label = {"names": ["no", "yes"], "_type": "ClassLabel"}
+    of_lists: tuple[Any, ...] = ({"feature": label, "_type": "List"}, {"feature": label, "_type": "Sequence"}, [label])
+    columns = {"text": ["a", "b", "c"], "label": [1, 0, -1], "tags": [[0, 1], [], None], "n": [1, 0, 2]}
+    for tags in of_lists:
+        features = {"text": {"dtype": "string", "_type": "Value"}, "label": label, "tags": tags}
+        stored = {"huggingface": json.dumps({"info": {"features": features}})}
+        table = pa.table(columns).replace_schema_metadata(stored)
+        path = write_table(tmp_path / "in.parquet", table)
+        rows = [dict(row.values) for row in read_rows(path)]
+        assert [row["label"] for row in rows] == ["yes", "no", None]
+        assert [row["tags"] for row in rows] == [["no", "yes"], [], None]
+        assert [row["n"] for row in rows] == [1, 0, 2]
+        kept = [record.fields["label"] for record in read_records(path, keep=["label"])]
+        assert kept == ["yes", "no", None]
+    odd = ("{", "[]", '{"info": {"features": [1]}}', '{"info": {"features": {"label": {"_type": "ClassLabel"}}}}')
+    for content in odd:
+        path = write_table(tmp_path / "in.parquet", pa.table(columns).replace_schema_metadata({"huggingface": content}))
+        assert [row.values["label"] for row in read_rows(path)] == [1, 0, -1]
+
+
 def test_a_damaged_parquet_is_named(tmp_path: Path) -> None:
     content = write_table(tmp_path / "in.parquet", {"text": ["the"] * 100}).read_bytes()
     for damaged in (b"", b"text\nthe\n", content[:-20]):
@@ -353,4 +378,12 @@ def test_damaged_json_has_a_column_and_no_other_line(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"text": "the"}\n{"text" "cat"}\n' + '{"n": ' + "1" * 5000 + "}\n")
     _, damaged, long = contents(read_records(tmp_path / "in.jsonl"))
     assert str(damaged) == "not valid JSON (Expecting ':' delimiter, column 9)"
-    assert isinstance(long, InputError) and "not valid JSON (Exceeds the limit" in long.message
+    assert isinstance(long, InputError) and "not valid JSON (a whole number of 5,000 digits" in long.message
+
+
+def test_ndjson_is_another_name_of_jsonl(tmp_path: Path) -> None:
+    for name in ("in.ndjson", "in.NDJSON.gz"):
+        path = write(tmp_path / name, b'{"text": "the"}\n{"text": "cat"}\n')
+        records = read_records(path)
+        assert records.format == Format.jsonl and contents(records) == ["the", "cat"]
+    assert kind_of("a/in.ndjson.xz", b"") == RECORDS

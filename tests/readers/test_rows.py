@@ -281,3 +281,16 @@ def test_without_datasets_the_hub_is_refused_with_a_hint(monkeypatch: pytest.Mon
     with pytest.raises(MlxbertError, match="not installed") as caught:
         read_rows("hub:imdb")
     assert caught.value.hint and "mlxbert[datasets]" in caught.value.hint
+
+
+@pytest.mark.slow
+def test_a_parquet_of_datasets_has_the_labels_that_it_has_itself(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    label = datasets.ClassLabel(names=["no", "yes"])
+    features = {"text": datasets.Value("string"), "label": label, "tags": datasets.List(label)}
+    columns = {"text": ["a", "b"], "label": [1, -1], "tags": [[0, 1], []]}
+    data = datasets.Dataset.from_dict(columns, features=datasets.Features(features))
+    data.to_parquet(str(tmp_path / "in.parquet"))
+    stored = [row.values for row in read_rows(tmp_path / "in.parquet")]
+    assert stored == [row.values for row in read_rows(data)]
+    assert stored[0]["label"] == "yes" and stored[0]["tags"] == ["no", "yes"]

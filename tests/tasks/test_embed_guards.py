@@ -125,6 +125,7 @@ def test_a_text_without_a_token_fails_in_its_place(tmp_path: Path) -> None:
     bare = Tokenizer(models.WordPiece({word: number for number, word in enumerate(VOCABULARY)}, unk_token="[UNK]"))
     bare.pre_tokenizer, bare.post_processor = pre_tokenizers.BertPreTokenizer(), processors.ByteLevel()
     write_json(folder / "tokenizer.json", json.loads(bare.to_str()))
+    write_json(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"})
     model = mlxbert.load(folder)
     found = [*mlxbert.embed_stream(model, ["the cat", "", " "], on_error="return")]
     assert [isinstance(result, mlxbert.Failure) for result in found] == [False, True, True]

@@ -1,10 +1,12 @@
 """Names that may be those of folders or of models on the hub."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from mlxbert.errors import CheckpointError, HubError, MlxbertError
+from mlxbert.weights.hub import cache
 from mlxbert.weights.source import ModelRef, find_folder
 
 
@@ -86,3 +88,53 @@ def test_an_address_of_the_hub_is_answered_with_the_name(address: str, said: str
     with pytest.raises(CheckpointError) as caught:
         find_folder(ModelRef(address, offline=True))
     assert caught.value.hint and caught.value.hint.endswith(f"the name is {said}") == (said is not None)
+
+
+COMMIT, OTHER = "a" * 40, "b" * 40
+
+
+@pytest.mark.parametrize(
+    ("refs", "folders", "revision", "expected", "said"),
+    [
+        ({"main": COMMIT}, [COMMIT, OTHER], None, COMMIT, False),
+        ({"main": "v1"}, ["v1", OTHER], None, "v1", False),
+        ({"main": "v1"}, ["v1", OTHER], OTHER, OTHER, False),
+        ({}, ["main", OTHER], None, "main", False),
+        ({}, ["v1", OTHER], "v1", "v1", False),
+        ({}, [COMMIT], None, COMMIT, True),
+        ({}, ["copied"], None, "copied", True),
+        ({"main": OTHER}, [COMMIT], None, None, False),
+        ({"dev": COMMIT}, [COMMIT], None, None, False),
+        ({}, [COMMIT, OTHER], None, None, False),
+        ({}, [COMMIT], "v1", None, False),
+        ({"main": "../../x"}, [COMMIT, OTHER], None, None, False),
+        ({"main": ".."}, [COMMIT, OTHER], None, None, False),
+        ({"main": ""}, [COMMIT, OTHER], None, None, False),
+    ],
+)
+def test_a_cache_that_somebody_has_filled_is_read(
+    refs: dict[str, str],
+    folders: list[str],
+    revision: str | None,
+    expected: str | None,
+    said: bool,
+    tiny_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    repository = tmp_path / "models--org--tiny"
+    (repository / "refs").mkdir(parents=True)
+    for name, commit in refs.items():
+        (repository / "refs" / name).write_text(commit)
+    for name in folders:
+        shutil.copytree(tiny_folder, repository / "snapshots" / name)
+    if expected is None:
+        with pytest.raises(HubError, match="not in the cache"):
+            find_folder(ModelRef("org/tiny", revision=revision, offline=True))
+        return
+    found = find_folder(ModelRef("org/tiny", revision=revision, offline=True))
+    assert Path(str(getattr(found, "path", found))) == repository / "snapshots" / expected
+    assert ("using the only one" in caplog.text) == said
+    assert {snapshot.commit for snapshot in cache.snapshots("org/tiny")} == {*folders}

@@ -1,12 +1,12 @@
 """Reading `config.json`: typed lookups whose errors name the key, the value and what was expected."""
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from mlxbert.errors import ConfigError, MlxbertError
+from mlxbert.files import from_json
 
 # The file names of the configurations in Google's releases, by model_type.
 GOOGLE_CONFIGS = {kind: f"{kind}_config*.json" for kind in ("bert", "albert", "electra")}
@@ -14,10 +14,10 @@ GOOGLE_CONFIGS = {kind: f"{kind}_config*.json" for kind in ("bert", "albert", "e
 
 def _read(path: Path, error: type[MlxbertError]) -> Any:
     try:
-        return json.loads(path.read_bytes().decode("utf-8-sig"))
+        return from_json(path.read_bytes().decode("utf-8-sig"))
     except OSError as problem:
         raise error(f"{path}: cannot be read ({problem.strerror})") from None
-    except (ValueError, RecursionError) as problem:
+    except ValueError as problem:
         raise error(f"{path}: not valid JSON ({problem})") from None
 
 

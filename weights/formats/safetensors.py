@@ -4,7 +4,6 @@ MLX maps the data. The header is parsed here first, so that errors name what is 
 used. Format: https://huggingface.co/docs/safetensors.
 """
 
-import json
 import math
 import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -12,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mlxbert.errors import CheckpointError
+from mlxbert.files import from_json
 from mlxbert.machine.device import mx
 from mlxbert.weights.formats import names
 from mlxbert.weights.formats.headers import BYTES, MAX_SIZE, Header, LazyArrays, TensorInfo
@@ -79,8 +79,8 @@ def parse_header(path: Path, total: int, read: Callable[[int], bytes]) -> Header
         )
     text = read(length)
     try:
-        raw = json.loads(text.decode("utf-8"))
-    except (ValueError, RecursionError) as problem:
+        raw = from_json(text.decode("utf-8"))
+    except ValueError as problem:
         raise CheckpointError(f"{path}: damaged header: not valid JSON ({problem})") from None
     if not isinstance(raw, dict):
         raise CheckpointError(f"{path}: damaged header: expected a JSON object, found {type(raw).__name__}")

@@ -22,6 +22,7 @@ from mlxbert.weights.hub.guard import is_commit, is_size
 from mlxbert.weights.hub.hashes import Known, is_hash, is_sha256, mismatch
 
 _NAME = re.compile(r"(\b[\w\-.]{1,96}\b/)?\b[\w\-.]{1,96}\b", re.ASCII)  # as in huggingface_hub's validate_repo_id
+_COPIED = re.compile(r"[\w\-][\w\-.]{0,95}", re.ASCII)  # the name of a snapshot that huggingface_hub has not made
 _TREE_FORMAT = 1
 _PREFIX = "models--"
 _DEFAULT_REVISION = "main"
@@ -203,16 +204,24 @@ def _known(entry: Any) -> Known:
     return Known(size if is_size(size) and (size or found) else None, found if is_hash(found) else None)
 
 
+def _is_snapshot(name: str) -> bool:
+    """Whether a folder of snapshots can have a name: in caches that somebody has filled it need not be a hash."""
+    return is_commit(name) or (_COPIED.fullmatch(name) is not None and not is_system_file(name))
+
+
 def _read_ref(path: Path) -> str | None:
     try:
         commit = path.read_text(encoding="utf-8").strip()
     except (OSError, ValueError):
         return None
-    return commit if is_commit(commit) else None
+    return commit if _is_snapshot(commit) else None
 
 
 def find_snapshot(name: str, revision: str | None) -> Snapshot | None:
     """The commit that a revision referred to when it was last fetched, if its folder is in the cache.
+
+    As in huggingface_hub, what a revision refers to is the name of a folder, and a revision that refers to nothing is
+    one itself.
 
     Raises:
         ArgumentError: The revision is invalid.
@@ -220,9 +229,15 @@ def find_snapshot(name: str, revision: str | None) -> Snapshot | None:
     check_revision(revision)
     repository = repository_folder(name)
     revision = _DEFAULT_REVISION if revision is None else revision
-    commit = revision if is_commit(revision) else _read_ref(repository / "refs" / revision)
-    folder = repository / "snapshots" / (commit or "")
-    return Snapshot(name, commit, folder) if commit and folder.is_dir() else None
+    commit = revision if is_commit(revision) else _read_ref(repository / "refs" / revision) or revision
+    folder = repository / "snapshots" / commit
+    return Snapshot(name, commit, folder) if _is_snapshot(commit) and folder.is_dir() else None
+
+
+def only_snapshot(name: str) -> Snapshot | None:
+    """The commit of a model in the cache, if it is the only one, nothing refers to any, and it may be complete."""
+    found, referred = [*snapshots(name)], any(path.is_file() for path in (repository_folder(name) / "refs").rglob("*"))
+    return found[0] if len(found) == 1 and not referred and found[0].is_complete() is not False else None
 
 
 def record(name: str, revision: str | None, commit: str, listed: Mapping[str, Known]) -> None:
@@ -267,7 +282,7 @@ def references(name: str) -> dict[str, str]:
 def snapshots(name: str) -> Iterator[Snapshot]:
     """All commits of a model that are in the cache."""
     for folder in sorted((repository_folder(name) / "snapshots").glob("*")):
-        if is_commit(folder.name) and folder.is_dir():
+        if _is_snapshot(folder.name) and folder.is_dir():
             yield Snapshot(name, folder.name, folder)
 
 

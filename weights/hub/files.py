@@ -5,7 +5,6 @@ The same rules select the files to download and check whether the cached files a
 
 import fnmatch
 import glob
-import json
 import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.errors import HubError
+from mlxbert.files import from_json
 from mlxbert.weights.formats import names
 from mlxbert.weights.formats.config_json import GOOGLE_CONFIGS
 from mlxbert.weights.formats.names import EXPECTED, NOT_READ, holds_weights
@@ -101,12 +101,12 @@ def parse_json(name: str, path: Path) -> Any:
         HubError: The file cannot be read or is not valid JSON.
     """
     try:
-        return json.loads(path.read_bytes().decode("utf-8-sig"))
+        return from_json(path.read_bytes().decode("utf-8-sig"))
     except FileNotFoundError:
         raise
     except OSError as problem:
         raise HubError(f"{path}: cannot be read ({problem.strerror})") from None
-    except (ValueError, RecursionError) as problem:
+    except ValueError as problem:
         raise HubError(
             f"{name}: {path.name} is not valid JSON ({problem})",
             hint=f"if the cached copy is damaged, `mlxbert models download {name}` replaces it",

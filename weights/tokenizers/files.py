@@ -1,12 +1,13 @@
 """Reads the tokenizer of a model folder into a `tokenizers` object."""
 
 import gc
+import json
 import logging
 import re
 import string
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,11 @@ from mlxbert.weights.folder import ModelFolder, open_folder
 from mlxbert.weights.tokenizers.added import add_tokens, collect
 from mlxbert.weights.tokenizers.checks import check_ids, guarded, read_checked
 from mlxbert.weights.tokenizers.classes import (
+    AS_IT_IS,
     CLASSES,
     MODEL_TYPES,
     REFUSED,
     TokenizerClass,
-    template,
 )
 from mlxbert.weights.tokenizers.growth import check_templates
 from mlxbert.weights.tokenizers.settings import (
@@ -33,7 +34,7 @@ from mlxbert.weights.tokenizers.settings import (
     read_settings,
     special_tokens,
 )
-from mlxbert.weights.tokenizers.vocab import bert_steps
+from mlxbert.weights.tokenizers.templates import NO_ENDS, Ends, effect, other_ids
 
 WHOLE = "tokenizer.json"
 _LOG = logging.getLogger("mlxbert")
@@ -75,12 +76,15 @@ class TokenizerFiles:
             `sep` also `bos` and `eos`).
         spelling: How tokens mark word boundaries.
         max_length: The maximum input length in tokens, if the files state one.
+        segments: Whether transformers gives the model the segments (`token_type_ids`); `None` if version 4 does and
+            version 5 does not.
     """
 
     tokenizer: Tokenizer
     special: dict[str, str]
     spelling: Spelling
     max_length: int | None
+    segments: bool | None = True
 
     @property
     def lower_cases(self) -> bool:
@@ -157,7 +161,7 @@ def _from_vocabulary(
                     f"{folder / kind.files[0]}: the {role} token {special[role]!r} is not in the vocabulary"
                 )
     add_tokens(tokenizer, collect(folder, settings, tokens, kind.special), folder, complete=kind.appends_missing)
-    tokenizer.post_processor = template(kind, tokenizer, special, settings)
+    tokenizer.post_processor = kind.ends.build(tokenizer, tokens, settings)
     return tokenizer, _known(tokenizer, tokens)
 
 
@@ -193,23 +197,35 @@ def _no_dropout(path: Path, tokenizer: Tokenizer) -> None:
 def _apply_steps(folder: Path, kind: TokenizerClass, tokenizer: Tokenizer, settings: Mapping[str, Any]) -> None:
     """Gives a `tokenizer.json` the steps of its class, as transformers does whatever the file has.
 
-    Steps of the same kind stay, with their switches: a file that states that it is cased is not lower-cased, as it is
-    by transformers where `tokenizer_config.json` says nothing.
+    But a file that states that it is cased is not lower-cased, as it is by transformers where `tokenizer_config.json`
+    says nothing.
     """
-    words, unsaid = isinstance(tokenizer.model, models.WordPiece), flag(folder, settings, "do_lower_case") is None
-    if kind.steps is None or (kind.steps is bert_steps) != words:
-        return
-    for part, ours in zip(("normalizer", "pre_tokenizer"), kind.steps(folder, settings), strict=True):
+    for part, ours in kind.steps(folder, settings).items():
         own = getattr(tokenizer, part)
-        if ours is None or (own is not None and not words):  # of pieces, the file knows the model's own replacements
+        if kind.keeps_steps and own is not None:
             continue
-        if type(own) is not type(ours):
-            setattr(tokenizer, part, ours)
-            note = "%s: %s is %s, but %s is used: that of the tokenizer_class, as in transformers"
-            _LOG.warning(note, folder / WHOLE, part, "null" if own is None else type(own).__name__, type(ours).__name__)
-        elif unsaid and isinstance(own, normalizers.BertNormalizer) and not own.lowercase:
+        cased = isinstance(own, normalizers.BertNormalizer) and not own.lowercase
+        if cased and flag(folder, settings, "do_lower_case") is None:
+            ours.lowercase = False
             note = "%s does not lower-case texts, and no do_lower_case is set: transformers would lower-case them"
             _LOG.warning(note, folder / WHOLE)
+        if _state(own) != _state(ours):
+            setattr(tokenizer, part, ours)
+            _say_replaced(folder, part, _named(own), _named(ours))
+
+
+def _say_replaced(folder: Path, part: str, own: str, ours: str) -> None:
+    other = "another " if own == ours else ""
+    note = "%s: %s is %s, but %s%s is used: that of the tokenizer_class, as in transformers"
+    _LOG.warning(note, folder / WHOLE, part, own, other, ours)
+
+
+def _named(step: Any) -> str:
+    return "null" if step is None else type(step).__name__
+
+
+def _state(step: Any) -> Any:
+    return step if step is None else json.loads(step.__getstate__())
 
 
 def _apply_switches(folder: Path, tokenizer: Tokenizer, settings: Mapping[str, Any]) -> None:
@@ -235,16 +251,49 @@ def _from_tokenizer_json(
     folder: Path, kind: TokenizerClass | None, settings: Mapping[str, Any], *, as_it_is: bool
 ) -> tuple[Tokenizer, dict[str, str]]:
     tokenizer = _read_whole(folder / WHOLE)
+    if kind is not None and not as_it_is and not isinstance(tokenizer.model, kind.model):
+        as_it_is = True
+        note = "%s has a vocabulary of the kind %s, its tokenizer_class has %s: the file is used as it is"
+        _LOG.warning(note, folder / WHOLE, type(tokenizer.model).__name__, kind.model.__name__)
     if not as_it_is:
+        _apply_switches(folder, tokenizer, settings)
         if kind is not None:
             _apply_steps(folder, kind, tokenizer, settings)
-        _apply_switches(folder, tokenizer, settings)
     like, tokens = _roles(tokenizer, kind, settings)
     add_tokens(tokenizer, collect(folder, settings, tokens, like.special if like else {}), folder, complete=False)
     special = _known(tokenizer, tokens)
-    if tokenizer.post_processor is None and like is not None and {"cls", "sep"} <= special.keys():
-        tokenizer.post_processor = template(like, tokenizer, special, settings)  # as transformers does
+    ends = None if as_it_is or like is None else like.ends
+    if ends is not None and like is not kind and ends.used == "always":
+        ends = replace(ends, used="missing")  # a class that is guessed replaces nothing
+    _apply_ends(folder, ends, tokenizer, tokens, settings)
     return tokenizer, special
+
+
+def _apply_ends(
+    folder: Path,
+    ends: Ends | None,
+    tokenizer: Tokenizer,
+    tokens: Mapping[str, AddedToken],
+    settings: Mapping[str, Any],
+) -> None:
+    """Gives a `tokenizer.json` the special tokens around texts that its class has, or none if neither has any.
+
+    So does transformers.
+    """
+    before = tokenizer.post_processor
+    if ends is not None and ends.applies(tokenizer, tokens):
+        found = effect(tokenizer)
+        tokenizer.post_processor = ends.build(tokenizer, tokens, settings)
+        if effect(tokenizer) != found:
+            _say_replaced(folder, "post_processor", _named(before), _named(tokenizer.post_processor))
+        return
+    if before is None:
+        tokenizer.post_processor = NO_ENDS
+        _LOG.warning("%s: post_processor is null: texts get no special tokens, as in transformers", folder / WHOLE)
+    for token, (number, correct) in other_ids(tokenizer).items():
+        known = "does not have" if correct is None else f"gives the id {correct}"
+        note = "%s: the post_processor adds %s with the id %d, as in transformers; the vocabulary %s it"
+        _LOG.warning(note, folder / WHOLE, token, number, known)
 
 
 def _roles(
@@ -353,13 +402,18 @@ def _read(folder: Path, opened: ModelFolder) -> TokenizerFiles:
     name, model_type, generic = declared_class(opened, settings)
     kind = _choose(folder, name, model_type)
     if kind is None or (folder / WHOLE).is_file():
-        unknown = kind is None and name is not None
-        tokenizer, special = _from_tokenizer_json(folder, kind, settings, as_it_is=generic or unknown)
+        # A tokenizer alone, without a class and a config.json, may be BERT's.
+        as_it_is = generic or model_type in AS_IT_IS or (kind is None and (name or model_type) is not None)
+        tokenizer, special = _from_tokenizer_json(folder, kind, settings, as_it_is=as_it_is)
     else:
         tokenizer, special = _from_vocabulary(folder, kind, settings)
     for key, instead in _LEFT.items():
         if settings.get(key) == "left":
             _LOG.warning("%s: %s is left, but texts are %s", folder / "tokenizer_config.json", key, instead)
+    segments = None if kind is None or generic else kind.segments
+    if (inputs := settings.get("model_input_names")) is not None:
+        segments = "token_type_ids" in inputs
     limit = settings.get("model_max_length")
     named = isinstance(limit, int | float) and not isinstance(limit, bool) and 0 < limit < _UNLIMITED
-    return TokenizerFiles(tokenizer, special, _spelling(tokenizer), int(limit) if named and limit is not None else None)
+    most = int(limit) if named and limit is not None else None
+    return TokenizerFiles(tokenizer, special, _spelling(tokenizer), most, segments)

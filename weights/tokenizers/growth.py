@@ -57,7 +57,7 @@ class Growth:
 def growth_of(tokenizer: Tokenizer) -> Growth:
     """That of a tokenizer."""
     normal, before = (
-        [] if step is None else list(_steps(json.loads(step.__getstate__())))
+        [] if step is None else list(steps_of(json.loads(step.__getstate__())))
         for step in (tokenizer.normalizer, tokenizer.pre_tokenizer)
     )
     return Growth(_total(normal), _written(normal) * max(_total(before) / _USUAL, 1))
@@ -80,7 +80,7 @@ def check_growth(path: Path, data: bytes) -> None:
             tokens = [token for token in section if isinstance(token, Mapping) and token.get("normalized") is not False]
             added += [str(token.get("content")) for token in tokens]
             continue
-        steps = list(_steps(section))
+        steps = list(steps_of(section))
         if len(steps) > _MAX_STEPS:
             raise TokenizerError(f"{path}: the {name} has {len(steps):,} steps, expected at most {_MAX_STEPS}")
         limits = [(_total(steps), MAX_GROWTH if name == "normalizer" else _MAX_OTHER), (_written(steps), _MAX_WRITTEN)]
@@ -102,7 +102,7 @@ def check_templates(path: Path, tokenizer: Tokenizer) -> None:
     """
     before = tokenizer.post_processor
     added = 0
-    for step in [] if before is None else _steps(json.loads(before.__getstate__())):
+    for step in [] if before is None else steps_of(json.loads(before.__getstate__())):
         ids = {name: len(token["ids"]) for name, token in step.get("special_tokens", {}).items()}
         for name in ("single", "pair"):
             pieces = step.get(name, [])
@@ -176,7 +176,7 @@ def check_size(tokenizer: Tokenizer, growth: Growth, text: str) -> None:
         )
 
 
-def _steps(value: Any) -> Iterator[Mapping[str, Any]]:
+def steps_of(value: Any) -> Iterator[Mapping[str, Any]]:
     """The steps of a normalizer, a pre-tokenizer or a decoder; those of sequences one by one."""
     waiting = [value]
     while waiting:

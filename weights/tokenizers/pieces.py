@@ -113,13 +113,13 @@ class PieceRules:
             steps.append(normalizers.Lowercase())
         return steps
 
-    def steps(self, folder: Path, settings: Settings) -> tuple[normalizers.Normalizer | None, None]:
-        """The normalizer of a `tokenizer.json` without one; its pre-tokenizer is that of the file."""
+    def steps(self, folder: Path, settings: Settings) -> dict[str, Any]:
+        """The normalizer of a `tokenizer.json` without one."""
         steps = self._cleaning(folder, settings)
         if self.punctuation:  # DeBERTa
             spaces = normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " ")
             steps += [spaces, normalizers.NFC(), normalizers.Strip(left=False, right=True)]
-        return (normalizers.Sequence(steps) if steps else None), None
+        return {"normalizer": normalizers.Sequence(steps)} if steps else {}
 
     def _normalizer(
         self, model: SentencePieceModel, folder: Path, settings: Settings, *, words: bool

@@ -30,6 +30,9 @@ def _check(path: Path, values: Mapping[str, Any]) -> None:
         listed = entries.values() if isinstance(entries, dict) else entries or []
         if not isinstance(listed, Iterable) or isinstance(listed, str) or None in map(content_of, listed):
             raise refuse(key, "a list or an object of tokens")
+    inputs = values.get("model_input_names")
+    if inputs is not None and not (isinstance(inputs, list) and all(isinstance(name, str) for name in inputs)):
+        raise refuse("model_input_names", "a list of strings or null")
     limit = values.get("model_max_length")
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int | float)):
         raise refuse("model_max_length", "a number or null")
@@ -47,12 +50,13 @@ def read_settings(folder: Path) -> dict[str, Any]:
 
 
 def declared_class(folder: ModelFolder, settings: Mapping[str, Any]) -> tuple[str | None, str | None, bool]:
-    """The tokenizer class that the files name, or else the `model_type`; and whether a generic class is named first."""
+    """The tokenizer class that the files name, the `model_type`, and whether a generic class is named first."""
     try:
         config = folder.config_json.values
     except MlxbertError:  # a tokenizer alone, or an invalid config.json, which its reader reports
         config = {}
-    generic = None
+    generic, kind = None, config.get("model_type")
+    model_type = kind if isinstance(kind, str) else None
     for values in (settings, config):
         name = values.get("tokenizer_class")
         if name is not None and not isinstance(name, str):
@@ -60,9 +64,8 @@ def declared_class(folder: ModelFolder, settings: Mapping[str, Any]) -> tuple[st
         if name and generic is None:
             generic = name in _GENERIC
         if name and name not in _GENERIC:
-            return name, None, bool(generic)
-    kind = config.get("model_type")
-    return None, kind if isinstance(kind, str) else None, bool(generic)
+            return name, model_type, bool(generic)
+    return None, model_type, bool(generic)
 
 
 def flag(folder: Path, settings: Mapping[str, Any], key: str) -> bool | None:

@@ -32,9 +32,7 @@ def _is_cased(vocab: Mapping[str, int]) -> bool:
     return capitals > len(vocab) / 100
 
 
-def bert_steps(
-    folder: Path, settings: Mapping[str, Any], *, lower_case: bool = True
-) -> tuple[normalizers.Normalizer, pre_tokenizers.PreTokenizer]:
+def bert_steps(folder: Path, settings: Mapping[str, Any], *, lower_case: bool = True) -> dict[str, Any]:
     """The normalizer and the pre-tokenizer of BERT; `lower_case` is meant where the settings do not say it."""
     normalizer = normalizers.BertNormalizer(
         clean_text=True,
@@ -42,7 +40,13 @@ def bert_steps(
         strip_accents=flag(folder, settings, "strip_accents"),
         lowercase=switch(folder, settings, "do_lower_case", default=lower_case),
     )
-    return normalizer, pre_tokenizers.BertPreTokenizer()
+    return {"normalizer": normalizer, "pre_tokenizer": pre_tokenizers.BertPreTokenizer()}
+
+
+def byte_steps(folder: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The steps of byte-level vocabularies: no normalizer."""
+    spaced = switch(folder, settings, "add_prefix_space", default=False)
+    return {"normalizer": None, "pre_tokenizer": pre_tokenizers.ByteLevel(add_prefix_space=spaced)}
 
 
 def word_piece(folder: Path, settings: Mapping[str, Any], special: Special) -> Tokenizer:
@@ -50,8 +54,8 @@ def word_piece(folder: Path, settings: Mapping[str, Any], special: Special) -> T
     vocab = {line: number for number, line in enumerate(_lines(folder / "vocab.txt"))}
     tokenizer = Tokenizer(models.WordPiece(vocab, unk_token=special["unk"], max_input_chars_per_word=100))
     # transformers lower-cases by default, which breaks a cased vocabulary that has no settings.
-    steps = bert_steps(folder, settings, lower_case=not _is_cased(vocab))
-    tokenizer.normalizer, tokenizer.pre_tokenizer = steps
+    for part, step in bert_steps(folder, settings, lower_case=not _is_cased(vocab)).items():
+        setattr(tokenizer, part, step)
     tokenizer.decoder = decoders.WordPiece(prefix="##")
     tokenizer.add_tokens(never_split(folder, settings, vocab))
     return tokenizer
@@ -81,7 +85,6 @@ def byte_pairs(folder: Path, settings: Mapping[str, Any], special: Special) -> T
         if number != before + 1:
             what = "appears twice" if number == before else f"follows {before}"
             raise TokenizerError(f"{path}: id {number} {what}, expected each id from 0 once")
-    spaced = switch(folder, settings, "add_prefix_space", default=False)
     merges = _merges(folder / "merges.txt")
     try:
         tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges, fuse_unk=False))
@@ -90,6 +93,6 @@ def byte_pairs(folder: Path, settings: Mapping[str, Any], special: Special) -> T
             f"{folder / 'merges.txt'}: {problem}, expected tokens of vocab.json only",
             hint="both files must be from the same model",
         ) from None
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=spaced)
+    tokenizer.pre_tokenizer = byte_steps(folder, settings)["pre_tokenizer"]
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer

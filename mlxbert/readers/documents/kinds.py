@@ -5,9 +5,12 @@ import re
 
 from mlxbert.readers.documents.plain import MARKS
 from mlxbert.readers.documents.read import READERS, RECORDS
+from mlxbert.readers.formats import FORMATS, Format
 from mlxbert.readers.lines import uncompressed_name
 
-_RECORDS = (".jsonl", ".csv", ".tsv")  # which may be compressed
+_RECORDS = tuple(  # which may be compressed
+    ending for format in (Format.jsonl, Format.csv, Format.tsv) for ending in FORMATS[format].endings
+)
 _LOOK = 2**13  # bytes of a file that are looked at
 _CONTROL = re.compile(rb"[\x01-\x08\x0e-\x1a\x1c-\x1f]")
 

@@ -17,7 +17,7 @@ def read_notebook(data: bytes, name: str) -> Iterator[Document]:
         UnreadableError: It is not valid.
     """
     try:
-        found = json.loads(decode(data))
+        found = json.loads(decode(data), parse_int=float)  # what code has given may have any number of digits
     except ValueError as problem:
         raise UnreadableError(f"is not valid JSON ({problem})") from None
     cells = found.get("cells") if isinstance(found, dict) else None

@@ -135,6 +135,14 @@ ENCRYPTED = pdf_of(
 )
 
 
+def test_numbers_that_a_notebook_has_given_may_have_any_number_of_digits() -> None:
+    digits = "1" * 5000
+    outputs = '[{"output_type": "execute_result", "data": {"application/json": ' + digits + "}}]"
+    cells = '[{"cell_type": "code", "source": ["x"], "execution_count": 1, "outputs": ' + outputs + "}]"
+    [found] = read("a.ipynb", f'{{"cells": {cells}}}'.encode())
+    assert found.text == "x"
+
+
 @pytest.mark.parametrize(
     ("name", "data", "said"),
     [

@@ -61,6 +61,8 @@ PAIRS = (None, "the dog \U0001f642 caf\u00e9", "store " * 40)
 def test_inputs_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     folder = MODELS[name](tmp_path / "model")
     theirs = transformers.AutoTokenizer.from_pretrained(folder)
+    inputs = theirs.init_kwargs.get("model_input_names")
+    segments = "token_type_ids" in inputs if inputs else type(theirs).__name__ != "GemmaTokenizer"
     for longest in (32, 2048):
         ours = load_tokenizer(folder, tiny_config(vocab_size=1000, positions=Absolute(longest)))
         for text in TEXTS:
@@ -69,6 +71,6 @@ def test_inputs_are_those_of_transformers(name: str, tmp_path: Path) -> None:
                 if expected.ids:
                     found = ours.encode(text, pair, overflow="truncate")
                     assert (found.ids, found.offsets) == (expected.ids, expected.offsets), (text, pair)
-                    assert found.token_type_ids == expected.type_ids
+                    assert found.token_type_ids == (expected.type_ids if segments else [0] * len(found))
                 else:
                     assert not ours.pieces(text)

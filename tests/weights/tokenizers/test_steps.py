@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from mlxbert.weights.tokenizers.files import read_tokenizer
 
@@ -28,6 +28,7 @@ def save_steps(
     for part, step in (("normalizer", normalizer), ("pre_tokenizer", splits)):
         if step is not None:
             setattr(tokenizer, part, step)
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     folder.mkdir(exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "config.json").write_text(json.dumps({"model_type": "bert"}), encoding="utf-8")

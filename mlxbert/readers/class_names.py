@@ -1,0 +1,43 @@
+"""Names of classes where data sets of Hugging Face store numbers: as `datasets` has them, and as .parquet files do."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+_KEY = b"huggingface"  # of the metadata of a schema
+
+
+def class_names(data: object) -> dict[str, list[str]]:
+    """The names of classes by column, where a data set stores numbers of classes; of lists of them, too."""
+    features = getattr(data, "features", None)
+    if not isinstance(features, Mapping):
+        return {}
+    inner: dict[str, Any] = {column: getattr(feature, "feature", feature) for column, feature in features.items()}
+    return {column: list(feature.names) for column, feature in inner.items() if hasattr(feature, "names")}
+
+
+def stored_class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, list[str]]:
+    """The same from the metadata of a schema that `datasets` wrote; empty if there are none."""
+    with suppress(ValueError, RecursionError, LookupError, TypeError, AttributeError):
+        features = json.loads((metadata or {})[_KEY])["info"]["features"]
+        return dict(_named(features.items()))
+    return {}
+
+
+def _named(features: Any) -> Iterator[tuple[str, list[str]]]:
+    for column, feature in features:
+        while isinstance(feature, list) or (isinstance(feature, dict) and "feature" in feature):
+            feature = feature[0] if isinstance(feature, list) else feature["feature"]
+        names = feature.get("names") if isinstance(feature, dict) and feature.get("_type") == "ClassLabel" else None
+        if isinstance(names, list) and all(isinstance(name, str) for name in names):
+            yield column, names
+
+
+def name_classes(value: Any, names: Sequence[str]) -> Any:
+    """A number of a class, or a list of them, as names; `None` for -1, which stands for a label that is not known."""
+    if isinstance(value, list):
+        return [name_classes(item, names) for item in value]
+    if isinstance(value, int):
+        return names[value] if 0 <= value < len(names) else None
+    return value
