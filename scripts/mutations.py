@@ -322,6 +322,9 @@ MUTATIONS = tuple(Mutation(*row) for row in (
     ("the state before an update is given up when its loss is known", "mlxbert/training/loop.py",
      "mx.eval(numbers, parameters, optimizer.means, optimizer.squares)", "mx.eval(numbers)",
      "tests/training/test_step.py::test_an_update_is_waited_for_while_the_next_gradients_are_computed"),
+    ("texts are ranked by their probabilities", "mlxbert/tasks/ranking.py", "entry = (first.order, -index,",
+     "entry = (first.score, -index,",
+     "tests/tasks/test_rerank.py::test_texts_are_ranked_by_what_their_equal_probabilities_are_made_of[40.0-1.0]"),
 ))
 # fmt: on
 

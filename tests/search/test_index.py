@@ -14,13 +14,14 @@ import pytest
 
 import mlxbert
 from mlxbert.errors import ArgumentError, BusyError, InputError, StoreError
+from mlxbert.labels.labels import Labels
 from mlxbert.readers.documents.document import Document
 from mlxbert.readers.documents.read import read_documents
 from mlxbert.search import events, writer
 from mlxbert.search.chunks import Chunk
 from mlxbert.search.events import Event
 from mlxbert.search.index import MODES, Index, Mode, open_index
-from tests.helpers.classifiers import NLI, STARS, save_classifier
+from tests.helpers.classifiers import NLI, STARS, save_classifier, save_saturated
 from tests.helpers.indexes import check_same, contents, passage
 
 LONG_AGO = 1_600_000_000
@@ -506,6 +507,14 @@ def test_reranking(index: Index, tmp_path: Path) -> None:
     assert index.search("nothing", mode="words", rerank=str(reranker)) == []
     with pytest.raises(mlxbert.errors.MlxbertError):
         index.search("city", rerank=str(save_classifier(tmp_path / "other", NLI)))
+
+
+def test_equal_probabilities_of_a_reranker_do_not_lose_its_order(index: Index, tmp_path: Path) -> None:
+    plain = index.search("city", rerank=str(save_classifier(tmp_path / "plain", Labels(("LABEL_0",), None))))
+    hits = index.search("city", rerank=str(save_saturated(tmp_path / "saturated")))
+    assert [hit.chunk for hit in hits] == [hit.chunk for hit in plain]
+    assert [hit.chunk for hit in hits] != [hit.chunk for hit in index.search("city")]
+    assert {hit.rerank_score for hit in hits} == {1.0}
 
 
 def test_a_field_that_no_document_has_is_said(index: Index, caplog: pytest.LogCaptureFixture) -> None:
