@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlxbert.errors import StoreError
 from mlxbert.search import schema
-from mlxbert.search.conditions import OWN, holds, sql_of
-from mlxbert.search.disks import composed_bytes
+from mlxbert.search.conditions import OWN, Patterns, holds, sql_of
 from mlxbert.search.filters import Filter
 from mlxbert.search.memory import Mask, Memory
 from mlxbert.search.schema import BLOCK, guarded
@@ -56,6 +55,7 @@ class SqliteStore:
         self.writable = True
         self._free: Iterator[int] | None = None
         self._blocks: dict[int, tuple[NDArray[np.uint8], NDArray[np.uint8]]] = {}
+        self._patterns = Patterns()
         self._open(about)
         self._memory = Memory(self._connection, self.about, self.path)
 
@@ -112,7 +112,7 @@ class SqliteStore:
                 connection.execute("PRAGMA cache_size = -32768")  # kilobytes
                 connection.execute("SELECT 1 FROM sqlite_master").fetchone()
                 connection.create_function("holds", 3, holds, deterministic=True)
-                connection.create_function("composed", 1, composed_bytes, deterministic=True)
+                connection.create_function("matches", 2, self._patterns.matches, deterministic=True)
             except sqlite3.OperationalError as problem:
                 failed = problem
                 continue
@@ -344,7 +344,7 @@ class SqliteStore:
     def _mask(self, only: Filter) -> Mask:
         """What a filter lets through."""
         if (known := self._memory.mask(only)) is None:
-            condition, values = sql_of(only)
+            condition, values = self._condition(only)
             rows = self._connection.execute(
                 "SELECT chunks.id, vector FROM files JOIN documents ON files.id = file "
                 f"JOIN chunks ON documents.id = document WHERE {condition}",
@@ -352,6 +352,11 @@ class SqliteStore:
             )
             known = self._memory.add_mask(only, rows.fetchall())
         return known
+
+    def _condition(self, only: Filter) -> tuple[str, list[Any]]:
+        """A filter in SQL, and the values in it."""
+        self._patterns.forget()
+        return sql_of(only)
 
     @guarded
     def with_words(self, query: str, count: int, only: Filter) -> Scores:
@@ -433,7 +438,7 @@ class SqliteStore:
     @guarded
     def count(self, only: Filter) -> int:
         """See `Store`."""
-        condition, values = sql_of(only)
+        condition, values = self._condition(only)
         look = f"SELECT count(*) FROM files JOIN documents ON files.id = file WHERE {condition}"
         return int(self._connection.execute(look, values).fetchone()[0])
 

@@ -1,5 +1,6 @@
 """What an index keeps, and what a store of it can do."""
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     Vector = NDArray[np.float32]
 
 Scores: TypeAlias = list[tuple[int, float]]  # numbers of chunks and their scores, the best first
+_NOT_TEXT = re.compile("[\0\ud800-\udfff]")
 SCHEMA = 1  # of what is stored; a newer one is refused
 
 
@@ -245,6 +247,11 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Closes it."""
+
+
+def storable(text: str) -> str:
+    """A text with U+FFFD for what no database stores: halves of surrogate pairs, and NUL."""
+    return _NOT_TEXT.sub("\ufffd", text)
 
 
 def now() -> str:

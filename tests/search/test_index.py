@@ -522,6 +522,23 @@ def test_a_field_that_no_document_has_is_said(index: Index, caplog: pytest.LogCa
     assert "nosuch" in caplog.text and "path" in caplog.text
 
 
+def test_half_of_a_surrogate_pair_is_no_damage(index: Index, tmp_path: Path) -> None:
+    half = str(tmp_path / "x\ud800")
+    for refused in (
+        lambda: index.search("city", paths=[half]),
+        lambda: [*index.update([half])],
+        lambda: index.move(half, tmp_path),
+        lambda: index.move(tmp_path, half),
+        lambda: open_index(f"{half}.db"),
+        lambda: open_index(paths=[half]),
+        lambda: open_index(f"{tmp_path}/\0.db"),
+    ):
+        with pytest.raises(ArgumentError):
+            refused()
+    assert index.add([{"id": "a\ud800", "text": "a dog"}]) == index.remove(["a\ud800"]) == 1
+    index.check()
+
+
 def test_queries(index: Index, caplog: pytest.LogCaptureFixture) -> None:
     for query in ("the cat " * 500, '"', "NEAR(", "*", "-", "dog\0cat", "é" * 300, 'a "b" c"'):
         assert len(index.search(query)) == 3, query
