@@ -356,7 +356,7 @@ class Index:
                 lists["phrase"] = self.store.word_for_word(query, depth, only)
             chunks = {chunk for scores in lists.values() for chunk, _ in scores}
             documents = self.store.documents_of(chunks)
-            groups = {chunk: chunk for chunk in chunks} if all_chunks else documents
+            groups = {chunk: chunk for chunk in documents} if all_chunks else documents
             found = fuse(lists, groups, self.store.reachable(query) if mode == "hybrid" else None)
             if len(found) >= wanted or all(len(scores) < depth for scores in lists.values()):
                 return found

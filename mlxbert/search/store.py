@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Scores: TypeAlias = list[tuple[int, float]]  # numbers of chunks and their scores, the best first
 _NOT_TEXT = re.compile("[\0\ud800-\udfff]")
-SCHEMA = 1  # of what is stored; a newer one is refused
+SCHEMA = 2  # of what is stored; a newer one is refused
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ class Store(Protocol):
         """Removes the vectors that no chunk has any more."""
 
     def nearest(self, vector: "Vector", count: int, only: Filter) -> Scores:
-        """The chunks whose vectors are most similar to one."""
+        """The chunks whose vectors are most similar to one; equal scores in the order of `documents_of`, as below."""
 
     def with_words(self, query: str, count: int, only: Filter) -> Scores:
         """The chunks that have words of a query, by BM25."""
@@ -225,7 +225,7 @@ class Store(Protocol):
         """The chunks with these numbers; those that are gone are left out."""
 
     def documents_of(self, chunks: Collection[int]) -> dict[int, int]:
-        """The numbers of the documents of chunks."""
+        """The numbers of the documents of chunks, in the order of files, of records, and within these."""
 
     def around(self, number: int, before: int, after: int) -> list[FoundChunk]:
         """A chunk with its neighbours in its document, in order."""
