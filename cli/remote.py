@@ -333,7 +333,8 @@ def _result(task: str, item: Any, value: dict[str, Any], options: Mapping[str, A
             words = tuple(WordVector(**one | {"embedding": _array(one["embedding"])}) for one in value["words"])
             return Words(value["text"], words, value["truncated"])
         case "rerank" | "similarity":
-            return Scored(value["score"], value["text"], value["truncated"], value.get("unknown_tokens", 0))
+            unknown, logit = value.get("unknown_tokens", 0), value["logit"] if task == "rerank" else None
+            return Scored(value["score"], value["text"], value["truncated"], unknown, logit)
         case "classify" if "labels" not in value:
             several = tuple((one["label"], one["value"]) for one in value.get("values", ()))
             first = several[0][1] if several else value["value"]

@@ -358,6 +358,18 @@ MUTATIONS = tuple(Mutation(*row) for row in (
     ("a dot of an allowed origin is any character", "mlxbert/serve/http/origins.py",
      "re.escape(host).replace", 'host.replace("*", r"\\*").replace',
      "tests/serve/test_origins.py::test_a_star_stands_for_hosts_of_programs_and_names_below_a_domain"),
+    ("texts are ranked by their probabilities", "mlxbert/tasks/ranking.py", "entry = (first.order, -index,",
+     "entry = (first.score, -index,",
+     "tests/tasks/test_rerank.py::test_texts_are_ranked_by_what_their_equal_probabilities_are_made_of[40.0-1.0]"),
+    ("the pages of an index have no checksums", "mlxbert/search/sqlite.py",
+     'self._connection.reserve_bytes("main", CHECKSUM)', "pass",
+     "tests/search/test_damage.py::test_no_byte_of_the_header_ends_the_checks"),
+    ("a damage ends the checks of an index", "mlxbert/search/schema.py",
+     'if _pragma(connection, "checksum_verification") != 1:', "if False:",
+     "tests/search/test_damage.py::test_no_byte_of_the_header_ends_the_checks"),
+    ("equal scores stand in the order of updates", "mlxbert/search/sqlite.py",
+     """_PLACE = "files.path, CASE files.path WHEN x'' THEN place END, chunks.id\"""", """_PLACE = "chunks.id\"""",
+     "tests/search/test_index.py::test_an_updated_index_ranks_as_a_new_one"),
 ))
 # fmt: on
 

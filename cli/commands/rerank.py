@@ -12,7 +12,6 @@ from mlxbert.cli.output.file import check_output
 from mlxbert.cli.ranking import open_ranking, write_ranking
 from mlxbert.cli.views import vectors as view
 from mlxbert.options import Option
-from mlxbert.results.related import Reranked
 
 if TYPE_CHECKING:
     from mlxbert.cli.remote import RemoteModel
@@ -41,6 +40,8 @@ def rerank(
 
     Example: mlxbert rerank "who wrote emma" --input answers.txt --model cross-encoder/ms-marco-MiniLM-L6-v2
     """
+    from mlxbert.tasks.ranking import reranked
+
     check_output(out.output, out.overwrite, sources=source.input)
     opened = open_ranking(texts or (), source)
     loaded = session.load_or_ask("rerank", model)
@@ -58,7 +59,7 @@ def rerank(
     draw = functools.partial(view.draw_ranked, bars=_gives_probabilities(loaded))
     given = {"texts": texts, "top_k": top_k, "prompt": prompt, "overflow": overflow}
     made_of = session.OutputManifest("rerank", loaded, model, given)
-    write_ranking(texts or (), opened, out, draw, top_k, made_of, score, lambda query, one: Reranked(query, *one[:5]))
+    write_ranking(texts or (), opened, out, draw, top_k, made_of, score, reranked)
 
 
 def _gives_probabilities(model: "Model | RemoteModel") -> bool:

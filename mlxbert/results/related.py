@@ -65,6 +65,7 @@ class Reranked(Result):
         rank: Place in the order of scores, from 1.
         index: Place of the text in the input, from 0.
         score: A probability from 0 to 1, or any number, as the files of the model say.
+        logit: The output of the model, which texts are ranked by: float32 has one probability, 1.0, for all large ones.
         truncated: Whether the query or the text was cut to fit into the model.
     """
 
@@ -73,6 +74,7 @@ class Reranked(Result):
     index: int
     score: float
     text: str
+    logit: float
     truncated: bool = False
 
 

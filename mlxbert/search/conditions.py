@@ -6,6 +6,7 @@ from typing import Any
 
 from mlxbert.search.disks import composed
 from mlxbert.search.filters import Condition, Filter
+from mlxbert.search.globs import Glob
 
 # What every document can be filtered by.
 OWN = {"path": "files.path", "place": "documents.place", "title": "documents.title"}
@@ -48,9 +49,8 @@ def _compared(condition: Condition) -> tuple[str, list[Any]]:
     patterns = [condition.value]
     if condition.field == "path" and not condition.value.startswith("/"):
         patterns.append(f"*/{condition.value}")
-    text = f"CAST(composed(ifnull(CAST({value} AS BLOB), '')) AS TEXT)"
-    asked = " OR ".join(f"{text} GLOB CAST(? AS TEXT)" for _ in patterns)
-    return f"{unlike} ({asked})", [one for pattern in patterns for one in (*names, _encoded(composed(pattern)))]
+    asked = " OR ".join(f"matches(ifnull(CAST({value} AS BLOB), ''), ?)" for _ in patterns)
+    return f"{unlike} ({asked})", [one for pattern in patterns for one in (*names, _encoded(pattern))]
 
 
 def _encoded(text: str) -> bytes:
@@ -59,6 +59,23 @@ def _encoded(text: str) -> bytes:
         return os.fsencode(text)
     except UnicodeEncodeError:
         return text.encode("utf-8", "backslashreplace")
+
+
+class Patterns:
+    """The function of SQL that conditions with `=` and `!=` call; what is compared, and with what, is in bytes."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Glob] = {}
+
+    def forget(self) -> None:
+        """Forgets the patterns of the last filter."""
+        self._known.clear()
+
+    def matches(self, found: bytes | str, pattern: bytes) -> bool:
+        """Whether a text, in either Unicode form, is as a pattern says."""
+        if (glob := self._known.get(pattern)) is None:
+            glob = self._known[pattern] = Glob(composed(os.fsdecode(pattern)))
+        return glob.matches(composed(os.fsdecode(found)))
 
 
 def holds(found: Any, compare: str, value: bytes) -> bool:

@@ -35,13 +35,6 @@ def composed(text: str) -> str:
     return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
-def composed_bytes(text: bytes) -> bytes:
-    """The same for a text in UTF-8; bytes that are not UTF-8 stay."""
-    if text.isascii():
-        return text
-    return composed(text.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
-
-
 def canonical_path(path: str | os.PathLike[str]) -> str:
     """The one spelling of a path: without links, and on a Mac in the case and Unicode form that the disk has.
 

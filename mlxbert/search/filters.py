@@ -17,7 +17,8 @@ _COMPARISONS = (*_COMPARE, "!=")
 _DATE = re.compile(r"\d{4}-\d\d")
 _CONDITION = re.compile(r"(?P<field>[^=<>!]+)(?P<compare>!=|>=|<=|=|>|<)(?P<value>.*)", re.DOTALL)
 
-_MOST, _LONGEST = 8000, 10_000  # conditions, or paths; characters of a condition: SQLite takes few more
+_MOST, _LONGEST = 8000, 10_000  # conditions, or paths; characters of a condition
+_LONGEST_OF_ALL = 200_000  # characters of all conditions: patterns are compiled
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,21 @@ def as_list(given: str | Path | Sequence[Any]) -> Sequence[Any]:
     return [given] if isinstance(given, str | Path) else given
 
 
+def as_paths(given: str | Path | Sequence[str | Path]) -> Sequence[str | Path]:
+    """Paths, of which one may stand without a list.
+
+    Raises:
+        ArgumentError: No file can be called so.
+    """
+    paths = as_list(given)
+    for path in paths:
+        try:
+            os.fsencode(path)
+        except UnicodeEncodeError:
+            raise ArgumentError(f"path is {str(path)!a:.200}, with half of a surrogate pair that no file has") from None
+    return paths
+
+
 def make_filter(where: Mapping[str, Any] | Sequence[str], paths: str | Path | Sequence[str | Path] = ()) -> Filter:
     """The filter of conditions: `["lang=de", "date>=2026-01-01"]`, or `{"lang": "de"}` for equality.
 
@@ -94,8 +110,12 @@ def make_filter(where: Mapping[str, Any] | Sequence[str], paths: str | Path | Se
         found = [Condition(str(field), "=", _literal(value)) for field, value in where.items()]
     else:
         found = [_read(condition) for condition in where]
-    if any(len(one.field) + len(one.value) > _LONGEST for one in found):
-        raise ArgumentError(f"where has a condition of more than {_LONGEST:,} characters")
+    lengths = [len(one.field) + len(one.value) for one in found]
+    for what, length, most in (
+        ("a condition", max(lengths, default=0), _LONGEST), ("conditions", sum(lengths), _LONGEST_OF_ALL)
+    ):  # fmt: skip
+        if length > most:
+            raise ArgumentError(f"where has {what} of {length:,} characters, expected at most {most:,}")
     return Filter(tuple(found), tuple(os.path.abspath(path) for path in paths))
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from mlxbert.bounds import check_whole
 from mlxbert.errors import ArgumentError, InputError, StoreError
+from mlxbert.files import to_path
 from mlxbert.folders.fingerprint import hash_model
 from mlxbert.model import Model, load
 from mlxbert.readers.documents.document import Document
@@ -22,12 +23,12 @@ from mlxbert.results.related import Reranked
 from mlxbert.search import schema
 from mlxbert.search.disks import composed
 from mlxbert.search.events import Event, FileLeftOut
-from mlxbert.search.filters import Filter, as_list, make_filter
+from mlxbert.search.filters import Filter, as_list, as_paths, make_filter
 from mlxbert.search.places import find_index, index_file, is_under, leads_below, roots_of, spelled
 from mlxbert.search.ranking import Ranked, fuse
 from mlxbert.search.signs import unit
 from mlxbert.search.sqlite import SqliteStore
-from mlxbert.search.store import About, FoundChunk, Scores, Stats, Store, StoredFile, now
+from mlxbert.search.store import About, FoundChunk, Scores, Stats, Store, StoredFile, now, storable
 from mlxbert.tasks.embed import EmbedTask
 from mlxbert.tasks.prompts import KINDS, own_prompt
 from mlxbert.tasks.rerank import rerank as rerank_texts
@@ -142,7 +143,7 @@ class Index:
         """
         with self._locked():
             roots = self.about.roots
-            wanted = self._without_removed(roots) if paths is None else spelled(as_list(paths), roots)
+            wanted = self._without_removed(roots) if paths is None else spelled(as_paths(paths), roots)
             new = roots_of(path for path in wanted if not is_under(path, self.about.roots))
             missing = [path for path in wanted if not os.path.exists(path)]
             if missing and (paths is not None or missing == wanted):
@@ -200,7 +201,7 @@ class Index:
         """Removes records that were added, by their `id`; returns how many there were."""
         with self._locked():
             with self.store.writing():
-                count = self.store.remove_documents(map(str, ids))
+                count = self.store.remove_documents(storable(str(one)) for one in ids)
             self._finish()
         return count
 
@@ -211,6 +212,7 @@ class Index:
             ArgumentError: No file of the index lies at the old path, or one at the new path.
         """
         with self._locked():
+            old, new = as_paths([old, new])
             files = self.store.files()
             before, after = os.path.abspath(old), spelled([new], self.about.roots)[0]
             if not any(is_under(path, [before]) for path in (*self.about.roots, *files)):
@@ -270,7 +272,7 @@ class Index:
             raise ArgumentError(f"mode is {mode!r:.60}, expected one of {', '.join(MODES)}")
         check_top_k(top_k)
         check_whole("candidates", candidates)
-        only = make_filter(where, self._under(as_list(paths)))
+        only = make_filter(where, self._under(as_paths(paths)))
         wanted = top_k if rerank is None else max(top_k, candidates)
         vector = self._query(query) if mode != "words" else None
         with self.store.reading():
@@ -354,7 +356,7 @@ class Index:
                 lists["phrase"] = self.store.word_for_word(query, depth, only)
             chunks = {chunk for scores in lists.values() for chunk, _ in scores}
             documents = self.store.documents_of(chunks)
-            groups = {chunk: chunk for chunk in chunks} if all_chunks else documents
+            groups = {chunk: chunk for chunk in documents} if all_chunks else documents
             found = fuse(lists, groups, self.store.reachable(query) if mode == "hybrid" else None)
             if len(found) >= wanted or all(len(scores) < depth for scores in lists.values()):
                 return found
@@ -450,7 +452,8 @@ def open_index(
         StoreError: The file is not an index, is damaged, or was made with another model or a newer version.
         MlxbertError: The model cannot be loaded.
     """
-    paths = as_list(paths)
+    paths = as_paths(paths)
+    path = None if path is None else to_path(path, "path")
     if path is not None and os.path.isdir(path):
         hint = f"give the folder as paths=[{str(path)!r:.200}]"
         raise ArgumentError(f"{path}: is a folder, expected the file of an index", hint=hint)

@@ -4,12 +4,13 @@ Legend: N slots for vectors, W values of each.
 """
 
 import json
-import sqlite3
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.machine.device import mx, on_gpu
+from mlxbert.search.database import Database
 from mlxbert.search.filters import Filter
 from mlxbert.search.schema import BLOCK, damaged
 from mlxbert.search.signs import Signs, row_bytes
@@ -44,6 +45,22 @@ class Mask:
         return chunk < len(self.chunks) and bool(self.chunks[chunk])
 
 
+def checksum(alive: bytes, bits: bytes) -> int:
+    """The CRC-32 of a block of signs."""
+    return zlib.crc32(bits, zlib.crc32(alive))
+
+
+def whole(alive: bytes, bits: bytes, crc: int) -> tuple[bytes, bytes]:
+    """A block of signs, if it has its checksum.
+
+    Raises:
+        ValueError: It does not.
+    """
+    if checksum(alive, bits) != crc:
+        raise ValueError("signs that do not have their checksum")
+    return alive, bits
+
+
 class Memory:
     """The vectors of an index as they were when they were last read; they are read again when the file has changed.
 
@@ -53,7 +70,7 @@ class Memory:
         path: Its file, for errors.
     """
 
-    def __init__(self, connection: sqlite3.Connection, about: About, path: str) -> None:
+    def __init__(self, connection: Database, about: About, path: str) -> None:
         self._connection, self._about, self._path = connection, about, path
         self._version: int | None = None
         self.forget()
@@ -66,7 +83,7 @@ class Memory:
         self._counts: dict[str, int] = {}
 
     def _refresh(self) -> None:
-        version = self._connection.execute("PRAGMA data_version").fetchone()[0]
+        version = self._connection.row("PRAGMA data_version")[0]
         if version != self._version:
             self.forget()
         self._version = version
@@ -100,7 +117,7 @@ class Memory:
         return mask
 
     def nearest(self, vector: "Vector", count: int, mask: "Mask | None") -> dict[int, float]:
-        """The numbers of the vectors that are most similar to one (W,), and their scores; `count` or a few more.
+        """The numbers of the vectors that are most similar to one (W,), and their scores: `count`, and equal ones.
 
         On a CPU, where vectors are compared by cosine, only those with the most signs in common are compared.
         """
@@ -111,8 +128,8 @@ class Memory:
             return self._nearest_of_all(vector, count, mask)
         places = self._loaded().nearest(vector, max(NEAREST, 2 * count), None if mask is None else mask.vectors)
         numbers, vectors = self._vectors(places)
-        best, scores = nearest("cosine", vector[None], vectors, count)
-        return {int(numbers[place]): float(score) for place, score in zip(best[0], scores[0], strict=True)}
+        best, scores = nearest("cosine", vector[None], vectors, len(vectors))
+        return _best(numbers[best[0]], scores[0], count)
 
     def _nearest_of_all(self, vector: "Vector", count: int, mask: "Mask | None") -> dict[int, float]:
         import numpy as np
@@ -128,8 +145,8 @@ class Memory:
             products = np.array(mx.matmul(mx.array(every), mx.array(vector, mx.float16)), np.float32)[chosen]
             chosen = chosen[np.argsort(-products, kind="stable")[: max(NEAREST, 2 * count)]]
         rows = np.asarray(every[mx.array(chosen)] if on_gpu() else every[chosen], np.float32)
-        best, scores = nearest(self._about.similarity, vector[None], rows, count)
-        return {int(numbers[chosen[place]]): float(score) for place, score in zip(best[0], scores[0], strict=True)}
+        best, scores = nearest(self._about.similarity, vector[None], rows, len(rows))
+        return _best(numbers[chosen[best[0]]], scores[0], count)
 
     def _loaded(self) -> Signs:
         """The signs of all vectors, of their numbers in order."""
@@ -137,13 +154,14 @@ class Memory:
 
         if self._signs is None:
             width = row_bytes(self._about.dimensions)
-            rows = self._connection.execute("SELECT block, alive, bits FROM signs ORDER BY block").fetchall()
+            rows = self._connection.rows("SELECT block, alive, bits, crc FROM signs ORDER BY block")
             blocks = len(rows)
             if [row[0] for row in rows] != [*range(blocks)]:  # none is ever removed
                 raise damaged(self._path, "blocks of signs")
             alive = np.zeros((blocks, BLOCK), bool)
             bits = np.zeros((blocks, BLOCK * width), np.uint8)
-            for block, flags, signs in rows:
+            for block, *values in rows:
+                flags, signs = whole(*values)
                 alive[block], bits[block] = np.frombuffer(flags, np.uint8) == 1, np.frombuffer(signs, np.uint8)
             self._signs = Signs(bits.reshape(blocks * BLOCK, width), alive.reshape(-1))
         return self._signs
@@ -154,7 +172,7 @@ class Memory:
 
         chosen = "" if places is None else "WHERE id IN (SELECT value FROM json_each(?))"
         values = [] if places is None else [json.dumps(places.tolist())]
-        rows = self._connection.execute(f"SELECT id, vector FROM vectors {chosen} ORDER BY id", values).fetchall()
+        rows = self._connection.rows(f"SELECT id, vector FROM vectors {chosen} ORDER BY id", values)
         width = self._about.dimensions
         if any(len(row[1]) != 2 * width for row in rows):
             raise damaged(self._path, "a vector of another size")
@@ -174,3 +192,9 @@ class Memory:
         same = len(numbers) == signs.alive.sum() and signs.alive[numbers].all()
         if not same or not np.array_equal(signs.rows(numbers), signs_of(vectors)):
             raise damaged(self._path, "signs that are not those of the vectors")
+
+
+def _best(numbers: "NDArray[np.int64]", scores: "NDArray[np.float32]", count: int) -> dict[int, float]:
+    """The first vectors of those that are sorted by their scores (n,), and all that are as good as the last of them."""
+    kept = scores >= scores[count - 1] if len(scores) > count else slice(None)
+    return dict(zip(numbers[kept].tolist(), scores[kept].tolist(), strict=True))

@@ -37,6 +37,7 @@ def fuse(lists: Mapping[str, Scores], groups: Mapping[int, int], reachable: floa
     Args:
         lists: The orders by their names in `WEIGHTS`. Of one list alone the scores stay.
         groups: For each chunk what is ranked: its document, of which the best chunk is given; or the chunk itself.
+            Equal scores stand in this order.
         reachable: The score of a chunk that has all words of the query; `None` where all ranks count the same.
     """
     fused: dict[int, float] = {}
@@ -57,4 +58,5 @@ def fuse(lists: Mapping[str, Scores], groups: Mapping[int, int], reachable: floa
     best = {group: max(chunks.values(), key=lambda one: one.score) for group, chunks in found.items()}
     for group, one in best.items():
         one.score = fused[group]
-    return sorted(best.values(), key=lambda one: (-one.score, one.chunk))
+    places = {chunk: place for place, chunk in enumerate(groups)}
+    return sorted(best.values(), key=lambda one: (-one.score, places[one.chunk]))

@@ -2,14 +2,16 @@
 
 import functools
 import os
-import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
+import apsw
+
 from mlxbert.errors import ArgumentError, BusyError, MlxbertError, StoreError
 from mlxbert.files import acquire_lock
+from mlxbert.search.database import Database
 from mlxbert.search.store import SCHEMA
 
 APPLICATION = 0x6D6C7862  # "mlxb", in the header of the file
@@ -17,6 +19,7 @@ BLOCK = 256  # vectors whose signs are in one row
 ENDINGS = ("", "-wal", "-shm", ".lock")  # of the names of an index's files
 BESIDE = ("-wal", "-shm", "-journal", ".lock", ".unfinished")  # of names that SQLite or mlxbert may open
 _INDEXES = "`mlxbert indexes list` shows the indexes that there are"
+_AGAIN = "remove it, for it to be made again: mlxbert indexes remove"
 _TOKENIZER = "unicode61 remove_diacritics 2"
 _TABLES = (
     "CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
@@ -30,7 +33,8 @@ _TABLES = (
     "CREATE INDEX chunks_of_document ON chunks (document)",
     "CREATE INDEX chunks_of_vector ON chunks (vector)",
     "CREATE TABLE vectors (id INTEGER PRIMARY KEY, hash BLOB NOT NULL UNIQUE, vector BLOB NOT NULL)",
-    "CREATE TABLE signs (block INTEGER PRIMARY KEY, alive BLOB NOT NULL, bits BLOB NOT NULL)",
+    "CREATE TABLE signs (block INTEGER PRIMARY KEY, alive BLOB NOT NULL, bits BLOB NOT NULL, "
+    "crc INTEGER NOT NULL)",  # the end of `bits` may be alone in a page
     "CREATE VIRTUAL TABLE words USING fts5 (titles, text, content='chunks', content_rowid='id', "
     f"tokenize='{_TOKENIZER}')",
 )
@@ -61,7 +65,7 @@ def guarded(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P
             return method(self, *args, **kwargs)
         except MlxbertError:
             raise
-        except sqlite3.Error as problem:
+        except apsw.Error as problem:
             raise error_of(self.path, problem) from None
         except OSError as problem:
             raise StoreError(f"{self.path}: cannot be read or written ({problem.strerror or problem})") from None
@@ -71,30 +75,33 @@ def guarded(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P
     return checked
 
 
-def error_of(path: str, problem: sqlite3.Error) -> StoreError:
+def error_of(path: str, problem: apsw.Error) -> StoreError:
     """What an error of SQLite means for an index."""
-    name = getattr(problem, "sqlite_errorname", None) or ""
-    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        return BusyError(f"{path}: another process is writing this index", hint="try again when it has finished")
-    if name.startswith("SQLITE_FULL"):
-        return StoreError(f"{path}: no space left on the disk; nothing that was in the index is lost")
-    if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_AUTH")):
-        return StoreError(f"{path}: cannot be opened for writing ({problem})", hint="--index FILE names another place")
-    if name.startswith("SQLITE_NOTADB"):
-        return StoreError(f"{path}: is not an index of mlxbert", hint=_INDEXES)
-    if name.startswith("SQLITE_IOERR"):
-        return StoreError(f"{path}: the disk cannot be read or written ({problem})")
+    match problem:
+        case apsw.BusyError() | apsw.LockedError():
+            return BusyError(f"{path}: another process is writing this index", hint="try again when it has finished")
+        case apsw.FullError():
+            return StoreError(f"{path}: no space left on the disk; nothing that was in the index is lost")
+        case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError() | apsw.AuthError():
+            hint = "--index FILE names another place"
+            return StoreError(f"{path}: cannot be opened for writing ({problem})", hint=hint)
+        case apsw.NotADBError():
+            return StoreError(f"{path}: is not an index of mlxbert", hint=_INDEXES)
+        case apsw.ConnectionClosedError():
+            return StoreError(f"{path}: the index is closed")
+        case apsw.IOError() if getattr(problem, "extendedresult", 0) == apsw.SQLITE_IOERR_DATA:
+            return damaged(path, "a page that does not have its checksum")
+        case apsw.IOError():
+            return StoreError(f"{path}: the disk cannot be read or written ({problem})")
     return damaged(path, str(problem))
 
 
 def damaged(path: str, why: str) -> StoreError:
     """The error of a file that is not a sound index."""
-    return StoreError(
-        f"{path}: the index is damaged ({why:.200})", hint="remove it, for it to be made again: mlxbert indexes remove"
-    )
+    return StoreError(f"{path}: the index is damaged ({why:.200})", hint=_AGAIN)
 
 
-def create(connection: sqlite3.Connection) -> None:
+def create(connection: Database) -> None:
     """Makes the tables of a new index, within a transaction of the caller's."""
     connection.execute(f"PRAGMA application_id = {APPLICATION}")
     for table in _TABLES:
@@ -102,7 +109,7 @@ def create(connection: sqlite3.Connection) -> None:
     connection.execute(f"PRAGMA user_version = {SCHEMA}")
 
 
-def check(path: str, connection: sqlite3.Connection) -> None:
+def check(path: str, connection: Database) -> None:
     """Refuses a file that is not an index of this version. Tables, triggers or views of others are not accepted.
 
     Raises:
@@ -112,8 +119,10 @@ def check(path: str, connection: sqlite3.Connection) -> None:
         raise StoreError(f"{path}: is not an index of mlxbert", hint=_INDEXES)
     version = _pragma(connection, "user_version")
     if version != SCHEMA:
-        newer = f"{path}: the index has schema version {version}, this mlxbert knows {SCHEMA}"
-        raise StoreError(newer, hint="update mlxbert, or make the index again" if version > SCHEMA else None)
+        other = f"{path}: the index has schema version {version}, this mlxbert knows {SCHEMA}"
+        raise StoreError(other, hint="update mlxbert, or make the index again" if version > SCHEMA else _AGAIN)
+    if _pragma(connection, "checksum_verification") != 1:  # a damage can end it
+        raise damaged(path, "its pages have no checksums")
     found = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master")}
     if found - {None} != {*_TABLES, *_SHADOWS}:
         raise damaged(path, "its tables are not those of an index")
@@ -161,5 +170,5 @@ def exists(path: str) -> bool:
         raise StoreError(f"{path}: cannot be read ({problem.strerror})") from None
 
 
-def _pragma(connection: sqlite3.Connection, name: str) -> int:
-    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
+def _pragma(connection: Database, name: str) -> int:
+    return int(connection.row(f"PRAGMA {name}")[0])

@@ -1,5 +1,6 @@
 """What an index keeps, and what a store of it can do."""
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
     Vector = NDArray[np.float32]
 
 Scores: TypeAlias = list[tuple[int, float]]  # numbers of chunks and their scores, the best first
-SCHEMA = 1  # of what is stored; a newer one is refused
+_NOT_TEXT = re.compile("[\0\ud800-\udfff]")
+SCHEMA = 2  # of what is stored; a newer one is refused
 
 
 @dataclass(frozen=True)
@@ -208,7 +210,7 @@ class Store(Protocol):
         """Removes the vectors that no chunk has any more."""
 
     def nearest(self, vector: "Vector", count: int, only: Filter) -> Scores:
-        """The chunks whose vectors are most similar to one."""
+        """The chunks whose vectors are most similar to one; equal scores in the order of `documents_of`, as below."""
 
     def with_words(self, query: str, count: int, only: Filter) -> Scores:
         """The chunks that have words of a query, by BM25."""
@@ -223,7 +225,7 @@ class Store(Protocol):
         """The chunks with these numbers; those that are gone are left out."""
 
     def documents_of(self, chunks: Collection[int]) -> dict[int, int]:
-        """The numbers of the documents of chunks."""
+        """The numbers of the documents of chunks, in the order of files, of records, and within these."""
 
     def around(self, number: int, before: int, after: int) -> list[FoundChunk]:
         """A chunk with its neighbours in its document, in order."""
@@ -245,6 +247,11 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Closes it."""
+
+
+def storable(text: str) -> str:
+    """A text with U+FFFD for what no database stores: halves of surrogate pairs, and NUL."""
+    return _NOT_TEXT.sub("\ufffd", text)
 
 
 def now() -> str:

@@ -17,6 +17,8 @@ from mlxbert.search.disks import FORBIDDEN, IN_THE_CLOUD, composed, is_hidden, i
 from mlxbert.search.git import Naming, naming_of, usual_naming
 
 _MOST_RULES = 2**20  # bytes of a .gitignore
+_LONGEST_RULE = 2**12  # characters, as of a path: a longer pattern takes minutes to compile
+_TOGETHER = 64  # patterns in one expression: with each, all of its groups are saved
 _OPTIONS = Naming(compose=True)  # of `include` and `exclude`
 # What pathspec ends a pattern with: it also finds what lies in a folder that the pattern names.
 _NAMED, _FOLDER = "(?:(?P<ps_d>/)|$)", "(?P<ps_d>/)"
@@ -86,18 +88,24 @@ class WalkOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    """Patterns of files: one regular expression, the last pattern first, what each says, and how names are compared."""
+    """Patterns of files: regular expressions of several, the last pattern first, and how names are compared.
 
-    pattern: re.Pattern[str]
-    says: tuple[bool, ...]
+    Attributes:
+        patterns: The expressions, each with what its groups say.
+        naming: How names are compared.
+    """
+
+    patterns: tuple[tuple[re.Pattern[str], tuple[bool, ...]], ...]
     naming: Naming
 
     def of(self, path: str, start: int) -> bool | None:
         """What the last pattern says that fits a path from a character on; a folder ends with a slash."""
         if self.naming.compose and not path.isascii():
             path, start = composed(path), len(composed(path[:start]))
-        found = self.pattern.match(path, start)
-        return None if found is None else self.says[(found.lastindex or 1) - 1]
+        for pattern, says in self.patterns:
+            if (found := pattern.match(path, start)) is not None:
+                return says[(found.lastindex or 1) - 1]
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +315,9 @@ def _with_rules(folder: str, known: _Known) -> _Known:
 
 @functools.lru_cache(64)  # the same in many folders
 def _rules(text: str, naming: Naming, *, inside: bool = False) -> _Rules | None:
-    """The patterns of a .gitignore; `None` if there are none. What git cannot read either is left out.
+    """The patterns of a .gitignore; `None` if there are none.
+
+    What git cannot read either is left out, and a pattern that is longer than any path.
 
     Args:
         text: Its lines.
@@ -317,8 +327,10 @@ def _rules(text: str, naming: Naming, *, inside: bool = False) -> _Rules | None:
     from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
     parts, says = list[str](), list[bool]()
-    for line in reversed((composed(text) if naming.compose else text).split("\n")):
-        line = line.removesuffix("\r")
+    lines = reversed((composed(text) if naming.compose else text).split("\n"))
+    for line in dict.fromkeys(line.removesuffix("\r") for line in lines):
+        if len(line) > _LONGEST_RULE:
+            continue
         every = _EVERY_FOLDER.search(line)
         try:
             part, include = GitIgnoreSpecPattern.pattern_to_regex(line[: every.end(1)] if every else line)
@@ -336,7 +348,9 @@ def _rules(text: str, naming: Naming, *, inside: bool = False) -> _Rules | None:
             continue
         parts.append(f"({part})")
         says.append(include)
-    return _Rules(_compiled("|".join(parts), naming), tuple(says), naming) if parts else None
+    some = [slice(at, at + _TOGETHER) for at in range(0, len(parts), _TOGETHER)]
+    patterns = tuple((_compiled("|".join(parts[one]), naming), tuple(says[one])) for one in some)
+    return _Rules(patterns, naming) if patterns else None
 
 
 def _compiled(pattern: str, naming: Naming) -> re.Pattern[str]:

@@ -7,7 +7,6 @@ hashes are in memory: its chunks wait on disk, and its vectors go into the store
 import hashlib
 import os
 import pickle
-import re
 import tempfile
 import time
 from collections import Counter, deque
@@ -27,7 +26,7 @@ from mlxbert.search.events import Event
 from mlxbert.search.places import is_under, spelled
 from mlxbert.search.schema import ENDINGS
 from mlxbert.search.signs import unit
-from mlxbert.search.store import Store, StoredChunk, StoredDocument, StoredFile, now
+from mlxbert.search.store import Store, StoredChunk, StoredDocument, StoredFile, now, storable
 from mlxbert.search.walk import Found, WalkOptions, walk
 
 if TYPE_CHECKING:
@@ -46,7 +45,6 @@ _TOGETHER = 500  # files that are removed in one transaction, or vectors that ar
 _SMALL = 2**20  # bytes of the chunks of a file that stay in memory
 # Folders whose files, and files, that may be as they were.
 _CLOSED = ("no permission", FORBIDDEN, "cannot be read", IN_THE_CLOUD)
-_NOT_TEXT = re.compile("[\0\ud800-\udfff]")
 
 
 class Splits(Protocol):
@@ -353,7 +351,7 @@ def _cleaned(document: Document) -> Document:
     """A document without halves of surrogate pairs and the like, which no database stores."""
 
     def clean(value: Any) -> Any:
-        return _NOT_TEXT.sub("\ufffd", value) if isinstance(value, str) else value
+        return storable(value) if isinstance(value, str) else value
 
     return replace(
         document,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mlxbert.errors import InputError
 from mlxbert.readers.live import Live
+from mlxbert.results.related import Reranked
 from mlxbert.results.result import Failure
 
 if TYPE_CHECKING:
@@ -16,17 +17,27 @@ if TYPE_CHECKING:
 
 _ALONE = 2**22  # numbers; the threads of a product would take longer to start and to stop than one core for these
 _ROWS = 64  # queries whose scores with all documents are in memory
-# Score, place before which none is (negative: the first one is the greatest), the rest of a `Scored`, what is kept.
-_Entry = tuple[float, int, str, bool, int, Any]
+# What is compared, place before which none is (negative: the first one is the greatest), a `Scored`, what is kept.
+_Entry = tuple[float, int, "Scored", Any]
 
 
 class Scored(NamedTuple):
-    """A text with its score for a query; see `Similarity`."""
+    """A text with its score for a query; see `Similarity`.
+
+    Attributes:
+        logit: What the score is the probability of, see `Reranked`; `None` if it is no probability.
+    """
 
     score: float
     text: str
     truncated: bool = False
     unknown_tokens: int = 0
+    logit: float | None = None
+
+    @property
+    def order(self) -> float:
+        """What texts are compared by: float32 has one probability, 1.0, for all large logits."""
+        return self.score if self.logit is None else self.logit
 
 
 class Ranked(NamedTuple):
@@ -38,11 +49,12 @@ class Ranked(NamedTuple):
     text: str
     truncated: bool
     unknown_tokens: int
+    logit: float | None
     kept: Any
 
 
 class Ranking:
-    """Texts by their scores, the highest first and equal ones in the order of the input.
+    """Texts by their scores, or the logits of these, the highest first and equal ones in the order of the input.
 
     Equal texts get the same score, though batches round differently.
 
@@ -53,28 +65,28 @@ class Ranking:
     def __init__(self, top_k: int | None) -> None:
         self._top_k = top_k
         self._best: list[_Entry] = []
-        self._known: dict[str, tuple[float, int]] = {}  # of each text that is kept its score, and how often it is
+        self._known: dict[str, tuple[Scored, int]] = {}  # each text that is kept, and how often it is
 
     def add(self, index: int, found: Scored, kept: Any = None) -> None:
         """Takes a text into account."""
         text = found.text
-        score, count = self._known.get(text, (found.score, 0))
-        self._known[text] = score, count + 1
-        entry = (score, -index, *found[1:], kept)
+        first, count = self._known.get(text, (found, 0))
+        self._known[text] = first, count + 1
+        entry = (first.order, -index, found._replace(score=first.score, logit=first.logit), kept)
         if self._top_k is None or len(self._best) < self._top_k:
             heapq.heappush(self._best, entry)
         else:
-            self._forget(heapq.heappushpop(self._best, entry)[2])
+            self._forget(heapq.heappushpop(self._best, entry)[2].text)
 
     def _forget(self, text: str) -> None:
-        score, count = self._known.pop(text)
+        first, count = self._known.pop(text)
         if count > 1:
-            self._known[text] = score, count - 1
+            self._known[text] = first, count - 1
 
     def sorted(self) -> list[Ranked]:
         """The texts that are kept, ranks from 1."""
         best = sorted(self._best, reverse=True)
-        return [Ranked(rank, -place, score, *rest) for rank, (score, place, *rest) in enumerate(best, 1)]
+        return [Ranked(rank, -place, *found, kept) for rank, (_, place, found, kept) in enumerate(best, 1)]
 
 
 def rank(results: Iterable[Scored | Failure], top_k: int | None) -> tuple[list[Ranked], list[Failure]]:
@@ -92,6 +104,12 @@ def rank(results: Iterable[Scored | Failure], top_k: int | None) -> tuple[list[R
         else:
             best.add(index, found)
     return best.sorted(), failures
+
+
+def reranked(query: str, one: Ranked) -> Reranked:
+    """The result of a text that was ranked by a `RerankTask`."""
+    assert one.logit is not None
+    return Reranked(query, one.rank, one.number, one.score, one.text, one.logit, one.truncated)
 
 
 def with_query(query: str, texts: Iterable[str | InputError]) -> Iterator[tuple[str, str] | InputError]:

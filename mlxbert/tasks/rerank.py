@@ -13,7 +13,7 @@ from mlxbert.results.related import Reranked
 from mlxbert.results.result import Failure
 from mlxbert.tasks.arguments import check_model
 from mlxbert.tasks.embed import check_texts
-from mlxbert.tasks.ranking import Scored, check_query, rank, with_query
+from mlxbert.tasks.ranking import Scored, check_query, rank, reranked, with_query
 from mlxbert.tasks.runner import check_on_error
 from mlxbert.tasks.scored import HEAD
 from mlxbert.tasks.task import Job, Task, check_finite, check_top_k
@@ -24,7 +24,7 @@ from mlxbert.weights.cross_encoder import gives_probabilities
 Pair = tuple[str, str]
 
 
-class RerankTask(Task[Pair, Job[Pair], float, Scored]):
+class RerankTask(Task[Pair, Job[Pair], tuple[float, float], Scored]):
     """The scores of texts for queries, given as pairs of a query and a text.
 
     Attributes:
@@ -84,19 +84,22 @@ class RerankTask(Task[Pair, Job[Pair], float, Scored]):
         return Job(item, [encoding], encoding.truncated)
 
     def forward(self, batch: Batch, parts: Sequence[tuple[Job[Pair], int]]) -> tuple[mx.array, mx.array]:
-        """The scores (B,), and the logits."""
+        """The logits (B,), and the scores."""
         logits = self.model.network.logits(HEAD, batch).astype(mx.float32)[:, 0]
-        return mx.sigmoid(logits) if self.probabilities else logits, logits
+        return logits, mx.sigmoid(logits) if self.probabilities else logits
 
-    def read(self, found: tuple[mx.array, mx.array], parts: Sequence[tuple[Job[Pair], int]]) -> list[float]:
-        """The score of each row."""
-        scores, logits = found
-        check_finite(cast(list[float], logits.tolist()))
-        return cast(list[float], scores.tolist())
+    def read(
+        self, found: tuple[mx.array, mx.array], parts: Sequence[tuple[Job[Pair], int]]
+    ) -> list[tuple[float, float]]:
+        """The logit and the score of each row."""
+        logits, scores = (cast(list[float], one.tolist()) for one in found)
+        check_finite(logits)
+        return [*zip(logits, scores, strict=True)]
 
-    def result(self, job: Job[Pair], outputs: Sequence[float]) -> Scored:
+    def result(self, job: Job[Pair], outputs: Sequence[tuple[float, float]]) -> Scored:
         """The score of the best window."""
-        return Scored(max(outputs), job.item[1], job.truncated)
+        logit, score = max(outputs)
+        return Scored(score, job.item[1], job.truncated, logit=logit)
 
 
 def _instructed(tokenizer: Tokenizer, instruction: str) -> Tokenizer:
@@ -181,8 +184,9 @@ def rerank(
         usage: Counts tokens, padding and truncated pairs.
 
     Returns:
-        The best text first; equally good ones in the order of the input. Scores are probabilities, or any numbers,
-        as the files of the model say; they are those of sentence-transformers' `CrossEncoder`.
+        The best text first, by the output of the model; equally good ones in the order of the input. Scores are
+        probabilities, or any numbers, as the files of the model say; they are those of sentence-transformers'
+        `CrossEncoder`.
 
     Raises:
         ArgumentError: An argument has an invalid value.
@@ -196,4 +200,4 @@ def rerank(
     task = RerankTask(model, overflow=overflow, batch_tokens=batch_tokens, usage=usage, prompt=prompt)
     task.check_query(query)  # not each text, but the query is to blame where it cannot be used
     best, failures = rank(task.run(with_query(query, check_texts(texts)), on_error, early=False), top_k)
-    return Listed([*(Reranked(query, *one[:5]) for one in best), *failures])
+    return Listed([*(reranked(query, one) for one in best), *failures])

@@ -63,7 +63,7 @@ HOSTILE = "Pa\u202e\u2066ri\u200bs\u2028\u2029\U000e0001\U000e0041\u200d\u200cx\
 
 def _ranked(word: str, width: int) -> Parts:
     yield from vectors.draw_ranked(Similarity("query", 1, 0, 0.91, word))
-    yield from vectors.draw_ranked(Reranked("query", 12, 0, -3.25, f"{word} again"), bars=False)
+    yield from vectors.draw_ranked(Reranked("query", 12, 0, -3.25, f"{word} again", -3.25), bars=False)
 
 
 def _found(word: str, width: int) -> Parts:

@@ -11,11 +11,13 @@ from starlette.testclient import TestClient
 
 from mlxbert.cli import remote
 from mlxbert.errors import MlxbertError
+from mlxbert.labels.labels import Labels
 from mlxbert.serve.access import Log
 from mlxbert.serve.http.app import make_app
 from mlxbert.serve.http.safety import AccessPolicy
 from mlxbert.serve.http.server import make_guarded
 from mlxbert.serve.options import ServeOptions
+from tests.helpers.classifiers import save_classifier, save_saturated
 from tests.helpers.program import Outcome, call, terminal
 from tests.helpers.serving import serving
 from tests.serve.test_own import assert_same
@@ -172,6 +174,17 @@ def test_a_run_resumes_with_the_same_model_only(folders: dict[str, Path], tmp_pa
     other.fails(2 if other.status == 2 else 1, "--overwrite")
     done = call(*command)
     assert "resumed" in done.err and len(out.read_text().splitlines()) == 1200
+
+
+def test_parts_of_a_ranking_are_joined_by_the_logits(tmp_path: Path, monkeypatch: Any) -> None:
+    plain = call("rerank", "a dog", *TEXTS, "--model", str(save_classifier(tmp_path / "plain", Labels(("LABEL_0",)))))
+    with serving({"one": save_saturated(tmp_path / "saturated")}) as service:
+        service.options = ServeOptions(max_texts=2)
+        connect(monkeypatch, TestClient(make_app(service)))
+        found = call("rerank", "a dog", *TEXTS, "--server", URL)
+    order = [line["index"] for line in parsed(plain.out)]
+    assert [line["index"] for line in parsed(found.out)] == order != [0, 1, 2]
+    assert {line["score"] for line in parsed(found.out)} == {1.0}
 
 
 def test_more_than_a_server_takes_is_asked_for_in_parts(folders: dict[str, Path], monkeypatch: Any) -> None:

@@ -22,3 +22,11 @@ def save_classifier(folder: Path, labels: Labels, **changes: object) -> Path:
     named = {key: value for key, value in labels.to_config().items() if value is not None}
     config = CONFIG | named | {"architectures": ["BertForSequenceClassification"]} | changes
     return save(folder, tensors_of(network_of(labels)), config)
+
+
+def save_saturated(folder: Path, bias: float = 40.0) -> Path:
+    """Writes a cross-encoder whose probabilities are all 1.0 in float32, or 0.0 with a bias of -200."""
+    labels = Labels(("LABEL_0",), None)
+    tensors = tensors_of(network_of(labels))
+    config = CONFIG | {"architectures": ["BertForSequenceClassification"], "num_labels": 1}
+    return save(folder, tensors | {"classifier.bias": tensors["classifier.bias"] + bias}, config)

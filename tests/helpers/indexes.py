@@ -71,7 +71,7 @@ def contents(index: Index, queries: Iterable[str] = QUERIES) -> Contents:
     """What is in an index, and what it finds for some queries in all modes."""
     assert isinstance(index.store, SqliteStore)
     look = "SELECT hash, vector FROM vectors WHERE id IN (SELECT vector FROM chunks)"
-    rows = index.store._connection.execute(look).fetchall()
+    rows = index.store._connection.rows(look)
     hits: _Hits = {
         (query, mode): [
             ((hit.path, hit.place, hit.start_line, hit.end_line, hit.text, hit.title), hit.score)

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import sqlite3
 import time
 from collections import Counter
 from collections.abc import Generator, Iterator
@@ -14,14 +13,16 @@ import pytest
 
 import mlxbert
 from mlxbert.errors import ArgumentError, BusyError, InputError, StoreError
+from mlxbert.labels.labels import Labels
 from mlxbert.readers.documents.document import Document
 from mlxbert.readers.documents.read import read_documents
 from mlxbert.search import events, writer
 from mlxbert.search.chunks import Chunk
+from mlxbert.search.database import connect
 from mlxbert.search.events import Event
 from mlxbert.search.index import MODES, Index, Mode, open_index
-from tests.helpers.classifiers import NLI, STARS, save_classifier
-from tests.helpers.indexes import check_same, contents, passage
+from tests.helpers.classifiers import NLI, STARS, save_classifier, save_saturated
+from tests.helpers.indexes import build, check_same, contents, passage
 
 LONG_AGO = 1_600_000_000
 
@@ -415,8 +416,8 @@ def test_an_index_is_searched_by_words_when_its_model_is_gone(tmp_path: Path, fo
 
 def test_a_newer_schema_is_refused(index: Index, model: mlxbert.Model) -> None:
     index.close()
-    connection = sqlite3.connect(index.path)
-    connection.execute("PRAGMA user_version = 99")
+    with connect(index.path, "rwc") as connection:
+        connection.execute("PRAGMA user_version = 99")
     connection.close()
     with pytest.raises(StoreError, match="99"):
         open_index(index.path, model=model)
@@ -511,9 +512,65 @@ def test_reranking(index: Index, tmp_path: Path) -> None:
         index.search("city", rerank=str(save_classifier(tmp_path / "other", NLI)))
 
 
+def test_equal_probabilities_of_a_reranker_do_not_lose_its_order(index: Index, tmp_path: Path) -> None:
+    plain = index.search("city", rerank=str(save_classifier(tmp_path / "plain", Labels(("LABEL_0",), None))))
+    hits = index.search("city", rerank=str(save_saturated(tmp_path / "saturated")))
+    assert [hit.chunk for hit in hits] == [hit.chunk for hit in plain]
+    assert [hit.chunk for hit in hits] != [hit.chunk for hit in index.search("city")]
+    assert {hit.rerank_score for hit in hits} == {1.0}
+
+
 def test_a_field_that_no_document_has_is_said(index: Index, caplog: pytest.LogCaptureFixture) -> None:
     assert index.search("city", where=["nosuch=1"]) == []
     assert "nosuch" in caplog.text and "path" in caplog.text
+
+
+def test_an_updated_index_ranks_as_a_new_one(model: mlxbert.Model, tmp_path: Path) -> None:
+    folder, records = tmp_path / "docs", [{"id": f"{number:02}", "text": "the cat sat"} for number in range(6)]
+    folder.mkdir()
+    texts = "the cat sat on the mat", "a dog went", "# paris\n\na dog went\n\n# tokyo\n\na dog went"
+    for number in range(140):  # more equal ones than are fused
+        (folder / f"{number:03}.md").write_text(texts[number % 7 % 3])
+    (folder / "rows.jsonl").write_text('{"text": "a dog went"}\n' * 12)
+    new = build(tmp_path / "new.db", folder, model)
+    new.add(records)
+    updated = open_index(tmp_path / "updated.db", model=model, paths=[folder])
+    for number in range(139, -1, -20):
+        [*updated.update([folder / f"{one:03}.md" for one in range(number, max(number - 20, -1), -1)])]
+    for text in ("another text", texts[0]):
+        (folder / "000.md").write_text(text)
+        [*updated.update()]
+    updated.add(records[::-1])
+    [*new.update()]
+
+    def found(index: Index, query: str, mode: Mode, more: Any) -> tuple[list[Any], list[float]]:
+        hits = index.search(query, mode=mode, **more)
+        where = [(hit.path, hit.place, hit.start_line, hit.vector_rank, hit.word_rank) for hit in hits]
+        return where, [hit.score for hit in hits]
+
+    for mode in MODES:
+        for query in ("the cat sat", "dog", "a dog went"):
+            for more in ({"top_k": 20}, {"top_k": 200, "all_chunks": True}, {"where": ["path=*3.md"]}):
+                (first, scores), (second, others) = (found(index, query, mode, more) for index in (new, updated))
+                assert first == second and len(first) > 5
+                assert scores == pytest.approx(others, abs=1e-6)
+
+
+def test_half_of_a_surrogate_pair_is_no_damage(index: Index, tmp_path: Path) -> None:
+    half = str(tmp_path / "x\ud800")
+    for refused in (
+        lambda: index.search("city", paths=[half]),
+        lambda: [*index.update([half])],
+        lambda: index.move(half, tmp_path),
+        lambda: index.move(tmp_path, half),
+        lambda: open_index(f"{half}.db"),
+        lambda: open_index(paths=[half]),
+        lambda: open_index(f"{tmp_path}/\0.db"),
+    ):
+        with pytest.raises(ArgumentError):
+            refused()
+    assert index.add([{"id": "a\ud800", "text": "a dog"}]) == index.remove(["a\ud800"]) == 1
+    index.check()
 
 
 def test_queries(index: Index, caplog: pytest.LogCaptureFixture) -> None:

@@ -185,7 +185,11 @@ def test_files_are_listed_by_pattern(served: Served, folder: Path) -> None:
         ("search", {"query": "x", "where": [7]}, "valid string"),
         ("search", {"query": "x", "paths": ["a"] * 10**5}, "expected at most 100"),
         ("search", {"query": "x" * 10**6}, "1,000,000 long, expected at most 10,000"),
-        ("search", {"query": "half \ud800"}, "half of a surrogate pair"),
+        ("search", {"query": "half \ud800"}, "query has half of a surrogate pair"),
+        ("search", {"query": "half \ud800", "mode": "words"}, "query has half of a surrogate pair"),
+        ("search", {"query": "x", "where": ["path=*", "lang=\udfff"]}, "where has half of a surrogate pair"),
+        ("search", {"query": "x", "where": ["a=" + "b" * 1000] * 11}, "11,022 long, expected at most 10,000"),
+        ("search", {"query": "x", "paths": ["\ud800"]}, "paths has half of a surrogate pair"),
         ("search", {"query": " \n"}, "expected a text"),
         ("search", {"query": ["x"]}, "valid string"),
         ("search", {}, "query"),
@@ -197,7 +201,9 @@ def test_files_are_listed_by_pattern(served: Served, folder: Path) -> None:
         ("read", {"chunk": 1, "around": -1}, "around is -1, expected"),
         ("read", {"path": "refunds.md", "line": 0}, "line is 0, expected"),
         ("read", {"path": "refunds.md", "line": 2**70}, "line is "),
-        ("read", {"path": "\udcff"}, "path"),
+        ("read", {"path": "\udcff"}, "path has half of a surrogate pair"),
+        ("list", {"glob": "*\ud83d"}, "glob has half of a surrogate pair"),
+        ("list", {"glob": "[" * 15_000}, "15,000 long, expected at most 10,000"),
         ("list", {"limit": 0}, "limit is 0, expected"),
         ("list", {"limit": 10**9}, "limit is 1000000000, expected"),
         ("list", {"glob": 7}, "glob"),
@@ -355,14 +361,42 @@ def test_the_end_of_input_a_signal_and_a_broken_pipe_end_it(tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_what_is_not_a_message_does_not_end_it(tmp_path: Path) -> None:
-    call_it = {"method": "tools/call", "params": {"name": "search", "arguments": {"query": "half \ud800"}}}
     with start(str(write_notes(tmp_path) / "notes"), str(tmp_path / "data")) as running:
         assert running.stdin is not None and running.stdout is not None
-        running.stdin.write(b"garbage\n\xff\xfe\n[]\n" + lines(call_it) + lines(INITIALIZE))
+        running.stdin.write(b'garbage\n\xff\xfe\n[]\n{"\\ud800\n' + lines(INITIALIZE))
         running.stdin.flush()
         assert json.loads(running.stdout.readline())["result"]["serverInfo"]["name"] == "mlxbert"
         running.stdin.close()
         assert running.wait(TIMEOUT) == 0
+
+
+@pytest.mark.slow
+def test_every_text_with_half_of_a_surrogate_pair_gets_an_answer(tmp_path: Path) -> None:
+    calls = [
+        ("search", {"query": "half \ud800"}),
+        ("search", {"query": "x", "where": ["lang=\udfff"]}),
+        ("search", {"query": "x", "paths": ["\udfff"]}),
+        ("search", {"query": "x", "mode": "\udfff"}),
+        ("read", {"path": "\ud83d\ud83d"}),
+        ("list", {"glob": "\udc80*"}),
+        ("nothing \ud800", {}),
+        ("search", {"query": "the door \U0001f642 \\ud800"}),  # a pair, and what is none
+    ]
+    sent = [{"method": "tools/call", "params": {"name": name, "arguments": given}} for name, given in calls]
+    with start(str(write_notes(tmp_path) / "notes"), str(tmp_path / "data")) as running:
+        assert running.stdin is not None and running.stdout is not None
+        running.stdin.write(lines(INITIALIZE, *sent, {"method": "\ud800"}))
+        running.stdin.flush()
+        answers = {line["id"]: line for line in (json.loads(running.stdout.readline()) for _ in range(10))}
+        running.stdin.close()
+        assert running.wait(TIMEOUT) == 0
+    assert answers.keys() == {*range(1, 11)}
+    for number in (2, 3, 4, 6, 7):
+        result = answers[number]["result"]
+        assert result["isError"] and "has half of a surrogate pair" in result["content"][0]["text"]
+    for number in (5, 8):
+        assert "error" in answers[number] or answers[number]["result"]["isError"]
+    assert answers[9]["result"]["structuredContent"]["passages"] and "error" in answers[10]
 
 
 @pytest.mark.slow

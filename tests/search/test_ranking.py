@@ -35,6 +35,7 @@ def test_a_document_has_the_rank_of_its_best_chunk() -> None:
 
 def test_equal_scores_keep_an_order_and_nothing_is_nothing() -> None:
     assert [one.chunk for one in fuse({"vectors": [(5, 1.0)], "words": [(3, 1.0)]}, {3: 3, 5: 5})] == [3, 5]
+    assert [one.chunk for one in fuse({"vectors": [(5, 1.0)], "words": [(3, 1.0)]}, {5: 5, 3: 3})] == [5, 3]
     assert fuse({"vectors": [], "words": []}, {}) == []
 
 

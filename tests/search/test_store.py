@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlxbert.errors import ArgumentError, BusyError, StoreError
+from mlxbert.errors import ArgumentError, BusyError, MlxbertError, StoreError
 from mlxbert.nn.embedder import SIMILARITIES
-from mlxbert.search import schema
+from mlxbert.search import database, schema
+from mlxbert.search.database import connect
 from mlxbert.search.filters import Filter, make_filter
 from mlxbert.search.sqlite import SqliteStore
 from mlxbert.search.store import About, Store, StoredChunk, StoredDocument, StoredFile
@@ -344,13 +345,27 @@ def test_files_that_are_no_indexes_are_refused(tmp_path: Path) -> None:
         SqliteStore(path / "below", ABOUT)
 
 
-def test_a_newer_schema_is_refused_by_its_number(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [1, 7])
+def test_another_schema_is_refused_by_its_number(tmp_path: Path, version: int) -> None:
     SqliteStore(tmp_path / "index.db", ABOUT).close()
-    with sqlite3.connect(tmp_path / "index.db") as connection:
-        connection.execute("PRAGMA user_version = 7")
+    with connect(str(tmp_path / "index.db"), "rwc") as connection:
+        connection.execute(f"PRAGMA user_version = {version}")
     connection.close()
-    with pytest.raises(StoreError, match="version 7"):
+    with pytest.raises(StoreError, match=f"version {version}") as caught:
         SqliteStore(tmp_path / "index.db")
+    assert caught.value.hint
+
+
+def test_without_the_extension_that_checks_pages_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(connection: object, name: str) -> None:
+        raise LookupError(name)
+
+    database._checking_vfs.cache_clear()
+    with monkeypatch.context() as patch, pytest.raises(MlxbertError, match="cksumvfs") as caught:
+        patch.setattr("apsw.sqlite_extra.load", missing)
+        SqliteStore(tmp_path / "index.db", ABOUT)
+    assert caught.value.hint
+    SqliteStore(tmp_path / "index.db", ABOUT).close()
 
 
 def test_a_checkpoint_leaves_the_cache_of_the_disk(tmp_path: Path) -> None:
@@ -377,8 +392,8 @@ HOSTILE = (
 @pytest.mark.parametrize("command", HOSTILE)
 def test_tables_of_others_are_refused(tmp_path: Path, command: str) -> None:
     SqliteStore(tmp_path / "index.db", ABOUT).close()
-    connection = sqlite3.connect(tmp_path / "index.db")
-    connection.executescript(command)
+    connection = connect(str(tmp_path / "index.db"), "rwc")
+    connection.execute(command)
     connection.close()
     with pytest.raises(StoreError, match="damaged"):
         SqliteStore(tmp_path / "index.db")
@@ -469,7 +484,7 @@ def test_damage_that_sqlite_does_not_see_is_found(tmp_path: Path) -> None:
         put(store, "/docs/a", document("one dog"))
         store.check()
         store.close()
-        with sqlite3.connect(tmp_path / f"{number}.db") as connection:
+        with connect(str(tmp_path / f"{number}.db"), "rwc") as connection:
             connection.execute(change)
         connection.close()
         with pytest.raises(StoreError, match="damaged"):

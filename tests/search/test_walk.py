@@ -306,6 +306,14 @@ def test_patterns_of_many_stars_take_no_time(tmp_path: Path) -> None:
     assert time.perf_counter() - start < 1
 
 
+def test_many_and_long_patterns_take_no_time(tmp_path: Path) -> None:
+    rules = "\n".join([*(f"a{number}b" for number in range(3000)), *["*.log"] * 100_000, "a*" * 100_000, "!x.log"])
+    tree(tmp_path, *(f"{'a/' * 50}a{number}.c" for number in range(20)), "a7b", "x.log", "y.log", _=rules)
+    start = time.perf_counter()
+    assert {os.path.basename(path) for path in found(tmp_path)} == {*(f"a{number}.c" for number in range(20)), "x.log"}
+    assert time.perf_counter() - start < 5
+
+
 WORDS = ["a", "b", "ab", "abc", "x.log", "x.md", "A b", "[a]", "b.d", "Cd", "Y.LOG"]
 PARTS = [  # of patterns
     *("a", "b", "ab", "*", "*.log", "*.md", "**", "?", "a*", "*b*", "[ab]", "[!a]*", "\\[a\\]", "A b", "*.d", "x.*"),

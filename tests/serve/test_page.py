@@ -57,7 +57,7 @@ def test_there_are_no_other_files(client: TestClient, path: str) -> None:
 def test_files_have_nothing_that_the_policy_or_the_house_forbids() -> None:
     texts = {name: (PAGE / name).read_text(encoding="utf-8") for name, _ in FILES.values()}
     assert {*texts} == {path.name for path in PAGE.iterdir()}
-    assert sum(text.count("\n") for text in texts.values()) <= 1000
+    assert sum(text.count("\n") for text in texts.values()) <= 1030
     assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?! type=\"module\" src=)", texts["index.html"])
     assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)|@import|[\s:]url\(", "".join(texts.values()))
     assert not re.search(r"(inner|outer|Adjacent)HTML|\beval\b|document\.write|Storage|cookie", texts["page.js"])
@@ -302,12 +302,55 @@ def test_search(page: Browser, index: Path, name: str, mode: str) -> None:
     page.press("Search")
     with mlxbert.open_index(index) as opened:
         hits = opened.search("the cat sat", top_k=3, mode=mode)  # type: ignore[arg-type]
-    assert list(map(str.split, page.texts(".hits .text"))) == [hit.text.split() for hit in hits]
+    for short in page.all(".passage summary"):
+        short.click()
+    marks = str.maketrans("", "", "#")
+    assert list(map(str.split, page.texts(".hits .text"))) == [hit.text.translate(marks).split() for hit in hits]
     assert page.texts(".hits b") == [hit.path for hit in hits]
     assert page.texts(".hits h3") == [hit.title for hit in hits if hit.title]
     for hit, where in zip(hits, page.texts(".where"), strict=True):
         lines = [hit.start_line, hit.end_line] if hit.start_line else [hit.place]  # records have a place
         assert all(str(one) in where for one in lines)
+
+
+PASSAGES = [
+    {
+        "path": "/docs/refunds.md", "title": "Shop > Refunds", "start_line": 1, "end_line": 9,
+        "text": "# Refunds\n\nWe are a *small* shop. **Refunds** take [two days](https://x.example), `refund_all` less.\n\n"
+        "- Keep the <b onclick=alert(1)>receipt</b>.\n> Thanks!",
+        "shown": "… Refunds take two days, refund_all less. • Keep the <b onclick=alert(1)>receipt</b>. Thanks!",
+        "whole": "Refunds\n\nWe are a small shop. Refunds take two days, refund_all less.\n\n"
+        "• Keep the <b onclick=alert(1)>receipt</b>.\nThanks!",
+        "marks": ["Refunds", "refund"],
+    },
+    {
+        "path": "/src/refund.py", "title": "", "start_line": 7, "end_line": 7, "text": "# __init__ *args\nrefunds = 2**3**2",
+        "shown": "# __init__ *args refunds = 2**3**2", "whole": "# __init__ *args\nrefunds = 2**3**2", "marks": ["refunds"],
+    },
+    {
+        "path": None, "title": "", "start_line": None, "end_line": None, "text": "x" * 1000,
+        "shown": "x" * 280 + " …", "whole": "x" * 1000, "marks": [],
+    },
+]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_passage_is_plain_text_with_the_words_of_the_query_marked_and_opens(page: Browser) -> None:
+    usual = {"query": "How do refunds work?", "place": "", "page": None, "fields": {}, "rerank_score": None, "chunk": 1}
+    scores = {"score": 0.016393, "vector_score": 0.71234, "word_score": 8.25}
+    results = [usual | scores | {"rank": rank} | one for rank, one in enumerate(PASSAGES, 1)]
+    page.go("Search")
+    page.run("window.fetch = async () => new Response(arguments[0])", json.dumps({"index": "a", "results": results}))
+    page.press("Search")
+    assert page.texts(".passage .short") == [one["shown"] for one in PASSAGES]
+    assert [*page.texts(".passage .short mark")] == [mark for one in PASSAGES for mark in one["marks"]]
+    assert not page.texts(".hits .text") and not page.all(".hits li b[onclick]")
+    assert [where.split(".")[0] for where in page.texts(".where")] == ["1", "2", "3"]
+    for summary in page.all(".passage summary"):
+        summary.click()
+    assert not page.texts(".passage .short")
+    assert page.texts(".hits .text") == [one["whole"] for one in PASSAGES]
+    assert page.texts(".passage .help")[0] == "Scores: by meaning 0.712, by words 8.250"
 
 
 def allow(page: Browser, *permissions: str) -> None:

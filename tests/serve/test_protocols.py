@@ -20,7 +20,7 @@ from mlxbert.serve.options import ServeOptions
 from mlxbert.serve.protocol import Kind, Problem
 from mlxbert.serve.protocols import tei
 from mlxbert.serve.service import Service
-from tests.helpers.classifiers import EMOTIONS, save_classifier
+from tests.helpers.classifiers import EMOTIONS, save_classifier, save_saturated
 from tests.helpers.serving import serving
 
 TEXTS = ["the cat sat on the mat", "paris is a city", "a dog"]
@@ -127,6 +127,22 @@ def test_tei_reranks(client: TestClient, models: dict[str, mlxbert.Model]) -> No
     raw = post(client, "/rerank", {"query": QUERY, "texts": TEXTS, "raw_scores": True, "return_text": True})
     same([1 / (1 + np.exp(-one["score"])) for one in raw], [one["score"] for one in found])
     assert [one["text"] for one in raw] == [TEXTS[one["index"]] for one in raw]
+
+
+def test_equal_probabilities_are_ranked_by_the_logits(tmp_path: Path, models: dict[str, mlxbert.Model]) -> None:
+    order = [number for number, _ in ranked(models, TEXTS)]
+    assert order != sorted(order)
+    with serving({"one": save_saturated(tmp_path / "m")}) as service, TestClient(make_app(service)) as client:
+        tei = post(client, "/rerank", {"query": QUERY, "texts": TEXTS})
+        assert [(one["index"], one["score"]) for one in tei] == [(number, 1.0) for number in order]
+        raw = post(client, "/rerank", {"query": QUERY, "texts": TEXTS, "raw_scores": True})
+        own = post(client, "/api/rerank", {"query": QUERY, "texts": TEXTS, "top_k": 2})["results"]
+        assert [(one["index"], one["score"], one["logit"]) for one in own] == [
+            (number, 1.0, pytest.approx(one["score"])) for number, one in zip(order[:2], raw[:2], strict=True)
+        ]
+        for path in ("/v1/rerank", "/v2/rerank"):  # the first is Jina's, too
+            found = post(client, path, {"model": "one", "query": QUERY, "documents": TEXTS, "top_n": 2})["results"]
+            assert [(one["index"], one["relevance_score"]) for one in found] == [(number, 1.0) for number in order[:2]]
 
 
 def test_tei_predicts(folders: dict[str, Path], models: dict[str, mlxbert.Model]) -> None:

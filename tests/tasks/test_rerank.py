@@ -10,7 +10,7 @@ import pytest
 import mlxbert
 from mlxbert.errors import ArgumentError, CheckpointError, InputError
 from mlxbert.labels.labels import Labels
-from tests.helpers.classifiers import EMOTIONS, save_classifier
+from tests.helpers.classifiers import EMOTIONS, save_classifier, save_saturated
 
 SCORE = Labels(("LABEL_0",), None)
 QUERY, TEXTS = "the cat", ["a dog sat", "paris , tokyo", "the cat sat on the mat", "a dog sat"]
@@ -42,6 +42,24 @@ def test_texts_are_ranked_and_equal_ones_keep_their_order(tmp_path: Path) -> Non
     assert found[0].query == QUERY and found[0].score == pytest.approx(
         1 / (1 + math.exp(-logits(model, found[0].text)))
     )
+
+
+@pytest.mark.parametrize(("bias", "score"), [(40.0, 1.0), (-200.0, 0.0)])
+def test_texts_are_ranked_by_what_their_equal_probabilities_are_made_of(
+    bias: float, score: float, tmp_path: Path
+) -> None:
+    plain = mlxbert.rerank(cross_encoder(tmp_path / "m"), QUERY, TEXTS)
+    model = mlxbert.load(save_saturated(tmp_path / "saturated", bias), task="classify", dtype="float32")
+    found = mlxbert.rerank(model, QUERY, TEXTS)
+    assert [one.score for one in found] == [score] * 4
+    assert [one.index for one in found] == [one.index for one in plain] != [0, 1, 2, 3]
+    assert [one.logit for one in found] == pytest.approx([one.logit + bias for one in plain], abs=1e-4)
+    assert mlxbert.rerank(model, QUERY, TEXTS, top_k=2) == found[:2]
+    animals, places = "a dog sat on the mat . " * 9, "paris tokyo " * 9
+    for text in (animals + places, places + animals):
+        [window] = mlxbert.rerank(model, QUERY, [text], overflow="window")
+        [expected] = mlxbert.rerank(cross_encoder(tmp_path / "m"), QUERY, [text], overflow="window")
+        assert window.logit == pytest.approx(expected.logit + bias, abs=1e-4)
 
 
 @pytest.mark.parametrize(

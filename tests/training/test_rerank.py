@@ -21,7 +21,7 @@ from mlxbert.training.scores.reranking import (
     rerank_metrics,
     reranking,
 )
-from tests.helpers.classifiers import save_classifier
+from tests.helpers.classifiers import save_classifier, save_saturated
 from tests.helpers.tiny import WORDS
 from tests.tasks.test_rerank import SCORE
 from tests.training.test_finetune import one
@@ -92,6 +92,21 @@ def test_evaluation_gives_the_scores_of_rerank(trained: tuple[Path, list[Any]]) 
     assert found.metric == "average_precision" and found.interval[0] <= found.score <= found.interval[1]
     assert found.numeric and len(found.mistakes) == 10 and found.mistakes[0].score >= found.mistakes[-1].score
     assert mlxbert.evaluate("rerank", model, data=data, metric="f1").metric == "f1"
+
+
+def test_equal_probabilities_are_evaluated_in_the_order_of_the_logits(tmp_path: Path) -> None:
+    save_classifier(tmp_path / "plain", SCORE)
+    plain = mlxbert.load(tmp_path / "plain", task="classify", dtype="float32")
+    model = mlxbert.load(save_saturated(tmp_path / "saturated"), task="classify", dtype="float32")
+    for data, metrics in ((groups(12), ("ndcg@10", "map", "average_precision", "f1")), (pairs(40), ("spearman",))):
+        expected, found = (mlxbert.evaluate("rerank", one, data=data).metrics for one in (plain, model))
+        assert {name: found[name] for name in metrics} == pytest.approx(
+            {name: expected[name] for name in metrics}, abs=1e-6
+        )
+    expected, found = (
+        mlxbert.evaluate_reranking(one, mlxbert.load(), data=groups(8)).metrics for one in (plain, model)
+    )
+    assert found == pytest.approx(expected, abs=1e-9)
 
 
 def test_squared_error_trains_scores_that_are_no_probabilities(base: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from mlxbert.errors import InputError
 from mlxbert.model import Model
 from mlxbert.results.embed import Embedding
 from mlxbert.results.json import without_nan
-from mlxbert.results.related import Reranked, Similarity
+from mlxbert.results.related import Similarity
 from mlxbert.results.result import Failure
 from mlxbert.search.filters import make_filter
 from mlxbert.search.index import open_index
@@ -22,7 +22,7 @@ from mlxbert.serve.protocols.vectors import compare
 from mlxbert.serve.queue import Answered
 from mlxbert.serve.service import ModelFacts, Service
 from mlxbert.tasks.answer import MAX_WORDS
-from mlxbert.tasks.ranking import rank
+from mlxbert.tasks.ranking import rank, reranked
 from mlxbert.tasks.rerank import RerankTask
 from mlxbert.version import __version__
 
@@ -268,7 +268,7 @@ async def rerank(service: Service, body: Rerank) -> Reply:
     best, failures, answered = await service.rerank(
         model, body.query, body.texts, body.top_k, on_error=body.on_error, **_options(body, "top_k")
     )
-    return _reply(model, answered, [*(Reranked(body.query, *one[:5]) for one in best), *failures])
+    return _reply(model, answered, [*(reranked(body.query, one) for one in best), *failures])
 
 
 def _check_query(model: Model, body: Rerank) -> None:

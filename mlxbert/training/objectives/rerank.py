@@ -24,7 +24,7 @@ from mlxbert.training.objectives.objective import Example, Predictions, Split, T
 from mlxbert.training.objectives.task import TaskObjective
 from mlxbert.training.objectives.texts import HEAD
 from mlxbert.training.options.tasks import QueryData, RerankOptions
-from mlxbert.training.scores.metrics import negative_log
+from mlxbert.training.scores.metrics import Numbers
 from mlxbert.training.scores.reranking import (
     check_rerank_metric,
     metrics_of,
@@ -127,22 +127,26 @@ class Rerank(TaskObjective[Pair]):
         return independent_divergence(scores, targets.scores, temperature)
 
     def predict(self, network: Network, inputs: Batch) -> mx.array:
-        """The scores, float32 (B,): probabilities, or the logits themselves."""
-        logits = network.logits(HEAD, inputs).astype(mx.float32)[:, 0]
-        return mx.sigmoid(logits) if self._probabilities else logits
+        """The logits, float32 (B,)."""
+        return network.logits(HEAD, inputs).astype(mx.float32)[:, 0]
+
+    def _scores(self, logits: Numbers) -> Numbers:
+        """The scores, float32 (N,): probabilities, or the logits themselves."""
+        return np.asarray(mx.sigmoid(mx.array(logits))) if self._probabilities else logits
 
     def metrics(self, examples: Sequence[Pair], predictions: Predictions) -> dict[str, float]:
         """See `mlxbert.training.scores.reranking`; `loss` is that of training, without dropout."""
-        scores, targets = np.asarray(predictions), np.array([example.target for example in examples])
-        if self.learning.loss == "bce":
-            losses = targets * negative_log(scores) + (1 - targets) * negative_log(1 - scores)
-        else:
-            losses = (scores.astype(np.float64) - targets) ** 2
-        return rerank_metrics([example.record for example in examples], scores) | {"loss": float(losses.mean())}
+        logits, targets = np.asarray(predictions, np.float64), np.array([example.target for example in examples])
+        binary = self.learning.loss == "bce"
+        losses = np.logaddexp(0, logits) - targets * logits if binary else (logits - targets) ** 2
+        scores = self._scores(np.asarray(predictions))
+        found = rerank_metrics([example.record for example in examples], scores, logits)
+        return found | {"loss": float(losses.mean())}
 
     def evaluation(self, part: Split, predictions: Predictions, **facts: Any) -> Evaluation:
         """See `TaskObjective.evaluation`."""
-        return reranking(part.records, np.asarray(predictions), metric=self.metric, **facts)
+        logits = np.asarray(predictions)
+        return reranking(part.records, self._scores(logits), logits=logits, metric=self.metric, **facts)
 
     def baselines(self, model: Model, train: Sequence[Judged], valid: Sequence[Judged]) -> dict[str, float]:
         """The similarity of the vectors of query and text."""

@@ -118,17 +118,18 @@ def _ranked(records: Sequence[Labelled], scores: Numbers) -> RetrievalScores | N
     )
 
 
-def rerank_metrics(records: Sequence[Labelled], scores: Numbers) -> dict[str, float]:
+def rerank_metrics(records: Sequence[Labelled], scores: Numbers, logits: Numbers | None = None) -> dict[str, float]:
     """The metrics by name, as far as the labels have them.
 
     Args:
         records: N pairs with labels.
         scores: Of each, (N,).
+        logits: What scores are the probabilities of, (N,): these decide every order, as many scores may be 1.0.
     """
     expected, known = numbers(records), metrics_of(records)
     of_pairs = {**_BINARY, **_CORRELATIONS}
-    found = {name: of_pairs[name](expected, scores) for name in known if name in of_pairs}
-    ranked = _ranked(records, scores)
+    found = {name: of_pairs[name](expected, _counted(name, scores, logits)) for name in known if name in of_pairs}
+    ranked = _ranked(records, scores if logits is None else logits)
     means = {} if ranked is None else ranked.means()
     return found | {name: means[name] for name in known if name in _RANKINGS}
 
@@ -161,6 +162,11 @@ def vector_baseline(model: Model, records: Sequence[Labelled], metric: str, *, s
     return {f"{model.embedder.config.similarity} of vectors": found[metric]} if metric in found else {}
 
 
+def _counted(metric: str, scores: Numbers, logits: Numbers | None) -> Numbers:
+    """What a metric is of: only for `pearson` it matters how far scores are apart."""
+    return scores if logits is None or metric == "pearson" else logits
+
+
 def _interval(metric: str, records: Sequence[Labelled], scores: Numbers) -> tuple[float, float]:
     """95 % of a metric: over the queries for rankings, over the pairs for the others."""
     expected = numbers(records)
@@ -179,13 +185,19 @@ def _interval(metric: str, records: Sequence[Labelled], scores: Numbers) -> tupl
 
 
 def reranking(
-    records: Sequence[Labelled], scores: Numbers, *, metric: str = "average_precision", **about: Unpack[About]
+    records: Sequence[Labelled],
+    scores: Numbers,
+    *,
+    logits: Numbers | None = None,
+    metric: str = "average_precision",
+    **about: Unpack[About],
 ) -> Evaluation:
     """The evaluation of scores of pairs.
 
     Args:
         records: N pairs with labels from 0 to 1.
         scores: Of each, (N,).
+        logits: See `rerank_metrics`.
         metric: The main metric, one of `metrics_of(records)`.
         **about: What else the evaluation says.
 
@@ -194,16 +206,16 @@ def reranking(
         InputError: There is no record, or the labels do not have the metric.
         MlxbertError: A score is not finite.
     """
-    check_predictions("rerank", metric, records, scores, (len(records),))
+    check_predictions("rerank", metric, records, scores if logits is None else logits, (len(records),))
     check_rerank_metric(metric, records)
-    found = rerank_metrics(records, scores)
+    found = rerank_metrics(records, scores, logits)
     distance = np.abs(scores.astype(np.float64) - numbers(records))
     return Evaluation(
         task="rerank",
         examples=len(records),
         metric=metric,
         score=found[metric],
-        interval=_interval(metric, records, scores),
+        interval=_interval(metric, records, _counted(metric, scores, logits)),
         metrics=found,
         mistakes=tuple(
             mistake(records[number], f"{records[number].label:.4g}", f"{scores[number]:.4g}", distance[number])

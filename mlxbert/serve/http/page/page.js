@@ -86,6 +86,64 @@ async function copy(button, text, source) {
   }, 1500);
 }
 
+/* ---- Passages of files ---- */
+
+const MARKDOWN = /\.(md|markdown|mdown|mdx|qmd|rmd)$/i;
+const LONGEST = 280; // characters of what is shown of a passage before it is opened
+
+// What matches the words of a query: long ones with other endings, and short ones only where there are no others.
+function wordsOf(query) {
+  const words = query.match(/[\p{L}\p{N}]+/gu) ?? [];
+  const long = words.filter((word) => word.length > 3 || /\P{ASCII}/u.test(word));
+  const forms = (long.length ? long : words).map((word) => {
+    if (/\P{ASCII}/u.test(word)) return word; // perhaps written without spaces between words
+    const start = `(?<![\\p{L}\\p{N}])${word}`;
+    return word.length > 3 ? `${start.replace(/s$/i, "")}[\\p{L}\\p{N}]*` : `${start}(?![\\p{L}\\p{N}])`;
+  });
+  return new RegExp(`(${forms.join("|") || "(?!)"})`, "giu");
+}
+
+function highlighted(text, words) {
+  return text.split(words).map((part, number) => (number % 2 ? make("mark", "", part) : part));
+}
+
+// Markdown as plain text: marks go, words and code stay.
+function withoutMarks(text) {
+  const lines = text.replace(/^ {0,3}(#{1,6} +|(> ?)+|(```|~~~).*$)/gm, "").replace(/^( *)[-*+] +/gm, "$1• ");
+  const parts = lines.split(/`([^`\n]+)`/).map((part, number) => {
+    if (number % 2) return part;
+    const words = part.replace(/!?\[([^[\]\n]*)\]\([^()\s]*( "[^"\n]*")?\)/g, "$1");
+    return words.replace(/(\*{1,3}|(?<![\p{L}\p{N}])_{1,3})(?=\S)([^\n*_]*[^\s*_])\1(?![\p{L}\p{N}])/gu, "$2");
+  });
+  return parts.join("").trim();
+}
+
+// The sentences with most of the words, without a heading that stands above; all of a short passage.
+function snippet(text, title, words) {
+  const heading = title.split(" > ").pop();
+  const lines = text.split("\n").filter((line) => line.trim() && line.trim() !== heading);
+  const kept = lines.join(" ").replace(/\s+/g, " ").trim() || text.trim();
+  const parts = [...new Intl.Segmenter(undefined, { granularity: "sentence" }).segment(kept)].map((one) => one.segment);
+  const shared = parts.map((part) => new Set((part.match(words) ?? []).map((word) => word.toLowerCase())).size);
+  const first = shared.indexOf(Math.max(...shared));
+  let shown = parts[first];
+  for (const part of parts.slice(first + 1)) if (shown.length + part.length <= LONGEST) shown += part;
+    else break;
+  const cut = shown.length > LONGEST ? `${[...shown].slice(0, LONGEST).join("")} …` : shown;
+  return `${first ? "… " : ""}${cut.trim()}`;
+}
+
+// A passage that opens: before, its best sentences, then all of it and how near it is.
+function passage(path, { query, text, title, vector_score: near, word_score: shared }) {
+  const words = wordsOf(query);
+  const plain = MARKDOWN.test(path) ? withoutMarks(text) : text;
+  const short = make("span", "short", ...highlighted(snippet(plain, title, words), words));
+  const scores = [near !== null && `by meaning ${decimal(near)}`, shared !== null && `by words ${decimal(shared)}`];
+  const told = make("p", "help", `Scores: ${scores.filter(Boolean).join(", ")}`);
+  const summary = make("summary", "", short, make("span", "less", "Less"));
+  return make("details", "passage", summary, make("p", "text", ...highlighted(plain, words)), told);
+}
+
 /* ---- Views: what is shown of a reply, and the sentence for it, which only screen readers say if it is `quiet` ---- */
 
 const VIEWS = {
@@ -185,12 +243,12 @@ const VIEWS = {
   },
 
   search({ results }) {
-    const hits = results.map(({ path, place, page, start_line: first, end_line: last, title, text, score }) => {
+    const hits = results.map(({ path, place, page, start_line: first, end_line: last, ...hit }) => {
       const lines = first === null ? "" : first === last ? `line ${first}` : `lines ${first}–${last}`;
       const where = [place, page === null ? "" : `page ${page}`, lines].filter(Boolean).join(", ");
-      const from = [make("b", "", path ?? "added"), where && `, ${where}`, make("span", "number", decimal(score))];
-      const titles = title ? [make("h3", "", title)] : [];
-      return make("li", "", make("p", "where", ...from), ...titles, make("p", "text", text));
+      const from = [`${hit.rank}. `, make("b", "", path ?? "added"), where && `, ${where}`];
+      const titles = hit.title ? [make("h3", "", hit.title)] : [];
+      return make("li", "", make("p", "where", ...from), ...titles, passage(path, hit));
     });
     return { said: `${plural(hits.length, "passage")} found`, nodes: [make("ol", "hits", ...hits)] };
   },
