@@ -284,8 +284,7 @@ def _from_cache(name: str, revision: str | None, snapshot: Snapshot | None, why:
     """The folder in the cache, unless files are known to be missing; `why` completes the error message."""
     if snapshot is not None and snapshot.is_complete():
         return snapshot.folder
-    download = f"mlxbert models download {name}" + (f" --revision {revision}" if revision else "")
-    hint = f"run `{download}` while online"
+    hint = f"run `{cache.loading(name, revision)}` while online"
     if snapshot is None:
         at = f" at revision {revision!r}" if revision else ""
         raise HubError(f"{name}: not in the cache{at}{why}", hint=hint)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from mlxbert.counterparts import not_one_of
 from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.files import check_space, sha256
 from mlxbert.folders import card, copies, destination
@@ -163,13 +164,13 @@ def _write(plan: _Plan, partial: Path, most: int, on_written: OnProgress | None)
 
 def _options(dtype: str | None, quantize: int | None, group_size: int | None) -> tuple[str | None, Quantization | None]:
     if dtype is not None and dtype not in [*save.DTYPES]:
-        raise ArgumentError(f"dtype is {dtype!r:.60}, expected one of {', '.join(save.DTYPES)}")
+        raise not_one_of("dtype", dtype, save.DTYPES)
     if quantize is not None and (type(quantize) is not int or quantize not in BITS):
         raise ArgumentError(f"quantize is {quantize!r:.60}, expected 4 or 8 bits")
     if group_size is not None and quantize is None:
         raise ArgumentError(f"group_size is {group_size!r:.60} without quantize", hint="quantize to 4 or 8 bits, too")
     if group_size is not None and (type(group_size) is not int or group_size not in GROUP_SIZES):
-        raise ArgumentError(f"group_size is {group_size!r:.60}, expected one of {', '.join(map(str, GROUP_SIZES))}")
+        raise not_one_of("group_size", group_size, GROUP_SIZES)
     return save.DTYPES[dtype] if dtype else None, Quantization(quantize, group_size or 64) if quantize else None
 
 

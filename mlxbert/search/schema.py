@@ -78,7 +78,10 @@ def error_of(path: str, problem: sqlite3.Error) -> StoreError:
     if name.startswith("SQLITE_FULL"):
         return StoreError(f"{path}: no space left on the disk; nothing that was in the index is lost")
     if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_AUTH")):
-        return StoreError(f"{path}: cannot be opened for writing ({problem})", hint="--index FILE names another place")
+        return StoreError(
+            f"{path}: cannot be opened for writing ({problem})",
+            hint="mlxbert.open_index(path=FILE) opens one at another place",
+        )
     if name.startswith("SQLITE_NOTADB"):
         return StoreError(f"{path}: is not an index of mlxbert", hint=_INDEXES)
     if name.startswith("SQLITE_IOERR"):
@@ -134,7 +137,8 @@ def locked(path: str) -> Iterator[None]:
         ) from None
     except OSError as problem:
         raise StoreError(
-            f"{path}: cannot be written ({problem.strerror})", hint="--index FILE names another place"
+            f"{path}: cannot be written ({problem.strerror})",
+            hint="mlxbert.open_index(path=FILE) opens one at another place",
         ) from None
     with lock:
         yield
