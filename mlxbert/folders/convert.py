@@ -16,6 +16,8 @@ from mlxbert.files import check_space, sha256
 from mlxbert.folders import card, copies, destination
 from mlxbert.folders.compared_model import OpenedModel, open_model
 from mlxbert.folders.destination import MANIFEST
+from mlxbert.folders.judge import more_bits
+from mlxbert.folders.layer_inputs import LayerInputs
 from mlxbert.folders.results import Conversion, Table, Verification, table
 from mlxbert.folders.verify import verify
 from mlxbert.machine import device as devices
@@ -88,7 +90,7 @@ def convert(
     opened = open_model(str(found), files)  # a bad tokenizer is refused before writing
     checkpoint = opened.checkpoint
     destination.check_apart(target, [*checkpoint.weights.files, checkpoint.config_json.path])
-    tensors = save.plan(checkpoint, stored, how)
+    tensors = save.plan(checkpoint, stored, how, LayerInputs(opened).take)
     check_space(target, sum(tensor.bytes for tensor in tensors))
     name = str(source) if local_folder(str(source)) is None or source == BUILTIN else files.own.resolve().name
     plan = _Plan(name, opened, target, tensors, stored, how)
@@ -186,7 +188,8 @@ def _check_result(plan: _Plan, result: Path) -> Verification:
     if wrong:
         raise CheckpointError(f"{source}: the result would be another model: {wrong[0]}")
     for difference in found.differences:
-        _LOG.warning("%s: the result computes something else: %s", source, difference.text)
+        advice = f"; {more_bits(plan.how)}" if plan.how is not None else ""
+        _LOG.warning("%s: the result computes something else: %s%s", source, difference.text, advice)
     if not computed:
         _LOG.warning(
             "%s: computes NaN or infinite numbers, and so does the result: their outputs cannot be compared", source
