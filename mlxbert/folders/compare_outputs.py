@@ -188,7 +188,7 @@ def _of_masks(a: OpenedModel, b: OpenedModel, broken: dict[str, str]) -> MaskDif
 
 def _divergence(one: Mapping[str, float], other: Mapping[str, float]) -> float:
     """Kullback and Leibler's divergence of probabilities of some words, in nats; all others count as one word each."""
-    least = min(other.values())  # no word that is left out is likelier
+    least = min(*other.values(), max(1 - sum(other.values()), _TINY))  # no word that is left out is likelier
     known = sum(p * math.log(p / max(other.get(word, least), _TINY)) for word, p in one.items() if p > 0)
     rest, other_rest = (max(1 - sum(each.values()), _TINY) for each in (one, other))
     return max(0.0, known + rest * math.log(rest / other_rest))

@@ -61,7 +61,8 @@ def convert(
         adapter: An adapter that is merged into the weights, see `mlxbert.load`.
         dtype: The dtype of the weights: `float32`, `float16` or `bfloat16`; `None` leaves them as they are.
         quantize: Bits per number, 4 or 8: matrices are written in MLX's quantized layout, which transformers does not
-            open.
+            open. 4 bits are rounded for what the inputs of each layer are on short texts; a warning says how much is
+            kept if that is too little, see `Verification`.
         group_size: How many numbers of a row share a scale when quantized: 32, 64 or 128; 64 if `None`.
         max_shard_size: The most data in one file of weights: `400MB`, `5GB`, `1GiB`. About twice as much is in memory;
             an ONNX file is in memory as a whole.

@@ -187,11 +187,11 @@ _LANGUAGES = (
     "오늘은 날씨가 아주 좋아요.",
     "Tôi muốn đặt một phòng cho hai người.",
 )
-_COUNT = 330  # sentences that are put together
+_COUNT = 150  # sentences that are put together
 
 
 def sample() -> list[str]:
-    """Some 500 texts, about 12 tokens each."""
+    """Some 300 texts, about 12 tokens each."""
     return [*_SENTENCES, *_LANGUAGES, *_put_together()]
 
 

@@ -43,7 +43,7 @@ def quantized(matrix: mx.array, bits: int, size: int, products: "Floats | None")
         products = None
     squares = None if products is None else mx.array(damped(products).diagonal())
     parts = [fit(matrix[row : row + _ROWS], bits, size, squares) for row in range(0, matrix.shape[0], _ROWS)]
-    scales, offsets = (mx.concatenate(part) for part in zip(*parts, strict=True))
+    scales, offsets = (mx.concatenate([*part]) for part in zip(*parts, strict=True))
     wide = matrix.astype(mx.float32)
     each, start = (mx.repeat(part.astype(mx.float32), size, axis=1) for part in (scales, offsets))
     if products is None:
