@@ -1,10 +1,10 @@
-"""What quantized weights cost and save: size, vectors, Spearman, first words, speed, next to the original model.
+"""What quantized weights cost and save, next to the original model: size, vectors, Spearman, first words, speed.
 
 `python benchmarks/quantized.py MODEL STSB_CSV [SQUAD_JSON] [--rounds 5]`: MODEL is converted to float16 and to 8 and 4
-bits. STSB_CSV holds pairs of sentences and a score a line: the cosines are those of the vectors of all sentences with
-MODEL's own. Of the first 200 paragraphs of SQUAD_JSON 15 % of the tokens (seed 0) become `[MASK]`, if MODEL has a head
-for that. Speed is that of 512 sentences, in turn, medians; and of a batch of 32 x 32 tokens whose weights stay
-quantized while it computes.
+bits; the bits of a weight include its share of the scales. STSB_CSV holds pairs of sentences and a score a line: the
+cosines are those of the vectors of all sentences with MODEL's own. Of the first 200 paragraphs of SQUAD_JSON 15 % of
+the tokens (seed 0) become `[MASK]`, if MODEL has a head for that. Speed is that of 512 sentences, in turn, medians; and
+of a batch of 32 x 32 tokens whose weights stay quantized while it computes.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 import mlxbert
 from mlxbert.machine.device import mx
 from mlxbert.nn.heads import Network
-from mlxbert.weights.build import build_network
+from mlxbert.weights.build import build_network, parameters
 from mlxbert.weights.checkpoint import open_checkpoint
 
 Vectors = NDArray[np.float32]
@@ -32,6 +33,7 @@ VARIANTS: dict[str, dict[str, object]] = {
     "8 bits, groups of 64": {"quantize": 8},
     "8 bits, groups of 32": {"quantize": 8, "group_size": 32},
     "4 bits, groups of 64": {"quantize": 4},
+    "4 bits, groups of 64, float16": {"quantize": 4, "dtype": "float16"},
     "4 bits, groups of 32": {"quantize": 4, "group_size": 32},
 }
 PARAGRAPHS, TIMED, BATCH = 200, 512, (32, 32)
@@ -115,7 +117,8 @@ def main() -> None:
         folders = {"as it is": Path(arguments.model)}
         for name, options in VARIANTS.items():
             folders[name] = Path(place) / name
-            mlxbert.convert(arguments.model, folders[name], **options)  # type: ignore[arg-type]
+            took = seconds(partial(mlxbert.convert, arguments.model, folders[name], **options))  # type: ignore[arg-type]
+            print(f"{name}: converted and compared in {took:.1f} s")
         models = {name: mlxbert.load(folder, dtype="float32", device="cpu") for name, folder in folders.items()}
         report(models, sentences, scores, arguments.squad, arguments.rounds)
 
@@ -134,15 +137,16 @@ def report(
         checkpoint = open_checkpoint(model.folder)
         packed[name] = forward(build_network(checkpoint, (), mx.float32, packed=True))
     slow = in_turn(packed, 1)
-    print("| weights | MB | cosine: mean | lowest | Spearman | first word the same | speed | speed, packed |")
-    print("|---|---|---|---|---|---|---|---|")
+    numbers = sum(array.size for array in parameters(models["as it is"].network).values())
+    print("| weights | MB | bits | cosine: mean | lowest | Spearman | first word the same | speed | speed, packed |")
+    print("|---|---|---|---|---|---|---|---|---|")
     own, half = vectors["as it is"], len(scores)
     for name, found in vectors.items():
         size = sum(path.stat().st_size for path in models[name].folder.glob("**/*.safetensors")) / 1e6
         cosines = (own * found).sum(axis=1) / (np.linalg.norm(own, axis=1) * np.linalg.norm(found, axis=1))
         same = f"{np.mean(words['as it is'] == words[name]):.1%} of {len(words[name]):,}" if words else "-"
         print(
-            f"| {name} | {size:.1f} | {cosines.mean():.5f} | {cosines.min():.5f} "
+            f"| {name} | {size:.1f} | {8e6 * size / numbers:.1f} | {cosines.mean():.5f} | {cosines.min():.5f} "
             f"| {spearman(found[:half], found[half:], scores):.2f} | {same} "
             f"| {times['as it is'] / times[name]:.2f} | {slow['as it is'] / slow[name]:.3f} |"
         )

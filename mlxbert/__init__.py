@@ -10,7 +10,9 @@ print(mlxbert.fill_mask(model, "Tokyo is the largest city in [MASK].").masks[0].
 Importing the package does nothing; what is used is imported when it is used.
 """
 
+import functools
 import importlib
+from types import FunctionType
 
 _homes: dict[str, str] = {}  # the module of each name; read when the first one is used
 
@@ -31,8 +33,18 @@ def __getattr__(name: str) -> object:
     if name == "__all__":
         return sorted(homes)
     if name not in homes:
-        raise AttributeError(f"module 'mlxbert' has no attribute {name!r}")
-    return getattr(importlib.import_module(homes[name]), name)
+        from mlxbert.counterparts import no_attribute
+
+        raise no_attribute("module 'mlxbert'", name)
+    return _public(getattr(importlib.import_module(homes[name]), name))
+
+
+@functools.cache
+def _public(value: object) -> object:
+    """A function with its keyword arguments checked; anything else as it is."""
+    from mlxbert.counterparts import checks_names
+
+    return checks_names(value) if isinstance(value, FunctionType) else value
 
 
 def __dir__() -> list[str]:

@@ -18,6 +18,7 @@ from mlxbert.errors import (
     ThreadError as ThreadError,
     TokenizerError as TokenizerError,
     TooLongError as TooLongError,
+    UnknownArgumentError as UnknownArgumentError,
 )
 from mlxbert.folders.convert import convert as convert
 from mlxbert.folders.inspect import inspect as inspect

@@ -11,6 +11,7 @@ MlxbertError             everything below; has .message and .hint
 │   ├── ChangedError     a file that changed while it was read
 │   └── UnreadableError  a document that cannot be read, see `mlxbert.readers.documents.document`
 ├── ArgumentError        an argument outside what a function takes
+│   └── UnknownArgumentError  an argument that a function does not have; a TypeError, too
 ├── HubError             a name that the hub does not know, may not be read, cannot be reached, or is not cached
 ├── DeviceError          no such device, MLX not available on this platform, a device that fails
 │   └── OutOfMemoryError the device has too little memory
@@ -72,6 +73,10 @@ class ChangedError(InputError):
 
 class ArgumentError(MlxbertError):
     """An argument outside what the function takes."""
+
+
+class UnknownArgumentError(ArgumentError, TypeError):
+    """A keyword argument that the function does not have."""
 
 
 class HubError(MlxbertError):

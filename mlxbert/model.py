@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlxbert import memory
 from mlxbert.config import EncoderConfig
+from mlxbert.counterparts import no_attribute, not_one_of
 from mlxbert.errors import ArgumentError, CheckpointError, MissingHeadError, MlxbertError, ThreadError
 from mlxbert.files import from_json
 from mlxbert.labels.labels import Labels
@@ -23,6 +24,7 @@ from mlxbert.machine.faults import device_errors
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.heads import HEADS, TASKS, Network, head_parts, missing_parts, task_parts, titles
 from mlxbert.progress import Progress
+from mlxbert.results.brief import Brief
 from mlxbert.text.tokenizer import Tokenizer, load_tokenizer
 from mlxbert.weights.adapted import find_model
 from mlxbert.weights.build import build_network, first_problem, new_network, parameters, shapes
@@ -66,7 +68,7 @@ class _Owner:
 
 
 @dataclass(frozen=True, eq=False)
-class Model:
+class Model(Brief):
     """A loaded model; see `load`. `model.embed(texts)` is short for `mlxbert.embed(model, texts)`; so are the others.
 
     Attributes:
@@ -113,6 +115,11 @@ class Model:
     similarity_pairs = functions.similarity_pairs
     tag = functions.tag
     tokenize = functions.tokenize
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_attribute(f"{type(self).__name__!r} object", name)
 
     @property
     def embedder(self) -> Embedder:
@@ -301,7 +308,7 @@ def load(
     """
     ref = _ref(source, adapter, revision, offline, dtype, device)
     if task is not None and task not in TASKS:
-        raise ArgumentError(f"task is {task!r}, expected one of {', '.join(TASKS)}")
+        raise not_one_of("task", task, TASKS)
     given = {"task": task, "new_heads": new_heads, "heads": heads}
     if len(named := [name for name, value in given.items() if value is not None]) > 1:
         raise ArgumentError(f"{' and '.join(named)} are given, expected one of them")

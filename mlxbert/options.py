@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from mlxbert.bounds import check_number, check_whole, shown
-from mlxbert.errors import ArgumentError
+from mlxbert.bounds import check_number, check_whole
+from mlxbert.counterparts import not_one_of
 
 DType = Literal["auto", "float32", "float16", "bfloat16"]  # of computation
 Device = Literal["auto", "gpu", "cpu"]
@@ -74,7 +74,7 @@ def check_choice(name: str, value: object, hint: Any) -> None:
         ArgumentError: It does not.
     """
     if (choices := choices_of(hint)) and value not in choices:
-        raise ArgumentError(f"{name} is {shown(value)}, expected one of {', '.join(choices)}")
+        raise not_one_of(name, value, choices)
 
 
 def kinds_of(hint: Any) -> tuple[Any, ...]:

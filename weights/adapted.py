@@ -122,8 +122,7 @@ def _with_base(found: ModelFolder, ref: ModelRef, find: Callable[[ModelRef], Mod
     except MlxbertError as problem:
         raise type(problem)(
             f"{found.path}: is an adapter for {name}, which cannot be found ({problem.message})",
-            hint=f"name the model that it is for: load(BASE, adapter={str(found.path)!r}), or --model BASE --adapter "
-            f"{found.path}",
+            hint=f"name the model that it is for, too: model='BASE', adapter={str(found.path)!r}",
         ) from None
     if is_adapter(base.path):
         raise ArgumentError(f"{found.path}: is an adapter for {name}, which is an adapter itself, expected a model")

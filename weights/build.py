@@ -216,29 +216,33 @@ def _load_weights(
     quantization = checkpoint.storage if packed and isinstance(checkpoint.storage, Quantization) else None
     wanted = {within + name for name in parameters(module)} - fresh
     arrays = checkpoint.arrays(dtype)
-    kept: set[str] = quantizable(module) - fresh if quantization else set()
+    suited: set[str] = quantizable(module) - fresh if quantization else set()
+    kept: dict[str, Quantization] = {}
     loaded: dict[str, mx.array] = {}
     for entry in keymap.pairs(checkpoint.table, checkpoint.config, dict.fromkeys(wanted)):
-        if quantization is not None and _is_packed(checkpoint, entry, kept):
-            loaded |= _packed(checkpoint, entry, quantization, dtype)
+        how = _packing(checkpoint, quantization, entry) if suited.issuperset(entry.ours) else None
+        if how is not None:
+            kept |= dict.fromkeys(entry.ours, how)
+            loaded |= _packed(checkpoint, entry, how, dtype)
         else:
-            kept -= {*entry.ours}
             loaded |= {name: array.astype(dtype) for name, array in keymap.load(entry, arrays).items()}
     if quantization is not None:
-        quantize_modules(module, quantization, kept)
+        quantize_modules(module, kept)
     kept_as_is = {name: array for name, array in parameters(module).items() if within + name in fresh}
     module.load_weights([*((name.removeprefix(within), array) for name, array in loaded.items()), *kept_as_is.items()])
     module.eval()
 
 
-def _is_packed(checkpoint: Checkpoint, entry: keymap.Entry, kept: set[str]) -> bool:
-    assert checkpoint.storage is not None
-    if entry.operation not in (keymap.SAME, keymap.SPLIT):
-        return False
+def _packing(checkpoint: Checkpoint, storage: Quantization | None, entry: keymap.Entry) -> Quantization | None:
+    """How the matrices of an entry are quantized, if they can stay so and all are quantized alike."""
+    if storage is None or entry.operation not in (keymap.SAME, keymap.SPLIT):
+        return None
     if checkpoint.adapter is not None and not checkpoint.adapter.updates.keys().isdisjoint(entry.theirs):
-        return False  # merged matrices are no longer in that layout
-    dtypes = {checkpoint.tensors[checkpoint.names[name]].dtype for name in entry.theirs}
-    return kept.issuperset(entry.ours) and dtypes == {checkpoint.storage.dtype}
+        return None  # merged matrices are no longer in that layout
+    names = [checkpoint.names[name] for name in entry.theirs]
+    how = storage.of(names[0])
+    alike = all(checkpoint.tensors[name].dtype == how.dtype and storage.of(name) == how for name in names)
+    return how if alike else None
 
 
 def _packed(checkpoint: Checkpoint, entry: keymap.Entry, how: Quantization, dtype: mx.Dtype) -> dict[str, mx.array]:

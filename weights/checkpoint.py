@@ -82,7 +82,7 @@ class Checkpoint(Architecture):
 
         def read_base(plain: str, dtype: mx.Dtype) -> mx.array:
             name = self.names[plain]
-            if self.storage is not None and self.tensors[name].dtype == self.storage.dtype:
+            if self.storage is not None and self.tensors[name].dtype in self.storage.dtypes:
                 return self.storage.expand(stored, name, dtype)
             return stored[name]
 

@@ -9,9 +9,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import partial
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.labels.labels import Labels
@@ -27,6 +28,9 @@ from mlxbert.weights.formats import safetensors
 from mlxbert.weights.formats.headers import BYTES, FLOATS
 from mlxbert.weights.formats.quantized import GROUP_SIZES, KEY, THEIR_KEY, Quantization, quantizable
 from mlxbert.weights.hub.files import CONFIG
+
+if TYPE_CHECKING:
+    from mlxbert.weights.formats.rounding import Floats
 
 DTYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
@@ -47,6 +51,7 @@ class Tensor:
         read: Returns its values, in any dtype; called once.
         source: Where it comes from, for messages.
         quantization: How it is quantized; `None` if it is not.
+        inputs: Returns what its inputs are like, for `Quantization.pack`; called once.
     """
 
     name: str
@@ -56,6 +61,7 @@ class Tensor:
     read: Callable[[], mx.array]
     source: str
     quantization: Quantization | None = None
+    inputs: Callable[[], "Floats | None"] | None = None
 
     @property
     def bytes(self) -> int:
@@ -73,7 +79,11 @@ class Tensor:
             CheckpointError: It cannot be read, or holds a number too large for its dtype.
         """
         array = converted(self.source, self.read(), self.dtype)
-        found = {self.name: array} if self.quantization is None else self.quantization.pack(self.name, array)
+        found = {self.name: array}
+        if self.quantization is not None:
+            products = None if self.inputs is None else self.inputs()
+            known = products is not None and products.shape[1] == self.shape[1]
+            found = self.quantization.pack(self.name, array, products if known else None)
         mx.eval(found)
         return found
 
@@ -102,7 +112,12 @@ def converted(name: str, array: mx.array, dtype: str) -> mx.array:
     return found
 
 
-def plan(checkpoint: Checkpoint, dtype: str | None, quantization: Quantization | None) -> list[Tensor]:
+def plan(
+    checkpoint: Checkpoint,
+    dtype: str | None,
+    quantization: Quantization | None,
+    inputs_of: Callable[[str], "Floats | None"] | None = None,
+) -> list[Tensor]:
     """The tensors that are written of a checkpoint: all its weights, in the order of the network.
 
     Copies of tied tensors are omitted if the configuration ties them, and so are buffers, which are not learned.
@@ -112,6 +127,7 @@ def plan(checkpoint: Checkpoint, dtype: str | None, quantization: Quantization |
         checkpoint: The opened folder.
         dtype: One of `FLOATS` for all of them; `None` leaves each as it is stored.
         quantization: How to quantize the matrices that it suits.
+        inputs_of: Returns what the inputs of the matrix with a name of ours are like; called once for each.
 
     Raises:
         CheckpointError: The weights are incomplete or already quantized, or a copy differs from what it is tied to.
@@ -138,7 +154,8 @@ def plan(checkpoint: Checkpoint, dtype: str | None, quantization: Quantization |
     used: dict[str, Tensor] = {}
     for entry in keymap.pairs(checkpoint.table, checkpoint.config, shapes):
         how = quantization if suited.issuperset(entry.ours) else None
-        used |= {plain: _quantized(stored(plain), how) for plain in entry.theirs if plain not in used}
+        inputs = None if inputs_of is None else partial(inputs_of, entry.ours[0])  # all that it holds have the same
+        used |= {plain: _quantized(stored(plain), how, inputs) for plain in entry.theirs if plain not in used}
     tensors = [*used.values()]
     if quantization is None:  # an unquantized copy would differ from the quantized original
         tensors += [stored(copy) for copy in _copies(checkpoint, checkpoint.parts) if copy in checkpoint.names]
@@ -200,9 +217,11 @@ def plan_network(architecture: Architecture, network: Network, dtype: str | None
     return _named(architecture, list(tensors.values()))
 
 
-def _quantized(tensor: Tensor, quantization: Quantization | None) -> Tensor:
+def _quantized(
+    tensor: Tensor, quantization: Quantization | None, inputs: Callable[[], "Floats | None"] | None
+) -> Tensor:
     fits = quantization is not None and quantization.fits(tensor.shape)
-    return replace(tensor, quantization=quantization) if fits else tensor
+    return replace(tensor, quantization=quantization, inputs=inputs) if fits else tensor
 
 
 def _widest(checkpoint: Checkpoint) -> str:

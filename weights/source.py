@@ -294,8 +294,7 @@ def _from_cache(name: str, revision: str | None, snapshot: Snapshot | None, why:
         _LOG.warning("%s: the cache does not say which commit is main: using the only one, %s", name, snapshot.commit)
     if snapshot is not None and snapshot.is_complete():
         return snapshot.folder
-    download = f"mlxbert models download {name}" + (f" --revision {revision}" if revision else "")
-    hint = f"run `{download}` while online"
+    hint = f"run `{cache.loading(name, revision)}` while online"
     if snapshot is None:
         at = f" at revision {revision!r}" if revision else ""
         raise HubError(f"{name}: not in the cache{at}{why}", hint=hint)

@@ -58,7 +58,7 @@ def _labels_problem(checkpoint: Checkpoint) -> str:
 
 
 def _of_entry(checkpoint: Checkpoint, entry: keymap.Entry, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Problem]:
-    stored = (*FLOATS,) + ((checkpoint.storage.dtype,) if checkpoint.storage else ())
+    stored = (*FLOATS,) + (tuple(sorted(checkpoint.storage.dtypes)) if checkpoint.storage else ())
     infos = {name: checkpoint.tensors[checkpoint.names[name]] for name in entry.theirs}
     for name, info in infos.items():
         if info.dtype not in stored:

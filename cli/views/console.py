@@ -4,6 +4,7 @@ Texts are data: they are put into rich's `Text` objects, never into its markup, 
 escaped, so that no text can steer the terminal or look like another.
 """
 
+import ast
 import os
 import re
 import shlex
@@ -30,6 +31,9 @@ _MOST = 9999  # columns or lines that a terminal may be said to have
 _ARGUMENT = re.compile(
     r"""(?<![^\s(])([a-z]\w*)=(?:(True|False)|'([^']+)'|"([^"]+)"|(\d+(?:\.\d+)?))?(?=[,;:)]|\.?(?:\s|$))"""
 )
+_CALL = re.compile(r"mlxbert\.[a-z_]+\([^()]*\)")
+_COMMANDS = {"load": "models download", "open_index": "index"}  # where they are not the names of functions
+_OPTIONS = {"path": "--index", "paths": ""}
 _quiet = False
 _live: "rich.Console | None" = None
 
@@ -142,6 +146,7 @@ def to_options(text: str) -> str:
     """A hint of the library as one for the command line.
 
     `dtype='float32'` becomes `--dtype float32`, `overwrite=True` becomes `--overwrite`, `top_k=` becomes `--top-k`.
+    A call becomes a command: `mlxbert.finetune('tag', train=FILE)` becomes `mlxbert finetune tag --train FILE`.
     """
 
     def option(found: re.Match[str]) -> str:
@@ -150,7 +155,30 @@ def to_options(text: str) -> str:
         value = next((f" {shlex.quote(value)}" for value in values if value), "")
         return f"--{no}{name.replace('_', '-')}{value}"
 
-    return _ARGUMENT.sub(option, text)
+    return _ARGUMENT.sub(option, _CALL.sub(_command, text))
+
+
+def _command(found: re.Match[str]) -> str:
+    """The command for a call of a function of the package, without its variables, which have small letters."""
+    try:
+        call = ast.parse(found[0], mode="eval").body
+    except SyntaxError:  # an ellipsis
+        return found[0]
+    assert isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
+    name = call.func.attr
+    words = ["mlxbert", _COMMANDS.get(name, name.replace("_", "-")), *map(_word, call.args)]
+    for one in call.keywords:
+        words += [_OPTIONS.get(one.arg or "", f"--{(one.arg or '').replace('_', '-')}"), _word(one.value)]
+    return " ".join(filter(None, words))
+
+
+def _word(value: ast.expr) -> str:
+    match value:
+        case ast.Name(id=name):
+            return name if name.isupper() else ""
+        case ast.List(elts=entries):
+            return ",".join(map(_word, entries))
+    return shlex.quote(str(ast.literal_eval(value)))
 
 
 def _print(kind: str, shown: str, command: str) -> None:

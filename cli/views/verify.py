@@ -23,7 +23,7 @@ def verification(found: "Verification") -> Iterator["rich.RenderableType"]:
 
 def _verdict(found: "Verification") -> str:
     if found.agree and found.outputs.tolerance is None:
-        return "agree as far as quantized weights can tell; outputs are not judged"
+        return "agree in what they are used for"
     if found.agree and found.outputs.texts is None:
         return "agree, and neither computes numbers"
     count = len(found.differences)
@@ -63,10 +63,15 @@ def outputs(found: "OutputDifferences") -> Iterator[tuple[str, object]]:
         yield f"hidden states, {_APART}", f"{found.last_hidden_state:.6g}"
     for name, apart in found.heads.items():
         yield f"logits of {name}, {_APART}", f"{apart:.6g}"
+    for name, share in found.choices.items():
+        yield f"same choices of {name}", f"{share:.1%}"
     if vectors := found.vectors:
+        yield "vectors, mean cosine", f"{vectors.mean_cosine:.6g}"
         yield "vectors, smallest cosine", f"{vectors.smallest_cosine:.6g}"
         yield f"vectors, {_APART}", f"{vectors.largest_difference:.6g}"
     if masked := found.fill_mask:
         yield "same first word", f"{round(masked.same_first_word * masked.masks)} of {masked.masks} masks"
         yield f"probabilities of words, {_APART}", f"{masked.largest_score_difference:.6g}"
-    yield "allowed difference", "any (quantized)" if found.tolerance is None else f"{found.tolerance:.6g}"
+        yield "probabilities of words, kept", f"{masked.kept_probability:.6g}"
+    if found.tolerance is not None:
+        yield "allowed difference", f"{found.tolerance:.6g}"

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from mlxbert.bounds import BOUNDS, MOST_SHOWN, shown
+from mlxbert.counterparts import not_one_of
 from mlxbert.data.columns import Columns
-from mlxbert.errors import ArgumentError, InputError
+from mlxbert.errors import InputError
 from mlxbert.files import from_json
 from mlxbert.readers.reading import json_type
 from mlxbert.readers.rows import Row
@@ -68,7 +69,7 @@ def read_labelled(rows: Iterable[Row], columns: Columns, kind: str) -> list[Labe
             first such row, and counts the others.
     """
     if kind not in KINDS:
-        raise ArgumentError(f"kind is {kind!r}, expected one of {', '.join(KINDS)}")
+        raise not_one_of("kind", kind, KINDS)
     rows = rows if isinstance(rows, Sequence) else list(rows)
     read = _reader(rows, columns.label, kind) if columns.label is not None else None
 

@@ -1,5 +1,6 @@
 """How far the outputs of two models are apart on the fixed texts."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _WORDS = 10  # the best ones for a mask, whose probabilities are compared
+_TINY = 1e-9  # a probability
 _HIDDEN = "last_hidden_state"
 
 
@@ -82,7 +84,26 @@ def _of_networks(a: OpenedModel, b: OpenedModel, broken: dict[str, str]) -> Outp
         if first[0][name].shape[-1:] == second[0][name].shape[-1:]:
             differences[name] = max(_apart(x[name], y[name]) for x, y in zip(first, second, strict=True))
     hidden = differences.pop(_HIDDEN, None)
-    return OutputDifferences(texts=len(inputs), last_hidden_state=hidden, heads=table(differences))
+    choices = {name: _same_choices(name, [x[name] for x in first], [y[name] for y in second]) for name in differences}
+    known = {name: share for name, share in choices.items() if share is not None}
+    return OutputDifferences(len(inputs), hidden, heads=table(differences), choices=table(known))
+
+
+def _same_choices(head: str, first: list["Array"], second: list["Array"]) -> float | None:
+    """How far a head chooses the same in both, see `OutputDifferences`; the logits are those of each input."""
+    import numpy as np
+
+    if HEADS[head].scope == "span":  # (tokens, 2): the best token for each end
+        same = [x.argmax(axis=0) == y.argmax(axis=0) for x, y in zip(first, second, strict=True)]
+        return float(np.concatenate(same).mean())
+    joined = np.stack if HEADS[head].scope == "text" else np.concatenate
+    one, other = joined(first), joined(second)
+    if one.ndim == 1:  # a number for each token, of which the sign counts
+        return float(((one > 0) == (other > 0)).mean())
+    if one.shape[1] > 1:
+        return float((one.argmax(axis=1) == other.argmax(axis=1)).mean())
+    varies = one.std() > 0 and other.std() > 0
+    return float(np.corrcoef(one[:, 0], other[:, 0])[0, 1]) if varies else None
 
 
 def _apart(one: "Array", other: "Array") -> float:
@@ -143,7 +164,7 @@ def _of_vectors(a: OpenedModel, b: OpenedModel, broken: dict[str, str]) -> Vecto
             differences.append(_apart(one.embedding, other.embedding))
     if not cosines:
         return None
-    return VectorDifferences(min(cosines), max(differences))
+    return VectorDifferences(sum(cosines) / len(cosines), min(cosines), max(differences))
 
 
 def _of_masks(a: OpenedModel, b: OpenedModel, broken: dict[str, str]) -> MaskDifferences | None:
@@ -154,11 +175,20 @@ def _of_masks(a: OpenedModel, b: OpenedModel, broken: dict[str, str]) -> MaskDif
         return None
     if broken:
         return None
-    same, apart = [], [0.0]
+    same, apart, kept = [], [0.0], []
     for one, other in zip(*found, strict=True):
         assert isinstance(one, FillMask) and isinstance(other, FillMask)
         for first, second in zip(one.masks, other.masks, strict=False):  # a tokenizer may miss a mask
             same.append(first.fills[0].token == second.fills[0].token)
             scores = {fill.token: fill.score for fill in second.fills}
             apart += [abs(fill.score - scores[fill.token]) for fill in first.fills if fill.token in scores]
-    return MaskDifferences(len(same), sum(same) / len(same), max(apart))
+            kept.append(math.exp(-_divergence({fill.token: fill.score for fill in first.fills}, scores)))
+    return MaskDifferences(len(same), sum(same) / len(same), sum(kept) / len(kept), max(apart))
+
+
+def _divergence(one: Mapping[str, float], other: Mapping[str, float]) -> float:
+    """Kullback and Leibler's divergence of probabilities of some words, in nats; all others count as one word each."""
+    least = min(*other.values(), max(1 - sum(other.values()), _TINY))  # no word that is left out is likelier
+    known = sum(p * math.log(p / max(other.get(word, least), _TINY)) for word, p in one.items() if p > 0)
+    rest, other_rest = (max(1 - sum(each.values()), _TINY) for each in (one, other))
+    return max(0.0, known + rest * math.log(rest / other_rest))

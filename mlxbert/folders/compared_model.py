@@ -108,23 +108,27 @@ class OpenedModel:
             if name in after:
                 return Tensor(after[name], after_stored)
             entry = entries[name]
-            dtypes = {checkpoint.tensors[checkpoint.names[theirs]].dtype for theirs in entry.theirs}
-            return self._tensor(keymap.load(entry, arrays)[name], min(dtypes, key=coarseness))
+            coarsest = min(entry.theirs, key=lambda theirs: coarseness(self._stored(theirs)))
+            return self._tensor(keymap.load(entry, arrays)[name], coarsest)
 
         return Lazy([*ours, *after], read)
 
     def raw(self, names: set[str]) -> dict[str, Tensor]:
         """Tensors of the files by their plain names: those of `names` that exist and have a known dtype."""
-        arrays, infos = self.checkpoint.arrays(mx.float32), self.checkpoint.tensors
-        dtypes = {name: infos[self.checkpoint.names[name]].dtype for name in names & arrays.keys()}
-        storage = self.checkpoint.storage
-        known = {*FLOATS, storage.dtype} if storage else {*FLOATS}
-        return {name: self._tensor(arrays[name], dtype) for name, dtype in dtypes.items() if dtype in known}
+        arrays, storage = self.checkpoint.arrays(mx.float32), self.checkpoint.storage
+        known = {*FLOATS, *storage.dtypes} if storage else {*FLOATS}
+        return {name: self._tensor(arrays[name], name) for name in names & arrays.keys() if self._stored(name) in known}
 
-    def _tensor(self, array: mx.array, stored: str) -> Tensor:
-        storage = self.checkpoint.storage
-        packed = storage if storage is not None and stored == storage.dtype else None
-        return Tensor(array.astype(mx.float32), stored, packed)
+    def _stored(self, plain: str) -> str:
+        """The dtype of a tensor in the file, by its plain name."""
+        return self.checkpoint.tensors[self.checkpoint.names[plain]].dtype
+
+    def _tensor(self, array: mx.array, plain: str) -> Tensor:
+        """A tensor that is read from the one with this plain name."""
+        storage, stored = self.checkpoint.storage, self._stored(plain)
+        packed = storage is not None and stored in storage.dtypes
+        how = storage.of(self.checkpoint.names[plain]) if storage is not None and packed else None
+        return Tensor(array.astype(mx.float32), stored, how)
 
 
 def open_model(source: str, folder: ModelFolder) -> OpenedModel:

@@ -10,11 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from mlxbert.counterparts import not_one_of
 from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.files import check_space, sha256
 from mlxbert.folders import card, copies, destination
 from mlxbert.folders.compared_model import OpenedModel, open_model
 from mlxbert.folders.destination import MANIFEST
+from mlxbert.folders.judge import more_bits
+from mlxbert.folders.layer_inputs import LayerInputs
 from mlxbert.folders.results import Conversion, Table, Verification, table
 from mlxbert.folders.verify import verify
 from mlxbert.machine import device as devices
@@ -59,7 +62,8 @@ def convert(
         adapter: An adapter that is merged into the weights, see `mlxbert.load`.
         dtype: The dtype of the weights: `float32`, `float16` or `bfloat16`; `None` leaves them as they are.
         quantize: Bits per number, 4 or 8: matrices are written in MLX's quantized layout, which transformers does not
-            open.
+            open. 4 bits are rounded for what the inputs of each layer are on short texts; a warning says how much is
+            kept if that is too little, see `Verification`.
         group_size: How many numbers of a row share a scale when quantized: 32, 64 or 128; 64 if `None`.
         max_shard_size: The most data in one file of weights: `400MB`, `5GB`, `1GiB`. About twice as much is in memory.
         revision: Branch, tag or commit of a model on the hub; its main branch if `None`.
@@ -87,7 +91,7 @@ def convert(
     opened = open_model(str(found), files)  # a bad tokenizer is refused before writing
     checkpoint = opened.checkpoint
     destination.check_apart(target, [*checkpoint.weights.files, checkpoint.config_json.path])
-    tensors = save.plan(checkpoint, stored, how)
+    tensors = save.plan(checkpoint, stored, how, LayerInputs(opened).take)
     check_space(target, sum(tensor.bytes for tensor in tensors))
     name = str(source) if local_folder(str(source)) is None or source == BUILTIN else files.own.resolve().name
     plan = _Plan(name, opened, target, tensors, stored, how)
@@ -165,13 +169,13 @@ def _write(plan: _Plan, partial: Path, most: int, on_written: OnProgress | None)
 
 def _options(dtype: str | None, quantize: int | None, group_size: int | None) -> tuple[str | None, Quantization | None]:
     if dtype is not None and dtype not in [*save.DTYPES]:
-        raise ArgumentError(f"dtype is {dtype!r:.60}, expected one of {', '.join(save.DTYPES)}")
+        raise not_one_of("dtype", dtype, save.DTYPES)
     if quantize is not None and (type(quantize) is not int or quantize not in BITS):
         raise ArgumentError(f"quantize is {quantize!r:.60}, expected 4 or 8 bits")
     if group_size is not None and quantize is None:
         raise ArgumentError(f"group_size is {group_size!r:.60} without quantize", hint="quantize to 4 or 8 bits, too")
     if group_size is not None and (type(group_size) is not int or group_size not in GROUP_SIZES):
-        raise ArgumentError(f"group_size is {group_size!r:.60}, expected one of {', '.join(map(str, GROUP_SIZES))}")
+        raise not_one_of("group_size", group_size, GROUP_SIZES)
     return save.DTYPES[dtype] if dtype else None, Quantization(quantize, group_size or 64) if quantize else None
 
 
@@ -187,7 +191,8 @@ def _check_result(plan: _Plan, result: Path) -> Verification:
     if wrong:
         raise CheckpointError(f"{source}: the result would be another model: {wrong[0]}")
     for difference in found.differences:
-        _LOG.warning("%s: the result computes something else: %s", source, difference.text)
+        advice = f"; {more_bits(plan.how)}" if plan.how is not None else ""
+        _LOG.warning("%s: the result computes something else: %s%s", source, difference.text, advice)
     if not computed:
         _LOG.warning(
             "%s: computes NaN or infinite numbers, and so does the result: their outputs cannot be compared", source

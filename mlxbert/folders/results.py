@@ -129,8 +129,9 @@ class TensorCounts(Record):
 
 @dataclass(frozen=True)
 class VectorDifferences(Record):
-    """How far the vectors of texts are apart: the smallest cosine, and the largest difference of one value."""
+    """How far the vectors of texts are apart: their cosines, and the largest difference of one value."""
 
+    mean_cosine: float
     smallest_cosine: float
     largest_difference: float
 
@@ -142,11 +143,14 @@ class MaskDifferences(Record):
     Attributes:
         masks: How many masks were filled.
         same_first_word: The share of them for which both models find the same word most probable.
+        kept_probability: e to the minus divergence of the second model's words from the first's, the mean over masks:
+            1 for equal ones. Only likely words are told apart.
         largest_score_difference: The largest difference of probabilities of words that both find likely.
     """
 
     masks: int
     same_first_word: float
+    kept_probability: float
     largest_score_difference: float
 
 
@@ -158,14 +162,18 @@ class OutputDifferences(Record):
         texts: How many texts and pairs both models split into the same tokens; `None` if a model computes no numbers.
         last_hidden_state: The largest difference of hidden states at the tokens of these texts.
         heads: The largest difference of logits, by the names of heads that both models have.
+        choices: How far heads choose the same, 0 to 1: the share of texts, tokens or spans with the same best class;
+            of a head with one number, the correlation.
         vectors: The differences of the vectors of texts.
         fill_mask: The differences of the words for masks.
-        tolerance: How far outputs may be apart; `None` if they are not judged.
+        tolerance: How far outputs may be apart; `None` if it is judged how much of their use is kept, see
+            `mlxbert.folders.judge`.
     """
 
     texts: int | None = None
     last_hidden_state: float | None = None
     heads: Table[float] = Table()
+    choices: Table[float] = Table()
     vectors: VectorDifferences | None = None
     fill_mask: MaskDifferences | None = None
     tolerance: float | None = None
@@ -183,7 +191,7 @@ class OutputDifferences(Record):
     def to_dict(self) -> dict[str, Any]:
         """The differences without those that could not be measured."""
         left_out = {name for name, value in vars(self).items() if value is None and name != "tolerance"}
-        left_out |= set() if self.texts else {"heads"}
+        left_out |= set() if self.texts else {"heads", "choices"}
         return {name: value for name, value in super().to_dict().items() if name not in left_out}
 
 
@@ -192,8 +200,7 @@ class Verification(Record):
     """Whether two models agree; it is true if they do: `if mlxbert.verify(a, b):`.
 
     Attributes:
-        agree: Whether there are no differences. Outputs are not judged if their `tolerance` is `None`: then tensors are
-            equal as far as quantized weights can tell.
+        agree: Whether there are no differences.
         a: The name or path of the first model.
         b: The name or path of the second model.
         differences: What differs.

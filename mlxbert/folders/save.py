@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from mlxbert.counterparts import not_one_of
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError
 from mlxbert.files import check_space, sha256
 from mlxbert.folders import card, copies, destination
@@ -59,7 +60,7 @@ def save(
     if not isinstance(model, Model):
         raise ArgumentError(f"model is {model!r:.60}, expected the result of mlxbert.load")
     if dtype is not None and dtype not in [*weights.DTYPES]:
-        raise ArgumentError(f"dtype is {dtype!r:.60}, expected one of {', '.join(weights.DTYPES)}")
+        raise not_one_of("dtype", dtype, weights.DTYPES)
     most = weights.parse_size(max_shard_size)
     model.check_thread()
     source, architecture = model.files, model.architecture

@@ -9,8 +9,10 @@ from mlxbert.folders import compare_facts, compare_outputs, compare_tensors
 from mlxbert.folders.compare_tensors import Comparison
 from mlxbert.folders.compared_model import OpenedModel, open_model
 from mlxbert.folders.inventory import storage_name
+from mlxbert.folders.judge import judge
 from mlxbert.folders.results import Difference, OutputDifferences, Verification, to_json
 from mlxbert.machine import device as devices
+from mlxbert.nn.embedder import Embedder
 from mlxbert.weights.adapted import find_model
 from mlxbert.weights.source import ModelRef, check_source
 
@@ -40,7 +42,7 @@ def verify(
         b: The other model.
         tolerance: How far outputs may be apart if nothing else differs. By default 1e-4, or 2e-2 and 0.2 if tensors are
             equal only once rounded to float16 or bfloat16. If tensors are equal as far as quantized weights can tell,
-            outputs are judged only with a tolerance.
+            it is judged how much is kept of what the models are used for, see `mlxbert.folders.judge`.
         device: `gpu`, `cpu`, or `auto`: the GPU if there is one. Both compute in float32.
         offline: Make no requests to the hub.
         on_progress: Called with the downloaded and the total bytes during a download.
@@ -68,17 +70,18 @@ def verify(
     ]
     notes = list(_notes(one, other, compared))
     allowed = TOLERANCES.get(compared.coarsest) if tolerance is None else float(tolerance)
-    if allowed is None and not found:
-        notes.append(
-            f"tensors are equal as far as {_storage_name(one, other, compared.coarsest)} can tell; how far the outputs "
-            "are apart is measured, not judged, unless a tolerance is given"
-        )
+    quantized = allowed is None and not found
+    if quantized:
+        notes.append(f"tensors are equal as far as {_storage_name(one, other, compared.coarsest)} can tell")
     computed, broken = compare_outputs.compare(one, other)
     if len(broken) == 1:
         found += [_no_numbers(letter, problem) for letter, problem in broken.items()]
     notes += _unmeasured(one, other, computed, broken)
     if not found and computed.texts is not None and allowed is not None and not computed.largest <= allowed:
         found.append(_too_far(computed.largest, allowed, _reason(one, other, compared)))
+    if quantized and not found and computed.texts is not None:
+        stated = isinstance(one.embedder, Embedder) and one.embedder.config.stated
+        found += judge(computed, makes_vectors=stated)
     measured = replace(computed, tolerance=allowed)
     return Verification(not found, one.source, other.source, tuple(found), tuple(notes), compared.counts, measured)
 
@@ -92,7 +95,7 @@ def _open(source: _Source, offline: bool, on_progress: Callable[[int, int], None
 def _storage_name(a: OpenedModel, b: OpenedModel, dtype: str) -> str:
     """The name of the storage whose matrices have this dtype."""
     storages = [model.checkpoint.storage for model in (a, b)]
-    return next((storage.name for storage in storages if storage is not None and storage.dtype == dtype), dtype)
+    return next((storage.name for storage in storages if storage is not None and dtype in storage.dtypes), dtype)
 
 
 def _notes(a: OpenedModel, b: OpenedModel, compared: Comparison) -> Iterator[str]:

@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 from typing import Any
 
+from mlxbert.counterparts import not_one_of
 from mlxbert.errors import ArgumentError
 from mlxbert.labels.schemes import allowed, scheme_of
+from mlxbert.results.brief import Brief
 
 REGRESSION, SINGLE_LABEL, MULTI_LABEL = "regression", "single_label_classification", "multi_label_classification"
 PROBLEM_TYPES = (REGRESSION, SINGLE_LABEL, MULTI_LABEL)
@@ -12,7 +14,7 @@ VECTOR_CLASSIFIER = "vector_classifier"  # the key of `config.json` that describ
 
 
 @dataclass(frozen=True)
-class Labels:
+class Labels(Brief):
     """The classes of a classification head.
 
     Attributes:
@@ -58,7 +60,7 @@ class Labels:
         if not self.names or len({*self.names}) < len(self.names):
             raise ArgumentError(f"names of labels are {self.names!r:.60}, expected at least one, all different")
         if self.problem_type not in (None, *PROBLEM_TYPES):
-            raise ArgumentError(f"problem_type is {self.problem_type!r}, expected one of {', '.join(PROBLEM_TYPES)}")
+            raise not_one_of("problem_type", self.problem_type, PROBLEM_TYPES)
         if problem := self.crf_problem():
             raise ArgumentError(f"crf is {self.crf!r:.60}, expected {problem}")
         if problem := self.thresholds_problem():

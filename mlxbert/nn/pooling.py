@@ -5,6 +5,7 @@ Shapes: B batch, L length, D hidden size, H heads. All sums run in float32: floa
 
 from collections.abc import Callable
 
+from mlxbert.counterparts import not_one_of
 from mlxbert.errors import ArgumentError
 from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import EncoderOutput, real_tokens
@@ -78,7 +79,7 @@ def pool(mode: str, output: EncoderOutput, attention_mask: mx.array | None = Non
         ArgumentError: `mode` is unknown, or needs attentions that `output` does not have.
     """
     if mode not in POOLINGS:
-        raise ArgumentError(f"pooling is {mode!r:.60}, expected one of {', '.join(POOLINGS)}")
+        raise not_one_of("pooling", mode, POOLINGS)
     if not isinstance(output, EncoderOutput):
         raise ArgumentError(f"output is {type(output).__name__}, expected an EncoderOutput")
     hidden = output.last_hidden_state.astype(mx.float32)

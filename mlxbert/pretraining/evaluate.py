@@ -14,6 +14,7 @@ from mlxbert.nn.heads import HEADS
 from mlxbert.pretraining.data import Maker
 from mlxbert.pretraining.objective import Pretraining, heads_of, make_terms, read_terms
 from mlxbert.pretraining.settings import Settings, files_of, pairs_of
+from mlxbert.results.brief import Brief
 from mlxbert.tasks.arguments import check_model
 from mlxbert.text.batch import default_batch_tokens
 
@@ -21,7 +22,7 @@ _OBJECTIVES = ("mlm", "nsp", "sop")
 
 
 @dataclass(frozen=True)
-class WordEvaluation:
+class WordEvaluation(Brief):
     """How well a model predicts what is hidden.
 
     Attributes:

@@ -117,7 +117,7 @@ def find_initial(
         raise ArgumentError("layers and config are given, expected one: layers are those of a trained model")
     if vocabulary is None:
         raise ArgumentError(
-            "config is given without vocabulary", hint="mlxbert vocabulary CORPUS --output DIR makes one"
+            "config is given without vocabulary", hint="mlxbert.vocabulary(CORPUS, output=DIR) makes one"
         )
     files = open_folder(find_folder(replace(ref, source=vocabulary), on_progress))
     described = _configuration(str(config), files, heads)

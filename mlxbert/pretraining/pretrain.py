@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from mlxbert.bounds import check_number, check_whole
+from mlxbert.counterparts import no_argument
 from mlxbert.errors import ArgumentError
 from mlxbert.files import to_path
 from mlxbert.folders.fingerprint import hash_model
@@ -173,7 +174,7 @@ def _known(options: Mapping[str, Any], objective: str, electra: bool) -> dict[st
     known = {name: value for name, value in options.items() if value is not None}
     for name in known:
         if name not in _LOOP | _SETTINGS:
-            raise ArgumentError(f"{name} is given, which pretrain does not have")
+            raise no_argument(name, _LOOP | _SETTINGS, f"{name} is given, which pretrain does not have")
     if "generator" in known and not electra:
         raise ArgumentError(f"generator is given with the objective {objective!r:.60}, expected {ELECTRA}")
     return known

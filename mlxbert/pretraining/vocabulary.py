@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.bounds import check_whole
-from mlxbert.errors import ArgumentError, InputError
+from mlxbert.counterparts import not_one_of
+from mlxbert.errors import InputError
 from mlxbert.files import sha256
 from mlxbert.folders import destination
 from mlxbert.folders.destination import VOCABULARY
@@ -16,6 +17,7 @@ from mlxbert.pretraining import subwords
 from mlxbert.pretraining.corpus.documents import DocumentReader, check_files
 from mlxbert.readers.inputs import stamp_of
 from mlxbert.readers.lines import UTF8
+from mlxbert.results.brief import Brief
 from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.tokenizers.files import WHOLE, read_tokenizer
@@ -61,7 +63,7 @@ KINDS = {
 
 
 @dataclass(frozen=True)
-class Vocabulary:
+class Vocabulary(Brief):
     """A vocabulary that was written.
 
     Attributes:
@@ -136,7 +138,7 @@ def vocabulary(
         MlxbertError: sentencepiece is missing, or the folder cannot be written.
     """
     if kind not in KINDS:
-        raise ArgumentError(f"kind is {kind!r:.60}, expected one of {', '.join(KINDS)}")
+        raise not_one_of("kind", kind, KINDS)
     check_whole("size", size)
     paths = check_files(files, field, documents)
     targets = [destination.check_target(output, path, overwrite) for path in paths]

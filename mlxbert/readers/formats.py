@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from mlxbert.counterparts import not_one_of
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.readers.conll import looks_like_conll, looks_like_conllu, read_conll, read_conllu
 from mlxbert.readers.inputs import open_source
@@ -127,7 +128,7 @@ def check_format(format: Format | str) -> Format:
     try:
         return Format(format)
     except ValueError:
-        raise ArgumentError(f"format is {format!r}, expected one of {', '.join(Format)}") from None
+        raise not_one_of("format", format, Format) from None
 
 
 def read_items(name: str, file: BinaryIO, format: Format, wanted: Wanted) -> tuple[Iterator[Item], Lines | Binary]:

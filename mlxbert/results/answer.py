@@ -3,11 +3,12 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from mlxbert.results.brief import Brief
 from mlxbert.results.result import Result
 
 
 @dataclass(frozen=True)
-class Span:
+class Span(Brief):
     """A part of a text that may be the answer.
 
     Attributes:

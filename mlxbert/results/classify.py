@@ -3,11 +3,12 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from mlxbert.results.brief import Brief
 from mlxbert.results.result import Result, without_none
 
 
 @dataclass(frozen=True)
-class Label:
+class Label(Brief):
     """A class and its score.
 
     Attributes:

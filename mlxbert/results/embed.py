@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mlxbert.results.brief import Brief
 from mlxbert.results.result import Result
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class Embedding(Result):
 
 
 @dataclass(frozen=True, eq=False)
-class WordVector:
+class WordVector(Brief):
     """A word in its context as a vector.
 
     Attributes:

@@ -3,11 +3,12 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from mlxbert.results.brief import Brief
 from mlxbert.results.result import Result, without_counted, without_none
 
 
 @dataclass(frozen=True)
-class Fill:
+class Fill(Brief):
     """One word for one mask.
 
     Attributes:
@@ -25,7 +26,7 @@ class Fill:
 
 
 @dataclass(frozen=True)
-class Mask:
+class Mask(Brief):
     """A masked place and what may stand there, the most probable first."""
 
     position: int

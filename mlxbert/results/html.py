@@ -4,10 +4,12 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from mlxbert.results.brief import Brief
+
 _MOST, _SOME = 64, 8  # rows or columns of a table; numbers of a vector
 
 
-class Shown:
+class Shown(Brief):
     """What a notebook shows as a table."""
 
     def _repr_html_(self: Any) -> str:

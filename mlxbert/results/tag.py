@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 
+from mlxbert.results.brief import Brief
 from mlxbert.results.result import Result
 
 
 @dataclass(frozen=True)
-class Entity:
+class Entity(Brief):
     """A part of a text and what it is.
 
     Attributes:

@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 
+from mlxbert.results.brief import Brief
 from mlxbert.results.result import Result
 
 
 @dataclass(frozen=True)
-class Token:
+class Token(Brief):
     """One token as the model sees it; `start == end == 0` for a token that stands for no text."""
 
     token: str
@@ -27,7 +28,7 @@ class Tokens(Result):
 
 
 @dataclass(frozen=True)
-class ReplacedToken:
+class ReplacedToken(Brief):
     """A token, and how much it looks as if it stood in the place of another.
 
     Attributes:

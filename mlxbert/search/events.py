@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from mlxbert.results.brief import Brief
+
 
 @dataclass(frozen=True)
-class Scanned:
+class Scanned(Brief):
     """The files were looked at; none has been read yet.
 
     Attributes:
@@ -25,7 +27,7 @@ class Scanned:
 
 
 @dataclass(frozen=True)
-class FileLeftOut:
+class FileLeftOut(Brief):
     """A file or a folder that is not searched.
 
     Attributes:
@@ -38,7 +40,7 @@ class FileLeftOut:
 
 
 @dataclass(frozen=True)
-class FileRead:
+class FileRead(Brief):
     """A file was read; its chunks are still to be embedded.
 
     Attributes:
@@ -55,7 +57,7 @@ class FileRead:
 
 
 @dataclass(frozen=True)
-class Embedded:
+class Embedded(Brief):
     """Some chunks were embedded.
 
     Attributes:
@@ -66,7 +68,7 @@ class Embedded:
 
 
 @dataclass(frozen=True)
-class FileIndexed:
+class FileIndexed(Brief):
     """A file is in the index; a kill from now on does not lose it.
 
     Attributes:
@@ -81,7 +83,7 @@ class FileIndexed:
 
 
 @dataclass(frozen=True)
-class FileFailed:
+class FileFailed(Brief):
     """A file could not be read. It is tried again when it changes.
 
     Attributes:
@@ -94,7 +96,7 @@ class FileFailed:
 
 
 @dataclass(frozen=True)
-class FileRemoved:
+class FileRemoved(Brief):
     """A file of the index is gone.
 
     Attributes:
@@ -105,7 +107,7 @@ class FileRemoved:
 
 
 @dataclass(frozen=True)
-class Finished:
+class Finished(Brief):
     """The index is up to date.
 
     Attributes:

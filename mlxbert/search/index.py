@@ -12,11 +12,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from mlxbert.bounds import check_whole
+from mlxbert.counterparts import not_one_of
 from mlxbert.errors import ArgumentError, InputError, StoreError
 from mlxbert.files import to_path
 from mlxbert.folders.fingerprint import hash_model
 from mlxbert.model import Model, load
 from mlxbert.readers.documents.document import Document
+from mlxbert.results.brief import Brief
 from mlxbert.results.embed import Embedding
 from mlxbert.results.hit import Hit
 from mlxbert.results.related import Reranked
@@ -54,7 +56,7 @@ _GONE = "check the spelling; `mlxbert indexes move` follows a folder that was mo
 
 
 @dataclass(frozen=True)
-class Passage:
+class Passage(Brief):
     """A chunk with what stands around it.
 
     Attributes:
@@ -269,7 +271,7 @@ class Index:
         if not isinstance(query, str) or not query.strip():
             raise InputError(f"the query is {query!r:.60}, expected a text")
         if mode not in MODES:
-            raise ArgumentError(f"mode is {mode!r:.60}, expected one of {', '.join(MODES)}")
+            raise not_one_of("mode", mode, MODES)
         check_top_k(top_k)
         check_whole("candidates", candidates)
         only = make_filter(where, self._under(as_paths(paths)))
@@ -518,7 +520,7 @@ def _checked(path: str, about: About, model: Model) -> Model:
         raise StoreError(
             f"{path}: the index was made with the model {about.model} ({about.hash[:12]}), not with {other} "
             f"({found[:12]})",
-            hint="use that model, or make another index: --index FILE",
+            hint="use that model, or make another index: mlxbert.open_index(path=FILE)",
         )
     return model
 

@@ -83,7 +83,7 @@ def error_of(path: str, problem: apsw.Error) -> StoreError:
         case apsw.FullError():
             return StoreError(f"{path}: no space left on the disk; nothing that was in the index is lost")
         case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError() | apsw.AuthError():
-            hint = "--index FILE names another place"
+            hint = "mlxbert.open_index(path=FILE) opens one at another place"
             return StoreError(f"{path}: cannot be opened for writing ({problem})", hint=hint)
         case apsw.NotADBError():
             return StoreError(f"{path}: is not an index of mlxbert", hint=_INDEXES)
@@ -144,7 +144,8 @@ def locked(path: str) -> Iterator[None]:
         ) from None
     except OSError as problem:
         raise StoreError(
-            f"{path}: cannot be written ({problem.strerror})", hint="--index FILE names another place"
+            f"{path}: cannot be written ({problem.strerror})",
+            hint="mlxbert.open_index(path=FILE) opens one at another place",
         ) from None
     with lock:
         yield

@@ -77,7 +77,7 @@ class SqliteStore:
             file_to_write(f"{self.path}{ending}")
         if not schema.exists(self.path):
             if about is None:
-                raise StoreError(f"{self.path}: there is no index", hint="mlxbert index PATH makes one")
+                raise StoreError(f"{self.path}: there is no index", hint="mlxbert.open_index(paths=PATH) makes one")
             Path(self.path).parent.mkdir(parents=True, exist_ok=True)
             with schema.locked(self.path):
                 if not schema.exists(self.path):

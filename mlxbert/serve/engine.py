@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
+from mlxbert.counterparts import not_one_of
 from mlxbert.errors import ArgumentError, MlxbertError, OverloadedError
 from mlxbert.serve.options import EngineOptions
 from mlxbert.serve.owner import Owner
@@ -181,7 +182,7 @@ class Engine:
             ArgumentError: It is not.
         """
         if name not in self.models:
-            raise ArgumentError(f"model is {name!r:.100}, expected one of {', '.join(self.models)}")
+            raise not_one_of("model", name, self.models)
 
     def _check_open(self) -> None:
         if self._state.closed:

@@ -5,6 +5,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
+from mlxbert.results.brief import Brief
 from mlxbert.serve.tasks import AnyTask
 from mlxbert.tasks.task import Job
 
@@ -13,7 +14,7 @@ Key = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
-class Answered:
+class Answered(Brief):
     """What an engine gives for a request.
 
     Attributes:

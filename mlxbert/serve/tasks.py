@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from mlxbert.counterparts import not_one_of
 from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.model import Model
 from mlxbert.tasks.answer import MAX_LENGTH, AnswerTask
@@ -116,4 +117,4 @@ def check_task(name: str) -> None:
         ArgumentError: It is not one of `TASKS`.
     """
     if name not in list(TASKS):
-        raise ArgumentError(f"task is {name!r:.60}, expected one of {', '.join(TASKS)}")
+        raise not_one_of("task", name, TASKS)

@@ -7,6 +7,8 @@ from mlxbert.bounds import shown
 from mlxbert.errors import ArgumentError
 from mlxbert.model import Model
 
+OF_VECTORS = "texts are compared, not vectors: for vectors of length 1, a @ b.T has the cosines"
+
 
 def check_model(model: object, *others: object, place: str = "first") -> None:
     """Refuses what is not a model; `others` are arguments next to it, in which one may be found; `place` is its own.
@@ -33,10 +35,13 @@ def check_inputs(given: object, name: str, expected: str) -> Iterable[Any]:
         expected: What the argument has to be.
 
     Raises:
-        ArgumentError: They are not iterable; a mapping or a table, which would give names; or a set.
+        ArgumentError: They are not iterable; a mapping or a table, which would give names; a set; or an array of
+            numbers.
     """
     hint = None
-    if hasattr(given, "columns"):
+    if holds_numbers(given):
+        hint = OF_VECTORS
+    elif hasattr(given, "columns"):
         hint = f"give one of its columns: {name}={name}['…']"
     elif isinstance(given, Mapping):
         hint = f"give its values: {name}={name}.values()"
@@ -47,8 +52,15 @@ def check_inputs(given: object, name: str, expected: str) -> Iterable[Any]:
     raise ArgumentError(f"{name} is {_shown(given)}, expected {expected}", hint=hint)
 
 
+def holds_numbers(value: object) -> bool:
+    """Whether a value is an array of numbers, of numpy, MLX or torch."""
+    if not hasattr(value, "dtype") or not hasattr(value, "shape"):
+        return False
+    return getattr(value.dtype, "kind", "f") in "biuf"
+
+
 def _shown(value: object) -> str:
     """A value on one line: as Python writes it, or its type where that takes many lines."""
-    if hasattr(value, "columns") or isinstance(value, Model):
+    if hasattr(value, "columns") or isinstance(value, Model) or holds_numbers(value):
         return f"a {type(value).__name__}"
     return shown(value)

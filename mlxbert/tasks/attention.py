@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from mlxbert.counterparts import not_one_of
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
 from mlxbert.machine.faults import device_errors
@@ -51,7 +52,7 @@ def attention(
     chosen = _numbers("layers", layers, len(config.layer_schedule))
     of_them = _numbers("heads", heads, config.num_attention_heads)
     if overflow not in OVERFLOWS:
-        raise ArgumentError(f"overflow is {overflow!r:.60}, expected one of {', '.join(OVERFLOWS)}")
+        raise not_one_of("overflow", overflow, OVERFLOWS)
     encoding = model.tokenizer.encode(text, pair, overflow=overflow)
     batch, length = make_batch([encoding], config), len(encoding)
     size = len(chosen) * len(of_them) * length**2

@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 
-from mlxbert.bounds import shown
-from mlxbert.errors import ArgumentError
+from mlxbert.counterparts import not_one_of
 
 # The names that models give their prompts, by what a text is; those of sentence-transformers and of Jina.
 KINDS = {
@@ -19,5 +18,5 @@ def own_prompt(prompts: Mapping[str, str], kind: str) -> str | None:
         ArgumentError: The kind is unknown.
     """
     if kind not in list(KINDS):
-        raise ArgumentError(f"kind is {shown(kind)}, expected one of {', '.join(KINDS)}")
+        raise not_one_of("kind", kind, KINDS)
     return next((name for name in KINDS[kind] if name in prompts), None)

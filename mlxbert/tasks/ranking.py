@@ -8,6 +8,7 @@ from mlxbert.errors import InputError
 from mlxbert.readers.live import Live
 from mlxbert.results.related import Reranked
 from mlxbert.results.result import Failure
+from mlxbert.tasks.arguments import OF_VECTORS, holds_numbers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -126,6 +127,7 @@ def check_query(query: object, texts: object) -> None:
     """
     if not isinstance(query, str):
         hint = "the query comes before the texts" if isinstance(texts, str) else None
+        hint = OF_VECTORS if holds_numbers(query) else hint
         raise InputError(f"expected a text as query, found {type(query).__name__}", hint=hint)
 
 

@@ -11,7 +11,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from mlxbert.config import EncoderConfig
-from mlxbert.errors import ArgumentError, DeviceError, InputError, OutOfMemoryError
+from mlxbert.counterparts import not_one_of
+from mlxbert.errors import DeviceError, InputError, OutOfMemoryError
 from mlxbert.machine.device import dispatch, hint_once, mx, nn, on_gpu, say_what_is_built
 from mlxbert.machine.faults import USUAL, device_errors, errors_seen, free_memory
 from mlxbert.nn.encoder import Batch
@@ -59,7 +60,7 @@ _memory: ContextVar[_Memory] = ContextVar("memory", default=_Memory(None, comput
 def check_on_error(on_error: str) -> None:
     """Refuses an `on_error` that is neither `raise` nor `return`."""
     if on_error not in ON_ERROR:
-        raise ArgumentError(f"on_error is {on_error!r}, expected one of {', '.join(ON_ERROR)}")
+        raise not_one_of("on_error", on_error, ON_ERROR)
 
 
 def run(

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from mlxbert.bounds import check_whole
-from mlxbert.errors import ArgumentError, InputError, MlxbertError
+from mlxbert.counterparts import not_one_of
+from mlxbert.errors import InputError, MlxbertError
 from mlxbert.machine.cores import inference
 from mlxbert.machine.device import nn
 from mlxbert.model import Model
@@ -79,7 +80,7 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
         check_model(model)
         model.require(self.name)
         if overflow not in self.overflows:
-            raise ArgumentError(f"overflow is {overflow!r}, expected one of {', '.join(self.overflows)}")
+            raise not_one_of("overflow", overflow, self.overflows)
         if batch_tokens is not None:
             check_whole("batch_tokens", batch_tokens)
         self.model, self.overflow, self.batch_tokens, self.usage = model, overflow, batch_tokens, usage

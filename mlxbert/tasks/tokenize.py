@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator
 from typing import overload
 
-from mlxbert.errors import ArgumentError, InputError
+from mlxbert.counterparts import not_one_of
+from mlxbert.errors import InputError
 from mlxbert.model import Model
 from mlxbert.results.result import Failure
 from mlxbert.results.tokens import Token, Tokens
@@ -62,7 +63,7 @@ def tokenize(
         check_model(model, texts)
     tokenizer = model if isinstance(model, Tokenizer) else model.tokenizer
     if overflow not in OVERFLOWS:
-        raise ArgumentError(f"overflow is {overflow!r}, expected one of {', '.join(OVERFLOWS)}")
+        raise not_one_of("overflow", overflow, OVERFLOWS)
     check_on_error(on_error)
 
     def prepare(text: str) -> Tokens:

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from mlxbert.counterparts import not_one_of
 from mlxbert.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ def check_output_dtype(output_dtype: str, width: int) -> None:
         ArgumentError: It is refused.
     """
     if output_dtype not in OUTPUT_DTYPES:
-        raise ArgumentError(f"output_dtype is {output_dtype!r:.60}, expected one of {', '.join(OUTPUT_DTYPES)}")
+        raise not_one_of("output_dtype", output_dtype, OUTPUT_DTYPES)
     if output_dtype == "binary" and width % 8:
         raise ArgumentError(
             f"output_dtype is 'binary', and the vectors have {width} values, expected a multiple of 8",

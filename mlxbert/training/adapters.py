@@ -88,12 +88,12 @@ def refuse_with_adapters(files: ModelFolder, *, check: bool) -> None:
     if adapter := files.adapter or files.own_adapter:
         raise ArgumentError(
             f"{adapter}: is an adapter, expected a model: an adapter has one base",
-            hint=f"mlxbert convert BASE FOLDER --adapter {adapter} merges it into a model",
+            hint=f"mlxbert.convert(BASE, FOLDER, adapter={str(adapter)!r}) merges it into a model",
         )
     if check:
         raise ArgumentError(
             "check is True with lora, but check compares whole models",
-            hint="mlxbert convert BASE FOLDER --adapter DIR merges the adapter into a model for transformers",
+            hint="mlxbert.convert(BASE, FOLDER, adapter=DIR) merges the adapter into a model for transformers",
         )
 
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from mlxbert.errors import ArgumentError
 from mlxbert.model import Model, load
 from mlxbert.progress import notebook_bar
+from mlxbert.results.brief import Brief
 from mlxbert.results.json import without_nan
 from mlxbert.training.data.report import DataReport
 from mlxbert.training.scores.summary import Evaluation, Summary
@@ -19,7 +20,7 @@ _LOG = logging.getLogger("mlxbert")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Event:
+class Event(Brief):
     """Base of all events.
 
     Attributes:
@@ -85,7 +86,7 @@ class Started(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Estimate:
+class Estimate(Brief):
     """What a run will take, measured on a few steps.
 
     Attributes:

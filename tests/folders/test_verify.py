@@ -65,8 +65,8 @@ def test_a_model_agrees_with_itself(a: Path) -> None:
     assert found.tensors == TensorCounts(compared=count, equal=count, rounded=0, different=0)
     assert found.outputs.texts == len(TEXTS) + len(PAIRS)
     assert hidden(found) == 0.0 and dict(found.outputs.heads) == {"next_sentence": 0.0}
-    assert found.outputs.vectors == VectorDifferences(smallest_cosine=1.0, largest_difference=0.0)
-    assert found.outputs.fill_mask == MaskDifferences(masks=5, same_first_word=1.0, largest_score_difference=0.0)
+    assert found.outputs.vectors == VectorDifferences(1.0, 1.0, 0.0)
+    assert found.outputs.fill_mask == MaskDifferences(5, 1.0, 1.0, 0.0)
     assert found.outputs.tolerance == module.TOLERANCES["F32"]
     assert mlxbert.verify(a, a, tolerance=0).agree
 

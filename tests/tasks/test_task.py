@@ -172,7 +172,7 @@ def test_what_is_wrong_is_said_at_the_call(tiny: mlxbert.Model) -> None:
 def test_a_model_without_the_head_is_refused_with_what_has_or_makes_one(task: str) -> None:
     with pytest.raises(mlxbert.CheckpointError, match="this checkpoint has no") as caught:
         mlxbert.load("builtin", task=task)
-    hint = "google/electra-small-discriminator" if task == "replaced" else f"mlxbert finetune {task}"
+    hint = "google/electra-small-discriminator" if task == "replaced" else f"mlxbert.finetune({task!r}, "
     assert hint in (caught.value.hint or "")
 
 

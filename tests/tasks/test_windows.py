@@ -77,7 +77,7 @@ def test_results_and_counts_are_those_of_a_cpu(name: str, tiny_folder: Path, mon
     assert on_gpu.padded_tokens == sum(rows * length for rows, length in shapes)
     assert all(rows == padded_count(rows) for rows, _ in shapes)
     again = [*CALLS[name](model, texts, on_error="return")]
-    assert [repr(one) for one in again] == [repr(one) for one in found]
+    assert [one.to_dict() for one in again] == [one.to_dict() for one in found]
 
 
 def test_the_product_with_the_vocabulary_has_few_shapes(model: mlxbert.Model, monkeypatch: pytest.MonkeyPatch) -> None:

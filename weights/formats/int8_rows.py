@@ -23,6 +23,16 @@ class Int8Rows:
 
     name: str = "8 bits with a scale per row"  # for messages
     dtype: str = "I8"
+    carries_errors: bool = False
+
+    def of(self, name: str) -> "Int8Rows":
+        """The same for every matrix."""
+        return self
+
+    @property
+    def dtypes(self) -> set[str]:
+        """The dtype names of packed tensors."""
+        return {self.dtype}
 
     def unpacked(self, folder: Path, tensors: Mapping[str, TensorInfo]) -> dict[str, TensorInfo]:
         """The tensors without the scales.

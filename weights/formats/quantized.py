@@ -6,33 +6,51 @@ unpacked matrix.
 Layout: https://ml-explore.github.io/mlx/build/html/python/_autosummary/mlx.core.quantize.html
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from mlxbert.errors import CheckpointError
 from mlxbert.machine.device import mx, nn
+from mlxbert.weights.formats import rounding
 from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.formats.headers import FLOATS, TensorInfo
 from mlxbert.weights.formats.int8_rows import Int8Rows
 
+if TYPE_CHECKING:
+    from mlxbert.weights.formats.rounding import Floats
+
 KEY, THEIR_KEY = "quantization", "quantization_config"
 BITS, GROUP_SIZES = (4, 8), (32, 64, 128)  # for writing; 2, 3 and 6 bits are read as well
 _READ_BITS = (2, 3, 4, 6, 8)
+_FITTED = (4,)  # bits with which it matters how numbers are rounded
 _WORD = 32  # bits
+_KEYS = ("bits", "group_size", "mode")
 _ROUNDED, _SMALLEST = 2.0**-7, 1e-7  # scales and offsets may be bfloat16; MLX has a minimum scale
 _WEIGHT, _SCALES, _BIASES = ".weight", ".scales", ".biases"
 
 
 @dataclass(frozen=True)
 class Quantization:
-    """The parameters of quantized weights: bits per number, and how many numbers of a row share a scale."""
+    """The parameters of quantized weights.
+
+    Attributes:
+        bits: Bits per number.
+        group_size: How many numbers of a row share a scale.
+        layers: The parameters of matrices that have others, by their names in the file without `.weight`; `None` for
+            plain floats.
+    """
 
     bits: int
     group_size: int = 64
+    layers: tuple[tuple[str, "Quantization | None"], ...] = ()
 
     SUFFIXES: ClassVar[tuple[str, str, str]] = (_WEIGHT, _SCALES, _BIASES)
+
+    def of(self, name: str) -> "Quantization":
+        """The parameters of the matrix `name`."""
+        return dict(self.layers).get(name.removesuffix(_WEIGHT)) or replace(self, layers=())
 
     @property
     def dtype(self) -> str:
@@ -40,18 +58,38 @@ class Quantization:
         return f"Q{self.bits}"
 
     @property
+    def dtypes(self) -> set[str]:
+        """The dtype names of all quantized tensors."""
+        return {self.dtype, *(how.dtype for _, how in self.layers if how is not None)}
+
+    @property
+    def carries_errors(self) -> bool:
+        """Whether numbers may be off by more than a step, as they make up for the errors of others in their row."""
+        return self.bits <= max(_FITTED)
+
+    @property
     def name(self) -> str:
         """The name of the layout, for messages."""
-        return f"{self.bits} bits in groups of {self.group_size}"
+        others = f"; {len(self.layers)} matrices with others" if self.layers else ""
+        return f"{self.bits} bits in groups of {self.group_size}{others}"
 
     def fits(self, shape: tuple[int, ...]) -> bool:
         """Whether a tensor of this shape can be quantized with these parameters."""
         return len(shape) == 2 and shape[1] % self.group_size == 0 and shape[1] > 0
 
-    def pack(self, name: str, array: mx.array) -> dict[str, mx.array]:
-        """Quantizes the matrix `name` into its three tensors, with scales in its dtype."""
+    def pack(self, name: str, array: mx.array, products: "Floats | None" = None) -> dict[str, mx.array]:
+        """Quantizes the matrix `name` into its three tensors, with scales in its dtype.
+
+        Args:
+            name: Its name.
+            array: Its numbers.
+            products: What its inputs are like, see `mlxbert.weights.formats.rounding`; `None` if that is not known.
+        """
         stem = name.removesuffix(_WEIGHT)
-        packed = mx.quantize(array, group_size=self.group_size, bits=self.bits)
+        if self.bits in _FITTED and mx.isfinite(array).all().item():
+            packed = rounding.quantized(array, self.bits, self.group_size, products)
+        else:
+            packed = mx.quantize(array, group_size=self.group_size, bits=self.bits)
         return {stem + suffix: part for suffix, part in zip(self.SUFFIXES, packed, strict=True)}
 
     def unpacked(self, folder: Path, tensors: Mapping[str, TensorInfo]) -> dict[str, TensorInfo]:
@@ -61,24 +99,31 @@ class Quantization:
             CheckpointError: One of the three tensors of a matrix is missing, or their shapes do not match.
         """
         found = dict(tensors)
+        for stem, own in self.layers:
+            if stem + _WEIGHT not in tensors or (stem + _SCALES in tensors) != (own is not None):
+                stated = "plain floats" if own is None else own.name
+                there = "plain floats" if stem + _WEIGHT in tensors else "no such tensor"
+                there = "scales" if stem + _SCALES in tensors else there
+                raise CheckpointError(f"{folder}: config.json says that {stem + _WEIGHT!r} is {stated}, found {there}")
         for scales in [name for name in tensors if name.endswith(_SCALES)]:
             stem = scales.removesuffix(_SCALES)
+            how = self.of(stem)
             if stem + _WEIGHT not in tensors or stem + _BIASES not in tensors:
                 raise CheckpointError(
                     f"{folder}: found {scales!r} without both {stem + _WEIGHT!r} and {stem + _BIASES!r}"
                 )
             del found[scales], found[stem + _BIASES]
             weight, *groups = (tensors[stem + suffix] for suffix in self.SUFFIXES)
-            shape = (*weight.shape[:-1], weight.shape[-1] * _WORD // self.bits) if weight.shape else ()
-            grouped = (*shape[:-1], shape[-1] // self.group_size) if shape else ()
-            right = weight.dtype == "U32" and self.fits(shape)
+            shape = (*weight.shape[:-1], weight.shape[-1] * _WORD // how.bits) if weight.shape else ()
+            grouped = (*shape[:-1], shape[-1] // how.group_size) if shape else ()
+            right = weight.dtype == "U32" and how.fits(shape)
             if not right or any(part.shape != grouped or part.dtype not in FLOATS for part in groups):
                 kinds = ", ".join(f"{part.dtype} {part.shape}" for part in (weight, *groups))
                 raise CheckpointError(
                     f"{folder}: {stem + _WEIGHT!r}, its scales and biases are {kinds}, expected a matrix of "
-                    f"{self.name}, as config.json says"
+                    f"{how.name}, as config.json says"
                 )
-            found[stem + _WEIGHT] = replace(weight, dtype=self.dtype, shape=shape)
+            found[stem + _WEIGHT] = replace(weight, dtype=how.dtype, shape=shape)
         return found
 
     def rounding_error(self, array: mx.array) -> mx.array:
@@ -100,8 +145,9 @@ class Quantization:
 
     def expand(self, arrays: Mapping[str, mx.array], name: str, dtype: mx.Dtype) -> mx.array:
         """Computes the matrix `name` from its three stored tensors, lazily."""
-        packed, scales, biases = self.parts(arrays, name, mx.float32).values()
-        wide = mx.dequantize(packed, scales, biases, group_size=self.group_size, bits=self.bits)
+        how = self.of(name)
+        packed, scales, biases = how.parts(arrays, name, mx.float32).values()
+        wide = mx.dequantize(packed, scales, biases, group_size=how.group_size, bits=how.bits)
         return wide.astype(dtype)  # rounded once, not twice
 
 
@@ -123,10 +169,18 @@ def read_quantization(config: ConfigJson) -> Quantization | None:
     )
     if not settings.values:
         return None
-    settings.only("mode", "affine", "mlxbert reads only the mode 'affine'")
+    layers: list[tuple[str, Quantization | None]] = []
     for key, value in settings.values.items():
-        if key not in ("bits", "group_size", "mode"):
-            raise settings.refuse(key, f"only bits, group_size and mode, the same for all layers; found {value!r:.60}")
+        if key in _KEYS:
+            continue
+        if value is not False and not isinstance(value, dict):
+            raise settings.refuse(key, f"bits, group_size and mode, or those of a layer; found {value!r:.60}")
+        layers.append((key, _read_parameters(settings.nested(key)) if value else None))
+    return replace(_read_parameters(settings), layers=tuple(layers))
+
+
+def _read_parameters(settings: ConfigJson) -> Quantization:
+    settings.only("mode", "affine", "mlxbert reads only the mode 'affine'")
     bits = settings.integer("bits")
     if bits not in _READ_BITS:
         raise settings.refuse("bits", f"one of {', '.join(map(str, _READ_BITS))}")
@@ -153,7 +207,11 @@ def quantizable(network: nn.Module) -> set[str]:
     }
 
 
-def quantize_modules(network: nn.Module, how: Quantization, names: Iterable[str]) -> None:
+def quantize_modules(network: nn.Module, hows: Mapping[str, Quantization]) -> None:
     """Replaces the modules that hold these matrices with modules that compute with quantized weights."""
-    paths = {name.removesuffix(_WEIGHT) for name in names}
-    nn.quantize(network, how.group_size, how.bits, class_predicate=lambda path, _: path in paths)
+
+    def chosen(path: str, _: nn.Module) -> bool | dict[str, int]:
+        how = hows.get(path + _WEIGHT)
+        return how is not None and {"group_size": how.group_size, "bits": how.bits}
+
+    nn.quantize(network, class_predicate=chosen)

@@ -291,3 +291,8 @@ def cached_names() -> list[str]:
     folders = sorted(cache_folder().glob(f"{_PREFIX}*"))
     names = (folder.name.removeprefix(_PREFIX).replace("--", "/", 1) for folder in folders if folder.is_dir())
     return [name for name in names if is_hub_name(name)]
+
+
+def loading(name: str, revision: str | None) -> str:
+    """The call that downloads a model, for hints."""
+    return f"mlxbert.load({name!r}" + (f", revision={revision!r})" if revision else ")")

@@ -46,10 +46,9 @@ def _check_format(name: str, revision: str | None, absent: Iterable[str]) -> Non
     """Refuses weights in formats whose headers cannot be fetched alone."""
     other = next((file for file in absent if not file.endswith(".safetensors")), None)
     if other is not None:
-        download = f"mlxbert models download {name}" + (f" --revision {revision}" if revision else "")
         raise HubError(
             f"{name}: {other} is not in the cache, and only safetensors can be inspected without a download",
-            hint=f"run `{download}`, then inspect the model",
+            hint=f"run `{cache.loading(name, revision)}`, then inspect the model",
         )
 
 

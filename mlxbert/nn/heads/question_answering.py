@@ -11,5 +11,6 @@ SPEC = HeadSpec(
     peft_type="QUESTION_ANS",
     task="answer",
     title="question-answering head",
-    hint="deepset/roberta-base-squad2 has one; for your own data: mlxbert finetune answer --train FILE --output FOLDER",
+    hint="deepset/roberta-base-squad2 has one; for your own data: "
+    "mlxbert.finetune('answer', train=FILE, output=FOLDER)",
 )

@@ -114,6 +114,6 @@ SPEC = HeadSpec(
     task="classify",
     title="classification head",
     hint="distilbert/distilbert-base-uncased-finetuned-sst-2-english has one; for your own labels: "
-    "mlxbert finetune classify --train FILE --output FOLDER, or, without training, --labels A,B "
-    "with an NLI model: --model FacebookAI/roberta-large-mnli",
+    "mlxbert.finetune('classify', train=FILE, output=FOLDER), or, without training, "
+    "mlxbert.classify(model, texts, labels=['A', 'B']) with an NLI model: FacebookAI/roberta-large-mnli",
 )

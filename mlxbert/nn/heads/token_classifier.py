@@ -37,5 +37,5 @@ SPEC = HeadSpec(
     peft_type="TOKEN_CLS",
     task="tag",
     title="tagging head",
-    hint="dslim/bert-base-NER has one; for your own tags: mlxbert finetune tag --train FILE --output FOLDER",
+    hint="dslim/bert-base-NER has one; for your own tags: mlxbert.finetune('tag', train=FILE, output=FOLDER)",
 )

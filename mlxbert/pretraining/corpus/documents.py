@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from mlxbert.counterparts import not_one_of
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.files import to_path
 from mlxbert.readers.formats import Format, find_format
@@ -90,7 +91,7 @@ def check_files(files: Sequence[str | Path], field: str, documents: str) -> tupl
     if isinstance(files, str | Path) or not files:
         raise ArgumentError(f"files is {files!r:.60}, expected a list of files")
     if documents not in BOUNDARIES:
-        raise ArgumentError(f"documents is {documents!r:.60}, expected one of {', '.join(BOUNDARIES)}")
+        raise not_one_of("documents", documents, BOUNDARIES)
     if not isinstance(field, str) or not field:
         raise ArgumentError(f"field is {field!r:.60}, expected the name of a field")
     paths = tuple(to_path(file, "files") for file in files)

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from mlxbert.errors import ArgumentError, ChangedError
+from mlxbert.counterparts import not_one_of
+from mlxbert.errors import ChangedError
 from mlxbert.readers.documents.apart import Limits, read_apart
 from mlxbert.readers.documents.code import read_code
 from mlxbert.readers.documents.document import Document, unreadable
@@ -102,7 +103,7 @@ def read_documents(
     """
     reader = READERS.get(kind)
     if reader is None and kind != RECORDS:
-        raise ArgumentError(f"kind is {kind!r}, expected one of {', '.join([*READERS, RECORDS])}")
+        raise not_one_of("kind", kind, [*READERS, RECORDS])
     if reader is None:
         return _read(lambda: read_record_documents(path, columns, file))
     if reader.apart:

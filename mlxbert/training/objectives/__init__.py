@@ -3,7 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from mlxbert.errors import ArgumentError
+from mlxbert.counterparts import not_one_of
 from mlxbert.training.options.tasks import TASKS
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ def make_objective(task: str, **options: Any) -> "TaskObjective[Any]":
         ArgumentError: The task is unknown, or does not have one of the options.
     """
     if task not in TASKS:
-        raise ArgumentError(f"task is {task!r:.60}, expected one of {', '.join(TASKS)}")
+        raise not_one_of("task", task, TASKS)
     spec = TASKS[task]
     chosen = [variant for option, variant in spec.variants.items() if options.get(option)]
     module, name = (chosen or [spec.objective])[0]

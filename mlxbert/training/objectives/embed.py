@@ -101,7 +101,7 @@ class Embed(TaskObjective[Texts], Comparison[Texts]):
         """That texts alone need dropout."""
         if self.columns is None or self.columns.kind != "texts" or not self._without_dropout:
             return ()
-        return ("The model has no dropout: unless you set --dropout, the two views of each text are the same.",)
+        return ("The model has no dropout: unless the option dropout is set, the two views of each text are the same.",)
 
     def heads(self, records: Sequence[Related]) -> Mapping[str, Labels | None]:
         """None: the encoder is trained."""
@@ -127,7 +127,7 @@ class Embed(TaskObjective[Texts], Comparison[Texts]):
         if any(self._prompts.values()) and not self.embedder.config.include_prompt:
             raise ArgumentError(
                 f"{model.source} excludes the prompt from pooling; training does not support this",
-                hint="mlxbert embed computes its vectors",
+                hint="mlxbert.embed(model, texts) computes its vectors",
             )
 
     def prepare(self, record: Related) -> Texts:

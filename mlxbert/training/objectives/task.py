@@ -1,7 +1,6 @@
 """What the built-in tasks share: everything that a report, an evaluation and a model card need to know of a task."""
 
 import copy
-import difflib
 from abc import abstractmethod
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, replace
@@ -9,6 +8,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
+from mlxbert.counterparts import no_argument, not_one_of
 from mlxbert.data.columns import Found
 from mlxbert.data.trained import trained_columns
 from mlxbert.errors import ArgumentError
@@ -92,12 +92,11 @@ class TaskObjective(Objective[AnyExample]):
         names = {"metric", *(one.name for group in groups for one in fields(group))}
         for option in given:
             if option not in names:
-                similar = difflib.get_close_matches(option, sorted({*names, *self.spec.defaults}), n=1)
-                hint = f"did you mean {similar[0]}?" if similar else None
-                raise ArgumentError(f"{option} is given, which {self.name} does not have", hint=hint)
+                message = f"{option} is given, which {self.name} does not have"
+                raise no_argument(option, {*names, *self.spec.defaults}, message)
         self._metric = given.get("metric")
         if self._metric not in (None, *known):
-            raise ArgumentError(f"metric is {self._metric!r:.60}, expected one of {', '.join(known)}")
+            raise not_one_of("metric", self._metric, known)
         self.metric = self._metric or known[0]
         self.minimize = self.metric in self.spec.minimized
         self.perfect = self.spec.perfect(self.metric)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlxbert.bounds import check_listed, check_number, check_whole
+from mlxbert.counterparts import not_one_of
 from mlxbert.data.related import Related
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
@@ -77,7 +78,7 @@ class VectorLoss:
 
     def __post_init__(self) -> None:
         if self.name is not None and self.name not in LOSSES:
-            raise ArgumentError(f"loss is {self.name!r:.60}, expected one of {', '.join(LOSSES)}")
+            raise not_one_of("loss", self.name, LOSSES)
         for name in ("temperature", "margin", "max_score"):
             check_number(name, getattr(self, name))
         check_listed("dimensions", self.dimensions or ())

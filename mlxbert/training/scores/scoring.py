@@ -8,6 +8,7 @@ from typing import Any, NotRequired, Protocol, TypedDict, Unpack
 
 import numpy as np
 
+from mlxbert.counterparts import not_one_of
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.training.options.tasks import TASKS
 from mlxbert.training.scores.intervals import classify_interval, multilabel_interval, regress_interval
@@ -262,7 +263,7 @@ def check_metric(task: str, metric: str) -> None:
         ArgumentError: It is not one.
     """
     if metric not in TASKS[task].metrics:
-        raise ArgumentError(f"metric is {metric!r:.60}, expected one of {', '.join(TASKS[task].metrics)}")
+        raise not_one_of("metric", metric, TASKS[task].metrics)
 
 
 def label_scores(names: Sequence[str], counts: Counts) -> tuple[LabelScore, ...]:

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.bounds import check_whole
+from mlxbert.counterparts import not_one_of
 from mlxbert.data.retrieval import Retrieval, read_retrieval
-from mlxbert.errors import ArgumentError
 from mlxbert.model import Model
 from mlxbert.readers.lines import UTF8
 from mlxbert.tasks.arguments import check_model
@@ -142,7 +142,7 @@ def _evaluation(task: str, scores: RetrievalScores, metric: str, more: Mapping[s
 
 def _check_metric(metric: str) -> None:
     if metric not in RETRIEVAL:
-        raise ArgumentError(f"metric is {metric!r:.60}, expected one of {', '.join(RETRIEVAL)}")
+        raise not_one_of("metric", metric, RETRIEVAL)
 
 
 def _search(

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from mlxbert.labels.schemes import OUTSIDE
+from mlxbert.results.brief import Brief
 from mlxbert.results.html import Shown, to_html
 from mlxbert.training.options.tasks import TASKS, TaskSpec
 
@@ -12,7 +13,7 @@ _MARGIN = 0.05  # how far below the mean F1 a label stands out
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelScore:
+class LabelScore(Brief):
     """Scores of one label, each from 0 to 1; `support` counts the examples that have it."""
 
     label: str
@@ -23,7 +24,7 @@ class LabelScore:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mistake:
+class Mistake(Brief):
     """An example that the model gets wrong.
 
     Attributes:
@@ -122,7 +123,7 @@ class Evaluation(Shown):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Summary:
+class Summary(Brief):
     """How good a trained model is next to honest baselines, all on the same validation data.
 
     Attributes:

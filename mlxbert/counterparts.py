@@ -1,0 +1,143 @@
+"""What users of transformers and sentence-transformers look for, and what mlxbert has instead.
+
+Only what is unknown here is looked up: a name of ours is never taken away.
+"""
+
+import difflib
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from mlxbert.bounds import shown
+from mlxbert.errors import ArgumentError, UnknownArgumentError
+
+_TOKENIZER = "mlxbert.load(…).tokenizer, or mlxbert.tokenize(model, texts)"
+_LOAD = "mlxbert.load(name)"
+
+# Attributes of a model, and of the package.
+ATTRIBUTES: Mapping[str, str] = {
+    "encode": "mlxbert.embed(model, texts) gives vectors; model.tokenizer.encode(text) gives token ids",
+    "encode_query": "mlxbert.embed(model, texts, kind='query')",
+    "encode_document": "mlxbert.embed(model, texts, kind='document')",
+    "predict": "mlxbert.classify(model, texts) gives classes, mlxbert.rerank(model, query, texts) scores",
+    "rank": "mlxbert.rerank(model, query, texts)",
+    "pipeline": f"model = {_LOAD}, then mlxbert.classify, tag, answer, fill_mask or embed(model, texts)",
+    "fit": "mlxbert.finetune(task, train=…, output=…, model=name)",
+    "train": "mlxbert.finetune(task, train=…, output=…, model=name)",
+    "Trainer": "mlxbert.finetune(task, train=…, output=…, model=name)",
+    "SentenceTransformer": f"{_LOAD}, then mlxbert.embed(model, texts)",
+    "CrossEncoder": f"{_LOAD}, then mlxbert.rerank(model, query, texts)",
+    "AutoModel": _LOAD,
+    "AutoTokenizer": _TOKENIZER,
+    "AutoModelForMaskedLM": f"{_LOAD}, then mlxbert.fill_mask(model, texts)",
+    "AutoModelForQuestionAnswering": f"{_LOAD}, then mlxbert.answer(model, questions, context=…)",
+    "AutoModelForSequenceClassification": f"{_LOAD}, then mlxbert.classify(model, texts)",
+    "AutoModelForTokenClassification": f"{_LOAD}, then mlxbert.tag(model, texts)",
+    "from_pretrained": _LOAD,
+    "save_pretrained": "mlxbert.save(model, folder)",
+    "cos_sim": "mlxbert.similarity_matrix(model, texts); of unit vectors, the cosines are a @ b.T",
+    "semantic_search": "mlxbert.similarity(model, query, texts, top_k=…), or mlxbert.open_index(file)",
+    "paraphrase_mining": "mlxbert.similarity_matrix(model, texts)",
+    "mine_hard_negatives": "mlxbert.mine(model, pairs)",
+    "quantize_embeddings": "mlxbert.embed(model, texts, output_dtype='int8')",
+    "get_sentence_embedding_dimension": "model.embedder.size",
+    "max_seq_length": "model.embed_tokenizer.max_length",
+    "to": "mlxbert.load(name, device=…, dtype=…)",
+    "half": "mlxbert.load(name, dtype='float16')",
+    "quantize": "mlxbert.convert(name, folder, quantize=8), then mlxbert.load(folder)",
+}
+
+# Keyword arguments: the names of ours, of which the first that a function has is meant; or a sentence.
+ARGUMENTS: Mapping[str, tuple[str, ...] | str] = {
+    "aggregation_strategy": ("aggregation",),
+    "batch_size": ("batch_tokens",),
+    "cache_dir": "the environment variable HF_HOME names the cache",
+    "candidate_labels": ("labels",),
+    "convert_to_numpy": "vectors are numpy arrays",
+    "convert_to_tensor": "vectors are numpy arrays; torch.from_numpy converts them",
+    "doc_stride": ("stride",),
+    "eval_dataset": ("valid",),
+    "hypothesis_template": ("hypothesis",),
+    "inputs": ("texts", "questions", "pairs"),
+    "learning_rate": ("lr",),
+    "local_files_only": ("offline",),
+    "max_answer_len": ("max_words",),
+    "max_seq_len": ("max_length",),
+    "max_seq_length": ("max_length",),
+    "model_name": ("source", "model"),
+    "model_name_or_path": ("source", "model"),
+    "multi_label": ("multi",),
+    "normalize_embeddings": ("normalize",),
+    "num_train_epochs": ("epochs",),
+    "output_dir": ("output",),
+    "padding": "texts are padded as batches need it",
+    "per_device_train_batch_size": ("batch_size",),
+    "precision": ("output_dtype",),
+    "pretrained_model_name_or_path": ("source", "model"),
+    "question": ("questions",),
+    "return_all_scores": "all classes are in the result, unless top_k limits them",
+    "return_tensors": "results hold numpy arrays",
+    "sentences": ("texts",),
+    "show_progress_bar": ("on_progress",),
+    "token": "the environment variable HF_TOKEN holds it",
+    "torch_dtype": ("dtype",),
+    "train_dataset": ("train",),
+    "truncate_dim": ("dimensions",),
+    "truncation": ("overflow",),
+    "trust_remote_code": "mlxbert never runs the code of a model",
+    "warmup_ratio": ("warmup",),
+}
+
+# Values: tasks of transformers' pipelines.
+VALUES: Mapping[str, str] = {
+    "feature-extraction": "embed",
+    "ner": "tag",
+    "question-answering": "answer",
+    "sentence-similarity": "embed",
+    "sentiment-analysis": "classify",
+    "text-classification": "classify",
+    "text-ranking": "rerank",
+    "token-classification": "tag",
+    "zero-shot-classification": "classify",
+}
+
+
+def no_attribute(owner: str, name: str) -> AttributeError:
+    """The error about an attribute that the package or a model does not have."""
+    instead = f"; here: {ATTRIBUTES[name]}" if name in ATTRIBUTES else ""
+    return AttributeError(f"{owner} has no attribute {name!r}{instead}")
+
+
+def not_one_of(name: str, value: object, choices: Iterable[object]) -> ArgumentError:
+    """The error about an argument that is none of the choices, with the one that is probably meant."""
+    known = [str(choice) for choice in choices]
+    text = str(value) if isinstance(value, str) else ""
+    near = [VALUES[text]] if VALUES.get(text) in known else difflib.get_close_matches(text, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else None
+    return ArgumentError(f"{name} is {shown(value)}, expected one of {', '.join(known)}", hint=hint)
+
+
+def no_argument(name: str, known: Iterable[str], message: str) -> UnknownArgumentError:
+    """The error about an argument that is not among those that are known, with the one that is probably meant."""
+    known, instead = sorted(known), ARGUMENTS.get(name, ())
+    if isinstance(instead, str):
+        return UnknownArgumentError(message, hint=instead)
+    near = [one for one in instead if one in known] or difflib.get_close_matches(name, known, n=1)
+    return UnknownArgumentError(message, hint=f"did you mean {near[0]}?" if near else None)
+
+
+def checks_names(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which refuses unknown keyword arguments; one with options of all kinds checks them itself."""
+    parameters = inspect.signature(function).parameters
+    takes_others = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
+
+    @functools.wraps(function)
+    def checked(*args: Any, **given: Any) -> Any:
+        if not takes_others:
+            for name in given.keys() - parameters.keys():
+                raise no_argument(name, parameters, f"{function.__name__} has no argument {name!r}")
+        return function(*args, **given)
+
+    checked.__module__ = "mlxbert"  # where it is found by pickle, too
+    return checked

@@ -1,0 +1,90 @@
+"""What the inputs of a network's matrices are like, measured on the texts of `mlxbert.folders.sample_texts`."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from mlxbert.folders.compared_model import OpenedModel
+from mlxbert.folders.sample_texts import sample
+from mlxbert.machine.device import mx, nn
+from mlxbert.nn.heads import Network
+from mlxbert.weights.build import build_network
+from mlxbert.weights.formats.quantized import quantizable
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_BATCH = 32  # texts
+_LENGTH = 64  # tokens of a text that are used
+
+
+class LayerInputs:
+    """The sums of the products of all pairs of inputs of each matrix, measured when the first is asked for."""
+
+    def __init__(self, model: OpenedModel) -> None:
+        self._model = model
+
+    def take(self, name: str) -> "NDArray[np.float32] | None":
+        """Those of the matrix with this name in the network, (I, I), which are then forgotten; `None` if unknown."""
+        import numpy as np
+
+        found = self._measured.pop(name, None)
+        if found is None or not mx.isfinite(found).all().item():
+            return None
+        return np.array(found)
+
+    @cached_property
+    def _measured(self) -> dict[str, mx.array]:
+        model = self._model
+        parts = [part for part in model.parts if model.has_loaded(part)]
+        network = build_network(model.checkpoint, parts, mx.float32)
+        network.encoder.divisible = False  # the measuring layers keep sums
+        layers = _measure(network)
+        for batch in _batches(model):
+            output = network.encoder(batch)
+            outputs = [output.last_hidden_state, *(network.logits(head, output) for head in network.heads)]
+            pooled = [] if output.pooler_output is None else [output.pooler_output]
+            mx.eval(outputs, pooled, [layer.products for layer in layers.values()])
+        return {f"{path}.weight": layer.products for path, layer in layers.items() if layer.products is not None}
+
+
+class _Measuring(nn.Module):
+    """A linear layer that sums the products of its inputs."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self._layer = layer
+        self.products: mx.array | None = None
+
+    def __call__(self, x: mx.array) -> mx.array:
+        rows = x.reshape(-1, x.shape[-1]).astype(mx.float32)
+        found = rows.T @ rows
+        self.products = found if self.products is None else self.products + found
+        return self._layer(x)
+
+
+def _measure(network: Network) -> Mapping[str, _Measuring]:
+    """Replaces the linear layers that can be quantized; by their paths."""
+    modules = dict(network.named_modules())
+    layers = {}
+    for name in quantizable(network):
+        path = name.removesuffix(".weight")
+        if isinstance(modules[path], nn.Linear):
+            parent, _, own = path.rpartition(".")
+            layers[path] = modules[parent][own] = _Measuring(modules[path])
+    return layers
+
+
+def _batches(model: OpenedModel) -> list[mx.array]:
+    """The ids of the sample, (B, L): texts of one length together, as padding is no input."""
+    most = min(_LENGTH, model.tokenizer.max_length)
+    by_length: dict[int, list[tuple[int, ...]]] = {}
+    for text in sample():
+        ids = tuple(model.tokenizer.encode(text, overflow="truncate").ids[:most])
+        by_length.setdefault(len(ids), []).append(ids)
+    return [
+        mx.array(group[start : start + _BATCH])
+        for length, group in sorted(by_length.items()) if length
+        for start in range(0, len(group), _BATCH)
+    ]  # fmt: skip

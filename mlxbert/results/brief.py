@@ -1,0 +1,104 @@
+"""How results print: on a screen at most, however long their texts, lists and vectors are."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Any
+
+_WIDTH, _HEIGHT = 88, 24  # of what is printed
+_TEXT = 60  # characters of a text
+_ENTRIES = (8, 4, 2, 1)  # of a list: the most with which the whole fits on a screen
+_INDENT = "    "
+
+
+class Brief:
+    """A dataclass that prints without long values, and without fields that have their defaults.
+
+    It prints on one line if there is room, and else with one field per line.
+    """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__repr__" not in vars(cls):
+            setattr(cls, "__repr__", Brief.__repr__)  # noqa: B010 - the dataclass makes none for a class that has one
+
+    def __repr__(self) -> str:
+        return brief(self)
+
+
+def brief(value: object) -> str:
+    """A value as Python writes it, shortened."""
+    lines: list[str] = []
+    for most in _ENTRIES:
+        lines = list(_lines(value, "", "", most))
+        if len(lines) <= _HEIGHT:
+            return "\n".join(lines)
+    return "\n".join([*lines[: _HEIGHT - 1], "…"])
+
+
+def _lines(value: object, before: str, after: str, most: int) -> Iterator[str]:
+    """A value between two texts, on one line or on several."""
+    flat = f"{before}{_flat(value, most)}{after}"
+    parts = _parts(value, most)
+    if parts is None or len(flat) <= _WIDTH:
+        yield flat
+        return
+    start, entries, end = parts
+    indent = before[: len(before) - len(before.lstrip())]
+    yield before + start
+    for name, entry in entries:
+        yield from _lines(entry, f"{indent}{_INDENT}{name}", ",", most)
+    yield f"{indent}{end}{after}"
+
+
+def _flat(value: object, most: int) -> str:
+    """A value on one line."""
+    parts = _parts(value, most)
+    if parts is None:
+        return _atom(value)
+    start, entries, end = parts
+    inside = ", ".join(f"{name}{_flat(entry, most)}" for name, entry in entries)
+    return f"{start}{inside}{',' if start == '(' and len(entries) == 1 else ''}{end}"
+
+
+class _More:
+    """Stands for the entries of a list that are not shown."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def __repr__(self) -> str:
+        return f"… {self._count:,} in all"
+
+
+def _parts(value: object, most: int) -> tuple[str, list[tuple[str, object]], str] | None:
+    """What a value begins with, its named entries, and what it ends with; `None` if it has none."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return f"{type(value).__name__}(", list(_fields(value)), ")"
+    if isinstance(value, Mapping):
+        start, entries, end = "{", [(f"{_atom(key)}: ", entry) for key, entry in value.items()], "}"
+    elif isinstance(value, list | tuple):
+        start, end = "[]" if isinstance(value, list) else "()"
+        entries = [("", entry) for entry in value]
+    else:
+        return None
+    more = [("", _More(len(entries)))] if len(entries) > most else []
+    return start, entries[:most] + more, end
+
+
+def _fields(value: Any) -> Iterator[tuple[str, object]]:
+    for field in fields(value):
+        own = getattr(value, field.name)
+        default = field.default_factory() if field.default_factory is not MISSING else field.default
+        if field.repr and not (type(own) is type(default) and own == default):
+            yield f"{field.name}=", own
+
+
+def _atom(value: object) -> str:
+    if hasattr(value, "shape") and hasattr(value, "dtype"):  # an array of any library
+        return f"<{value.dtype} {' x '.join(map(str, value.shape)) or 'number'}>"
+    if isinstance(value, float):
+        return repr(float(f"{value:.4g}"))
+    if isinstance(value, str) and len(value) > _TEXT:
+        return repr(f"{value[: _TEXT - 1]}…")
+    text = repr(value)
+    return text if len(text) <= _TEXT else f"{text[: _TEXT - 1]}…"

@@ -1,0 +1,69 @@
+"""Hints of the library are for those who write Python; the command line makes its own words of them."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from mlxbert.cli.views.console import to_options
+from tests.test_structure import MODULES
+
+# What only the command line shows: helps of options, commands to copy, what `serve` and `bench` say.
+COMMANDS = (
+    *("mlxbert.cli", "mlxbert.bench", "mlxbert.serve.http", "mlxbert.serve.units", "mlxbert.training.options"),
+    *("mlxbert.training.command", "mlxbert.training.assess"),
+)
+OTHERS = ("mlxbert.machine.blas", "mlxbert.machine.mac")  # options of pip and of objcopy
+NO_FUNCTION = re.compile(r"`mlxbert doctor --check`")  # there is only the command, as there is for models and indexes
+
+
+def _texts(path: Path) -> list[tuple[int, str]]:
+    """The texts of a module that are no docstrings, with their lines."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    statements = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    return [
+        (node.lineno, node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in statements
+    ]
+
+
+def test_no_text_of_the_library_names_an_option_of_the_command_line() -> None:
+    found = [
+        f"{module}:{line}: {text}"
+        for module, path in MODULES.items()
+        if not module.startswith((*COMMANDS, *OTHERS))
+        for line, text in _texts(path)
+        if re.search(r"(?<![\w-])--[a-z]", NO_FUNCTION.sub("", text))
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_no_hint_of_the_library_is_a_command_that_is_a_function_too() -> None:
+    commands = {path.stem.replace("_", "-") for path in MODULES["mlxbert.cli.app"].parent.glob("commands/*.py")}
+    commands |= {"index", "vocabulary", "distill"}
+    assert {"convert", "finetune"} <= commands
+    command = re.compile(rf"\bmlxbert ({'|'.join(sorted(commands - {'machine', 'indexes', 'models'}))})\b(?! is)")
+    found = [
+        f"{module}:{line}: {text}"
+        for module, path in MODULES.items()
+        if not module.startswith((*COMMANDS, *OTHERS))
+        for line, text in _texts(path)
+        if command.search(NO_FUNCTION.sub("", text))
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(("hint", "shown"), [
+    ("mlxbert.finetune('tag', train=FILE, output=FOLDER)", "mlxbert finetune tag --train FILE --output FOLDER"),
+    ("mlxbert.load('a/b', revision='v 1') while online", "mlxbert models download a/b --revision 'v 1' while online"),
+    ("mlxbert.classify(model, texts, labels=['A', 'B']) does", "mlxbert classify --labels A,B does"),
+    ("mlxbert.open_index(path=FILE)", "mlxbert index --index FILE"),
+    ("mlxbert.open_index(paths=PATH) makes one", "mlxbert index PATH makes one"),
+    ("mlxbert.convert(BASE, FOLDER, adapter='x/y')", "mlxbert convert BASE FOLDER --adapter x/y"),
+    ("mlxbert.load(…) loads it", "mlxbert.load(…) loads it"),
+    ("an option: dtype='float32'", "an option: --dtype float32"),
+])  # fmt: skip
+def test_calls_become_commands(hint: str, shown: str) -> None:
+    assert to_options(hint) == shown

@@ -1,0 +1,139 @@
+"""Rounds a matrix to few bits such that its products stay near, for MLX's quantized layout: `codes * scale + offset`.
+
+The scale and the offset of a group of numbers in a row are fitted by least squares. The columns are then rounded one
+after the other, and those that are not rounded yet make up for the error so far, as far as the inputs of the matrix are
+correlated (GPTQ, arXiv:2210.17323).
+
+Shapes: O rows (outputs), I columns (inputs), G groups of S numbers in a row.
+"""
+
+from typing import TYPE_CHECKING
+
+from mlxbert.machine.device import mx
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float32]
+
+_SHARES = (1.0, 0.95, 0.9, 0.85, 0.8)  # of a group's range: numbers at its ends may be cut off
+_TURNS = 5  # of rounding and fitting; later ones change next to nothing
+_DAMPING = 0.01  # of the mean square of the inputs: their products may be singular
+_BLOCK = 128  # columns whose errors are carried on at once
+_ROWS = 16_384  # fitted at a time
+_WORD = 32  # bits
+
+
+def quantized(matrix: mx.array, bits: int, size: int, products: "Floats | None") -> tuple[mx.array, mx.array, mx.array]:
+    """A matrix (O, I) as `mx.quantize` would give it, rounded better.
+
+    Args:
+        matrix: The matrix, finite; scales and offsets get its dtype.
+        bits: Bits per number, a divisor of 32.
+        size: Numbers in a group.
+        products: The sum of the products of all pairs of inputs, (I, I), finite; `None` if they are not known.
+
+    Returns:
+        Words (O, I bits / 32), scales (O, G), offsets (O, G).
+    """
+    import numpy as np
+
+    if products is not None and not products.diagonal().any():
+        products = None
+    squares = None if products is None else mx.array(damped(products).diagonal())
+    parts = [fit(matrix[row : row + _ROWS], bits, size, squares) for row in range(0, matrix.shape[0], _ROWS)]
+    scales, offsets = (mx.concatenate([*part]) for part in zip(*parts, strict=True))
+    wide = matrix.astype(mx.float32)
+    each, start = (mx.repeat(part.astype(mx.float32), size, axis=1) for part in (scales, offsets))
+    if products is None:
+        codes = mx.clip(mx.round((wide - start) / each), 0, 2**bits - 1).astype(mx.uint32)
+    else:
+        codes = mx.array(round_columns(np.array(wide), np.array(each), np.array(start), bits, products))
+    return packed(codes, bits), scales, offsets
+
+
+def fit(matrix: mx.array, bits: int, size: int, squares: mx.array | None) -> tuple[mx.array, mx.array]:
+    """The scales and the offsets of all groups, both (O, G), in the dtype of the matrix.
+
+    Args:
+        matrix: Rows (O, I).
+        bits: Bits per number.
+        size: Numbers in a group.
+        squares: How much an error of each column counts, (I,); `None` if all count the same.
+    """
+    groups = matrix.astype(mx.float32).reshape(matrix.shape[0], -1, size)
+    weights = mx.ones((1, 1, size)) if squares is None else squares.astype(mx.float32).reshape(1, -1, size)
+    weights = weights / weights.sum(axis=-1, keepdims=True)
+    low, high, most = groups.min(axis=-1, keepdims=True), groups.max(axis=-1, keepdims=True), 2**bits - 1
+    least: mx.array | None = None
+    for share in _SHARES:
+        scale = _positive((high - low) * (share / most))
+        offset = (high + low) / 2 - (high - low) * (share / 2)
+        for _ in range(_TURNS):
+            scale, offset = _fitted(groups, weights, mx.clip(mx.round((groups - offset) / scale), 0, most), scale)
+        scale, offset = (part.astype(matrix.dtype).astype(mx.float32) for part in (scale, offset))
+        scale = _positive(scale)
+        error = groups - mx.clip(mx.round((groups - offset) / scale), 0, most) * scale - offset
+        cost = (weights * error * error).sum(axis=-1, keepdims=True)
+        if least is None:
+            least, scales, offsets = cost, scale, offset
+        else:
+            better = cost < least
+            scales, offsets = mx.where(better, scale, scales), mx.where(better, offset, offsets)
+            least = mx.minimum(cost, least)
+        mx.eval(least, scales, offsets)
+    return scales[..., 0].astype(matrix.dtype), offsets[..., 0].astype(matrix.dtype)
+
+
+def _fitted(groups: mx.array, weights: mx.array, codes: mx.array, scale: mx.array) -> tuple[mx.array, mx.array]:
+    """The scale and the offset with the smallest error for these codes; the scale as it is if all codes are equal."""
+    mean = (weights * codes).sum(axis=-1, keepdims=True)
+    middle = (weights * groups).sum(axis=-1, keepdims=True)
+    spread = (weights * mx.square(codes - mean)).sum(axis=-1, keepdims=True)
+    slope = (weights * (codes - mean) * (groups - middle)).sum(axis=-1, keepdims=True) / mx.maximum(spread, 1e-12)
+    scale = mx.where(mx.logical_and(spread > 0, slope > 0), slope, scale)
+    return scale, middle - scale * mean
+
+
+def _positive(scale: mx.array) -> mx.array:
+    """A scale by which can be divided: that of equal numbers is 0, and any other has the same code."""
+    return mx.where(scale > 0, scale, 1.0)
+
+
+def damped(products: "Floats") -> "NDArray[np.float64]":
+    """The products with larger squares, so that they can be inverted."""
+    import numpy as np
+
+    wide = products.astype(np.float64)
+    return wide + np.eye(len(wide)) * (_DAMPING * wide.diagonal().mean())
+
+
+def round_columns(
+    matrix: "Floats", scales: "Floats", offsets: "Floats", bits: int, products: "Floats"
+) -> "NDArray[np.uint32]":
+    """The codes of a matrix whose errors are carried on from column to column; all but `products` are (O, I)."""
+    import numpy as np
+
+    # Row j of the factor is how much the columns from j on have to change to make up for an error of 1 in column j.
+    factor = np.linalg.cholesky(np.linalg.inv(damped(products))).T.astype(np.float32)
+    rest, columns = matrix.copy(), matrix.shape[1]
+    codes = np.zeros(matrix.shape, dtype=np.uint32)
+    for first in range(0, columns, _BLOCK):
+        end = min(first + _BLOCK, columns)
+        errors = np.zeros((matrix.shape[0], end - first), dtype=np.float32)
+        for j in range(first, end):
+            code = np.clip(np.rint((rest[:, j] - offsets[:, j]) / scales[:, j]), 0, 2**bits - 1)
+            codes[:, j] = code
+            error = (rest[:, j] - code * scales[:, j] - offsets[:, j]) / factor[j, j]
+            rest[:, j:end] -= np.outer(error, factor[j, j:end])
+            errors[:, j - first] = error
+        rest[:, end:] -= errors @ factor[first:end, end:]
+    return codes
+
+
+def packed(codes: mx.array, bits: int) -> mx.array:
+    """Codes (O, I) in words (O, I bits / 32), the first one in the lowest bits."""
+    each = _WORD // bits
+    shifts = mx.arange(each, dtype=mx.uint32) * bits
+    return mx.left_shift(codes.reshape(codes.shape[0], -1, each), shifts).sum(axis=-1).astype(mx.uint32)
