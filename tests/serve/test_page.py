@@ -332,6 +332,10 @@ PASSAGES: list[dict[str, Any]] = [
         "path": None, "title": "", "start_line": None, "end_line": None, "text": "x" * 1000,
         "shown": "x" * 280 + " …", "whole": "x" * 1000, "marks": [],
     },
+    {
+        "path": "/docs/marks.md", "title": "", "start_line": 1, "end_line": 1, "text": "```", "shown": "```",
+        "whole": "```", "marks": [],
+    },
 ]  # fmt: skip
 
 
@@ -353,7 +357,7 @@ def test_a_passage_is_plain_text_with_the_words_of_the_query_marked_and_opens(pa
     assert page.texts(".passage .short") == [one["shown"] for one in PASSAGES]
     assert [*page.texts(".passage .short mark")] == [mark for one in PASSAGES for mark in one["marks"]]
     assert not page.texts(".hits .text") and not page.all(".hits li b[onclick]")
-    assert [where.split(".")[0] for where in page.texts(".where")] == ["1", "2", "3"]
+    assert [where.split(".")[0] for where in page.texts(".where")] == ["1", "2", "3", "4"]
     for summary in page.all(".passage summary"):
         summary.click()
     assert not page.texts(".passage .short")
