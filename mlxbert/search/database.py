@@ -35,7 +35,13 @@ class Database(apsw.Connection):
         return self.execute(command, values).fetchone()
 
     def define(self, name: str, function: Any, values: int) -> None:
-        """Makes a function of Python, of so many values, one of SQL; it gives the same for the same values."""
+        """Makes a function of Python one of SQL.
+
+        Args:
+            name: What it is called in SQL.
+            function: The function, which gives the same for the same values.
+            values: How many values it takes.
+        """
         self.create_scalar_function(name, function, values, deterministic=True)
 
 

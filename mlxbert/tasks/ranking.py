@@ -26,7 +26,7 @@ class Scored(NamedTuple):
     """A text with its score for a query; see `Similarity`.
 
     Attributes:
-        logit: What the score is the probability of, see `Reranked`; `None` if it is no probability.
+        logit: What the score is the probability of, see `Reranked`; `None` for other scores.
     """
 
     score: float

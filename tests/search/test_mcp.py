@@ -380,7 +380,7 @@ def test_every_text_with_half_of_a_surrogate_pair_gets_an_answer(tmp_path: Path)
         ("read", {"path": "\ud83d\ud83d"}),
         ("list", {"glob": "\udc80*"}),
         ("nothing \ud800", {}),
-        ("search", {"query": "the door \U0001f642 \\ud800"}),  # a pair, and what is none
+        ("search", {"query": "the door \U0001f642 \\ud800"}),  # a pair, and a backslash before letters
     ]
     sent = [{"method": "tools/call", "params": {"name": name, "arguments": given}} for name, given in calls]
     with start(str(write_notes(tmp_path) / "notes"), str(tmp_path / "data")) as running:

@@ -313,30 +313,42 @@ def test_search(page: Browser, index: Path, name: str, mode: str) -> None:
         assert all(str(one) in where for one in lines)
 
 
-PASSAGES = [
+PASSAGES: list[dict[str, Any]] = [
     {
         "path": "/docs/refunds.md", "title": "Shop > Refunds", "start_line": 1, "end_line": 9,
-        "text": "# Refunds\n\nWe are a *small* shop. **Refunds** take [two days](https://x.example), `refund_all` less.\n\n"
-        "- Keep the <b onclick=alert(1)>receipt</b>.\n> Thanks!",
+        "text": "# Refunds\n\nWe are a *small* shop. **Refunds** take [two days](https://x.example), `refund_all` less."
+        "\n\n- Keep the <b onclick=alert(1)>receipt</b>.\n> Thanks!",
         "shown": "… Refunds take two days, refund_all less. • Keep the <b onclick=alert(1)>receipt</b>. Thanks!",
         "whole": "Refunds\n\nWe are a small shop. Refunds take two days, refund_all less.\n\n"
         "• Keep the <b onclick=alert(1)>receipt</b>.\nThanks!",
         "marks": ["Refunds", "refund"],
     },
     {
-        "path": "/src/refund.py", "title": "", "start_line": 7, "end_line": 7, "text": "# __init__ *args\nrefunds = 2**3**2",
-        "shown": "# __init__ *args refunds = 2**3**2", "whole": "# __init__ *args\nrefunds = 2**3**2", "marks": ["refunds"],
+        "path": "/src/refund.py", "title": "", "start_line": 7, "end_line": 7,
+        "text": "# __init__ *args\nrefunds = 2**3**2", "whole": "# __init__ *args\nrefunds = 2**3**2",
+        "shown": "# __init__ *args refunds = 2**3**2", "marks": ["refunds"],
     },
     {
         "path": None, "title": "", "start_line": None, "end_line": None, "text": "x" * 1000,
         "shown": "x" * 280 + " …", "whole": "x" * 1000, "marks": [],
+    },
+    {
+        "path": "/docs/marks.md", "title": "", "start_line": 1, "end_line": 1, "text": "```", "shown": "```",
+        "whole": "```", "marks": [],
     },
 ]  # fmt: skip
 
 
 @pytest.mark.slow
 def test_a_passage_is_plain_text_with_the_words_of_the_query_marked_and_opens(page: Browser) -> None:
-    usual = {"query": "How do refunds work?", "place": "", "page": None, "fields": {}, "rerank_score": None, "chunk": 1}
+    usual: dict[str, Any] = {
+        "query": "How do refunds work?",
+        "place": "",
+        "page": None,
+        "fields": {},
+        "rerank_score": None,
+        "chunk": 1,
+    }
     scores = {"score": 0.016393, "vector_score": 0.71234, "word_score": 8.25}
     results = [usual | scores | {"rank": rank} | one for rank, one in enumerate(PASSAGES, 1)]
     page.go("Search")
@@ -345,7 +357,7 @@ def test_a_passage_is_plain_text_with_the_words_of_the_query_marked_and_opens(pa
     assert page.texts(".passage .short") == [one["shown"] for one in PASSAGES]
     assert [*page.texts(".passage .short mark")] == [mark for one in PASSAGES for mark in one["marks"]]
     assert not page.texts(".hits .text") and not page.all(".hits li b[onclick]")
-    assert [where.split(".")[0] for where in page.texts(".where")] == ["1", "2", "3"]
+    assert [where.split(".")[0] for where in page.texts(".where")] == ["1", "2", "3", "4"]
     for summary in page.all(".passage summary"):
         summary.click()
     assert not page.texts(".passage .short")

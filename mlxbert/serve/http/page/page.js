@@ -136,7 +136,7 @@ function snippet(text, title, words) {
 // A passage that opens: before, its best sentences, then all of it and how near it is.
 function passage(path, { query, text, title, vector_score: near, word_score: shared }) {
   const words = wordsOf(query);
-  const plain = MARKDOWN.test(path) ? withoutMarks(text) : text;
+  const plain = (MARKDOWN.test(path) && withoutMarks(text)) || text;
   const short = make("span", "short", ...highlighted(snippet(plain, title, words), words));
   const scores = [near !== null && `by meaning ${decimal(near)}`, shared !== null && `by words ${decimal(shared)}`];
   const told = make("p", "help", `Scores: ${scores.filter(Boolean).join(", ")}`);
