@@ -14,7 +14,7 @@ COMMANDS = (
     *("mlxbert.cli", "mlxbert.bench", "mlxbert.serve.http", "mlxbert.serve.units", "mlxbert.training.options"),
     *("mlxbert.training.command", "mlxbert.training.assess"),
 )
-OTHERS = ("mlxbert.machine.blas", "mlxbert.machine.mac")  # options of pip and of objcopy
+OTHERS = ("mlxbert.machine.blas", "mlxbert.machine.mac", "mlxbert.search.database")  # options of pip and of objcopy
 NO_FUNCTION = re.compile(r"`mlxbert doctor --check`")  # there is only the command, as there is for models and indexes
 
 
