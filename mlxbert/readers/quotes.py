@@ -50,7 +50,7 @@ def _writes(writer: Callable[[str], bool], fields: Sequence[_Field]) -> bool:
 def _rows(text: str, *, ends: bool) -> list[list[_Field]] | None:
     """The rows, each field with whether it is enclosed; `None` if a quotation mark stands elsewhere.
 
-    Of a text that goes on, the last row may be incomplete: it is left out.
+    Of a text that continues, the last row may be incomplete: it is left out.
     """
     rows, row, at = list[list[_Field]](), list[_Field](), 0
     for found in _fields(text):

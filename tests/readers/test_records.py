@@ -124,7 +124,7 @@ def test_a_missing_file_has_a_hint(name: str, hint: str, tmp_path: Path) -> None
 
 
 def test_a_folder_and_a_file_of_notes_have_a_hint(tmp_path: Path) -> None:
-    for given, hint in ((tmp_path, "mlxbert search"), (write(tmp_path / "notes.md", b"a\n"), "format='txt'")):
+    for given, hint in ((tmp_path, "open_index"), (write(tmp_path / "notes.md", b"a\n"), "format='txt'")):
         with pytest.raises(ArgumentError) as caught:
             read_records(given)
         assert caught.value.hint and hint in caught.value.hint
