@@ -12,11 +12,13 @@ from mlxbert.errors import (
     InputError as InputError,
     MissingHeadError as MissingHeadError,
     MlxbertError as MlxbertError,
+    ModelChangedError as ModelChangedError,
     OutOfMemoryError as OutOfMemoryError,
     OverloadedError as OverloadedError,
     StoreError as StoreError,
     ThreadError as ThreadError,
     TokenizerError as TokenizerError,
+    TooLargeError as TooLargeError,
     TooLongError as TooLongError,
     UnknownArgumentError as UnknownArgumentError,
 )

@@ -53,6 +53,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "mask_probability": (_TINY, 0.9),
     "masks": (1, 1_000_000),
     "max_grad_norm": (0, 1_000_000_000),
+    "max_answer": (0.001, 1_000_000),
     "max_body": (0.001, 10_000),
     "max_batch_tokens": _COUNT,
     "max_connections": (1, 1_000_000),

@@ -8,6 +8,7 @@ MlxbertError             everything below; has .message and .hint
 ├── TokenizerError       vocabulary files
 ├── InputError           a text or a record that cannot be used
 │   ├── TooLongError     a text with more tokens than the model takes
+│   ├── TooLargeError    a text, or texts, whose results would take too much memory
 │   ├── ChangedError     a file that changed while it was read
 │   └── UnreadableError  a document that cannot be read, see `mlxbert.readers.documents.document`
 ├── ArgumentError        an argument outside what a function takes
@@ -18,6 +19,7 @@ MlxbertError             everything below; has .message and .hint
 ├── StoreError           an index that is damaged, or made by another model or a newer version
 │   └── BusyError        an index that another process is updating
 ├── OverloadedError      an engine for which too much waits
+├── ModelChangedError    a model of an engine whose files are others than before
 ├── DivergedError        training whose loss or gradient is no longer finite
 └── ThreadError          a model used from another thread than its own
 ```
@@ -67,6 +69,10 @@ class TooLongError(InputError):
     """A text with more tokens than the model takes."""
 
 
+class TooLargeError(InputError):
+    """A text, or texts, whose results would take more memory than is allowed."""
+
+
 class ChangedError(InputError):
     """A file that changed while it was read."""
 
@@ -101,6 +107,10 @@ class BusyError(StoreError):
 
 class OverloadedError(MlxbertError):
     """An engine for which so much waits that it takes nothing more."""
+
+
+class ModelChangedError(MlxbertError):
+    """A model that an engine loads again, and whose files are others than before."""
 
 
 class DivergedError(MlxbertError):

@@ -38,7 +38,8 @@ def serve(
 ) -> None:
     """Serve models to other programs over HTTP.
 
-    It speaks the protocols of OpenAI, Cohere, Jina, Text Embeddings Inference and Hugging Face, see docs/serve.md.
+    It speaks the protocols of OpenAI, Cohere, Jina, ollama, Text Embeddings Inference and Hugging Face, see
+    docs/serve.md.
     Clients ask for a model by its NAME; by default this is its name on the hub, or that of its folder. Without MODEL it
     serves the model in MLXBERT_MODEL, or the built-in one.
 

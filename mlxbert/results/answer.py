@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from mlxbert.results.brief import Brief
-from mlxbert.results.result import Result
+from mlxbert.results.result import Each, PartedResult, listed
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Span(Brief):
 
 
 @dataclass(frozen=True)
-class Answer(Result):
+class Answer(PartedResult):
     """The answer to a question in a text, if there is one.
 
     Attributes:
@@ -50,8 +50,8 @@ class Answer(Result):
     context: str = field(default="", repr=False)
     truncated: bool = False
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, each: Each = listed) -> dict[str, Any]:
         """The result without the text, and with `spans` if there are several."""
         names = ("question", "answer", "start", "end", "score", "no_answer_score")
-        several = {"spans": [asdict(span) for span in self.spans]} if len(self.spans) > 1 else {}
+        several = {"spans": each(self.spans, asdict)} if len(self.spans) > 1 else {}
         return {name: getattr(self, name) for name in names} | several

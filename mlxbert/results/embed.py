@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.results.brief import Brief
-from mlxbert.results.result import Result
+from mlxbert.results.result import Each, PartedResult, Result, listed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,7 +59,7 @@ class WordVector(Brief):
 
 
 @dataclass(frozen=True, eq=False)
-class Words(Result):
+class Words(PartedResult):
     """The words of a text as vectors, in their order.
 
     Attributes:
@@ -70,13 +70,10 @@ class Words(Result):
     words: tuple[WordVector, ...]
     truncated: bool = False
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, each: Each = listed) -> dict[str, Any]:
         """The result with the shortest decimal numbers that are these float32 values."""
-        return {
-            "text": self.text,
-            "words": [vars(word) | {"embedding": _numbers(word.embedding)} for word in self.words],
-            "truncated": self.truncated,
-        }
+        words = each(self.words, lambda word: vars(word) | {"embedding": _numbers(word.embedding)})
+        return {"text": self.text, "words": words, "truncated": self.truncated}
 
 
 def _numbers(vector: "NDArray[Any]") -> list[float]:

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from mlxbert.results.brief import Brief
-from mlxbert.results.result import Result, without_counted, without_none
+from mlxbert.results.result import Each, PartedResult, listed, without_counted, without_none
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Mask(Brief):
 
 
 @dataclass(frozen=True)
-class FillMask(Result):
+class FillMask(PartedResult):
     """The fills of every mask of a text, in the order of the text.
 
     Attributes:
@@ -51,7 +51,11 @@ class FillMask(Result):
     unknown_tokens: int = 0
     only_unknown: bool = False
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, each: Each = listed) -> dict[str, Any]:
         """The result, its fills without a text that is left out."""
-        masks = [asdict(mask) | {"fills": [without_none(asdict(fill)) for fill in mask.fills]} for mask in self.masks]
+
+        def shown(mask: Mask) -> dict[str, Any]:
+            return {**vars(mask), "fills": each(mask.fills, lambda fill: without_none(asdict(fill)))}
+
+        masks = each(self.masks, shown)
         return without_counted({"text": self.text, "masks": masks, "unknown_tokens": self.unknown_tokens})

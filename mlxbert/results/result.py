@@ -1,5 +1,7 @@
 """What all results have in common, and what stands for one that failed."""
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,6 +16,22 @@ class Result(Shown):
     def to_dict(self) -> dict[str, Any]:
         """The result as plain dicts and lists, as the command line prints it; whether it was cut is counted there."""
         return without_counted(asdict(self))
+
+
+Each = Callable[[Sequence[Any], Callable[[Any], Any]], Any]  # parts and the JSON of each → a list of it
+
+
+def listed(parts: Sequence[Any], show: Callable[[Any], Any]) -> list[Any]:
+    """The JSON of parts, all in memory."""
+    return [show(part) for part in parts]
+
+
+class PartedResult(Result, ABC):
+    """Base of results that may have very many parts, whose JSON a server makes one after the other."""
+
+    @abstractmethod
+    def to_dict(self, each: Each = listed) -> dict[str, Any]:
+        """See `Result.to_dict`; `each` makes the lists of parts."""
 
 
 def without_counted(values: dict[str, Any]) -> dict[str, Any]:

@@ -1,9 +1,10 @@
 """Entities, and tags of words and tokens."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from mlxbert.results.brief import Brief
-from mlxbert.results.result import Result
+from mlxbert.results.result import Each, PartedResult, listed
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Entity(Brief):
 
 
 @dataclass(frozen=True)
-class Tagged(Result):
+class Tagged(PartedResult):
     """The entities of a text in their order, or its words, or its tokens.
 
     Attributes:
@@ -34,3 +35,7 @@ class Tagged(Result):
     text: str
     entities: tuple[Entity, ...]
     truncated: bool = False
+
+    def to_dict(self, each: Each = listed) -> dict[str, Any]:
+        """The text with its entities."""
+        return {"text": self.text, "entities": each(self.entities, asdict)}

@@ -1,9 +1,10 @@
 """Tokens of texts."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from mlxbert.results.brief import Brief
-from mlxbert.results.result import Result
+from mlxbert.results.result import Each, PartedResult, Result, listed
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class ReplacedToken(Brief):
 
 
 @dataclass(frozen=True)
-class Replaced(Result):
+class Replaced(PartedResult):
     """The tokens of a text, special ones left out.
 
     Attributes:
@@ -56,3 +57,7 @@ class Replaced(Result):
     text: str
     tokens: tuple[ReplacedToken, ...]
     truncated: bool = False
+
+    def to_dict(self, each: Each = listed) -> dict[str, Any]:
+        """The text with its tokens."""
+        return {"text": self.text, "tokens": each(self.tokens, asdict)}

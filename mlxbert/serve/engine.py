@@ -17,10 +17,12 @@ from typing import Any, TypeVar
 
 from mlxbert.counterparts import not_one_of
 from mlxbert.errors import ArgumentError, MlxbertError, OverloadedError
+from mlxbert.model import Model
 from mlxbert.serve.options import EngineOptions
 from mlxbert.serve.owner import Owner
 from mlxbert.serve.prepare import prepare_all
 from mlxbert.serve.queue import Answered, Request
+from mlxbert.serve.room import Budget
 from mlxbert.serve.state import Counts, State
 from mlxbert.serve.tasks import check_task, hash_options
 from mlxbert.weights.source import BUILTIN, ModelRef
@@ -58,7 +60,7 @@ class Engine:
             raise ArgumentError("there are no models, expected at least one")
         self.options, self._state = options, State()
         owner = Owner(self.models, options, self._state)  # which does not have the engine, or that would never end
-        self._loaded = owner.loaded
+        self._loaded, self._owner = owner.loaded, owner
         threads = (
             threading.Thread(target=owner.run, name="mlxbert-engine", daemon=True),
             threading.Thread(target=prepare_all, args=(self._state,), name="mlxbert-engine-tokens", daemon=True),
@@ -104,13 +106,25 @@ class Engine:
         """How many texts wait."""
         return self._state.waiting
 
-    def submit(self, model: str, task: str, items: Sequence[Any], **options: Any) -> "Future[Answered]":
+    def watch(self, on_change: Callable[[str, Model], object]) -> None:
+        """Has a function called, on the thread of the models, with each model that is loaded with changed files.
+
+        Args:
+            on_change: Takes the name of the model, and the model. It should not refer to the engine.
+        """
+        self._owner.on_change = on_change
+
+    def submit(
+        self, model: str, task: str, items: Sequence[Any], *, budget: Budget | None = None, **options: Any
+    ) -> "Future[Answered]":
         """Asks for the results of items, from any thread.
 
         Args:
             model: The name of one of the models.
             task: The name of a task, see `mlxbert.serve.tasks.TASKS`, where the items are described, too.
             items: Any number of items.
+            budget: The memory that the results may take, of a server; `None` for any amount. Results that would take
+                more are an error, and while too little is free, the request waits.
             options: The options of the task, as its function has them; not `batch_tokens`, `usage` and `on_error`.
 
         Returns:
@@ -127,7 +141,7 @@ class Engine:
             raise ArgumentError(f"items is {items!r:.60}, expected a list of texts")
         if len(items) > self.options.max_queue:
             raise ArgumentError(f"{len(items):,} texts, expected at most {self.options.max_queue:,} at once")
-        request = Request((model, task, hash_options(options)), options, items, time.monotonic())
+        request = Request((model, task, hash_options(options)), options, items, time.monotonic(), budget)
         if not items:
             request.future.set_result(request.answered())
             return request.future

@@ -33,6 +33,12 @@ class EngineOptions:
         float | None,
         Option("Unload idle models. They are loaded again when they are needed.", "MINUTES", usual="never"),
     ] = None
+    reload_changed: Annotated[
+        bool,
+        Option(
+            "Take a model whose files have changed when it is loaded again. By default requests for it are refused."
+        ),
+    ] = False
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -48,6 +54,12 @@ class ServeOptions:
     max_body: Annotated[float, Option("Maximum size of a request body.", "MB")] = 16.0
     max_texts: Annotated[int, Option("Maximum number of texts per request (times labels).")] = 4096
     max_characters: Annotated[int, Option("Maximum number of characters of these texts together.")] = 2_000_000
+    max_answer: Annotated[
+        float, Option("Maximum memory for the results of a request. Requests wait while too little is free.", "MB")
+    ] = 128.0
+    truncate: Annotated[
+        bool, Option("Truncate texts that are too long, unless a request says otherwise. By default they are an error.")
+    ] = False
     max_connections: Annotated[int, Option("Maximum number of open connections.")] = 2048
     read_seconds: Annotated[float, Option("Timeout for receiving a request.", "S")] = 30.0
     allow_host: Annotated[

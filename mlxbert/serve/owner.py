@@ -8,7 +8,8 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mlxbert.errors import MlxbertError
+from mlxbert.errors import MlxbertError, ModelChangedError
+from mlxbert.folders.fingerprint import hash_model
 from mlxbert.folders.inspect import inspect
 from mlxbert.machine.device import choose_dtype, dtype_name, use
 from mlxbert.machine.faults import free_memory
@@ -20,11 +21,14 @@ from mlxbert.serve.state import State
 from mlxbert.serve.tasks import make_task
 from mlxbert.tasks.runner import remembering
 from mlxbert.text.batch import default_batch_tokens
+from mlxbert.weights.adapted import find_model
+from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.source import ModelRef
 
 _LOG = logging.getLogger("mlxbert.serve")
 _TASKS = 256  # with their options: those least recently used are made again
 _FIRST, _SMALLEST = 512, 256  # tokens of a batch: of the first one, and however slow a model is
+_LARGE = 2**20  # bytes of a result that takes as long as some batches
 BATCH_SECONDS, OVERTAKEN_SECONDS = 0.15, 0.25  # seconds of a batch; that a request is overtaken by shorter ones
 
 
@@ -55,11 +59,14 @@ class Owner:
 
     Attributes:
         loaded: The models in memory, the least recently used first.
+        on_change: Is called with a model that has other files than before, and its name, if such are taken.
     """
 
     def __init__(self, refs: Mapping[str, ModelRef], options: EngineOptions, state: State) -> None:
         self._refs, self._options, self._state = refs, options, state
         self.loaded: OrderedDict[str, Loaded] = OrderedDict()
+        self.on_change: Callable[[str, Model], object] = lambda name, model: None
+        self._fingerprints: dict[str, str] = {}  # of the models that have been loaded
         self._nested = 0.0  # seconds of computing, for what is computed between the batches of a long item
 
     def run(self) -> None:
@@ -86,7 +93,7 @@ class Owner:
             return bool(state.arriving and not state.preparing)
 
         def done() -> bool:
-            return state.closed and not (state.arriving or state.preparing)
+            return state.closed and not (state.arriving or state.preparing or state.gated)
 
         while True:
             taken = None
@@ -139,12 +146,12 @@ class Owner:
                 state.arriving.appendleft(request)
 
     def _compute_next(self, *, long: bool) -> None:
-        """Computes the next batch, if there is one; an item with more tokens than a batch only if `long`."""
+        """Computes the next batch, if there is one; an item that takes longer than a batch only if `long`."""
         state = self._state
         with state.changed:
             waiting = state.ready
             if not long:
-                waiting = [entry for entry in waiting if entry.tokens <= self._budget(entry)]
+                waiting = [one for one in waiting if one.tokens <= self._budget(one) and one.size <= _LARGE]
             if not waiting:
                 return
             now = time.monotonic()
@@ -195,7 +202,7 @@ class Owner:
         """Computes an entry alone, whose job may be used up in part."""
         if not entry.request.over:
             try:
-                job = entry.task.prepare(entry.request.items[entry.number])
+                job = entry.task.job(entry.request.items[entry.number])
             except BaseException as problem:
                 with self._state.locked():
                     self._state.fail(entry.request, problem)
@@ -204,9 +211,19 @@ class Owner:
 
     def _results(self, entries: Sequence[Entry]) -> list[Any]:
         task, jobs, budget = entries[0].task, [entry.job for entry in entries], self._budget(entries[0])
+
+        def pause() -> None:
+            if max(entry.size for entry in entries) <= _LARGE:
+                return
+            before = task.batch_tokens
+            self._compute_next(long=False)
+            task.batch_tokens = before
+            if all(entry.request.over for entry in entries):
+                raise CancelledError
+
         if entries[0].tokens <= budget:
             task.batch_tokens = None
-            with remembering(None):
+            with remembering(None, pause=pause):
                 return task.compute(jobs)
         task.batch_tokens, first = budget, True
 
@@ -220,7 +237,7 @@ class Owner:
             first = False
             return compute()
 
-        with remembering(between):
+        with remembering(between, pause=pause):
             return task.compute(jobs)
 
     def _finish(self, entries: Sequence[Entry], results: Sequence[Any], seconds: float) -> None:
@@ -243,16 +260,36 @@ class Owner:
         """A model, loaded if it is not; others make room for it."""
         if name not in self.loaded:
             ref = self._refs[name]
+            changed = self._is_changed(name, find_model(ref)) if name in self._fingerprints else False
             size = _size(ref) if self._options.max_memory else 0
             while self.loaded and not self._fits(size):
                 self._unload(next(iter(self.loaded)))
             if not self._fits(size):
                 most = self._options.max_memory
                 raise MlxbertError(f"{name} takes {size / 1e9:.2f} GB, expected at most {most} GB for all models")
-            self.loaded[name] = Loaded(load(ref), size)
+            model = load(ref)
+            self.loaded[name] = Loaded(model, size)
+            self._fingerprints[name] = hash_model(model.files)
+            if changed:
+                self.on_change(name, model)
         self.loaded.move_to_end(name)
         self.loaded[name].used = time.monotonic()
         return self.loaded[name]
+
+    def _is_changed(self, name: str, files: ModelFolder) -> bool:
+        """Whether a model that was loaded before has other files now.
+
+        Raises:
+            ModelChangedError: It has, and is not to be taken.
+        """
+        before, found = self._fingerprints[name], hash_model(files)
+        if found == before:
+            return False
+        message = f"{name}: its files have changed: fingerprint {before[:12]} before, {found[:12]} now"
+        if not self._options.reload_changed:
+            raise ModelChangedError(message, hint="a server that is started again takes them, or reload_changed=True")
+        _LOG.warning("%s; they are taken", message)
+        return True
 
     def _fits(self, size: int) -> bool:
         """Whether there is room for a model of this size, in bytes."""

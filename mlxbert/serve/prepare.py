@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from mlxbert.errors import InputError
+from mlxbert.errors import InputError, TooLargeError
 from mlxbert.results.result import Failure
 from mlxbert.serve.queue import Entry, Request
+from mlxbert.serve.room import too_large
 from mlxbert.serve.state import State
 from mlxbert.serve.tasks import AnyTask
 
@@ -26,7 +27,7 @@ def prepare_all(state: State) -> None:
 
 
 def next_to_prepare(state: State) -> tuple[Request, AnyTask] | None:
-    """Takes the next request, under the lock; one whose model or task is not there is put aside, to open these."""
+    """Takes the next request, under the lock, unless it has to wait: for its model, its task, or memory."""
     request = state.arriving.popleft()
     task = state.tasks.get(request.key)
     if task is None:
@@ -34,6 +35,8 @@ def next_to_prepare(state: State) -> tuple[Request, AnyTask] | None:
         state.changed.notify_all()
         return None
     state.tasks.move_to_end(request.key)
+    if not state.admit(request):
+        return None
     state.preparing = request.key
     return request, task
 
@@ -58,12 +61,21 @@ def _prepared(request: Request, task: AnyTask) -> list[Any]:
 
     def one(item: Any) -> Any:
         try:
-            return item if isinstance(item, InputError) else task.prepare(item)
+            return item if isinstance(item, InputError) else task.job(item)
         except Exception as problem:
             return problem
 
     with task.together([item for item in items if not isinstance(item, InputError)]):
         return [one(item) for item in items]
+
+
+def _refused(request: Request, count: int, most: int, task: AnyTask) -> TooLargeError:
+    """Why a request takes too much memory; `count` of its items are prepared."""
+    found = len(request.items)
+    if found == 1:
+        return too_large("the result", request.size, most, task.smaller)
+    what = f"the results of {f'{count:,} of ' if count < found else ''}{found:,} texts"
+    return too_large(what, request.size, most, f"ask for fewer texts at once; {task.smaller}")
 
 
 def _take(state: State, request: Request, task: AnyTask, jobs: Sequence[Any]) -> None:
@@ -77,11 +89,15 @@ def _take(state: State, request: Request, task: AnyTask, jobs: Sequence[Any]) ->
             state.fail(request, job)
             return
         else:
-            tokens = job.tokens
+            tokens, size = job.tokens, task.size(request.items[number], task.units(job))
             request.tokens += tokens
+            request.size += size
+            if request.budget is not None and request.size > request.budget.room.most:
+                state.fail(request, _refused(request, number + 1, request.budget.room.most, task))
+                return
             if job.truncated:
                 request.truncated.append(number)
-            state.ready.append(Entry(request, number, task, job, tokens))
+            state.ready.append(Entry(request, number, task, job, tokens, size))
     request.prepared += len(jobs)
     if request.prepared < len(request.items):
         state.arrive(request)

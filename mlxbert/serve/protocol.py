@@ -10,15 +10,17 @@ from mlxbert.errors import (
     InputError,
     MissingHeadError,
     MlxbertError,
+    ModelChangedError,
     OutOfMemoryError,
     OverloadedError,
+    TooLargeError,
     TooLongError,
 )
 
 # What can be wrong, and its status where the protocol has none of its own.
 Kind = Literal[
     "invalid", "empty", "bad_text", "too_long", "unauthorized", "forbidden", "not_found", "method", "timeout",
-    "too_large", "media_type", "misdirected", "overloaded", "internal", "unavailable",
+    "changed", "too_large", "media_type", "misdirected", "overloaded", "internal", "unavailable",
 ]  # fmt: skip
 STATUS: Mapping[Kind, int] = {
     "invalid": 400,  # a body, a value
@@ -30,6 +32,7 @@ STATUS: Mapping[Kind, int] = {
     "not_found": 404,  # a route or a model
     "method": 405,
     "timeout": 408,  # of reading the body
+    "changed": 409,  # the files of a model, since it was loaded
     "too_large": 413,
     "media_type": 415,
     "misdirected": 421,  # a host that is not ours
@@ -67,10 +70,14 @@ def as_problem(error: BaseException) -> Problem:
         return Problem("overloaded", error.message, hint=error.hint)
     if isinstance(error, TooLongError):
         return Problem("too_long", error.message, hint=error.hint)
+    if isinstance(error, TooLargeError):
+        return Problem("too_large", error.message, hint=error.hint)
     if isinstance(error, InputError):
         return Problem("bad_text", error.message, hint=error.hint)
     if isinstance(error, ArgumentError | MissingHeadError):
         return Problem("invalid", error.message, hint=error.hint)
+    if isinstance(error, ModelChangedError):
+        return Problem("changed", error.message, hint=error.hint)
     if isinstance(error, OutOfMemoryError | BusyError):  # all else lasts
         what = "the index is being updated" if isinstance(error, BusyError) else "there is too little memory"
         return Problem("unavailable", what, hint="ask again in a moment")
@@ -84,8 +91,8 @@ class Reply:
     """What a request gets.
 
     Attributes:
-        value: The body: what msgspec makes JSON of, or bytes that are sent as they are; or a function that makes it,
-            which takes long where there were many tokens.
+        value: The body: what `mlxbert.serve.pieces` makes JSON of, or bytes that are sent as they are; or a function
+            that makes it, which takes long where there were many tokens.
         tokens: How many tokens were computed, for the log.
         truncated: How many texts were truncated; a header says so, too.
         headers: More headers.

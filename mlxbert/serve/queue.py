@@ -6,8 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mlxbert.results.brief import Brief
+from mlxbert.serve.room import Budget, Claim
 from mlxbert.serve.tasks import AnyTask
 from mlxbert.tasks.task import Job
+
+_SIZE = 2**24  # bytes of the results of a batch, at most, unless one alone has more
 
 # The model, the task, and a hash of the options.
 Key = tuple[str, str, str]
@@ -42,18 +45,24 @@ class Request:
         unfinished: How many are not.
         prepared: How many items have been made into jobs.
         tokens: See `Answered`; so is `truncated`.
+        budget: What it may take; `None` for any amount.
+        claim: What it has taken, once it is known how much that may be.
+        size: Bytes of the results of what is prepared.
     """
 
     key: Key
     options: Mapping[str, Any]
     items: Sequence[Any]
     served: float
+    budget: Budget | None = None
     future: "Future[Answered]" = field(default_factory=Future)
     results: list[Any] = field(default_factory=list)
     unfinished: int = 0
     prepared: int = 0
     tokens: int = 0
     truncated: list[int] = field(default_factory=list)
+    claim: Claim | None = None
+    size: int = 0
 
     def __post_init__(self) -> None:
         self.results, self.unfinished = [None] * len(self.items), len(self.items)
@@ -78,6 +87,7 @@ class Entry:
         task: Computes it.
         job: The item, prepared.
         tokens: How many tokens its encodings have.
+        size: Bytes of its result.
     """
 
     request: Request
@@ -85,10 +95,11 @@ class Entry:
     task: AnyTask
     job: Job[Any]
     tokens: int
+    size: int = 0
 
 
 def choose(entries: Sequence[Entry], budget: Callable[[Entry], int], overdue: float) -> list[Entry]:
-    """Which entries are computed next: of one key, similar in length, and together within the budget.
+    """Which entries are computed next: of one key, similar in length, and together within bounds of tokens and bytes.
 
     The request that has got nothing for the longest time decides on the key. Short ones come first; but what has waited
     since before `overdue` comes before them.
@@ -103,9 +114,9 @@ def choose(entries: Sequence[Entry], budget: Callable[[Entry], int], overdue: fl
     if first.request.served > overdue:
         first = min(same, key=lambda entry: entry.tokens)
     same.sort(key=lambda entry: abs(entry.tokens - first.tokens))  # stable: of equal ones the oldest first
-    chosen, total, most = [first], first.tokens, budget(first)
+    chosen, total, size, most = [first], first.tokens, first.size, budget(first)
     for entry in same:
-        if entry is not first and total + entry.tokens <= most:
+        if entry is not first and total + entry.tokens <= most and size + entry.size <= _SIZE:
             chosen.append(entry)
-            total += entry.tokens
+            total, size = total + entry.tokens, size + entry.size
     return chosen

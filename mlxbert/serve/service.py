@@ -1,9 +1,11 @@
 """What the routes of the server work with: the engine, and what is known of its models."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mlxbert.errors import MlxbertError
 from mlxbert.folders.fingerprint import hash_model
@@ -12,15 +14,14 @@ from mlxbert.model import Model
 from mlxbert.results.result import Failure
 from mlxbert.serve.access import USAGE, Metrics, RequestUsage
 from mlxbert.serve.engine import Engine
+from mlxbert.serve.indexes import OpenIndexes
 from mlxbert.serve.options import ServeOptions
 from mlxbert.serve.protocol import Problem, as_problem
 from mlxbert.serve.queue import Answered
+from mlxbert.serve.room import BUDGET, Room, too_large
 from mlxbert.serve.tasks import TASKS, make_task, measure
 from mlxbert.tasks.ranking import Ranked, rank
 from mlxbert.weights.cross_encoder import gives_probabilities
-
-if TYPE_CHECKING:
-    from mlxbert.search.index import Index
 
 
 @dataclass(frozen=True)
@@ -90,18 +91,28 @@ class Service:
         options: What the server allows.
         facts: What is known of each model, by its name; complete before the server is ready.
         indexes: Files of indexes that can be searched, by their names.
-        opened: Those that are open; for the thread of the models alone.
+        opened: Those that are open.
         ready: Whether requests are taken.
         metrics: What is counted of requests.
+        room: Memory for answers.
     """
 
     engine: Engine
     options: ServeOptions = field(default_factory=ServeOptions)
     facts: dict[str, ModelFacts] = field(default_factory=dict)
     indexes: Mapping[str, Path] = field(default_factory=dict)
-    opened: "dict[str, Index]" = field(default_factory=dict)
+    opened: OpenIndexes = field(default_factory=OpenIndexes)
     ready: bool = False
     metrics: Metrics = field(default_factory=Metrics)
+    room: Room = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.room, facts = Room(int(self.options.max_answer * 1e6)), self.facts
+
+        def on_change(name: str, model: Model) -> None:
+            facts[name] = read_facts(name, model)
+
+        self.engine.watch(on_change)
 
     def find(self, name: str | None, *tasks: str) -> str:
         """The model that a request is for: the one that it names, or the first that was made for a task, or can do it.
@@ -161,13 +172,34 @@ class Service:
         given = {name: value for name, value in options.items() if value is not None}  # so that batches are shared
         name = self.find(model, task)
         self.check_size(*measure(items, given, self.facts[name].max_length))
-        answered = await self.engine.ask(name, task, items, **given)
+        answered = await self.engine.ask(name, task, items, budget=BUDGET.get(None), **given)
         USAGE.get(RequestUsage()).add(items, answered.tokens, len(answered.truncated))
         for failure in (one for one in answered.results if isinstance(one, Failure) and on_error == "raise"):
             place = f"text {failure.index}: " if len(items) > 1 else ""
             problem = as_problem(failure.error)
             raise Problem(problem.kind, place + problem.message, hint=problem.hint)
         return answered
+
+    def check_answer(self, size: int, what: str, hint: str) -> None:
+        """Refuses results, computed by other means than `run`, that would take too much memory.
+
+        Args:
+            size: Bytes.
+            what: What takes them.
+            hint: How they would take less.
+
+        Raises:
+            TooLargeError: It is more than an answer may take.
+        """
+        if size > self.room.most:
+            raise too_large(what, size, self.room.most, hint)
+
+    async def claim(self, size: int) -> None:
+        """Waits for memory, in bytes, for what is computed by other means than `run`."""
+        if (budget := BUDGET.get(None)) is not None:
+            free, loop = asyncio.Event(), asyncio.get_running_loop()
+            if not budget.claim(size, partial(loop.call_soon_threadsafe, free.set)).granted:
+                await free.wait()
 
     async def rerank(
         self, model: str | None, query: str, texts: Sequence[str], top_k: int | None = None, **options: Any

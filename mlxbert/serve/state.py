@@ -61,6 +61,7 @@ class State:
     requests: set[Request] = field(default_factory=set)  # that are not over, wherever they are
     calls: deque[tuple[Future[Any], str | None, Callable[..., Any]]] = field(default_factory=deque)
     tasks: OrderedDict[Key, AnyTask] = field(default_factory=OrderedDict)
+    gated: set[Request] = field(default_factory=set)  # wait until there is room for their results
     preparing: Key | None = None  # of whose items some are being prepared just now
     waiting: int = 0  # items that are taken, and not computed
     counts: Counts = field(default_factory=Counts)
@@ -86,6 +87,25 @@ class State:
         self.arriving.append(request)
         (self.tokens if self.computing else self.changed).notify_all()
 
+    def admit(self, request: Request) -> bool:
+        """Takes the memory that a request may need, under the lock; says whether there is room, or waits for it.
+
+        A request that has to wait arrives again when there is room.
+        """
+        if request.claim is None and request.budget is not None:
+            task = self.tasks[request.key]
+            size = sum(task.most_bytes(item) for item in request.items)
+            request.claim = request.budget.claim(size, partial(self._enter, request))
+            if not request.claim.granted:
+                self.gated.add(request)
+        return request not in self.gated
+
+    def _enter(self, request: Request) -> None:
+        with self.changed:
+            self.gated.discard(request)
+            if not request.over:
+                self.arrive(request)
+
     def settle(self, request: Request, number: int, result: Any) -> None:
         """Takes the result of one item."""
         if not request.unfinished:  # cancelled, or failed
@@ -95,6 +115,8 @@ class State:
         self.waiting -= 1
         if not request.unfinished:
             self.requests.discard(request)
+            if request.claim is not None and request.budget is not None:
+                request.budget.room.shrink(request.claim, request.size)
             self.completions.append(partial(request.future.set_result, request.answered()))
 
     def fail(self, request: Request, problem: BaseException) -> None:
@@ -102,6 +124,7 @@ class State:
         if not request.unfinished:  # answered, cancelled, or failed
             return
         self.requests.discard(request)
+        self.gated.discard(request)
         self.ready = [entry for entry in self.ready if entry.request is not request]
         self.waiting -= request.unfinished
         self.counts.failed += not isinstance(problem, ArgumentError | InputError | MissingHeadError)
@@ -125,6 +148,7 @@ class State:
             with self.changed:
                 self.ready = [entry for entry in self.ready if entry.request is not request]
                 self.requests.discard(request)
+                self.gated.discard(request)
                 self.waiting -= request.unfinished
                 request.unfinished = 0
                 self.counts.abandoned += 1

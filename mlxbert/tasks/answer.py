@@ -14,10 +14,11 @@ from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.results.answer import Answer, Span
 from mlxbert.results.result import Failure
-from mlxbert.tasks.task import CHARACTERS, Job, Task, one_or_many
+from mlxbert.tasks.runner import breathe
+from mlxbert.tasks.task import CHARACTERS, RESULT_BYTES, Job, Task, characters_of, one_or_many
 from mlxbert.text.blocks import pair_blocks
 from mlxbert.text.encoding import Encoding
-from mlxbert.text.spans import Spans, window_spans
+from mlxbert.text.spans import Candidate, Spans, window_spans
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.text.usage import Usage
 
@@ -25,6 +26,8 @@ HEAD = "question_answering"
 MAX_LENGTH = 384  # of a window, in tokens: models are trained with it
 STRIDE = 128
 MAX_WORDS = 30
+_TOGETHER = 8192  # spans that are made without a pause
+_SPAN_BYTES = 280  # of a `Span`, without its text
 THRESHOLD = 0.5  # where the model has none of its own
 
 Item = str | tuple[str, str]
@@ -66,6 +69,7 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
     """
 
     name = "answer"
+    smaller = "a smaller top_k= gives fewer spans"
     overflows = ("window", "truncate", "error")
 
     def __init__(
@@ -91,6 +95,24 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
         self.threshold = threshold_of(model) if no_answer_threshold is None else float(no_answer_threshold)
         self.tokenizer = window_tokenizer(model.tokenizer, max_length)
         self.stride = window_stride(self.tokenizer, stride)
+
+    @property
+    def output_bytes(self) -> int:
+        """That of the spans of a window."""
+        return 24 * min(self.top_k, self.tokenizer.max_length**2)
+
+    def size(self, item: Item, units: int) -> int:
+        """That of the spans with their texts."""
+        return RESULT_BYTES + (_SPAN_BYTES + CHARACTERS * min(self.max_words, self.tokenizer.max_length)) * units
+
+    def units(self, job: AnswerJob) -> int:
+        """The spans that are wanted, or all that there may be: of each token as the first one, those of a window."""
+        return self.most_units(job.item)
+
+    def most_units(self, item: Item) -> int:
+        """As many spans as are wanted, or as there may be."""
+        context = self.context if isinstance(item, str) else item[-1]
+        return min(self.top_k, (characters_of(context) + 1) * self.tokenizer.max_length)
 
     def is_item(self, given: object) -> bool:
         """Whether `given` is one question, alone or with its context in a tuple."""
@@ -133,7 +155,7 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
         while waiting:
             for (_, spans), windows in zip(waiting, outputs, strict=True):
                 for window in windows:
-                    spans.add(window.best, window.no_answer)
+                    spans.merge(window)
             waiting = [(more, spans) for job, spans in waiting if (more := job.following()) is not None]
             outputs = super().outputs([job for job, _ in waiting])
         yield from ([spans] for spans in found)
@@ -162,11 +184,17 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
         """The best span, or that there is no answer."""
         question, context = job.item
         (found,) = outputs
-        spans = tuple(Span(context[start:end], start, end, score) for start, end, score in found.best)
+        spans = tuple(self._shown(context, found.best))
         known = bool(spans) and found.no_answer_share <= self.threshold
         answer, start, end = (spans[0].answer, spans[0].start, spans[0].end) if known else (None, None, None)
         score = spans[0].score if spans else 0.0
         return Answer(question, answer, start, end, score, found.no_answer, spans, context, job.truncated)
+
+    def _shown(self, context: str, found: Sequence[Candidate]) -> Iterator[Span]:
+        for number, (start, end, score) in enumerate(found):
+            if number % _TOGETHER == 0:
+                breathe()
+            yield Span(context[start:end], start, end, score)
 
 
 # fmt: off

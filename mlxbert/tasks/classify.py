@@ -19,8 +19,8 @@ from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import probabilities
 from mlxbert.results.classify import Classification, Regression
 from mlxbert.results.result import Failure
-from mlxbert.tasks.scored import HEAD, THRESHOLD, Item, is_item, ranked
-from mlxbert.tasks.task import Job, Task, check_finite, check_top_k, one_or_many
+from mlxbert.tasks.scored import HEAD, THRESHOLD, Item, is_item, labels_bytes, ranked
+from mlxbert.tasks.task import RESULT_BYTES, Job, Task, check_finite, check_top_k, one_or_many
 from mlxbert.tasks.zero_shot import ZeroShotTask
 from mlxbert.text.usage import Usage
 
@@ -71,6 +71,10 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
     def output_bytes(self) -> int:
         """That of a Python number for each label."""
         return 32 * len(self.labels)
+
+    def size(self, item: Item, units: int) -> int:
+        """That of the labels."""
+        return RESULT_BYTES + labels_bytes(len(self.labels), self.top_k)
 
     def is_item(self, given: object) -> bool:
         """See `is_item`."""

@@ -17,7 +17,7 @@ from mlxbert.results.result import Failure
 from mlxbert.tasks.arguments import check_inputs, check_model
 from mlxbert.tasks.prompts import KINDS, own_prompt
 from mlxbert.tasks.runner import check_on_error
-from mlxbert.tasks.task import Job, Task, one_or_many
+from mlxbert.tasks.task import RESULT_BYTES, Job, Task, one_or_many
 from mlxbert.tasks.vector_dtype import as_dtype, check_output_dtype, stored_width
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.usage import Usage
@@ -95,6 +95,10 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
     def output_bytes(self) -> int:
         """That of a vector."""
         return 4 * self.embedder.size
+
+    def size(self, item: str, units: int) -> int:
+        """That of a vector."""
+        return RESULT_BYTES + self.output_bytes
 
     def is_item(self, given: object) -> bool:
         """Never: for one text there is `embed`."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
 from mlxbert.tasks.embed import EmbedTask
-from mlxbert.tasks.task import Job
+from mlxbert.tasks.task import RESULT_BYTES, Job
 
 if TYPE_CHECKING:
     from mlxbert.tasks.embed import Vector
@@ -21,6 +21,14 @@ class EmbedTokensTask(EmbedTask):
     def output_bytes(self) -> int:
         """That of as many vectors as the model takes tokens."""
         return 4 * self.model.config.hidden_size * self.tokenizer.max_length
+
+    def size(self, item: str, units: int) -> int:
+        """That of a vector for each token."""
+        return RESULT_BYTES + 4 * self.model.config.hidden_size * units
+
+    def most_units(self, item: str) -> int:
+        """As many tokens as the model takes, at most."""
+        return min(self.prompt_length + super().most_units(item), self.tokenizer.max_length)
 
     def forward(self, batch: Batch, parts: Sequence[tuple[Job[str], int]]) -> mx.array:
         """The hidden states (B, L, D)."""

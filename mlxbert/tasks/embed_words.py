@@ -10,12 +10,15 @@ from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.results.embed import Words, WordVector
 from mlxbert.results.result import Failure
-from mlxbert.tasks.task import one_or_many
+from mlxbert.tasks.task import RESULT_BYTES, one_or_many
 from mlxbert.tasks.token_task import Item, TokenJob, TokenTask
 from mlxbert.text.usage import Usage
 
 if TYPE_CHECKING:
     from mlxbert.tasks.token_task import Scores
+
+
+_WORD_BYTES = 500  # of a `WordVector` and of the array of its vector, without the numbers
 
 
 class EmbedWordsTask(TokenTask[Words]):
@@ -45,6 +48,15 @@ class EmbedWordsTask(TokenTask[Words]):
     def output_bytes(self) -> int:
         """That of as many vectors as the model takes tokens."""
         return 4 * self.model.config.hidden_size * self.tokenizer.max_length
+
+    def size(self, item: Item, units: int) -> int:
+        """That of a vector for each word."""
+        return RESULT_BYTES + (4 * self.model.config.hidden_size + _WORD_BYTES) * units
+
+    def units(self, job: TokenJob) -> int:
+        """The words of the text; of one that is truncated, no more than its tokens."""
+        words = self.count_words(job)
+        return words if self.overflow == "window" else min(words, job.tokens)
 
     def forward(self, batch: Batch, parts: Sequence[tuple[TokenJob, int]]) -> mx.array:
         """The hidden states (B, L, D)."""

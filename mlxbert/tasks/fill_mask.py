@@ -4,26 +4,35 @@ import bisect
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, cast, overload
+from typing import TYPE_CHECKING, Literal, NamedTuple, overload
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
-from mlxbert.nn.encoder import Batch
+from mlxbert.nn.encoder import Batch, EncoderOutput
 from mlxbert.nn.heads import probabilities
 from mlxbert.results.fill_mask import Fill, FillMask, Mask
 from mlxbert.results.result import Failure
-from mlxbert.tasks.task import Job, Task, check_finite, check_top_k, one_or_many
+from mlxbert.tasks.runner import breathe
+from mlxbert.tasks.task import RESULT_BYTES, Job, Task, check_finite, check_top_k, one_or_many
 from mlxbert.text.batch import padded_count
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.text.usage import Usage
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 COMMON_MASK = "[MASK]"  # understood by every model, whatever its own mask token
 DEFAULT_TOP_K = 5
 MOST_WITH_TEXT = 49  # masks of a text whose fills repeat the text: with 2,000 that would be 28 MB
 
-# (token id, probability) of the best words for one mask, the best first.
-Words = list[tuple[int, float]]
+_FILL_BYTES = 240  # of a `Fill` without its text
+_TEXT_BYTES = 60  # of a text, without its characters
+_LOGITS = 2**24  # scores that are computed together: a batch of masks alone would have 2,048 for each word
+
+# The token ids of the best words for one mask, the best first, and their probabilities, (K,) each.
+Words = tuple["NDArray[np.int64]", "NDArray[np.float32]"]
 
 
 class MaskedPlace(NamedTuple):
@@ -47,6 +56,7 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
 
     name = "fill-mask"
     overflows = ("window", "truncate", "error")
+    smaller = "a smaller top_k=, targets=, or text=False"
     by_row = False
 
     def __init__(
@@ -63,7 +73,7 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
         super().__init__(model, overflow, batch_tokens, usage)
         if not isinstance(text, bool):
             raise ArgumentError(f"text is {text!r:.60}, expected True or False")
-        self.with_text = text
+        self.with_text, self._shown = text, dict[int, str]()  # words, which many masks have in common
         chosen = None if targets is None else target_ids(model.tokenizer, targets)
         most = model.tokenizer.vocab_size if chosen is None else len(chosen)
         check_top_k(top_k)
@@ -74,8 +84,21 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
 
     @property
     def output_bytes(self) -> int:
-        """That of the words of a mask: pairs of Python numbers."""
-        return 128 * self.count
+        """That of the words of a mask: two arrays."""
+        return 12 * self.count
+
+    def size(self, item: str, units: int) -> int:
+        """That of the words of each mask, and of the texts of the first masks."""
+        text = _TEXT_BYTES + len(item) * (1 if item.isascii() else 2) if self.with_text else 0
+        return RESULT_BYTES + self.count * (_FILL_BYTES * units + text * min(units, MOST_WITH_TEXT))
+
+    def units(self, job: MaskJob) -> int:
+        """The masks."""
+        return sum(map(len, job.masks))
+
+    def most_units(self, item: str) -> int:
+        """What reads as a mask."""
+        return sum(item.count(mask) for mask in {COMMON_MASK, self.model.tokenizer.mask_token or COMMON_MASK})
 
     def prepare(self, item: str) -> MaskJob:
         """Tokenizes a text and finds its masks."""
@@ -127,7 +150,17 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
         more = padded_count(len(rows)) - len(rows)
         rows, columns = [*rows, *rows[-1:] * more], [*columns, *columns[-1:] * more]
         # The product with the vocabulary costs as much as several layers: only masked places go through it.
-        scores = probabilities(network.logits("masked_lm", output.select(mx.array(rows), mx.array(columns))))
+        most = max(_LOGITS // self.model.tokenizer.vocab_size, 1)
+        found = [
+            self._best(output.select(mx.array(rows[start : start + most]), mx.array(columns[start : start + most])))
+            for start in range(0, len(rows), most)
+        ]
+        best, scores = (mx.concatenate([*parts]) for parts in zip(*found, strict=True))
+        return best, scores
+
+    def _best(self, selected: EncoderOutput) -> tuple[mx.array, mx.array]:
+        """The columns of the best words and their scores, (M, K) each, from the hidden states of masks, (M, D)."""
+        scores = probabilities(self.model.network.logits("masked_lm", selected))
         if self.candidates is not None:
             scores = scores[:, mx.array(self.candidates)]
         best = mx.argpartition(-scores, kth=self.count - 1, axis=-1)[:, : self.count]
@@ -135,14 +168,14 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
 
     def read(self, found: tuple[mx.array, mx.array], parts: Sequence[tuple[MaskJob, int]]) -> list[list[Words]]:
         """For each row, for each of its masks: the best words."""
-        best, scores = (array.tolist() for array in found)
-        words = map(self._words, cast(list[list[int]], best), cast(list[list[float]], scores))
-        return [[next(words) for _ in job.masks[number]] for job, number in parts]
+        import numpy as np
 
-    def _words(self, columns: list[int], scores: list[float]) -> Words:
-        """The best words of a mask with their scores."""
-        ids = columns if self.candidates is None else [self.candidates[column] for column in columns]
-        return sorted(zip(ids, check_finite(scores), strict=True), key=lambda word: (-word[1], word[0]))
+        ids, scores = np.array(found[0]).astype(np.int64), np.array(found[1])
+        check_finite(scores.sum(axis=-1).tolist())
+        if self.candidates is not None:
+            ids = np.array(self.candidates)[ids]
+        words = map(_sorted, ids, scores)
+        return [[next(words) for _ in job.masks[number]] for job, number in parts]
 
     def result(self, job: MaskJob, outputs: Sequence[list[Words]]) -> FillMask:
         """The text's masks with their words."""
@@ -159,9 +192,14 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
 
     def _mask(self, text: str, mask: MaskedPlace, words: Words, *, with_text: bool) -> Mask:
         tokenizer, left, right = self.model.tokenizer, text[: mask.start], text[mask.end :]
+        known = self._shown
+        breathe()
+        for number in words[0].tolist():
+            if number not in known:
+                known[number] = tokenizer.shown(number)
         fills = (
-            Fill(tokenizer.shown(number), number, score, tokenizer.filled(left, number, right) if with_text else None)
-            for number, score in words
+            Fill(known[number], number, score, tokenizer.filled(left, number, right) if with_text else None)
+            for number, score in zip(*(column.tolist() for column in words), strict=True)
         )
         return Mask(mask.position, mask.start, mask.end, tuple(fills))
 
@@ -257,6 +295,14 @@ def target_ids(tokenizer: Tokenizer, targets: Sequence[str]) -> list[int]:
             )
         found.append(number)
     return list(dict.fromkeys(found))
+
+
+def _sorted(ids: "NDArray[np.int64]", scores: "NDArray[np.float32]") -> Words:
+    """Words and their scores, the best first; of equal ones the first in the vocabulary."""
+    import numpy as np
+
+    order = np.lexsort((ids, -scores))
+    return ids[order], scores[order]
 
 
 def _respell(text: str, mask: str) -> tuple[str, Callable[[int], int]]:

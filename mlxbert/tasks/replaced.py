@@ -9,9 +9,11 @@ from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.results.result import Failure
 from mlxbert.results.tokens import Replaced, ReplacedToken
-from mlxbert.tasks.task import Job, Task, check_finite, one_or_many
+from mlxbert.tasks.task import RESULT_BYTES, Job, Task, check_finite, one_or_many
 from mlxbert.text.usage import Usage
 from mlxbert.text.windows import best_windows
+
+_JUDGED_BYTES = 360  # of a `ReplacedToken`
 
 
 class ReplacedTask(Task[str, Job[str], list[float], Replaced]):
@@ -32,6 +34,10 @@ class ReplacedTask(Task[str, Job[str], list[float], Replaced]):
     def output_bytes(self) -> int:
         """That of as many Python numbers as the model takes tokens."""
         return 32 * self.tokenizer.max_length
+
+    def size(self, item: str, units: int) -> int:
+        """That of a judgement for each token."""
+        return RESULT_BYTES + _JUDGED_BYTES * units
 
     def forward(self, batch: Batch, parts: Sequence[tuple[Job[str], int]]) -> mx.array:
         """The probabilities (B, L)."""

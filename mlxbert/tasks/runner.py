@@ -47,11 +47,13 @@ class _Memory:
         how: May know the outputs of an interrupted run; `None` where nothing does.
         computes: Whether the next batch has to be computed: those that are known come first.
         on_window: See `remembering`; `None` if somebody may wait for the first results.
+        pause: See `remembering`.
     """
 
     how: Remember | None
     computes: bool
     on_window: Callable[[int], None] | None = None
+    pause: Callable[[], None] = lambda: None
 
 
 _memory: ContextVar[_Memory] = ContextVar("memory", default=_Memory(None, computes=True))  # noqa: B039
@@ -378,8 +380,15 @@ class _Batches(Generic[Arrays, Output]):
         return self._memory.how(hashlib.sha256(repr(ids).encode()).hexdigest(), partial(self._computed, number))
 
 
+def breathe() -> None:
+    """Called every few thousand parts of a result: a server computes for others meanwhile, or gives the result up."""
+    _memory.get().pause()
+
+
 @contextmanager
-def remembering(how: Remember | None, on_window: Callable[[int], None] | None = None) -> Iterator[None]:
+def remembering(
+    how: Remember | None, on_window: Callable[[int], None] | None = None, pause: Callable[[], None] = lambda: None
+) -> Iterator[None]:
     """Meanwhile, the outputs of all batches come from a function, which may know some of them; in order.
 
     Args:
@@ -387,8 +396,9 @@ def remembering(how: Remember | None, on_window: Callable[[int], None] | None = 
         on_window: For results that go to a file in parts of `WINDOW` results: is called with the size of windows if
             `WINDOW` is not a multiple of it. Parts have to end with windows, since an interrupted run resumes after a
             part. The first window then has the size of the others.
+        pause: Is called by `breathe`.
     """
-    token = _memory.set(_Memory(how, computes=how is None, on_window=on_window))
+    token = _memory.set(_Memory(how, computes=how is None, on_window=on_window, pause=pause))
     try:
         yield
     finally:

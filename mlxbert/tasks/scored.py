@@ -6,6 +6,7 @@ from mlxbert.results.classify import Label
 
 HEAD = "sequence_classifier"
 THRESHOLD = 0.5  # where the model has none of its own
+_LABEL_BYTES = 160  # of a `Label`, whose name is the model's
 
 Item = str | tuple[str, str]
 
@@ -14,6 +15,11 @@ def is_item(given: object) -> bool:
     """Whether `given` is a text or one pair: a tuple of two texts, since a list may hold any number of texts."""
     pair = isinstance(given, tuple) and len(given) == 2 and all(isinstance(text, str) for text in given)
     return isinstance(given, str) or pair
+
+
+def labels_bytes(count: int, top_k: int | None) -> int:
+    """About how much memory the labels of a result take."""
+    return _LABEL_BYTES * (count if top_k is None else min(count, top_k))
 
 
 def ranked(

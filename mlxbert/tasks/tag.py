@@ -16,7 +16,7 @@ from mlxbert.results.result import Failure
 from mlxbert.results.tag import Entity, Tagged
 from mlxbert.tasks import entities
 from mlxbert.tasks.entities import Token
-from mlxbert.tasks.task import one_or_many
+from mlxbert.tasks.task import RESULT_BYTES, one_or_many
 from mlxbert.tasks.token_task import Item, TokenJob, TokenTask
 from mlxbert.text.usage import Usage
 
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     Scores = NDArray[np.float32]
 
 HEAD = "token_classifier"
+
+
+_ENTITY_BYTES = 280  # of an `Entity`
 
 
 class TagTask(TokenTask[Tagged]):
@@ -62,6 +65,15 @@ class TagTask(TokenTask[Tagged]):
     def output_bytes(self) -> int:
         """That of the scores of as many tokens as the model takes."""
         return 4 * len(self.names) * self.tokenizer.max_length
+
+    def size(self, item: Item, units: int) -> int:
+        """That of an entity for each word or token."""
+        return RESULT_BYTES + _ENTITY_BYTES * units
+
+    def units(self, job: TokenJob) -> int:
+        """The words of the text, or its tokens where these are tagged, as far as they are known."""
+        words = self.count_words(job)
+        return max(words, job.tokens) if self.aggregation in ("none", "simple") else words
 
     def forward(self, batch: Batch, parts: Sequence[tuple[TokenJob, int]]) -> mx.array:
         """The probabilities, or logits for a CRF, (B, L, C)."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from mlxbert.bounds import check_whole
 from mlxbert.counterparts import not_one_of
-from mlxbert.errors import InputError, MlxbertError
+from mlxbert.errors import InputError, MlxbertError, TooLargeError
 from mlxbert.machine.cores import inference
 from mlxbert.machine.device import nn
 from mlxbert.model import Model
@@ -26,6 +26,10 @@ Output = TypeVar("Output")
 Result = TypeVar("Result")
 AnyJob = TypeVar("AnyJob", bound="Job[Any]")
 CHARACTERS = 6  # of a token, at most: of a long text that has not been split, fewer tokens are never expected
+RESULT_BYTES = 600  # of a result that holds a few values, besides the texts that were given
+MOST_BYTES = 2**30  # of a result
+_TOKEN_BYTES = 260  # of a token of an `Encoding`
+_SPECIAL = 4  # special tokens of an input, at most
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,7 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
     Attributes:
         name: The task's name in `mlxbert.nn.heads.TASKS`.
         overflows: The allowed values of `overflow`.
+        smaller: What makes results smaller that are too large.
         model: The model that computes.
         tokenizer: Splits the texts.
         overflow: What happens to an item too long for the model.
@@ -71,6 +76,7 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
 
     name: ClassVar[str]
     overflows: ClassVar[tuple[str, ...]]
+    smaller: ClassVar[str] = "split the text"
     by_row: ClassVar[bool] = True
     inputs = 1
 
@@ -95,6 +101,44 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
     def output_bytes(self) -> int:
         """About how much memory the outputs of an input take, where it may be much; see `window_size`."""
         return 0
+
+    def size(self, item: Item, units: int) -> int:
+        """About how much memory the result of an item takes, in bytes, the item itself left out.
+
+        Args:
+            item: The item.
+            units: How many parts the result has: words, spans; see `units`.
+        """
+        return RESULT_BYTES
+
+    def units(self, job: AnyJob) -> int:
+        """How many parts the result of a job has, at most."""
+        return job.tokens
+
+    def most_units(self, item: Item) -> int:
+        """How many parts the result of an item has that is not split into tokens yet, at most."""
+        return characters_of(item) + _SPECIAL
+
+    def most_bytes(self, item: Item) -> int:
+        """How much memory an item may take that is not split into tokens yet, with its tokens and its result."""
+        tokens = characters_of(item) // 2 + _SPECIAL  # few texts have more
+        if self.overflow != "window":
+            tokens = min(tokens, self.tokenizer.max_length)
+        return tokens * self.inputs * _TOKEN_BYTES + self.size(item, self.most_units(item))
+
+    def job(self, item: Item) -> AnyJob:
+        """What `prepare` makes of an item, if the result will not be too large.
+
+        Raises:
+            InputError: The item cannot be used.
+            TooLargeError: The result would take more than `MOST_BYTES`.
+        """
+        job = self.prepare(item)
+        size = self.size(item, self.units(job))
+        if size > MOST_BYTES:
+            message = f"the result would take {size / 1e6:,.0f} MB, expected at most {MOST_BYTES / 1e6:,.0f}"
+            raise TooLargeError(message, hint=self.smaller)
+        return job
 
     def is_item(self, given: object) -> bool:
         """Whether `given` is one item and not an iterable of items."""
@@ -204,7 +248,7 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
         """Prepares and computes any number of items; see `run`."""
         usual = max(WINDOW // self.inputs, 1)
         return run(
-            items, self.prepare, self.results, on_error, self.window, self.together, usual=usual, early=early
+            items, self.job, self.results, on_error, self.window, self.together, usual=usual, early=early
         )  # fmt: skip
 
 
@@ -224,7 +268,7 @@ def one_or_many(
     check_model(model, items)
     task = make()
     if task.is_item(items):
-        return task.compute([task.prepare(items)])[0]
+        return task.compute([task.job(items)])[0]
     return task.run(check_inputs(items, name, "one or an iterable of them"), on_error)
 
 
@@ -250,6 +294,12 @@ def _modules(value: object) -> Iterator[nn.Module]:
     if isinstance(value, dict | list):  # a module is a dictionary of what it consists of
         for child in value.values() if isinstance(value, dict) else value:
             yield from _modules(child)
+
+
+def characters_of(item: object) -> int:
+    """How many characters the texts of an item have; of what is not an item, none."""
+    texts = item if isinstance(item, tuple | list) else (item,)
+    return sum(len(text) for text in texts if isinstance(text, str))
 
 
 def check_top_k(top_k: int | None) -> None:

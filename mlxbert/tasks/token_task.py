@@ -100,6 +100,10 @@ class TokenTask(Task[Item, TokenJob, "Scores", Found]):
             more = more.following()
             outputs = () if more is None else next(self.outputs([more]))
 
+    def count_words(self, job: TokenJob) -> int:
+        """How many words there are in a text, or were given."""
+        return sum(1 for _ in split_words(job.text)) if isinstance(job.item, str) else len(job.item)
+
     def words(self, job: TokenJob, tokens: Iterator[Token]) -> Iterator[Word]:
         """The words of a text, or those that were given, with their tokens."""
         own = split_words(job.text) if isinstance(job.item, str) else _places(job.item)

@@ -17,8 +17,8 @@ from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.results.classify import Classification, Regression
-from mlxbert.tasks.scored import HEAD, THRESHOLD, Item, is_item, ranked
-from mlxbert.tasks.task import Job, Task, check_finite, check_top_k
+from mlxbert.tasks.scored import HEAD, THRESHOLD, Item, is_item, labels_bytes, ranked
+from mlxbert.tasks.task import RESULT_BYTES, Job, Task, check_finite, check_top_k
 from mlxbert.text.usage import Usage
 
 HYPOTHESIS = "This example is {}."  # that of transformers
@@ -64,6 +64,10 @@ class ZeroShotTask(Task[Item, Job[str], Logits, Classification | Regression]):
         self.entailment = find_entailment(model.labels, model.source)
         self.contradiction = find_contradiction(model.labels, model.source) if self._own else self.entailment
         self.inputs = len(self.labels)
+
+    def size(self, item: Item, units: int) -> int:
+        """That of the labels."""
+        return RESULT_BYTES + labels_bytes(len(self.labels), self.top_k)
 
     def is_item(self, given: object) -> bool:
         """Whether `given` is a text; or a pair, to be refused as in the place of one text."""

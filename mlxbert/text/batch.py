@@ -24,7 +24,7 @@ WINDOW = 512
 # 512, 75 in windows of 4,096, and 68 in windows of 8,192 (`benchmarks/batches.py`).
 WINDOWS = {None: WINDOW, "small": 1024, "medium": 2048, "large": 4096}
 BATCH_TOKENS = {None: 2048, "small": 4096, "medium": 8192, "large": 16384}
-OUTPUTS = 2**27  # bytes that the outputs of a window may take where it is larger than usual
+OUTPUTS = 2**27  # bytes that the outputs of a window may take
 MOST_PADDING = 1 / 32  # share of the bound on a batch's tokens, on a CPU
 
 
@@ -47,11 +47,13 @@ def window_size(output_bytes: int = 0) -> int:
 
     Args:
         output_bytes: About how much memory the outputs of an item take until its result is made: all outputs of a
-            window may have to be kept, since its first item may be in its last batch.
+            window may have to be kept, since its first item may be in its last batch. A window is smaller than
+            `WINDOW` only where that many outputs do not fit, and divides it then.
     """
-    size = WINDOWS[gpu_size()]
-    fitting = OUTPUTS // max(output_bytes, 1) // WINDOW * WINDOW
-    return min(size, max(fitting, WINDOW))
+    fitting = OUTPUTS // max(output_bytes, 1)
+    if fitting < WINDOW:
+        return 1 << max(fitting, 1).bit_length() - 1
+    return min(WINDOWS[gpu_size()], fitting // WINDOW * WINDOW)
 
 
 def padded_length(length: int, most: int) -> int:

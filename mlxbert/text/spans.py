@@ -9,7 +9,7 @@ Shapes: L tokens of a window, K tokens of it that a span may begin or end with.
 
 import bisect
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mlxbert.text.encoding import Encoding
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 _SINGLE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _WORD = re.compile(f"[{_SINGLE}]|[^\\s{_SINGLE}]+")
 _SPARE = 4  # times as many candidates as are kept: some differ in whitespace alone
+_SOME = 4096  # spans that are added before those are forgotten that are not among the best
+_AT_ONCE = 2**20  # spans whose scores are in memory together
+_BITS = 32  # a place is one number, the start times 2**32 and the end: in the order of the text
+_END = 2**_BITS - 1
 
 
 class Candidate(NamedTuple):
@@ -35,6 +39,8 @@ class Candidate(NamedTuple):
 class Spans:
     """The best spans of a text so far, and how probable it is that there is none.
 
+    What is kept is bounded: a span is added in constant time, however many are wanted.
+
     Attributes:
         count: How many are kept.
         no_answer: The lowest probability of "no answer" in a window so far.
@@ -42,27 +48,63 @@ class Spans:
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self._scores: dict[tuple[int, int], float] = {}
         self.no_answer = 1.0
+        self._found: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []  # places, see `_BITS`, and their scores
+        self._size = 0
 
     def add(self, spans: Iterable[Candidate], no_answer: float) -> None:
         """Adds the spans of a window, and its probability of "no answer"."""
+        import numpy as np
+
         self.no_answer = min(self.no_answer, no_answer)
-        for start, end, score in spans:
-            self._scores[start, end] = max(score, self._scores.get((start, end), 0.0))
-        self._scores = {(start, end): score for start, end, score in self.best}
+        if listed := [*spans]:
+            starts, ends, scores = zip(*listed, strict=True)
+            self.add_all(np.array(starts, np.int64), np.array(ends, np.int64), np.array(scores, np.float64))
+
+    def add_all(self, starts: "NDArray[np.int64]", ends: "NDArray[np.int64]", scores: "NDArray[np.float64]") -> None:
+        """Adds spans, (N,) each."""
+        self._take(starts << _BITS | ends, scores)
+
+    def merge(self, other: "Spans") -> None:
+        """Adds the spans of another part of the text, and its probability of "no answer"."""
+        self.no_answer = min(self.no_answer, other.no_answer)
+        self._take(*other._kept())
+
+    def _take(self, places: "NDArray[np.int64]", scores: "NDArray[np.float64]") -> None:
+        self._found.append((places, scores))
+        self._size += len(scores)
+        if self._size > 2 * self.count + _SOME:
+            self._kept()
 
     @property
     def best(self) -> list[Candidate]:
         """The best spans, the best first; of equal ones the first in the text."""
-        ranked = sorted(self._scores.items(), key=lambda item: (-item[1], item[0]))
-        return [Candidate(*place, score) for place, score in ranked[: self.count]]
+        import numpy as np
+
+        places, scores = self._kept()
+        order = np.argsort(-scores, kind="stable")
+        columns = (places[order] >> _BITS, places[order] & _END, scores[order])
+        return [*map(Candidate, *(column.tolist() for column in columns))]
 
     @property
     def no_answer_share(self) -> float:
         """The share of "no answer" in what it and the best span have together, 0 to 1."""
-        best = max(self._scores.values(), default=0.0)
+        best = float(self._kept()[1].max(initial=0.0))
         return self.no_answer / (self.no_answer + best) if self.no_answer + best > 0 else 0.5
+
+    def _kept(self) -> "tuple[NDArray[np.int64], NDArray[np.float64]]":
+        """The places and scores of the best spans, in the order of the text; the others are forgotten."""
+        import numpy as np
+
+        if len(self._found) != 1 or self._size > self.count:
+            places = np.concatenate([np.zeros(0, np.int64), *(places for places, _ in self._found)])
+            scores = np.concatenate([np.zeros(0), *(scores for _, scores in self._found)])
+            order = np.argsort(places, kind="stable")  # of parts in order, which takes linear time
+            places, first = np.unique(places[order], return_index=True)
+            scores = np.maximum.reduceat(scores[order], first) if len(first) else scores
+            some = _highest(scores, self.count)
+            self._found, self._size = [(places[some], scores[some])], len(some)
+        return self._found[0]
 
 
 def window_spans(
@@ -100,15 +142,9 @@ def window_spans(
         return spans
     places = [places[number] for number in kept]
     first, last = (shares[1:][kept, side] for side in (0, 1))
-    scores = _products(first, last, *_words(text, places), max_words)
-    found = (divmod(int(number), scores.shape[1]) for number in _largest(scores.ravel(), count * _SPARE))
-    spans.add(
-        [
-            Candidate(places[begin][0], places[begin + further][1], float(scores[begin, further]))
-            for begin, further in found
-        ],
-        spans.no_answer,
-    )
+    starts, ends = np.array(places, np.int64).T
+    for begin, further, scores in _best_products(first, last, *_words(text, places), max_words, count * _SPARE):
+        spans.add_all(starts[begin], ends[begin + further], scores)
     return spans
 
 
@@ -121,32 +157,54 @@ def _words(text: str, places: Sequence[tuple[int, int]]) -> tuple[list[int], lis
     )
 
 
-def _products(
-    first: "NDArray[np.float64]", last: "NDArray[np.float64]", begins: list[int], ends: list[int], max_words: int
-) -> "NDArray[np.float64]":
-    """The score of every span, (K, D): of those that begin at each token, with 1 to D tokens; -1 for one too long.
+def _best_products(
+    first: "NDArray[np.float64]",
+    last: "NDArray[np.float64]",
+    begins: list[int],
+    ends: list[int],
+    max_words: int,
+    count: int,
+) -> "Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]]":
+    """The spans with the highest scores, a part of the tokens that they begin with at a time.
 
-    `first` and `last` are the probabilities of each token, `begins` and `ends` the numbers of its words, (K,) each.
+    Args:
+        first: The probability of each token as the first one, (K,).
+        last: The probability of each token as the last one, (K,).
+        begins: The number of the word in which each token begins, (K,).
+        ends: The number of the word in which each token ends, (K,).
+        max_words: The most words that a span may have.
+        count: How many spans are wanted of each part.
+
+    Yields:
+        Of each span the token that it begins with, how many tokens further it ends, and its score, (N,) each.
     """
     import numpy as np
 
     # How many tokens a span that begins here may have; at least one, even if that is more than one word.
     reach = np.maximum(np.searchsorted(ends, np.array(begins) + max_words) - np.arange(len(begins)), 1)
     width = int(reach.max())
-    padded = np.concatenate([last, np.zeros(width - 1)])
-    scores = first[:, None] * np.lib.stride_tricks.sliding_window_view(padded, width)
-    scores[np.arange(width) >= reach[:, None]] = -1
-    return scores
+    lasts = np.lib.stride_tricks.sliding_window_view(np.concatenate([last, np.zeros(width - 1)]), width)
+    rows = max(_AT_ONCE // width, 1)
+    for start in range(0, len(first), rows):
+        part = slice(start, start + rows)
+        scores = first[part, None] * lasts[part]
+        scores[np.arange(width) >= reach[part, None]] = -1
+        flat = scores.ravel()
+        some = _highest(flat, count)
+        some = some[flat[some] >= 0]
+        yield start + some // width, some % width, flat[some]
 
 
-def _largest(scores: "NDArray[np.float64]", count: int) -> "NDArray[np.int64]":
-    """The numbers of the largest scores that are not negative, the largest first."""
+def _highest(scores: "NDArray[np.float64]", count: int) -> "NDArray[np.int64]":
+    """The numbers of the highest scores, in their order; of equal scores the first ones. Takes linear time."""
     import numpy as np
 
-    count = min(count, len(scores))
-    some = np.argpartition(-scores, count - 1)[:count]
-    ranked = some[np.lexsort((some, -scores[some]))]
-    return ranked[scores[ranked] >= 0]
+    if len(scores) <= count:
+        return np.arange(len(scores))
+    lowest = np.partition(scores, len(scores) - count)[len(scores) - count]
+    above = scores > lowest
+    above[np.flatnonzero(scores == lowest)[: count - int(above.sum())]] = True
+    return np.flatnonzero(above)
 
 
 def _stripped(text: str, start: int, end: int) -> tuple[int, int]:

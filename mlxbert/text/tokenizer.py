@@ -343,7 +343,10 @@ class Tokenizer:
         try:
             with guarded(f"{text!r:.60}", text=True):
                 check_size(self._tokenizer, self.growth, text)
-                raw = self._tokenizer.encode(text, add_special_tokens=False)
+                if len(text) < SIZE:
+                    raw = self._tokenizer.encode(text, add_special_tokens=False)
+                else:  # a batch does not hold up the other threads of Python
+                    (raw,) = self._tokenizer.encode_batch([text], add_special_tokens=False)
         except TypeError:  # the library raises it for a string that cannot be encoded as UTF-8
             raise InputError("the text contains half of a surrogate pair, which is not a character") from None
         found = self._pieces(text, raw)

@@ -323,6 +323,40 @@ class TestLiteLLM:
             library.embedding(model="openai/embed", input=TEXTS, api_base=f"{url}/v1", api_key="another key")
 
 
+class TestOllama:
+    """`ollama`."""
+
+    @pytest.fixture
+    def client(self, url: str) -> Any:
+        library = pytest.importorskip("ollama")
+        return library.Client(host=url, headers={"Authorization": f"Bearer {KEY}"})
+
+    def test_vectors(self, client: Any, expected: dict[str, Any]) -> None:
+        same(client.embed(model="embed", input=TEXTS).embeddings, expected["plain"])
+        same(client.embed(model="embed:latest", input=TEXTS[0]).embeddings[0], expected["plain"][0])
+        same(client.embed(model="embed", input=TEXTS, dimensions=8).embeddings, expected["short"])
+        given = {"options": {"num_ctx": 512}, "keep_alive": "5m"}
+        same(client.embed(model="embed", input=[LONG], truncate=True, **given).embeddings, expected["long"])
+        same(client.embeddings(model="embed", prompt=TEXTS[0]).embedding, expected["plain"][0])
+
+    def test_models(self, client: Any, service: Service) -> None:
+        assert [one.model for one in client.list().models] == [*service.facts]
+        assert {one.model for one in client.ps().models} == {*service.engine.loaded}
+        found = client.show("embed")
+        assert "embedding" in found.capabilities and found.details.family == "bert"
+        assert found.modelinfo["bert.embedding_length"] == service.facts["embed"].size
+
+    def test_errors(self, client: Any) -> None:
+        from ollama import ResponseError
+
+        with pytest.raises(ResponseError) as unknown:
+            client.embed(model="other", input=TEXTS)
+        assert unknown.value.status_code == 404 and "other" in unknown.value.error
+        with pytest.raises(ResponseError, match="tokens") as refused:
+            client.embed(model="embed", input=[LONG], truncate=False)
+        assert refused.value.status_code == 400
+
+
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 @pytest.mark.parametrize(
     ("path", "body", "status"),

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import shutil
 import sys
 import threading
 import time
@@ -15,13 +16,15 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.errors import ArgumentError, MissingHeadError, MlxbertError, OverloadedError
+from mlxbert.errors import ArgumentError, MissingHeadError, MlxbertError, ModelChangedError, OverloadedError
 from mlxbert.results.result import Failure
 from mlxbert.serve.engine import Engine
 from mlxbert.serve.options import EngineOptions
 from mlxbert.serve.queue import Entry, Request, choose
+from mlxbert.serve.service import Service, read_facts
 from mlxbert.serve.tasks import hash_options
 from mlxbert.tasks.task import Job
+from tests.helpers.tiny import CONFIG, random_network, save, tensors_of, tiny_config
 
 TEXTS = ["the cat sat on the mat", "paris is a city", "a dog", "the largest city of tokyo is of milk and play", ""]
 
@@ -287,6 +290,47 @@ def test_idle_models_leave() -> None:
             time.sleep(0.02)
         assert not engine.loaded
         assert len(engine.submit("builtin", "embed", ["x"]).result().results) == 1
+
+
+@pytest.fixture
+def changing(tmp_path: Path) -> Path:
+    return save(tmp_path / "changing")
+
+
+def other_files(folder: Path) -> None:
+    """Puts a narrower model in the place of another."""
+    sizes = {"hidden_size": 12, "num_attention_heads": 2}
+    network = random_network(tiny_config(**sizes, embedding_size=12))
+    shutil.rmtree(folder)
+    save(folder, tensors_of(network), CONFIG | sizes)
+
+
+def test_a_model_with_other_files_is_not_taken_for_the_one_that_was_loaded(changing: Path) -> None:
+    with Engine({"one": str(changing), "two": "builtin"}, EngineOptions(max_models=1)) as engine:
+        before = vectors(engine.submit("one", "embed", TEXTS).result())
+        engine.submit("two", "embed", ["x"]).result()
+        assert [*engine.loaded] == ["two"]
+        np.testing.assert_array_equal(vectors(engine.submit("one", "embed", TEXTS).result()), before)
+        engine.submit("two", "embed", ["x"]).result()
+        other_files(changing)
+        for _ in range(2):
+            with pytest.raises(ModelChangedError, match="fingerprint"):
+                engine.submit("one", "embed", TEXTS).result()
+        assert [*engine.loaded] == ["two"]  # nothing was unloaded for it
+
+
+def test_a_model_with_other_files_is_taken_with_its_facts_where_that_is_wanted(changing: Path) -> None:
+    options = EngineOptions(max_models=1, reload_changed=True)
+    with Engine({"one": str(changing), "two": "builtin"}, options) as engine:
+        service = Service(engine)
+        service.facts["one"] = engine.call("one", lambda model: read_facts("one", model)).result()
+        before = service.facts["one"]
+        engine.submit("two", "embed", ["x"]).result()
+        other_files(changing)
+        found = vectors(engine.submit("one", "embed", TEXTS).result())
+        after = service.facts["one"]
+        assert found.shape[1] == after.size == 12 != before.size
+        assert after.fingerprint != before.fingerprint and after.parameters != before.parameters
 
 
 def test_closing_computes_what_was_taken() -> None:

@@ -1,6 +1,10 @@
 """Our own routes: the results of the library as the command line prints them, whatever the task."""
 
+import os
+import shutil
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -220,3 +224,43 @@ def test_what_is_served_is_told(client: TestClient, folders: dict[str, Path]) ->
     assert next(one for one in known["models"] if one["name"] == "sentiment")["labels"]
     status = client.get("/api/status").json()
     assert status["ready"] and status["waiting"] == 0 and status["texts"] > 0 and set(status["loaded"]) == {*folders}
+
+
+def test_an_index_that_was_replaced_is_opened_again_and_one_that_is_gone_is_not_searched(
+    folders: dict[str, Path], tmp_path: Path
+) -> None:
+    made = {}
+    for name, text in (("old", "the cat sat on the mat"), ("new", "paris is a city"), ("copied", "a dog went home")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "one.txt").write_text(text)
+        made[name] = tmp_path / f"{name}.db"
+        with build(made[name], tmp_path / name, folders["embed"]) as index, index.store.writing():
+            index.store.set_about(replace(index.about, created=name))  # in seconds: these are made within one
+    with serving({"embed": folders["embed"]}, {"notes": made["old"]}) as service:
+        client = TestClient(make_app(service))
+
+        def texts() -> list[str]:
+            return [one["text"] for one in post(client, "search", query="cat city dog")["results"]]
+
+        assert texts() == texts() == ["the cat sat on the mat"]
+        os.replace(made["new"], made["old"])
+        assert texts() == ["paris is a city"]
+        made["old"].write_bytes(made["copied"].read_bytes())  # into the same file
+        assert texts() == ["a dog went home"]
+        made["old"].unlink()
+        for _ in range(2):
+            assert "gone" in post(client, "search", 404, query="cat")["error"]
+        assert not made["old"].exists()
+
+
+def test_a_model_whose_files_have_changed_is_a_conflict(folders: dict[str, Path], tmp_path: Path) -> None:
+    shutil.copytree(folders["embed"], tmp_path / "embed")
+    with serving({"embed": tmp_path / "embed"}) as service:
+        client = TestClient(make_app(service))
+        post(client, "embed", texts=TEXTS)
+        service.engine.call(None, partial(service.engine._owner._unload, "embed")).result()
+        config = tmp_path / "embed" / "1_Pooling" / "config.json"
+        config.write_text(config.read_text().replace("true", "false").replace('"mean"', '"cls"') + " ")
+        assert post(client, "embed", 409, texts=TEXTS)["kind"] == "changed"
+        refused = client.post("/v1/embeddings", json={"input": TEXTS})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (409, "changed")

@@ -5,10 +5,10 @@ import base64
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
@@ -17,6 +17,7 @@ import mlxbert
 from mlxbert.labels.labels import Labels
 from mlxbert.serve.http.app import make_app
 from mlxbert.serve.options import ServeOptions
+from mlxbert.serve.pieces import pieces
 from mlxbert.serve.protocol import Kind, Problem
 from mlxbert.serve.protocols import tei
 from mlxbert.serve.service import Service
@@ -378,13 +379,13 @@ def test_openai_refuses(client: TestClient, body: Any, status: int, param: str |
 def test_large_replies_are_not_made_on_the_thread_that_answers(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, found = msgspec.json.Encoder().encode, {}
+    found = {}
 
-    def encode(value: Any) -> bytes:
-        found[len(value.data)] = runs_coroutines()
-        return whole(value)
+    def noted(value: Any) -> Iterator[bytes]:
+        found[len(value.data.parts)] = runs_coroutines()
+        return pieces(value)
 
-    monkeypatch.setattr("mlxbert.serve.http.app._encode", encode)
+    monkeypatch.setattr("mlxbert.serve.http.app.pieces", noted)
     for count in (1, 50):
         post(client, "/v1/embeddings", {"input": ["the cat sat on the mat"] * count})
     assert found == {1: True, 50: False}
@@ -450,3 +451,75 @@ def test_openai_knows_models_by_names_with_slashes(unit_folder: Path) -> None:
     with serving({"org/unit": unit_folder}) as service, TestClient(make_app(service)) as client:
         assert client.get("/v1/models/org%2Funit").json()["id"] == "org/unit"
         assert post(client, "/v1/embeddings", {"input": "a", "model": "org/unit"})["model"] == "org/unit"
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/embeddings", {"input": [TEXTS[0], LONG]}),
+        ("/embed", {"inputs": [TEXTS[0], LONG]}),
+        ("/embed_all", {"inputs": [TEXTS[0], LONG]}),
+        ("/predict", {"inputs": LONG}),
+        ("/rerank", {"query": QUERY, "texts": [TEXTS[0], LONG]}),
+        ("/similarity", {"inputs": {"source_sentence": QUERY, "sentences": [TEXTS[0], LONG]}}),
+        ("/models/unit", {"inputs": [TEXTS[0], LONG]}),
+        ("/models/unit", {"inputs": {"source_sentence": QUERY, "sentences": [TEXTS[0], LONG]}}),
+        ("/models/emotions", {"inputs": LONG}),
+    ],
+)
+def test_a_server_truncates_for_clients_that_cannot_ask_for_it(
+    client: TestClient, service: Service, monkeypatch: pytest.MonkeyPatch, path: str, body: dict[str, Any]
+) -> None:
+    refused = client.post(path, json=body)
+    assert refused.status_code in (400, 413) and "serve --truncate" in refused.text
+    before = service.engine.counts.truncated
+    monkeypatch.setattr(service, "options", replace(service.options, truncate=True))
+    found = client.post(path, json=body)
+    assert found.status_code == 200 and found.headers["X-Truncated-Texts"] == "1"
+    assert service.engine.counts.truncated == before + 1
+    if "similarity" not in path and "models" not in path:
+        assert client.post(path, json=body | {"truncate": False}).status_code in (400, 413)
+
+
+class TestOllama:
+    """What ollama's clients ask for."""
+
+    def test_embeds(self, client: TestClient, models: dict[str, mlxbert.Model]) -> None:
+        body = {"model": "unit", "input": [TEXTS[0], LONG], "options": {"num_ctx": 9}, "keep_alive": "5m"}
+        response = client.post("/api/embed", json=body)
+        found = response.json()
+        same(found["embeddings"], embedded(models, [TEXTS[0], LONG], normalize=True))
+        assert response.headers["X-Truncated-Texts"] == "1" and found["model"] == "unit"
+        assert found["prompt_eval_count"] > 0 and found["total_duration"] > 0
+        for name in ("unit:latest", "unit"):
+            one = post(client, "/api/embed", {"model": name, "input": TEXTS[0], "dimensions": 8})
+            same(one["embeddings"], embedded(models, TEXTS[:1], dimensions=8, normalize=True))
+        assert post(client, "/api/embed", {"model": "unit", "input": []})["embeddings"] == []
+        old = post(client, "/api/embeddings", {"model": "unit", "prompt": TEXTS[0]})
+        same(old["embedding"], embedded(models, TEXTS[:1])[0])
+
+    @pytest.mark.parametrize(
+        ("body", "status"),
+        [
+            ({"input": LONG, "truncate": False}, 400),
+            ({"input": "a", "model": "other"}, 404),
+            ({"input": "a", "texts": ["a"]}, 400),
+            ({"input": "a", "normalize": False}, 400),
+            ({"texts": ["a"], "truncate": True}, 400),
+            ({"texts": ["a"], "keep_alive": 5}, 400),
+            ({"input": [1, 2]}, 400),
+        ],
+    )
+    def test_refuses(self, client: TestClient, body: dict[str, Any], status: int) -> None:
+        assert isinstance(post(client, "/api/embed", body, status)["error"], str)
+
+    def test_lists_and_shows_models(self, client: TestClient, service: Service) -> None:
+        known = client.get("/api/tags").json()["models"]
+        assert [one["name"] for one in known] == [*service.facts] == [one["model"] for one in known]
+        assert {one["name"] for one in client.get("/api/ps").json()["models"]} == {*service.engine.loaded}
+        shown = post(client, "/api/show", {"model": "unit:latest"})
+        facts = service.facts["unit"]
+        assert shown["capabilities"] == ["embedding"]
+        assert shown["model_info"][f"{facts.type}.embedding_length"] == facts.size
+        assert client.get("/api/version").json()["version"] == mlxbert.__version__
+        post(client, "/api/show", {"model": "other"}, 404)

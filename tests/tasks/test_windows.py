@@ -134,8 +134,10 @@ def test_tasks_with_large_outputs_keep_usual_windows(
     for task in (EmbedWordsTask(model, overflow="window"), EmbedTokensTask(model)):
         assert task.output_bytes == 4 * model.config.hidden_size * task.tokenizer.max_length
         assert task.window == 2**22 // task.output_bytes // WINDOW * WINDOW
+    monkeypatch.setattr("mlxbert.text.batch.OUTPUTS", 2**20)
     everything = FillMaskTask(model, top_k=model.tokenizer.vocab_size, overflow="window")
     assert everything.window < LARGE
+    monkeypatch.setattr("mlxbert.text.batch.OUTPUTS", 2**22)
     nli = mlxbert.load(save_classifier(tmp_path / "nli", NLI), dtype="float32")
     for labels in (["a"], ["a", "b", "c"], [str(number) for number in range(1000)]):
         assert ZeroShotTask(nli, labels=labels, overflow="truncate").window == max(LARGE // len(labels), 1)
@@ -174,6 +176,8 @@ def test_no_more_than_three_windows_are_in_memory(model: mlxbert.Model, monkeypa
 
 class _Held:
     """A job that holds its text."""
+
+    tokens = 1
 
     def __init__(self, text: str) -> None:
         self.text = text

@@ -153,7 +153,7 @@ def test_rows_on_a_gpu_come_from_a_small_set() -> None:
 def test_a_cpu_computes_the_rows_that_there_are() -> None:
     assert [padded_rows(rows, 48, 1000) for rows in (1, 5, 17)] == [1, 5, 17]
     assert [padded_count(count) for count in (1, 5, 17)] == [1, 5, 17]
-    assert window_size() == window_size(10**9) == WINDOW == 512
+    assert window_size() == WINDOW == 512
 
 
 @pytest.mark.parametrize("size", ["small", "medium", "large"])
@@ -162,11 +162,15 @@ def test_a_window_grows_with_the_gpu_and_shrinks_with_what_is_kept(
 ) -> None:
     as_on_a_gpu(monkeypatch, size)
     assert WINDOW < window_size() == WINDOWS[size]
-    for kept in (1, 3072, 50_000, 100_000, 200_000, 2**18, 2**24):
+    for kept in (1, 3072, 50_000, 100_000, 200_000, 2**18):
         found = window_size(kept)
-        assert found % WINDOW == 0 and WINDOW <= found <= WINDOWS[size]
-        assert found == WINDOW or found * kept <= OUTPUTS
-    assert window_size(2**24) == WINDOW
+        assert found % WINDOW == 0 and WINDOW <= found <= WINDOWS[size] and found * kept <= OUTPUTS
+
+
+@pytest.mark.parametrize("kept", [2**18 + 1, 10**6, 4 * 10**6, 2**24, 10**8, 10**10])
+def test_a_window_of_large_outputs_is_smaller_and_divides_a_usual_one(kept: int) -> None:
+    found = window_size(kept)
+    assert WINDOW % found == 0 and found < WINDOW and (found == 1 or found * kept <= OUTPUTS)
 
 
 IDS = st.lists(st.integers(0, 99), min_size=1, max_size=12)

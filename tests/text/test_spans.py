@@ -3,6 +3,8 @@
 import itertools
 import math
 import random
+import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -78,6 +80,40 @@ def test_a_span_of_several_windows_counts_once_with_its_best_score() -> None:
     assert spans.best == [(3, 5, 0.4), (7, 9, 0.3)]
     assert spans.no_answer == 0.2 and spans.no_answer_share == pytest.approx(0.2 / 0.6)
     assert Spans(1).best == [] and Spans(1).no_answer_share == 1
+
+
+def test_many_spans_of_many_windows_take_time_that_grows_with_the_windows() -> None:
+    spans, wanted, random_scores = Spans(10**6), dict[Any, float](), np.random.default_rng(1)
+    begun = time.process_time()
+    for start in range(60):
+        found = [Candidate(70 * start + n // 50, n, s) for n, s in enumerate(random_scores.random(4000), 9999)]
+        spans.add(found, 0.5)
+        for *place, score in found:
+            wanted[tuple(place)] = max(score, wanted.get(tuple(place), 0.0))
+    assert {(start, end): score for start, end, score in spans.best} == wanted
+    assert time.process_time() - begun < 4
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 40])
+def test_what_is_forgotten_between_windows_is_not_among_the_best(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mlxbert.text.spans._SOME", 0)
+    spans, all_of_them, rng = Spans(count), dict[Any, float](), random.Random(count)
+    for _ in range(30):
+        some = [Candidate(rng.randrange(9), rng.randrange(9, 15), rng.randrange(12) / 8) for _ in range(10)]
+        spans.add(some, 0.5)
+        for *place, score in some:
+            all_of_them[tuple(place)] = max(score, all_of_them.get(tuple(place), 0.0))
+    ranked = sorted(all_of_them.items(), key=lambda item: (-item[1], item[0]))
+    assert spans.best == [(*place, score) for place, score in ranked[:count]]
+
+
+def test_spans_of_a_wide_window_are_scored_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = " ".join("ab" for _ in range(40))
+    encoding = window([(3 * number, 3 * number + 2) for number in range(40)])
+    logits = np.random.default_rng(5).normal(0, 3, (len(encoding), 2))
+    whole = window_spans(logits, encoding, text, count=9, max_words=40).best
+    monkeypatch.setattr("mlxbert.text.spans._AT_ONCE", 100)
+    assert window_spans(logits, encoding, text, count=9, max_words=40).best == whole
 
 
 @pytest.mark.parametrize(

@@ -2,23 +2,28 @@
 
 import asyncio
 import functools
+import itertools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route as Address, compile_path
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mlxbert.errors import MlxbertError
 from mlxbert.serve.bodies import BodyReader
 from mlxbert.serve.http import metrics
 from mlxbert.serve.http.openapi import describe
 from mlxbert.serve.http.pages import page_routes
+from mlxbert.serve.pieces import pieces
 from mlxbert.serve.protocol import Problem, Protocol, Reply, Route, as_problem, plain_shape
-from mlxbert.serve.protocols import cohere, huggingface, openai, own, tei
+from mlxbert.serve.protocols import cohere, huggingface, ollama, openai, own, tei
+from mlxbert.serve.room import BUDGET, Budget, Room
 from mlxbert.serve.service import Service
 
 _LOG = logging.getLogger("mlxbert.serve")
@@ -28,9 +33,56 @@ _HEADERS: Mapping[str, Mapping[str, str]] = {
     "unavailable": {"Retry-After": "1"},
     "unauthorized": {"WWW-Authenticate": "Bearer"},
 }
+_WHOLE = 16  # pieces of JSON that are sent together, with their length
 _SMALL = 128  # tokens: the JSON of their results takes no time
+_TRUNCATE = "for clients that cannot ask for this there is `mlxbert serve --truncate`"
 _HOW = "send JSON, with the header Content-Type: application/json"
 _encode = msgspec.json.Encoder().encode
+
+
+class _Streamed(Response):
+    """A response whose body is made a piece at a time, when the client has read the one before.
+
+    Args:
+        first: The pieces that are made.
+        rest: Those that follow, made on other threads.
+        headers: As of any response.
+        media_type: Of the body.
+    """
+
+    def __init__(self, first: bytes, rest: Iterator[bytes], headers: Mapping[str, str], media_type: str) -> None:
+        super().__init__(None, headers=headers, media_type=media_type)
+        del self.headers["content-length"]
+        self._first, self._rest = first, rest
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends it; to clients of HTTP 1.0, which know no chunks, at once."""
+        piece: bytes | None = self._first
+        if scope.get("http_version") == "1.0":
+            piece = await asyncio.to_thread(b"".join, itertools.chain([self._first], self._rest))
+            self.headers["content-length"] = str(len(piece))
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        while piece is not None:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+            piece = await asyncio.to_thread(next, self._rest, None)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+class _Budgets:
+    """Gives each request its budget, which it has until its answer is sent."""
+
+    def __init__(self, app: ASGIApp, room: Room) -> None:
+        self._app, self._room = app, room
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers a request."""
+        budget = Budget(self._room)
+        token = BUDGET.set(budget)
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            BUDGET.reset(token)
+            budget.leave()
 
 
 @functools.cache
@@ -44,7 +96,8 @@ async def _describe(service: Service, path: Mapping[str, str]) -> Reply:
 
 _ABOUT = Protocol("about", (Route("GET", "/openapi.json", _describe, "This description", reply=dict),), plain_shape)
 PROTOCOLS: tuple[Protocol, ...] = (
-    own.PROTOCOL, huggingface.PROTOCOL, openai.PROTOCOL, tei.PROTOCOL, cohere.PROTOCOL, metrics.PROTOCOL, _ABOUT,
+    own.PROTOCOL, ollama.PROTOCOL, huggingface.PROTOCOL, openai.PROTOCOL, tei.PROTOCOL, cohere.PROTOCOL,
+    metrics.PROTOCOL, _ABOUT,
 )  # fmt: skip
 _PLACES = [(compile_path(route.path)[0], protocol) for protocol in PROTOCOLS for route in protocol.routes]
 
@@ -54,7 +107,11 @@ def make_app(service: Service) -> Starlette:
     routes = [_address(service, protocol, route) for protocol in PROTOCOLS for route in protocol.routes]
     routes = [*page_routes(), *routes]
     no_method = functools.partial(_no_method, routes)
-    app = Starlette(routes=routes, exception_handlers={404: _no_route, 405: no_method})
+    app = Starlette(
+        routes=routes,
+        middleware=[Middleware(_Budgets, service.room)],
+        exception_handlers={404: _no_route, 405: no_method},
+    )
     app.router.redirect_slashes = False
     return app
 
@@ -113,22 +170,31 @@ async def _body(request: Request) -> bytes:
 
 
 async def _response(reply: Reply) -> Response:
-    """A reply; one that may be large is made on another thread, so that nobody waits for that."""
-    body = await asyncio.to_thread(_encoded, reply) if reply.tokens > _SMALL else _encoded(reply)
+    """A reply; one that may be large is made on other threads, so that nobody waits for that."""
     headers = {**reply.headers, **({"X-Truncated-Texts": str(reply.truncated)} if reply.truncated else {})}
-    return Response(body, headers=headers, media_type=reply.media_type)
+    first, rest = await asyncio.to_thread(_encoded, reply) if reply.tokens > _SMALL else _encoded(reply)
+    if rest is None:
+        return Response(first, headers=headers, media_type=reply.media_type)
+    return _Streamed(first, rest, headers, reply.media_type)
 
 
-def _encoded(reply: Reply) -> bytes:
+def _encoded(reply: Reply) -> tuple[bytes, Iterator[bytes] | None]:
+    """The body, or its first pieces and what gives the others: no error comes after the status has been sent."""
     value = reply.value() if callable(reply.value) else reply.value
-    return value if isinstance(value, bytes) else _encode(value)
+    if isinstance(value, bytes):
+        return value, None
+    found = pieces(value)
+    first = b"".join(itertools.islice(found, _WHOLE))
+    following = next(found, None)
+    return (first, None) if following is None else (first, itertools.chain([following], found))
 
 
 def _error(protocol: Protocol, error: Exception, shorten: str | None = None) -> Response:
-    """An error in the protocol's shape; the hint of one about a text that is too long is `shorten`."""
+    """An error in the protocol's shape; the hint of one about a text that is too long is `shorten`, and the option."""
     problem = as_problem(error)
     if problem.kind == "too_long" and problem.hint is None:
-        problem = Problem(problem.kind, problem.message, hint=shorten, param=problem.param)
+        hint = f"{shorten}; {_TRUNCATE}" if shorten else None
+        problem = Problem(problem.kind, problem.message, hint=hint, param=problem.param)
     if problem.kind in ("internal", "unavailable") and not isinstance(error, Problem):
         _LOG.error("%s: %s", protocol.name, error, exc_info=not isinstance(error, MlxbertError))
     status, value = protocol.shape(problem)

@@ -55,7 +55,8 @@ class Connection(HttpToolsProtocol):
         self._begun = False  # whether a request has come in part
         self._left = False  # whether the client sends no more
         self._reading: asyncio.TimerHandle | None = None  # until the headers of a request have come
-        self._writing: asyncio.TimerHandle | None = None  # until the client has read an answer
+        self._writing: asyncio.TimerHandle | None = None  # until the client has read what was written
+        self._waited, self._since = 0.0, 0.0  # seconds in which it has not read this answer, and when the last began
         self._written = True  # whether all of it is in the buffer
         self._gone: list[Callable[[], object]] = []  # what ends the requests that are answered
 
@@ -182,18 +183,21 @@ class Connection(HttpToolsProtocol):
         super().pause_writing()
         self._written = False  # perhaps; `on_response_complete` follows if it is
         if self._writing is None:
-            self._writing = self.loop.call_later(self._options.read_seconds, self.transport.abort)
+            self._since = self.loop.time()
+            self._writing = self.loop.call_later(self._options.read_seconds - self._waited, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """The client has read everything."""
+        """The client has read everything that was written; an answer in pieces may have more, which takes its time."""
         super().resume_writing()
+        if self._writing is not None:
+            self._writing.cancel()
+            self._writing, self._waited = None, self._waited + self.loop.time() - self._since
         self._end_writing()
 
     def _end_writing(self) -> None:
-        """Stops the clock of an answer that is whole and read."""
-        if self._writing is not None and self._written and not self.flow.write_paused:
-            self._writing.cancel()
-            self._writing = None
+        """Forgets how long the client took for an answer that is whole and read."""
+        if self._written and not self.flow.write_paused:
+            self._waited = 0.0
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """The client sends no more: it has left, or stops in the middle of a request, which is then answered.

@@ -192,6 +192,8 @@ async def _serve(
 
 def _say_ready(say: Callable[[str], None], place: str, service: Service, seconds: float) -> None:
     models = ", ".join(f"{one.name} ({', '.join(one.tasks)})" for one in service.facts.values())
+    if service.options.truncate:
+        say("texts that are too long are truncated; the log and /metrics count them")
     say(f"ready after {seconds:.1f} s: {models}; page at {place}, Ctrl-C ends")
 
 

@@ -4,12 +4,14 @@ What Jina's clients expect is part of the same answer: `model` and `usage`.
 """
 
 import uuid
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from mlxbert.serve.pieces import each
 from mlxbert.serve.protocol import STATUS, Problem, Protocol, Reply, Route
-from mlxbert.serve.protocols.vectors import Form, Truncate, in_form, overflow_of, prompt_of, texts_of
+from mlxbert.serve.protocols.vectors import Form, Truncate, check_forms, in_form, overflow_of, prompt_of, texts_of
 from mlxbert.serve.queue import Answered
 from mlxbert.serve.service import Service
 
@@ -124,7 +126,7 @@ async def rerank(service: Service, body: RerankBody, version: int = 1) -> Reply:
             "model takes: documents are truncated to fit it", param="max_tokens_per_doc",
         )  # fmt: skip
     texts = texts_of([_text(one, body.rank_fields or ["text"]) for one in body.documents], "documents")
-    overflow = overflow_of(body.truncation is not False)
+    overflow = overflow_of(service, body.truncation is not False)
     best, _, answered = await service.rerank(name, body.query, texts, body.top_n, overflow=overflow)
 
     def shown(number: int) -> dict[str, Any] | UnsetType:
@@ -166,15 +168,20 @@ async def _embed(service: Service, body: EmbedBody, version: int) -> Reply:
     prompt = prompt_of(service, name, body.input_type, "input_type")
     size = body.output_dimension
     answered = await service.run(
-        name, "embed", texts, overflow=overflow_of(body.truncate or "END"), prompt_name=prompt, dimensions=size,
-        normalize=None if size is None else True,
+        name, "embed", texts, overflow=overflow_of(service, body.truncate or "END"), prompt_name=prompt,
+        dimensions=size, normalize=None if size is None else True,
     )  # fmt: skip
     forms: list[Form] = body.embedding_types or ["float"]
     plain = version == 1 and body.embedding_types is None
     notes = _notes(version, answered, {"input_tokens": answered.tokens})
 
+    check_forms(forms, answered)
+
+    def shown(form: Form, one: Any) -> Any:
+        return in_form(one.embedding, form)
+
     def value() -> Embeddings:
-        found: dict[str, Any] = {form: [in_form(one.embedding, form) for one in answered.results] for form in forms}
+        found: dict[str, Any] = {form: each(answered.results, partial(shown, form)) for form in forms}
         kind: Any = "embeddings_floats" if plain else "embeddings_by_type"
         return Embeddings(uuid.uuid4().hex, found["float"] if plain else found, body.texts, notes, kind)
 

@@ -13,10 +13,12 @@ from typing import Any, ClassVar, Literal
 import msgspec
 from msgspec import Struct, structs
 
+from mlxbert.results.answer import Span
 from mlxbert.results.classify import Regression
 from mlxbert.serve.bodies import explain
+from mlxbert.serve.pieces import each
 from mlxbert.serve.protocol import STATUS, Problem, Protocol, Reply, Route
-from mlxbert.serve.protocols.vectors import Sentences, similarities
+from mlxbert.serve.protocols.vectors import Sentences, overflow_of, similarities
 from mlxbert.serve.service import ModelFacts, Service
 from mlxbert.tasks.fill_mask import DEFAULT_TOP_K
 
@@ -27,7 +29,7 @@ class Features(Struct, kw_only=True, forbid_unknown_fields=True):
     Attributes:
         normalize: Whether vectors are scaled to length 1; by default as the model's files say.
         prompt_name: The name of one of the model's own prompts.
-        truncate: Whether texts that are too long are truncated; they are refused otherwise.
+        truncate: Whether texts that are too long are truncated, or refused; by default as the server was started.
         truncation_direction: Which end is dropped.
         dimensions: Keep only the first values.
         encoding_format: `base64` for little-endian float32 in base64.
@@ -122,7 +124,7 @@ class _Pipeline:
         task: The task that computes it.
         inputs: The type of its inputs.
         parameters: The type of its parameters.
-        options: Those of the task.
+        options: Those of the task; `truncate` stands for its `overflow`, if a text that is too long may be an error.
         show: The values of results.
         always: Whether a single input gets a list of one value.
     """
@@ -131,17 +133,17 @@ class _Pipeline:
     inputs: Any
     parameters: type[Struct]
     options: Callable[[Any], dict[str, Any]]
-    show: Callable[[Sequence[Any], Any, ModelFacts], list[Any]]
+    show: Callable[[Sequence[Any], Any, ModelFacts], Any]
     always: bool = False
 
 
-def _show_vectors(results: Sequence[Any], given: Features, facts: ModelFacts) -> list[Any]:
+def _show_vectors(results: Sequence[Any], given: Features, facts: ModelFacts) -> Any:
     if given.encoding_format == "base64":
-        return [base64.b64encode(one.embedding.tobytes()).decode() for one in results]
-    return [one.embedding.tolist() for one in results]
+        return each(results, lambda one: base64.b64encode(one.embedding.tobytes()).decode())
+    return each(results, lambda one: one.embedding)
 
 
-def _show_classes(results: Sequence[Any], given: Classes | ZeroShot, facts: ModelFacts) -> list[Any]:
+def _show_classes(results: Sequence[Any], given: Classes | ZeroShot, facts: ModelFacts) -> Any:
     """All labels of each text, or the number in the place of their scores.
 
     Raises:
@@ -160,38 +162,32 @@ def _show_classes(results: Sequence[Any], given: Classes | ZeroShot, facts: Mode
                 "invalid", f"function_to_apply is {wanted!r}, the model has {own(result)!r}",
                 hint="leave it out", param="function_to_apply",
             )  # fmt: skip
-    return [[{"label": label, "score": score} for label, score in _scores(one, facts)] for one in results]
+    return [_labels(one, facts) for one in results]
 
 
-def _scores(result: Any, facts: ModelFacts) -> Sequence[tuple[str, float]]:
+def _labels(result: Any, facts: ModelFacts) -> Any:
     if isinstance(result, Regression):
-        return result.values or [(facts.labels[0], result.value)]
-    return [(label.label, label.score) for label in result.labels]
+        return [{"label": name, "score": score} for name, score in result.values or [(facts.labels[0], result.value)]]
+    return each(result.labels, lambda one: {"label": one.label, "score": one.score})
 
 
 def _show_tags(results: Sequence[Any], given: Tags, facts: ModelFacts) -> list[Any]:
     """Entities, or tokens, without those labels that are to be ignored."""
     name, ignored = "entity" if given.aggregation_strategy == "none" else "entity_group", given.ignore_labels or ()
-    return [
-        [
-            {name: one.label, "score": one.score, "word": one.text, "start": one.start, "end": one.end}
-            for one in result.entities
-            if one.label not in ignored
-        ]
-        for result in results
-    ]
+
+    def entity(one: Any) -> dict[str, Any]:
+        return {name: one.label, "score": one.score, "word": one.text, "start": one.start, "end": one.end}
+
+    return [each([one for one in result.entities if one.label not in ignored], entity) for result in results]
 
 
 def _show_fills(results: Sequence[Any], given: Masks, facts: ModelFacts) -> list[Any]:
     """The words of the mask of each text; of several masks a list for each."""
 
-    def words(mask: Any) -> list[dict[str, Any]]:
-        return [
-            {"score": one.score, "token": one.token_id, "token_str": one.token, "sequence": one.text or ""}
-            for one in mask.fills
-        ]
+    def word(one: Any) -> dict[str, Any]:
+        return {"score": one.score, "token": one.token_id, "token_str": one.token, "sequence": one.text or ""}
 
-    masks = [[words(mask) for mask in result.masks] for result in results]
+    masks = [[each(mask.fills, word) for mask in result.masks] for result in results]
     return [found[0] if len(found) == 1 else found for found in masks]
 
 
@@ -199,12 +195,12 @@ def _show_answers(results: Sequence[Any], given: Answers, facts: ModelFacts) -> 
     """The best answer of each question, or a list of several; an empty one is as good as there is no answer."""
 
     def best(result: Any) -> Any:
-        spans = [{"score": one.score, "start": one.start, "end": one.end, "answer": one.answer} for one in result.spans]
+        spans = [*result.spans]
         if given.handle_impossible_answer or not spans:  # of a context without tokens there is none
-            spans.append({"score": result.no_answer_score or 0.0, "start": 0, "end": 0, "answer": ""})
-        spans.sort(key=lambda span: -span["score"])
+            spans.append(Span("", 0, 0, result.no_answer_score or 0.0))
+        spans.sort(key=lambda span: -span.score)
         several = (given.top_k or 1) > 1
-        return spans[: given.top_k] if several else spans[0]
+        return each(spans[: given.top_k], vars) if several else vars(spans[0])
 
     return [best(result) for result in results]
 
@@ -224,7 +220,7 @@ def _answer_options(given: Answers) -> dict[str, Any]:
 
 
 # Of sentences that are compared, none is a query.
-_SIMILARITY = {"normalize": True, "prompt": "", "overflow": "error"}
+_SIMILARITY = {"normalize": True, "prompt": ""}
 _ZERO_SHOT = _Pipeline(
     "classify",
     str | list[str],
@@ -236,7 +232,7 @@ _ZERO_SHOT = _Pipeline(
 )  # fmt: skip
 _CLASSES = _Pipeline(
     "classify", str | TextPair | list[str | TextPair], Classes,
-    lambda given: {"top_k": given.top_k, "overflow": "error"}, _show_classes, always=True,
+    lambda given: {"top_k": given.top_k, "truncate": None}, _show_classes, always=True,
 )  # fmt: skip
 # By the main task of a model.
 _PIPELINES: Mapping[str, _Pipeline] = MappingProxyType({
@@ -244,7 +240,7 @@ _PIPELINES: Mapping[str, _Pipeline] = MappingProxyType({
         "embed", str | list[str], Features,
         lambda given: {
             "normalize": given.normalize, "prompt_name": given.prompt_name, "dimensions": given.dimensions,
-            "overflow": "truncate" if given.truncate else "error",
+            "truncate": given.truncate,
         },
         _show_vectors, always=True,
     ),
@@ -289,7 +285,8 @@ async def infer(service: Service, body: Inputs) -> Reply:
         if body.parameters:
             raise Problem("invalid", "there are parameters, expected none", param="parameters")
         sentences = _converted(body.inputs, Sentences)
-        return await similarities(service, service.find(body.model, "embed"), sentences, _SIMILARITY)
+        how = {**_SIMILARITY, "overflow": overflow_of(service, None)}
+        return await similarities(service, service.find(body.model, "embed"), sentences, how)
     model, pipeline = _choose(service, body)
     given = body.parameters or {}
     if pipeline.parameters is Features:
@@ -298,10 +295,14 @@ async def infer(service: Service, body: Inputs) -> Reply:
     inputs = _converted(body.inputs, pipeline.inputs)
     many = inputs if isinstance(inputs, list) else [inputs]
     items = [one if isinstance(one, str) else structs.astuple(one) for one in many]
-    answered = await service.run(model, pipeline.task, items, **pipeline.options(parameters))
+    options = pipeline.options(parameters)
+    if "truncate" in options:
+        options["overflow"] = overflow_of(service, options.pop("truncate"))
+    answered = await service.run(model, pipeline.task, items, **options)
+    facts = service.facts[model]
 
     def value() -> Any:
-        shown = pipeline.show(answered.results, parameters, service.facts[model])
+        shown = pipeline.show(answered.results, parameters, facts)
         return shown if pipeline.always or isinstance(inputs, list) else shown[0]
 
     return Reply(value, answered.tokens, len(answered.truncated))

@@ -5,8 +5,18 @@ from typing import Any, ClassVar, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
+from mlxbert.serve.pieces import each
 from mlxbert.serve.protocol import STATUS, Problem, Protocol, Reply, Route
-from mlxbert.serve.protocols.vectors import Form, Texts, Truncate, in_form, overflow_of, prompt_of, texts_of
+from mlxbert.serve.protocols.vectors import (
+    Form,
+    Texts,
+    Truncate,
+    check_forms,
+    in_form,
+    overflow_of,
+    prompt_of,
+    texts_of,
+)
 from mlxbert.serve.service import Service
 
 _KINDS = {
@@ -27,7 +37,8 @@ class EmbeddingsBody(Struct):
         input_type: What the texts are, such as `query` or `document`: the model's own prompt for it is used.
         task: The same in the words of Jina, such as `retrieval.query`.
         prompt_name: The name of one of the model's own prompts.
-        truncate: True, or `END`, truncates texts that are too long; they are refused otherwise.
+        truncate: True, or `END`, truncates texts that are too long; false or `NONE` refuses them; by default it is as
+            the server was started.
         truncate_prompt_tokens: -1, or at least what the model takes: the same.
         normalized: Whether vectors are scaled to length 1; by default as the model's files say.
         embedding_type: `binary` for eight dimensions in each value.
@@ -101,9 +112,10 @@ async def embeddings(service: Service, body: EmbeddingsBody) -> Reply:
         normalize=True if body.normalized is None and body.dimensions is not None else body.normalized,
     )  # fmt: skip
     form: Form = body.embedding_type or body.encoding_format or "float"
+    check_forms([form], answered)
 
     def value() -> Embeddings:
-        data = [Embedding(in_form(one.embedding, form), number) for number, one in enumerate(answered.results)]
+        data = each([*enumerate(answered.results)], lambda one: Embedding(in_form(one[1].embedding, form), one[0]))
         return Embeddings(data, name, Usage(answered.tokens, answered.tokens), answered.truncated or UNSET)
 
     return Reply(value, answered.tokens, len(answered.truncated))
@@ -121,7 +133,7 @@ def _overflow(service: Service, name: str, body: EmbeddingsBody) -> str:
             "invalid", f"truncate_prompt_tokens is {cut}, expected -1, or at least the {most} tokens that the model "
             "takes", param="truncate_prompt_tokens",
         )  # fmt: skip
-    return overflow_of(body.truncate if cut is None else True)
+    return overflow_of(service, body.truncate if cut is None else True)
 
 
 def _prompt(service: Service, name: str, body: EmbeddingsBody) -> str | None:

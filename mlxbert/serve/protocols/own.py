@@ -4,7 +4,7 @@ import asyncio
 import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -14,10 +14,12 @@ from mlxbert.model import Model
 from mlxbert.results.embed import Embedding
 from mlxbert.results.json import without_nan
 from mlxbert.results.related import Similarity
-from mlxbert.results.result import Failure
+from mlxbert.results.result import Failure, PartedResult
 from mlxbert.search.filters import make_filter
-from mlxbert.search.index import open_index
+from mlxbert.serve.indexes import hits_bytes
+from mlxbert.serve.pieces import each
 from mlxbert.serve.protocol import Problem, Protocol, Reply, Route, plain_shape
+from mlxbert.serve.protocols import ollama
 from mlxbert.serve.protocols.vectors import compare
 from mlxbert.serve.queue import Answered
 from mlxbert.serve.service import ModelFacts, Service
@@ -28,7 +30,10 @@ from mlxbert.version import __version__
 
 Pair = Annotated[list[str], Meta(min_length=2, max_length=2)]
 Overflow = Literal["truncate", "window", "error"]
+_FEW = 1000  # hits of which nobody asks how much memory they take
+_HIT_BYTES = 5000  # of a hit, about
 # What is not an option of a task.
+_OF_OLLAMA = ("model", "input", "truncate", "options", "keep_alive", "dimensions")
 _APART = ("model", "on_error", "texts", "pairs", "questions", "context", "query", "encoding_format")
 
 
@@ -64,9 +69,19 @@ class Embed(Vectors, kw_only=True):
 
     Attributes:
         encoding_format: `base64` for the bytes of the vectors in base64, little-endian.
+        input: In place of `texts`, as ollama's clients send it: a text, or a list of texts. The answer has ollama's
+            shape.
+        truncate: With `input`: false refuses texts that are too long.
+        options: With `input`: ignored.
+        keep_alive: With `input`: ignored.
     """
 
-    texts: list[str]
+    shorten: ClassVar[str] = '"truncate": true truncates it'
+    texts: list[str] | None = None
+    input: str | list[str] | None = None
+    truncate: bool | None = None
+    options: dict[str, Any] | None = None
+    keep_alive: str | int | float | None = None
     kind: Literal["query", "document"] | None = None
     output_dtype: Literal["float32", "int8", "binary"] = "float32"
     encoding_format: Literal["float", "base64"] = "float"
@@ -227,7 +242,7 @@ def _reply(
     model: str, answered: Answered, results: Sequence[Any], truncated: int | None = None, *, coded: bool = False
 ) -> Reply:
     def value() -> Results:
-        shown = [_coded(one) if coded and isinstance(one, Embedding) else _to_dict(one) for one in results]
+        shown = each(results, lambda one: _coded(one) if coded and isinstance(one, Embedding) else _to_dict(one))
         unknown = [number for number, one in enumerate(answered.results) if getattr(one, "only_unknown", False)]
         return Results(model, shown, answered.tokens, answered.truncated, unknown)
 
@@ -241,7 +256,7 @@ def _coded(result: Embedding) -> dict[str, Any]:
 
 
 def _to_dict(result: Any) -> dict[str, Any]:
-    found: dict[str, Any] = result.to_dict()
+    found: dict[str, Any] = result.to_dict(each) if isinstance(result, PartedResult) else result.to_dict()
     if isinstance(result, Failure) and result.error.hint is not None:
         found["hint"] = result.error.hint
     return found
@@ -253,10 +268,27 @@ def _task(task: str, body: type[Body], summary: str, items: Callable[[Any], Sequ
     async def answer(service: Service, body: Body) -> Reply:
         model = service.find(body.model, task)
         answered = await service.run(model, task, items(body), on_error=body.on_error, **_options(body))
-        coded = getattr(body, "encoding_format", None) == "base64"
-        return _reply(model, answered, answered.results, coded=coded)
+        return _reply(model, answered, answered.results)
 
     return Route("POST", f"/api/{task}", answer, summary, body, Results)
+
+
+async def embed(service: Service, body: Embed) -> Reply:
+    """The vectors of texts; or, of the input of ollama's clients, in the shape that they expect."""
+    if (body.texts is None) == (body.input is None):
+        raise Problem("invalid", "expected either texts, or an input", param="texts")
+    given = {*msgspec.to_builtins(body)}
+    known = _OF_OLLAMA if body.texts is None else given - {"truncate", "options", "keep_alive"}
+    if odd := sorted(given - {*known}):
+        other = "input" if body.texts is None else "texts"
+        raise Problem("invalid", f"there are both {odd[0]} and {other}, expected one of them", param=odd[0])
+    if body.input is not None:
+        texts = [body.input] if isinstance(body.input, str) else body.input
+        return await ollama.embed(service, body.model, texts, body.truncate, body.dimensions)
+    assert body.texts is not None
+    model = service.find(body.model, "embed")
+    answered = await service.run(model, "embed", body.texts, on_error=body.on_error, **_options(body))
+    return _reply(model, answered, answered.results, coded=body.encoding_format == "base64")
 
 
 async def rerank(service: Service, body: Rerank) -> Reply:
@@ -295,20 +327,19 @@ async def search(service: Service, body: Search) -> Reply:
         raise Problem("not_found", f"index is {body.index!r:.100}, expected one of {known}", param="index")
     file = service.indexes[name]
     service.check_size(1, len(body.query))
+    await service.claim(min(body.top_k * _HIT_BYTES, service.room.most))
 
     def find() -> list[Any]:
-        if name not in service.opened:
-            if not file.exists():  # or it would be made
-                raise Problem("not_found", f"the index {name} is gone", param="index")
-            service.opened[name] = open_index(file)
-        opened = service.opened[name]
+        opened = service.opened.get(name, file)
+        if body.top_k > _FEW:
+            service.check_answer(hits_bytes(body.top_k, opened), "the hits", "a smaller top_k gives fewer")
         found = opened.search(body.query, top_k=body.top_k, mode=body.mode, where=body.where)
         if not found and (said := opened.unknown_field(make_filter(body.where))):
             raise Problem("invalid", said, param="where")
         return found
 
     hits = await asyncio.wrap_future(service.engine.call(None, find))
-    return Reply(Found(name, [without_nan(hit.to_dict()) for hit in hits]))
+    return Reply(lambda: Found(name, each(hits, lambda hit: without_nan(hit.to_dict()))), tokens=len(hits))
 
 
 async def models(service: Service, path: Mapping[str, str]) -> Reply:
@@ -331,7 +362,7 @@ def _texts(body: Any) -> Sequence[Any]:
 PROTOCOL = Protocol(
     "own",
     (
-        _task("embed", Embed, "Vectors of texts", _texts),
+        Route("POST", "/api/embed", embed, "Vectors of texts", Embed, dict[str, Any]),
         _task("embed-words", EmbedWords, "Vectors of the words of texts", _texts),
         _task("fill-mask", FillMask, "Words for masks", _texts),
         _task("classify", Classify, "Classes of texts or pairs of texts", _texts),

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 from msgspec import UNSET, Struct, UnsetType
 
 from mlxbert.results.classify import Regression
+from mlxbert.serve.pieces import each
 from mlxbert.serve.protocol import STATUS, Problem, Protocol, Reply, Route
 from mlxbert.serve.protocols.vectors import Sentences, Texts, overflow_of, similarities, texts_of
 from mlxbert.serve.queue import Answered
@@ -27,23 +28,26 @@ _ERRORS = {
 }
 
 
+_TOKEN_BYTES = 300  # of a `Token`
+_ID_BYTES = 30  # of the part of a text that an id stands for
+
+
 class Truncation(Struct, kw_only=True):
     """What is done with texts that are too long.
 
     Attributes:
-        truncate: Whether they are truncated; they are refused otherwise.
+        truncate: Whether they are truncated, or refused; by default as the server was started.
         truncation_direction: Which end is dropped; only the right one is supported.
     """
 
     shorten: ClassVar[str] = '"truncate": true truncates it'
-    truncate: bool | None = False
+    truncate: bool | None = None
     truncation_direction: Literal["right", "Right", "left", "Left"] | None = "right"
 
-    @property
-    def overflow(self) -> str:
+    def overflow(self, service: Service) -> str:
         """The option of the tasks."""
         left = bool(self.truncate) and (self.truncation_direction or "").lower() == "left"
-        return overflow_of("START" if left else self.truncate, "truncation_direction")
+        return overflow_of(service, "START" if left else self.truncate, "truncation_direction")
 
 
 class EmbedAllBody(Truncation, kw_only=True):
@@ -158,18 +162,22 @@ def _reply(value: Any, answered: Answered) -> Reply:
 async def vectors(service: Service, body: EmbedBody) -> Reply:
     """The vectors of texts."""
     answered = await service.run(
-        None, "embed", texts_of(body.inputs, "inputs"), overflow=body.overflow, normalize=body.normalize,
+        None, "embed", texts_of(body.inputs, "inputs"), overflow=body.overflow(service), normalize=body.normalize,
         dimensions=body.dimensions, prompt_name=body.prompt_name,
     )  # fmt: skip
-    return _reply(lambda: [one.embedding.tolist() for one in answered.results], answered)
+    return _reply(lambda: each(answered.results, lambda one: one.embedding), answered)
 
 
 async def vectors_of_tokens(service: Service, body: EmbedAllBody) -> Reply:
     """The vectors of the tokens of texts."""
     answered = await service.run(
-        None, "embed-tokens", texts_of(body.inputs, "inputs"), overflow=body.overflow, prompt_name=body.prompt_name
+        None,
+        "embed-tokens",
+        texts_of(body.inputs, "inputs"),
+        overflow=body.overflow(service),
+        prompt_name=body.prompt_name,
     )
-    return _reply(lambda: [one.embedding.tolist() for one in answered.results], answered)
+    return _reply(lambda: each(answered.results, lambda one: one.embedding), answered)
 
 
 async def sparse(service: Service, body: Any) -> Reply:
@@ -180,7 +188,7 @@ async def sparse(service: Service, body: Any) -> Reply:
 async def similarity(service: Service, body: SimilarityBody) -> Reply:
     """How similar texts are to one, in their order."""
     given = body.parameters or SimilarityOptions()
-    how = {"overflow": given.overflow, "prompt_name": given.prompt_name}
+    how = {"overflow": given.overflow(service), "prompt_name": given.prompt_name}
     return await similarities(service, service.find(None, "embed"), body.inputs, how)
 
 
@@ -188,7 +196,7 @@ async def rerank(service: Service, body: RerankBody) -> Reply:
     """Texts by how well they answer a query, the best first."""
     texts = texts_of(body.texts, "texts")
     best, _, answered = await service.rerank(
-        None, body.query, texts, overflow=body.overflow, raw=body.raw_scores or None
+        None, body.query, texts, overflow=body.overflow(service), raw=body.raw_scores or None
     )
     return _reply([Rank(one.number, one.score, one.text if body.return_text else UNSET) for one in best], answered)
 
@@ -201,7 +209,7 @@ async def predict(service: Service, body: PredictBody) -> Reply:
         raise Problem("empty", "inputs is empty, expected at least one text", param="inputs")
     pairs = [_item(one) for one in (given if batch else [[given] if isinstance(given, str) else given])]
     name = service.find(None, "classify")
-    answered = await service.run(name, "classify", pairs, overflow=body.overflow, raw=body.raw_scores or None)
+    answered = await service.run(name, "classify", pairs, overflow=body.overflow(service), raw=body.raw_scores or None)
     found = [_predictions(one, service.facts[name].labels) for one in answered.results]
     return _reply(found if batch else found[0], answered)
 
@@ -230,10 +238,15 @@ async def tokenize(service: Service, body: TokenizeBody) -> Reply:
     texts = texts_of(body.inputs, "inputs")
 
     def split(tokenizer: Tokenizer) -> list[list[Token]]:
-        return [_tokens(tokenizer, text, special=body.add_special_tokens) for text in texts]
+        found, count = [], 0
+        for text in texts:
+            found.append(_tokens(tokenizer, text, special=body.add_special_tokens))
+            count += len(found[-1])
+            service.check_answer(count * _TOKEN_BYTES, f"{count:,} tokens", "ask for fewer texts at once")
+        return found
 
-    found = await _with_tokenizer(service, split, texts)
-    return Reply(found, tokens=sum(map(len, found)))
+    found = await _with_tokenizer(service, split, texts, _TOKEN_BYTES)
+    return Reply(lambda: each(found, each), tokens=sum(map(len, found)))
 
 
 def _tokens(tokenizer: Tokenizer, text: str, *, special: bool) -> list[Token]:
@@ -258,12 +271,21 @@ async def decode(service: Service, body: DecodeBody) -> Reply:
     def join(tokenizer: Tokenizer) -> list[str]:
         return [tokenizer.decode(ids, skip_special_tokens=body.skip_special_tokens) for ids in several]
 
-    return Reply(await _with_tokenizer(service, join, several))
+    return Reply(await _with_tokenizer(service, join, several, _ID_BYTES))
 
 
-async def _with_tokenizer(service: Service, work: Callable[[Tokenizer], Any], items: Sequence[Any]) -> Any:
-    """Runs a function of the first model's tokenizer on a thread of its own, so that nobody waits for it."""
-    service.check_size(len(items), sum(map(len, items)))
+async def _with_tokenizer(service: Service, work: Callable[[Tokenizer], Any], items: Sequence[Any], unit: int) -> Any:
+    """Runs a function of the first model's tokenizer on a thread of its own, so that nobody waits for it.
+
+    Args:
+        service: The service.
+        work: The function.
+        items: Texts, or lists of ids.
+        unit: Bytes that a character or an id may take in the result.
+    """
+    size = sum(map(len, items))
+    service.check_size(len(items), size)
+    await service.claim(min(size * unit, service.room.most))
     facts = _first(service)
     model = service.engine.call(
         facts.name, lambda model: model.embed_tokenizer if facts.main == "embed" else model.tokenizer
@@ -285,7 +307,8 @@ async def info(service: Service, path: dict[str, str]) -> Reply:
         "model_type": kinds.get(facts.main, {"embedding": {"pooling": facts.pooling}}),
         "max_concurrent_requests": limits.max_queue, "max_input_length": facts.max_length,
         "max_batch_tokens": limits.max_batch_tokens or default_batch_tokens(),
-        "max_client_batch_size": service.options.max_texts, "auto_truncate": False, "version": __version__,
+        "max_client_batch_size": service.options.max_texts, "auto_truncate": service.options.truncate,
+        "version": __version__,
     }  # fmt: skip
     return Reply(found)
 

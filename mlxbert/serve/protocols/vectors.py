@@ -56,14 +56,16 @@ def texts_of(given: str | Sequence[str | int | list[int]], param: str) -> list[s
     return found
 
 
-def overflow_of(truncate: bool | Truncate | None, param: str = "truncate") -> str:
-    """What is done with a text that is too long.
+def overflow_of(service: Service, truncate: bool | Truncate | None, param: str = "truncate") -> str:
+    """What is done with a text that is too long; what the server was started with, if the request says nothing.
 
     Raises:
         Problem: Its beginning is to be dropped.
     """
     if isinstance(truncate, str) and truncate.lower() == "start":
         raise Problem("invalid", f"{param} drops the beginning of a text, expected its end or nothing", param=param)
+    if truncate is None:
+        truncate = service.options.truncate
     return "truncate" if truncate is True or (truncate and truncate.lower() == "end") else "error"
 
 
@@ -124,8 +126,18 @@ async def similarities(service: Service, model: str, given: Sentences, options: 
     return Reply(scores, asked.tokens + answered.tokens, len(asked.truncated) + len(answered.truncated))
 
 
-def in_form(vector: "Vector", form: Form) -> list[float] | str:
-    """A vector as JSON has it: numbers, or float32 in base64.
+def check_forms(forms: Sequence[Form], answered: Answered) -> None:
+    """Refuses forms that the vectors cannot have, before the first is sent.
+
+    Raises:
+        ArgumentError: They cannot.
+    """
+    for form in forms:
+        in_form(answered.results[0].embedding, form)
+
+
+def in_form(vector: "Vector", form: Form) -> Any:
+    """A vector as JSON has it: numbers, in an array, or float32 in base64.
 
     Raises:
         ArgumentError: It cannot have this form.
@@ -134,4 +146,4 @@ def in_form(vector: "Vector", form: Form) -> list[float] | str:
         return base64.b64encode(vector.astype("<f4").tobytes()).decode()
     dtype = "float32" if form == "float" else form
     check_output_dtype(dtype, len(vector))
-    return as_dtype(vector, dtype).tolist()
+    return as_dtype(vector, dtype)

@@ -181,8 +181,7 @@ class AnswerObjective(TaskObjective[Window]):
         context = windows[0][0].record.pair
         spans = Spans(1)
         for window, logits in windows:
-            found = window_spans(logits, window.encoding, context, count=1, max_words=self.data.max_words)
-            spans.add(found.best, found.no_answer)
+            spans.merge(window_spans(logits, window.encoding, context, count=1, max_words=self.data.max_words))
         if not spans.best:
             return Predicted("", 0, 0.0, 1.0)
         start, end, score = spans.best[0]
