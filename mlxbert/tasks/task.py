@@ -134,6 +134,8 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
             TooLargeError: The result would take more than `MOST_BYTES`.
         """
         job = self.prepare(item)
+        if self.size(item, self.most_units(item)) <= MOST_BYTES:  # known at once
+            return job
         size = self.size(item, self.units(job))
         if size > MOST_BYTES:
             message = f"the result would take {size / 1e6:,.0f} MB, expected at most {MOST_BYTES / 1e6:,.0f}"
