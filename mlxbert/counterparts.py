@@ -110,7 +110,7 @@ def no_attribute(owner: str, name: str) -> AttributeError:
 
 
 def not_one_of(name: str, value: object, choices: Iterable[object]) -> ArgumentError:
-    """The error about an argument that is none of the choices, with the one that is probably meant."""
+    """The error about an argument whose value is not among the choices; its hint is the one that is probably meant."""
     known = [str(choice) for choice in choices]
     text = str(value) if isinstance(value, str) else ""
     near = [VALUES[text]] if VALUES.get(text) in known else difflib.get_close_matches(text, known, n=1)

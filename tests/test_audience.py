@@ -19,7 +19,7 @@ NO_FUNCTION = re.compile(r"`mlxbert doctor --check`")  # there is only the comma
 
 
 def _texts(path: Path) -> list[tuple[int, str]]:
-    """The texts of a module that are no docstrings, with their lines."""
+    """The texts of a module, without docstrings, with their lines."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     statements = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     return [

@@ -77,7 +77,7 @@ def _measure(network: Network) -> Mapping[str, _Measuring]:
 
 
 def _batches(model: OpenedModel) -> list[mx.array]:
-    """The ids of the sample, (B, L): texts of one length together, as padding is no input."""
+    """The ids of the sample, (B, L): texts of one length together: padding would be counted."""
     most = min(_LENGTH, model.tokenizer.max_length)
     by_length: dict[int, list[tuple[int, ...]]] = {}
     for text in sample():
