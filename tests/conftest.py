@@ -20,6 +20,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 import mlxbert
 from mlxbert.folders import verify
+from mlxbert.folders.sample_texts import sample
 from mlxbert.machine import cores, device
 from tests.helpers.st_folder import NORMALIZE, pooling, save_st
 from tests.helpers.tiny import save
@@ -179,3 +180,4 @@ def measurement(request: pytest.FixtureRequest, tiny_folder: Path, monkeypatch: 
     if request.param == "unmeasured":
         found = _agreement(tiny_folder)
         monkeypatch.setattr("mlxbert.folders.convert.verify", lambda source, result: found)
+        monkeypatch.setattr("mlxbert.folders.layer_inputs.sample", lambda: sample()[:16])

@@ -81,7 +81,7 @@ class Tensor:
         array = converted(self.source, self.read(), self.dtype)
         found = {self.name: array}
         if self.quantization is not None:
-            products = None if self.inputs is None else self.inputs()
+            products = self.inputs() if self.inputs is not None and self.quantization.carries_errors else None
             known = products is not None and products.shape[1] == self.shape[1]
             found = self.quantization.pack(self.name, array, products if known else None)
         mx.eval(found)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _SHARES = (1.0, 0.95, 0.9, 0.85, 0.8)  # of a group's range: numbers at its ends may be cut off
 _TURNS = 5  # of rounding and fitting; later ones change next to nothing
 _DAMPING = 0.01  # of the mean square of the inputs: their products may be singular
+_FARTHEST = 0.9  # steps that a row may be off in the mean, so that it is still the same row; usual is 0.4
 _BLOCK = 128  # columns whose errors are carried on at once
 _ROWS = 16_384  # fitted at a time
 _WORD = 32  # bits
@@ -46,10 +47,11 @@ def quantized(matrix: mx.array, bits: int, size: int, products: "Floats | None")
     scales, offsets = (mx.concatenate([*part]) for part in zip(*parts, strict=True))
     wide = matrix.astype(mx.float32)
     each, start = (mx.repeat(part.astype(mx.float32), size, axis=1) for part in (scales, offsets))
-    if products is None:
-        codes = mx.clip(mx.round((wide - start) / each), 0, 2**bits - 1).astype(mx.uint32)
-    else:
-        codes = mx.array(round_columns(np.array(wide), np.array(each), np.array(start), bits, products))
+    codes = mx.clip(mx.round((wide - start) / each), 0, 2**bits - 1).astype(mx.uint32)
+    if products is not None:
+        carried = mx.array(round_columns(np.array(wide), np.array(each), np.array(start), bits, products))
+        error = mx.square(carried * each + start - wide).mean(axis=1, keepdims=True)
+        codes = mx.where(error <= _FARTHEST**2 * mx.square(each).mean(axis=1, keepdims=True), carried, codes)
     return packed(codes, bits), scales, offsets
 
 
