@@ -63,6 +63,9 @@ def test_no_hint_of_the_library_is_a_command_that_is_a_function_too() -> None:
     ("mlxbert.open_index(paths=PATH) makes one", "mlxbert index PATH makes one"),
     ("mlxbert.convert(BASE, FOLDER, adapter='x/y')", "mlxbert convert BASE FOLDER --adapter x/y"),
     ("mlxbert.load(…) loads it", "mlxbert.load(…) loads it"),
+    ("mlxbert.convert(BASE, DIR, adapter='x (1)/y)') is", "mlxbert convert BASE DIR --adapter 'x (1)/y)' is"),
+    ("mlxbert.save(mlxbert.load(NAME, task='tag'), DIR)", "mlxbert.save(mlxbert.load(NAME, task='tag'), DIR)"),
+    ("mlxbert.load(a.b) or mlxbert.load(MODEL)", "mlxbert.load(a.b) or mlxbert models download MODEL"),
     ("an option: dtype='float32'", "an option: --dtype float32"),
 ])  # fmt: skip
 def test_calls_become_commands(hint: str, shown: str) -> None:

@@ -31,7 +31,7 @@ _MOST = 9999  # columns or lines that a terminal may be said to have
 _ARGUMENT = re.compile(
     r"""(?<![^\s(])([a-z]\w*)=(?:(True|False)|'([^']+)'|"([^"]+)"|(\d+(?:\.\d+)?))?(?=[,;:)]|\.?(?:\s|$))"""
 )
-_CALL = re.compile(r"mlxbert\.[a-z_]+\([^()]*\)")
+_CALL = re.compile(r"mlxbert\.[a-z_]+\(")
 _COMMANDS = {"load": "models download", "open_index": "index"}  # where they are not the names of functions
 _OPTIONS = {"path": "--index", "paths": ""}
 _quiet = False
@@ -146,29 +146,46 @@ def to_options(text: str) -> str:
     """A hint of the library as one for the command line.
 
     `dtype='float32'` becomes `--dtype float32`, `overwrite=True` becomes `--overwrite`, `top_k=` becomes `--top-k`.
-    A call becomes a command: `mlxbert.finetune('tag', train=FILE)` becomes `mlxbert finetune tag --train FILE`.
+    A call becomes a command: `mlxbert.finetune('tag', train=FILE)` becomes `mlxbert finetune tag --train FILE`. A call
+    that no command can say, as one with a call among its arguments, stays as it is.
     """
-
-    def option(found: re.Match[str]) -> str:
-        name, truth, *values = found.groups()
-        no = "no-" if truth == "False" else ""
-        value = next((f" {shlex.quote(value)}" for value in values if value), "")
-        return f"--{no}{name.replace('_', '-')}{value}"
-
-    return _ARGUMENT.sub(option, _CALL.sub(_command, text))
+    if (found := _CALL.search(text)) is None:
+        return _ARGUMENT.sub(_option, text)
+    shown, rest = _command(found[0], text[found.end() :])
+    return _ARGUMENT.sub(_option, text[: found.start()]) + shown + to_options(rest)
 
 
-def _command(found: re.Match[str]) -> str:
-    """The command for a call of a function of the package, without its variables, which have small letters."""
-    try:
-        call = ast.parse(found[0], mode="eval").body
-    except SyntaxError:  # an ellipsis
-        return found[0]
+def _option(found: re.Match[str]) -> str:
+    name, truth, *values = found.groups()
+    no = "no-" if truth == "False" else ""
+    value = next((f" {shlex.quote(value)}" for value in values if value), "")
+    return f"--{no}{name.replace('_', '-')}{value}"
+
+
+def _command(start: str, rest: str) -> tuple[str, str]:
+    """The command for a call of a function of the package, and what follows; variables, in small letters, are left out.
+
+    Args:
+        start: The name of the function, and a parenthesis.
+        rest: What follows it.
+    """
+    for bracket in re.finditer(r"\)", rest):  # the first one may stand in a string
+        call = start + rest[: bracket.end()]
+        with suppress(SyntaxError, ValueError):
+            return _words(ast.parse(call, mode="eval").body) or call, rest[bracket.end() :]
+    return start, rest  # an ellipsis
+
+
+def _words(call: ast.expr) -> str | None:
+    """The words of a command, or `None` if it has no such words."""
     assert isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
     name = call.func.attr
-    words = ["mlxbert", _COMMANDS.get(name, name.replace("_", "-")), *map(_word, call.args)]
-    for one in call.keywords:
-        words += [_OPTIONS.get(one.arg or "", f"--{(one.arg or '').replace('_', '-')}"), _word(one.value)]
+    try:
+        words = ["mlxbert", _COMMANDS.get(name, name.replace("_", "-")), *map(_word, call.args)]
+        for one in call.keywords:
+            words += [_OPTIONS.get(one.arg or "", f"--{(one.arg or '').replace('_', '-')}"), _word(one.value)]
+    except ValueError:  # not a name or a literal
+        return None
     return " ".join(filter(None, words))
 
 

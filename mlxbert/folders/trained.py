@@ -51,7 +51,10 @@ def remember(folder: str | Path, kind: str) -> None:
 
 
 def written_models() -> list[TrainedModel]:
-    """The models that were written on this machine and are where they were, sorted by folder; others are forgotten."""
+    """The models that were written on this machine and are where they were, sorted by folder.
+
+    One whose folder was removed or moved is forgotten; not one of a disk that is not there.
+    """
     try:
         entries = [path for path in _entries().iterdir() if path.suffix == ".json" and not is_system_file(path.name)]
     except OSError:
@@ -70,10 +73,12 @@ def _read(entry: Path) -> Iterator[TrainedModel]:
             values = read_record(entry)
             folder = Path(str(values["folder"]))
             config = next((folder / name for name in _CONFIGS if _is_there(folder / name)), None)
+            kept = not _is_there(folder.parent)
         except (DamagedError, KeyError, ValueError):
-            config = None
+            config, kept = None, False
         if config is None:
-            entry.unlink(missing_ok=True)
+            if not kept:
+                entry.unlink(missing_ok=True)
         else:
             size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
             yield TrainedModel(folder, str(values["kind"]), _family(config), size, str(values["written"]))

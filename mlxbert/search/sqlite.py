@@ -9,7 +9,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from itertools import count
 from math import inf, isfinite
@@ -86,23 +86,27 @@ class SqliteStore:
         if schema.exists(journal):  # no index has one; SQLite would do what it says, and remove a file that it names
             raise StoreError(f"{journal}: is not of an index", hint="remove it")
         self._connection = self._connect()
-        schema.check(self.path, self._connection)
-        self._read_about()
+        try:
+            schema.check(self.path, self._connection)
+            self._read_about()
+        except BaseException:
+            self._connection.close()
+            raise
 
     def _create(self, about: About) -> None:
         """Makes the file under another name: a kill leaves no half of an index."""
         unfinished = f"{self.path}.unfinished"
         Path(unfinished).unlink(missing_ok=True)
         self._connection = connect(unfinished, "rwc")
-        self._connection.reserve_bytes("main", CHECKSUM)
-        self._connection.execute(f"PRAGMA page_size = {_page_size(about.dimensions)}")
-        self._connection.execute("PRAGMA journal_mode = MEMORY")
-        self._connection.execute("BEGIN")
-        schema.create(self._connection)
-        self.set_about(about)
-        self._connection.execute("COMMIT")
-        self._connection.execute("PRAGMA journal_mode = WAL")
-        self._connection.close()
+        with closing(self._connection):
+            self._connection.reserve_bytes("main", CHECKSUM)
+            self._connection.execute(f"PRAGMA page_size = {_page_size(about.dimensions)}")
+            self._connection.execute("PRAGMA journal_mode = MEMORY")
+            self._connection.execute("BEGIN")
+            schema.create(self._connection)
+            self.set_about(about)
+            self._connection.execute("COMMIT")
+            self._connection.execute("PRAGMA journal_mode = WAL")
         for ending in ("-wal", "-shm"):  # of an index that was removed by hand: SQLite would do what they say
             Path(f"{self.path}{ending}").unlink(missing_ok=True)
         replace_file(unfinished, self.path)
@@ -115,6 +119,7 @@ class SqliteStore:
         for mode in ("rwc", "ro", "ro&immutable=1"):
             if mode.endswith("1") and schema.exists(f"{self.path}-wal"):
                 break  # what it holds would be missing
+            connection = None
             try:
                 connection = connect(self.path, mode)
                 connection.execute("PRAGMA trusted_schema = OFF")
@@ -128,6 +133,8 @@ class SqliteStore:
                 connection.define("holds", holds, 3)
                 connection.define("matches", self._patterns.matches, 2)
             except apsw.Error as problem:
+                if connection is not None:
+                    connection.close()
                 failed = problem
                 continue
             self.writable = mode == "rwc" and os.access(self.path, os.W_OK)

@@ -92,6 +92,15 @@ def test_a_folder_that_may_not_be_looked_into_is_not_forgotten(tmp_path: Path) -
     assert folders() == ["a"]
 
 
+def test_a_model_on_a_disk_that_is_not_there_is_not_forgotten(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    remember(model(tmp_path / "disk" / "a"), "pretrain")
+    (tmp_path / "disk").rename(tmp_path / "elsewhere")
+    assert folders() == []
+    (tmp_path / "elsewhere").rename(tmp_path / "disk")
+    assert folders() == ["a"]
+
+
 def test_a_data_folder_that_cannot_be_written_is_no_failure(tmp_path: Path, data: Path) -> None:
     data.write_text("a file")
     remember(model(tmp_path / "a"), "pretrain")

@@ -12,6 +12,7 @@ import pytest
 import mlxbert
 from mlxbert.errors import StoreError
 from mlxbert.search.index import MODES, open_index
+from mlxbert.search.sqlite import SqliteStore
 from tests.helpers.indexes import QUERIES, build, write_files
 from tests.helpers.tiny import save
 
@@ -121,3 +122,15 @@ def test_a_page_of_zeros_has_the_right_checksum_and_is_found(
         except StoreError:
             found.append(start // 8192)
     assert len(found) > len(whole) // 8192 / 2
+
+
+def test_a_file_that_is_refused_is_closed(whole: bytes, tmp_path: Path) -> None:
+    descriptors, header = set[int](), bytearray(whole)
+    header[60:64] = b"\0\0\0\1"  # the version of the schema
+    for content in (b"no index" * 2000, bytes(header)):
+        (tmp_path / "index.db").write_bytes(content)
+        for _ in range(5):
+            with pytest.raises(StoreError):
+                SqliteStore(tmp_path / "index.db")
+            descriptors.add(len(os.listdir("/dev/fd")))
+    assert len(descriptors) == 1

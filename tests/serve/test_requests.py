@@ -229,3 +229,11 @@ def test_each_packet_boundary_gives_the_same_answers() -> None:
     assert re.findall(rb"HTTP/1.1 (\d+)", whole) == [b"200"] * 3
     for place in range(1, len(sent), 7):
         assert exchange([sent[:place], sent[place:]]).written == whole
+
+
+@pytest.mark.parametrize("length", [60_000, *range(65_000, 78_000, 500), 100_000])
+def test_a_request_with_headers_of_any_length_gets_one_answer(length: int) -> None:
+    request = post(b"x", b"X: %s\r\n" % (b"a" * length))
+    found = answers(exchange([request]))
+    assert [status for status, _, _ in found] in ([200], [431])
+    assert (found[0][0] == 200) == (length < 65_000) or 65_000 <= length < 70_000

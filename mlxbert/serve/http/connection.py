@@ -103,7 +103,8 @@ class Connection(HttpToolsProtocol):
             while data:
                 data = self._feed(data)
         except httptools.HttpParserError:
-            self._refuse(400, "this is not a request of HTTP")
+            if self._spare >= 0:
+                self._refuse(400, "this is not a request of HTTP")
         if self._spare < 0:
             self._refuse(431, f"the headers, or the sizes of chunks, have more than {HEADERS:,} bytes")
 
@@ -135,7 +136,13 @@ class Connection(HttpToolsProtocol):
         self.scope["gone"] = self._gone  # type: ignore[typeddict-unknown-key]
 
     def on_headers_complete(self) -> None:
-        """Its headers have come; they are parsed again if there is an offer among them."""
+        """Its headers have come; they are parsed again if there is an offer among them.
+
+        Raises:
+            HttpParserError: They are too long: the request is refused, and not answered.
+        """
+        if self._spare < 0:
+            raise httptools.HttpParserError
         if self.parser.should_upgrade():
             return
         if self._reading is not None:
