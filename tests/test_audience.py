@@ -62,6 +62,9 @@ def test_no_hint_of_the_library_is_a_command_that_is_a_function_too() -> None:
     ("mlxbert.open_index(path=FILE)", "mlxbert index --index FILE"),
     ("mlxbert.open_index(paths=PATH) makes one", "mlxbert index PATH makes one"),
     ("mlxbert.convert(BASE, FOLDER, adapter='x/y')", "mlxbert convert BASE FOLDER --adapter x/y"),
+    ("mlxbert.convert(BASE, FOLDER, adapter='x (1)')", "mlxbert convert BASE FOLDER --adapter 'x (1)'"),
+    ("mlxbert.finetune('tag', crf=True, merge=False)", "mlxbert finetune tag --crf --no-merge"),
+    ("mlxbert.embed(model, data.texts) does", "mlxbert.embed(model, data.texts) does"),
     ("mlxbert.load(…) loads it", "mlxbert.load(…) loads it"),
     ("an option: dtype='float32'", "an option: --dtype float32"),
 ])  # fmt: skip

@@ -31,7 +31,7 @@ _MOST = 9999  # columns or lines that a terminal may be said to have
 _ARGUMENT = re.compile(
     r"""(?<![^\s(])([a-z]\w*)=(?:(True|False)|'([^']+)'|"([^"]+)"|(\d+(?:\.\d+)?))?(?=[,;:)]|\.?(?:\s|$))"""
 )
-_CALL = re.compile(r"mlxbert\.[a-z_]+\([^()]*\)")
+_CALL = re.compile(r"""mlxbert\.[a-z_]+\((?:[^()'"]|'[^']*'|"[^"]*")*\)""")
 _COMMANDS = {"load": "models download", "open_index": "index"}  # where they are not the names of functions
 _OPTIONS = {"path": "--index", "paths": ""}
 _quiet = False
@@ -162,14 +162,25 @@ def _command(found: re.Match[str]) -> str:
     """The command for a call of a function of the package, without its variables, which have small letters."""
     try:
         call = ast.parse(found[0], mode="eval").body
-    except SyntaxError:  # an ellipsis
+        assert isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
+        name = call.func.attr
+        words = ["mlxbert", _COMMANDS.get(name, name.replace("_", "-")), *map(_word, call.args)]
+        for one in call.keywords:
+            words += _option(one.arg or "", one.value)
+    except (SyntaxError, ValueError):  # an ellipsis; what has no counterpart in a command
         return found[0]
-    assert isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
-    name = call.func.attr
-    words = ["mlxbert", _COMMANDS.get(name, name.replace("_", "-")), *map(_word, call.args)]
-    for one in call.keywords:
-        words += [_OPTIONS.get(one.arg or "", f"--{(one.arg or '').replace('_', '-')}"), _word(one.value)]
     return " ".join(filter(None, words))
+
+
+def _option(name: str, value: ast.expr) -> list[str]:
+    """The option for an argument with a value; a flag has none."""
+    flag = name.replace("_", "-")
+    match value:
+        case ast.Constant(value=True):
+            return [f"--{flag}"]
+        case ast.Constant(value=False):
+            return [f"--no-{flag}"]
+    return [_OPTIONS.get(name, f"--{flag}"), _word(value)]
 
 
 def _word(value: ast.expr) -> str:
