@@ -183,10 +183,21 @@ def _words(call: ast.expr) -> str | None:
     try:
         words = ["mlxbert", _COMMANDS.get(name, name.replace("_", "-")), *map(_word, call.args)]
         for one in call.keywords:
-            words += [_OPTIONS.get(one.arg or "", f"--{(one.arg or '').replace('_', '-')}"), _word(one.value)]
+            words += _flag_or_option(one.arg or "", one.value)
     except ValueError:  # not a name or a literal
         return None
     return " ".join(filter(None, words))
+
+
+def _flag_or_option(name: str, value: ast.expr) -> list[str]:
+    """The option for an argument with a value; a flag has none."""
+    flag = name.replace("_", "-")
+    match value:
+        case ast.Constant(value=True):
+            return [f"--{flag}"]
+        case ast.Constant(value=False):
+            return [f"--no-{flag}"]
+    return [_OPTIONS.get(name, f"--{flag}"), _word(value)]
 
 
 def _word(value: ast.expr) -> str:

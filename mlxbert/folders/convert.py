@@ -65,7 +65,8 @@ def convert(
             open. 4 bits are rounded for what the inputs of each layer are on short texts; a warning says how much is
             kept if that is too little, see `Verification`.
         group_size: How many numbers of a row share a scale when quantized: 32, 64 or 128; 64 if `None`.
-        max_shard_size: The most data in one file of weights: `400MB`, `5GB`, `1GiB`. About twice as much is in memory.
+        max_shard_size: The most data in one file of weights: `400MB`, `5GB`, `1GiB`. About twice as much is in memory;
+            with 4 bits first the whole model in float32, too, and a square matrix for the inputs of each layer.
         revision: Branch, tag or commit of a model on the hub; its main branch if `None`.
         offline: Make no requests to the hub.
         overwrite: Whether a folder that an earlier conversion wrote is replaced.

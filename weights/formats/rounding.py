@@ -24,6 +24,7 @@ _FARTHEST = 0.9  # steps that a row may be off in the mean, so that it is still 
 _BLOCK = 128  # columns whose errors are carried on at once
 _ROWS = 16_384  # fitted at a time
 _WORD = 32  # bits
+_LEAST = 1e-7  # the smallest scale that MLX writes; float16 holds it
 
 
 def quantized(matrix: mx.array, bits: int, size: int, products: "Floats | None") -> tuple[mx.array, mx.array, mx.array]:
@@ -99,8 +100,8 @@ def _fitted(groups: mx.array, weights: mx.array, codes: mx.array, scale: mx.arra
 
 
 def _positive(scale: mx.array) -> mx.array:
-    """A scale by which can be divided: that of equal numbers is 0, and any other has the same code."""
-    return mx.where(scale > 0, scale, 1.0)
+    """A scale by which can be divided: that of equal numbers is 0, and that of numbers near 0 may be in float16."""
+    return mx.where(scale > 0, scale, _LEAST)
 
 
 def damped(products: "Floats") -> "NDArray[np.float64]":

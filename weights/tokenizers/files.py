@@ -155,7 +155,8 @@ def _from_vocabulary(
     special = {role: token.content for role, token in tokens.items()}
     tokenizer = kind.build(folder, settings, special)
     if not kind.appends_missing:
-        for role in ("unk", "sep", "cls") if "cls" in special else ("unk", "bos", "eos"):
+        roles = ("unk", "sep", "cls") if "cls" in special else ("unk", "bos", "eos")
+        for role in dict.fromkeys((*roles, kind.ends.first, kind.ends.last)):
             if tokenizer.token_to_id(special[role]) is None:
                 raise TokenizerError(
                     f"{folder / kind.files[0]}: the {role} token {special[role]!r} is not in the vocabulary"

@@ -407,6 +407,13 @@ def test_equal_numbers_stay_what_they_are(value: float) -> None:
             assert mx.allclose(found, matrix, rtol=1e-3, atol=0.0).item()
 
 
+def test_numbers_whose_scale_float16_cannot_hold_stay_near() -> None:
+    matrix = mx.array(np.random.default_rng(0).normal(size=(16, 64)) * 5e-8).astype(mx.float16)
+    how = Quantization(4, 64)
+    found = how.expand(how.pack("x.weight", matrix, None), "x.weight", mx.float32)
+    assert is_near(found, matrix.astype(mx.float32), how)
+
+
 def test_a_nan_stays_in_its_group() -> None:
     matrix, inputs = drawn(8, 64)
     matrix[3, 5] = mx.nan

@@ -242,6 +242,13 @@ def test_vocabularies_that_cannot_be_are_refused_by_name(
         files(tmp_path, content, name)
 
 
+def test_ends_that_the_vocabulary_does_not_have_are_refused(tmp_path: Path) -> None:
+    settings = {"tokenizer_class": "XLMRobertaTokenizer", "bos_token": "[BOS]"}
+    folder = put(tmp_path, {FAIRSEQ: pieces_file([*HEAD, *PIECES]), "tokenizer_config.json": settings})
+    with pytest.raises(TokenizerError, match=r"the bos token '\[BOS\]' is not in the vocabulary"):
+        read_tokenizer(folder)
+
+
 def test_a_library_that_panics_is_an_error(tmp_path: Path) -> None:
     broken = bytes([0, 4, 0, 0]) + b"\xff\x07\x00\x00" * 256 + b"abc"  # a table of replacements that points nowhere
     folder = put(tmp_path, {FAIRSEQ: pieces_file([*HEAD, *PIECES], normalizer={2: broken})})
