@@ -377,7 +377,7 @@ MUTATIONS = tuple(Mutation(*row) for row in (
      """_PLACE = "files.path, CASE files.path WHEN x'' THEN place END, chunks.id\"""", """_PLACE = "chunks.id\"""",
      "tests/search/test_index.py::test_an_updated_index_ranks_as_a_new_one"),
     ("conditions are looked at for each chunk", "mlxbert/search/sqlite.py",
-     'f"CROSS JOIN chunks ON', 'f"JOIN chunks ON',
+     '_DOCUMENTS = "files CROSS JOIN', '_DOCUMENTS = "files JOIN',
      "tests/search/test_store.py::test_a_condition_is_looked_at_once_for_each_file"),
     ("a request with long headers is answered and refused", "mlxbert/serve/http/connection.py",
      "if self._spare < 0:\n            raise", "if False:\n            raise",

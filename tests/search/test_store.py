@@ -502,7 +502,13 @@ def test_a_condition_is_looked_at_once_for_each_file(tmp_path: Path, monkeypatch
     monkeypatch.setattr(Patterns, "matches", matches)
     store = SqliteStore(tmp_path / "index.db", ABOUT)
     for name in "abc":
-        put(store, f"/docs/{name}", document(*(f"word {name * line}" for line in range(1, 30))))
-    assert len(texts(store, "word", make_filter(["path=/docs/[ab]"]))) == 58
-    assert sorted(found) == [b"/docs/a", b"/docs/b", b"/docs/c"]
+        put(
+            store,
+            f"/docs/{name}",
+            document(*(f"word {name * line}" for line in range(1, 30))),
+            document("b", place="2"),
+        )
+    only, files = make_filter(["path=/docs/[ab]"]), [b"/docs/a", b"/docs/b", b"/docs/c"]
+    assert store.count(only) == 4 and sorted(found) == files
+    assert len(texts(store, "word", only)) == 58 and sorted(found[3:]) == files
     store.close()
