@@ -382,6 +382,15 @@ MUTATIONS = tuple(Mutation(*row) for row in (
     ("equal scores stand in the order of updates", "mlxbert/search/sqlite.py",
      """_PLACE = "files.path, CASE files.path WHEN x'' THEN place END, chunks.id\"""", """_PLACE = "chunks.id\"""",
      "tests/search/test_index.py::test_an_updated_index_ranks_as_a_new_one"),
+    ("conditions are looked at for each chunk", "mlxbert/search/sqlite.py",
+     '_DOCUMENTS = "files CROSS JOIN', '_DOCUMENTS = "files JOIN',
+     "tests/search/test_store.py::test_a_condition_is_looked_at_once_for_each_file"),
+    ("a request with long headers is answered and refused", "mlxbert/serve/http/connection.py",
+     "if self._spare < 0:\n            raise", "if False:\n            raise",
+     "tests/serve/test_requests.py::test_a_request_with_headers_of_any_length_gets_one_answer[72000]"),
+    ("a model on a disk that is not there is forgotten", "mlxbert/folders/trained.py",
+     "if not kept:", "if True:",
+     "tests/cli/test_written_models.py::test_a_model_on_a_disk_that_is_not_there_is_not_forgotten"),
 ))
 # fmt: on
 

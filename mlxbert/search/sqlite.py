@@ -41,8 +41,8 @@ _CHUNK = (
     "chunks.id, document, files.path, place, fields, text, titles, first_line, last_line, page FROM chunks "
     "JOIN documents ON documents.id = document JOIN files ON files.id = file"
 )
-
-
+# SQLite keeps the order of a CROSS JOIN: functions of Python are called for each file or document, not for each chunk.
+_DOCUMENTS = "files CROSS JOIN documents ON files.id = file"
 # The order of chunks: not that of their numbers, which is that of the updates.
 _PLACE = "files.path, CASE files.path WHEN x'' THEN place END, chunks.id"
 _ROW = 128  # bytes of a page that are not those of its vectors, at least
@@ -370,8 +370,8 @@ class SqliteStore:
         if (known := self._memory.mask(only)) is None:
             condition, values = self._condition(only)
             rows = self._connection.rows(
-                "SELECT chunks.id, vector FROM files JOIN documents ON files.id = file "
-                f"JOIN chunks ON documents.id = document WHERE {condition}",
+                f"SELECT chunks.id, vector FROM {_DOCUMENTS} "
+                f"CROSS JOIN chunks ON documents.id = document WHERE {condition}",
                 values,
             )
             known = self._memory.add_mask(only, rows)
@@ -483,7 +483,7 @@ class SqliteStore:
     def count(self, only: Filter) -> int:
         """See `Store`."""
         condition, values = self._condition(only)
-        look = f"SELECT count(*) FROM files JOIN documents ON files.id = file WHERE {condition}"
+        look = f"SELECT count(*) FROM {_DOCUMENTS} WHERE {condition}"
         return int(self._connection.row(look, values)[0])
 
     @guarded

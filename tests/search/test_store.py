@@ -14,6 +14,7 @@ import pytest
 from mlxbert.errors import ArgumentError, BusyError, MlxbertError, StoreError
 from mlxbert.nn.embedder import SIMILARITIES
 from mlxbert.search import database, schema
+from mlxbert.search.conditions import Patterns
 from mlxbert.search.database import connect
 from mlxbert.search.filters import Filter, make_filter
 from mlxbert.search.sqlite import SqliteStore
@@ -489,3 +490,25 @@ def test_damage_that_sqlite_does_not_see_is_found(tmp_path: Path) -> None:
         connection.close()
         with pytest.raises(StoreError, match="damaged"):
             SqliteStore(tmp_path / f"{number}.db").check()
+
+
+def test_a_condition_is_looked_at_once_for_each_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, usual = list[bytes | str](), Patterns.matches
+
+    def matches(patterns: Patterns, path: bytes | str, pattern: bytes) -> bool:
+        found.append(path)
+        return usual(patterns, path, pattern)
+
+    monkeypatch.setattr(Patterns, "matches", matches)
+    store = SqliteStore(tmp_path / "index.db", ABOUT)
+    for name in "abc":
+        put(
+            store,
+            f"/docs/{name}",
+            document(*(f"word {name * line}" for line in range(1, 30))),
+            document("b", place="2"),
+        )
+    only, files = make_filter(["path=/docs/[ab]"]), [b"/docs/a", b"/docs/b", b"/docs/c"]
+    assert store.count(only) == 4 and sorted(found) == files
+    assert len(texts(store, "word", only)) == 58 and sorted(found[3:]) == files
+    store.close()
