@@ -28,7 +28,7 @@ def stored_class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, list
 def _named(features: Any) -> Iterator[tuple[str, list[str]]]:
     for column, feature in features:
         while isinstance(feature, list) or (isinstance(feature, dict) and "feature" in feature):
-            feature = feature[0] if isinstance(feature, list) else feature["feature"]
+            feature = next(iter(feature), None) if isinstance(feature, list) else feature["feature"]
         names = feature.get("names") if isinstance(feature, dict) and feature.get("_type") == "ClassLabel" else None
         if isinstance(names, list) and all(isinstance(name, str) for name in names):
             yield column, names

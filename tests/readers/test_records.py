@@ -240,7 +240,7 @@ def test_classes_that_datasets_stored_are_their_names(tmp_path: Path) -> None:
     of_lists: tuple[Any, ...] = ({"feature": label, "_type": "List"}, {"feature": label, "_type": "Sequence"}, [label])
     columns = {"text": ["a", "b", "c"], "label": [1, 0, -1], "tags": [[0, 1], [], None], "n": [1, 0, 2]}
     for tags in of_lists:
-        features = {"text": {"dtype": "string", "_type": "Value"}, "label": label, "tags": tags}
+        features = {"text": {"dtype": "string", "_type": "Value"}, "odd": [], "label": label, "tags": tags}
         stored = {"huggingface": json.dumps({"info": {"features": features}})}
         table = pa.table(columns).replace_schema_metadata(stored)
         path = write_table(tmp_path / "in.parquet", table)
