@@ -97,7 +97,8 @@ def find_format(name: str, *, texts: bool = False) -> Format:
         return found
     if os.path.isdir(name):  # a text may be too long for a path
         raise ArgumentError(
-            f"{name}: is a folder, expected a file", hint="name a file in it; mlxbert.open_index(paths=FOLDER) searches whole folders"
+            f"{name}: is a folder, expected a file",
+            hint="name a file in it; mlxbert.open_index(paths=FOLDER) searches whole folders",
         )
     known = [one for reader in FORMATS.values() if not (texts and reader.refused) for one in reader.endings]
     raise ArgumentError(
