@@ -142,7 +142,7 @@ def open_source(
 
 
 def check_there(source: object) -> None:
-    """Refuses a path of nothing, before the ending of its name is looked at; an open file is there.
+    """Refuses a path of nothing; an open file is there.
 
     Raises:
         InputError: There is no such file.

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.readers.formats import FORMATS, Format, check_format, find_format, read_items
-from mlxbert.readers.inputs import InputFile, check_there, open_source, to_read_again
+from mlxbert.readers.formats import FORMATS, Format, check_format, format_of, read_items
+from mlxbert.readers.inputs import InputFile, open_source, to_read_again
 from mlxbert.readers.lines import UTF8, Lines
 from mlxbert.readers.live import LONGEST, Live
 from mlxbert.readers.reading import Binary, Item, Wanted, json_type, size_of
@@ -99,9 +99,7 @@ def read_records(
         MlxbertError: A .parquet file, and pyarrow is not installed.
     """
     called = name or str(source if isinstance(source, str | Path) else getattr(source, "name", "input"))
-    if format is None:
-        check_there(source)
-    found = find_format(called, texts=True) if format is None else check_format(format)
+    found = format_of(source, called, texts=True) if format is None else check_format(format)
     reader = FORMATS[found]
     if reader.refused:
         said, hint = reader.refused

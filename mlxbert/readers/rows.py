@@ -18,9 +18,9 @@ from mlxbert.bounds import shown
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.files import identity
 from mlxbert.readers.class_names import class_names, name_classes
-from mlxbert.readers.formats import Format, check_format, find_format, find_words, read_items
+from mlxbert.readers.formats import Format, check_format, find_words, format_of, read_items
 from mlxbert.readers.hub import HUB, open_hub
-from mlxbert.readers.inputs import check_there, open_source, to_read_again
+from mlxbert.readers.inputs import open_source, to_read_again
 from mlxbert.readers.label_folder import LabelFolder
 from mlxbert.readers.reading import Item, Wanted, placed
 
@@ -160,11 +160,6 @@ def _bytes(source: Any) -> int:
     return os.path.getsize(source) if isinstance(source, str | Path) and os.path.isfile(source) else 0
 
 
-def _format_of(source: Any, name: str) -> Format:
-    check_there(source)
-    return find_format(name)
-
-
 def _open(source: Any, format: Format | str | None, wanted: Wanted, words: bool, stack: ExitStack) -> _Opened:
     if isinstance(source, str) and source.startswith(HUB):
         return _open_records(source, f"{source}, row", open_hub(source))
@@ -185,7 +180,7 @@ def _open(source: Any, format: Format | str | None, wanted: Wanted, words: bool,
         format = Format.jsonl if wanted.header else Format.csv
     elif format is None and words and os.path.isfile(source):  # what is read of a pipe is gone
         format = find_words(source, wanted.encoding)
-    chosen = _format_of(source, name) if format is None else check_format(format)
+    chosen = format_of(source, name) if format is None else check_format(format)
     file = open_source(source, name)
     if file is not source:
         stack.enter_context(file)
