@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Generic, TypeVar, overload
 from mlxbert.cli.options import InputOptions, PairInputOptions, RecordOptions
 from mlxbert.cli.views import console
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
-from mlxbert.readers.formats import FORMATS, Format, find_format, read_items
+from mlxbert.readers.formats import FORMATS, Format, find_format, format_of, read_items
 from mlxbert.readers.inputs import InputFile, open_source
 from mlxbert.readers.lines import UTF8, check_encoding, read_text
 from mlxbert.readers.live import LONGEST, Live, as_it_comes, first_line
@@ -225,6 +225,8 @@ def _from_arguments(arguments: Sequence[str], options: InputOptions, names: str 
             raise ArgumentError(f"there are arguments and {_option(name)}, which works only with --input")
     for file in files:
         console.say("hint", f"{file} is taken as a text; --input {file} reads the file")
+    if STDIN in arguments:
+        console.say("hint", f"{STDIN} is taken as a text; --input {STDIN} reads stdin")
     single = isinstance(names, str)
     if single and len(arguments) >= _SENTENCE and not any(" " in argument for argument in arguments):
         console.say("hint", f"these are {len(arguments)} texts of one word each; for a single text, put it in quotes")
@@ -340,7 +342,7 @@ def _names(given: Mapping[str, str], names: str | Pair, format: Format) -> tuple
 
 def _guess_format(source: str | BinaryIO, given: dict[str, Any], names: str | Pair) -> Format:
     if isinstance(source, str):
-        return find_format(source, texts=True)
+        return format_of(source, source, texts=True)
     if "column" in given or "no_header" in given:
         return Format.csv
     if given.keys() - {"keep", "encoding"} or isinstance(names, tuple):
@@ -376,7 +378,10 @@ def _guess_columns(
         found = find_columns(rows, labels=False)
         if text not in rows.columns and (pairs or found.pair is None):
             names = " and ".join(repr(column) for column in found.to_dict().values())
-            console.say("note", f"{source}: the text is read from column {names}; --text-column names another")
+            named = format is not Format.parquet and not options.no_header
+            is_text = named and any(len(column.split()) >= _SENTENCE for column in found.to_dict().values())
+            more = "; if line 1 is a text, --no-header reads it, too" if is_text else ""
+            console.say("note", f"{source}: the text is read from column {names}; --text-column names another{more}")
             return found.text, found.pair
     return text, None
 

@@ -157,7 +157,7 @@ def search(
     if found is None:
         console.say("note", "nothing was searched")
         return
-    with _opened(found, chosen) as index:
+    with _opened(found, chosen, query) as index:
         if not no_update:
             _bring_up_to_date(index, found, out)
         reranker = session.load("rerank", _computing(rerank, chosen)) if rerank is not None else None
@@ -212,8 +212,8 @@ def _places(paths: Sequence[str], file: Path | None, *, may_make: bool) -> Seque
 
 
 @contextmanager
-def _opened(paths: Sequence[str], chosen: IndexOptions) -> "Iterator[Index]":
-    """The index of some paths, open; a new one if none covers them.
+def _opened(paths: Sequence[str], chosen: IndexOptions, query: str = "") -> "Iterator[Index]":
+    """The index of some paths, open; a new one if none covers them. A query that is a path may stand in its place.
 
     Raises:
         InputError: A path of a new index does not exist.
@@ -226,7 +226,9 @@ def _opened(paths: Sequence[str], chosen: IndexOptions) -> "Iterator[Index]":
     model: Model | ModelRef | None = None
     if new:
         if missing := [path for path in paths if not os.path.exists(path)]:
-            raise InputError(f"{missing[0]}: no such file or folder", hint="check the spelling of the path")
+            swapped = bool(query) and os.path.exists(query)
+            hint = "the query comes first: mlxbert search QUERY PATH" if swapped else "check the spelling of the path"
+            raise InputError(f"{missing[0]}: no such file or folder", hint=hint)
         name = chosen.model or os.environ.get("MLXBERT_MODEL") or BUILTIN
         model = session.load("embed", _computing(name, chosen))
     elif (about := places.about_of(file)) is not None:

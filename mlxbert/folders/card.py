@@ -83,7 +83,7 @@ def changes(
         wide = [tensor for tensor in tensors if not tensor.quantization and len(tensor.shape) == 2]
         yield f"quantized: {packed} matrices, {how.name}; not quantized: {len(wide)} matrices and all vectors"
     read = {tensor.file.name for tensor in checkpoint.tensors.values()}
-    yield from (own.note for own in OWN_LAYERS if own.file in read)
+    yield from (own.note if how is None else own.content for own in OWN_LAYERS if own.file in read)
     for key, value in config.items():
         yield f"config.json: {key} " + ("removed" if value is None else f"is {json.dumps(value)}")
 

@@ -32,7 +32,7 @@ def judge(found: OutputDifferences, *, makes_vectors: bool) -> Iterator[Differen
     """
     kept: list[tuple[str, str, float, float]] = []
     for head, share in found.choices.items():
-        kept.append((head, f"what {head} chooses", share, LEAST_CHOICES))
+        kept.append((head, f"same choices of {head}", share, LEAST_CHOICES))
     if found.fill_mask is not None:
         kept.append(("masked_lm", "probabilities of words", found.fill_mask.kept_probability, LEAST_WORDS))
     if found.vectors is not None and (makes_vectors or not kept):

@@ -12,9 +12,10 @@ from pathlib import Path
 from mlxbert.errors import MlxbertError
 from mlxbert.files import DamagedError, is_system_file, read_record, write_record
 from mlxbert.machine.data import data_folder
+from mlxbert.weights.hub.files import MODULES
 
 # Of a model, an adapter, or a model of sentence-transformers whose checkpoint is in a folder of its own.
-_CONFIGS = ("config.json", "adapter_config.json", "modules.json")
+_CONFIGS = ("config.json", "adapter_config.json", MODULES)
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,8 @@ class TrainedModel:
     Attributes:
         folder: Its folder, absolute.
         kind: What wrote it: `finetune classify`, `pretrain`, `distill`, `convert`.
-        family: Its `model_type`; `None` for an adapter, or if its configuration cannot be read.
+        family: Its `model_type`, or that of its first module; `None` for an adapter, or if its configuration cannot be
+            read.
         bytes: The size of its files.
         written: When it was written, in ISO 8601.
     """
@@ -98,7 +100,10 @@ def _is_there(path: Path) -> bool:
 
 
 def _family(config: Path) -> str | None:
-    with suppress(OSError, ValueError, RecursionError, AttributeError):
-        family = json.loads(config.read_bytes()).get("model_type")
+    with suppress(OSError, ValueError, RecursionError, AttributeError, LookupError, TypeError):
+        values = json.loads(config.read_bytes())
+        if config.name == MODULES:
+            values = json.loads((config.parent / values[0]["path"] / "config.json").read_bytes())
+        family = values.get("model_type")
         return family if isinstance(family, str) else None
     return None

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 from mlxbert.counterparts import not_one_of
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.readers.conll import looks_like_conll, looks_like_conllu, read_conll, read_conllu
-from mlxbert.readers.inputs import open_source
+from mlxbert.readers.inputs import check_there, open_source
 from mlxbert.readers.json_file import read_json
 from mlxbert.readers.jsonl import read_jsonl
 from mlxbert.readers.lines import Lines, is_compressed, uncompressed_name
@@ -106,6 +106,20 @@ def find_format(name: str, *, texts: bool = False) -> Format:
         ".xz",
         hint=_SAVED_AS.get(ending, "otherwise name the format, for example format='jsonl'"),
     )
+
+
+def format_of(source: object, name: str, *, texts: bool = False) -> Format:
+    """The format of a source by its name, see `find_format`. Of a file that is not there, its ending is no matter.
+
+    Raises:
+        ArgumentError: The name names no format.
+        InputError: It names none, and there is no such file.
+    """
+    try:
+        return find_format(name, texts=texts)
+    except ArgumentError:
+        check_there(source)
+        raise
 
 
 def find_words(path: str | Path, encoding: str) -> Format | None:

@@ -138,8 +138,25 @@ def open_source(
             return InputFile(source, name or str(source), stamp)
         return as_it_comes(open(source, "rb"), closes=True)
     except (OSError, ValueError) as problem:
-        said = getattr(problem, "strerror", problem)
-        raise InputError(f"{source}: cannot be read ({said})", hint=hint_of_missing(source, problem)) from None
+        raise _unreadable(source, problem) from None
+
+
+def check_there(source: object) -> None:
+    """Refuses a path of nothing; an open file is there.
+
+    Raises:
+        InputError: There is no such file.
+    """
+    if isinstance(source, str | Path):
+        try:
+            os.stat(source)
+        except (OSError, ValueError) as problem:
+            raise _unreadable(source, problem) from None
+
+
+def _unreadable(source: str | Path, problem: Exception) -> InputError:
+    said = getattr(problem, "strerror", problem)
+    return InputError(f"{source}: cannot be read ({said})", hint=hint_of_missing(source, problem))
 
 
 def hint_of_missing(path: str | Path, problem: Exception) -> str | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.readers.formats import FORMATS, Format, check_format, find_format, read_items
+from mlxbert.readers.formats import FORMATS, Format, check_format, format_of, read_items
 from mlxbert.readers.inputs import InputFile, open_source, to_read_again
 from mlxbert.readers.lines import UTF8, Lines
 from mlxbert.readers.live import LONGEST, Live
@@ -99,7 +99,7 @@ def read_records(
         MlxbertError: A .parquet file, and pyarrow is not installed.
     """
     called = name or str(source if isinstance(source, str | Path) else getattr(source, "name", "input"))
-    found = find_format(called, texts=True) if format is None else check_format(format)
+    found = format_of(source, called, texts=True) if format is None else check_format(format)
     reader = FORMATS[found]
     if reader.refused:
         said, hint = reader.refused

@@ -18,7 +18,7 @@ from mlxbert.bounds import shown
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.files import identity
 from mlxbert.readers.class_names import class_names, name_classes
-from mlxbert.readers.formats import Format, check_format, find_format, find_words, read_items
+from mlxbert.readers.formats import Format, check_format, find_words, format_of, read_items
 from mlxbert.readers.hub import HUB, open_hub
 from mlxbert.readers.inputs import open_source, to_read_again
 from mlxbert.readers.label_folder import LabelFolder
@@ -180,7 +180,7 @@ def _open(source: Any, format: Format | str | None, wanted: Wanted, words: bool,
         format = Format.jsonl if wanted.header else Format.csv
     elif format is None and words and os.path.isfile(source):  # what is read of a pipe is gone
         format = find_words(source, wanted.encoding)
-    chosen = find_format(name) if format is None else check_format(format)
+    chosen = format_of(source, name) if format is None else check_format(format)
     file = open_source(source, name)
     if file is not source:
         stack.enter_context(file)

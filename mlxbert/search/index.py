@@ -520,7 +520,8 @@ def _checked(path: str, about: About, model: Model) -> Model:
         raise StoreError(
             f"{path}: the index was made with the model {about.model} ({about.hash[:12]}), not with {other} "
             f"({found[:12]})",
-            hint="use that model, or make another index: mlxbert.open_index(path=FILE)",
+            hint="use that model, or make another index: "
+            f"mlxbert.open_index(paths=FOLDER, path=FILE, model={str(model.source)!r})",
         )
     return model
 

@@ -229,6 +229,14 @@ def test_columns_of_a_table_are_guessed_as_training_guesses_them(
     assert (line["text"], line.get("pair")) == tuple(one and texts[one] for one in expected)
 
 
+@pytest.mark.parametrize(("header", "said"), [("the cat sat on\tx", True), ("body of it\tn", False)])
+def test_a_header_that_is_a_text_points_to_no_header(header: str, said: bool, model: str, tmp_path: Path) -> None:
+    file = tmp_path / "in.tsv"
+    file.write_text(header + "\nthe cat sat on the mat\t1\nthe dog sat\t1\nhe bought milk\t1\n")
+    outcome = call("classify", "--input", str(file), "--model", model)
+    assert len(outcome.lines) == 3 and "--text-column" in outcome.err and ("--no-header" in outcome.err) == said
+
+
 def test_columns_that_cannot_be_told_are_to_be_named(model: str, tmp_path: Path) -> None:
     file = tmp_path / "in.csv"
     file.write_text("comment,message\nthe cat,a dog\n")

@@ -98,6 +98,12 @@ def test_options_that_do_not_go_together_are_wrong_usage(read: Reader, name: str
     assert outcome.out == ""
 
 
+def test_a_dash_is_a_text_and_stdin_is_pointed_to(small: str) -> None:
+    outcome = call("tokenize", "-", "--model", small, stdin=b"the cat\n")
+    assert [line["text"] for line in outcome.lines] == ["-"]
+    assert "hint: " in outcome.err and "--input -" in outcome.err
+
+
 def test_piped_texts_are_read_without_being_asked_for(small: str) -> None:
     piped = call("fill-mask", "--model", small, stdin=b"the [MASK]\r\nw1 [MASK]\r\n")
     assert (piped.status, piped.err) == (0, "")

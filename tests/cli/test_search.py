@@ -97,6 +97,11 @@ def test_what_a_filter_leaves_nothing_of_is_said(run: Run, files: Path, given: l
     assert outcome.lines == [] and outcome.err.count("hint: ") == 1 and said in outcome.err
 
 
+def test_a_query_after_the_path_is_seen(run: Run, files: Path) -> None:
+    run("search", files, "where is the cat").fails(1, "where is the cat", "hint: ", "mlxbert search QUERY PATH")
+    assert "QUERY" not in run("search", "cat", files / "none").err
+
+
 def test_without_a_path_the_current_folder_is_searched(run: Run, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(files / "c")
     run("search", "w7").fails(2, "no index covers", "hint: ")

@@ -50,6 +50,19 @@ def test_a_model_is_known_by_its_folder_until_that_is_gone(tmp_path: Path, data:
     assert folders() == [] and not [*(data / "models").iterdir()]
 
 
+def test_the_family_of_a_model_in_modules_is_that_of_its_first_module(tmp_path: Path) -> None:
+    (tmp_path / "a" / "encoder").mkdir(parents=True)
+    (tmp_path / "a" / "encoder" / "config.json").write_text('{"model_type": "bert"}')
+    modules = tmp_path / "a" / "modules.json"
+    remember(tmp_path / "a", "finetune classify")
+    for content, family in (
+        ('[{"path": "encoder"}, {"path": "1_Pooling"}]', "bert"),
+        ('[{"path": "none"}]', None), ('[{"path": 1}]', None), ("[]", None), ("{", None),
+    ):  # fmt: skip
+        modules.write_text(content)
+        assert [one.family for one in written_models()] == [family], content
+
+
 def test_a_name_with_odd_characters_is_kept(tmp_path: Path) -> None:
     odd = tmp_path / os.fsdecode(b'a \xff\n"')
     remember(model(odd, "{"), "pretrain")

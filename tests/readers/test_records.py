@@ -111,6 +111,13 @@ def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
         read_records("a\0b.txt")
 
 
+@pytest.mark.parametrize("name", ["none", "none.data"])
+def test_a_file_that_is_not_there_is_missing_whatever_its_ending(name: str, tmp_path: Path) -> None:
+    for read in (read_records, read_rows):
+        with pytest.raises(InputError, match=rf"{name}.*\(No such file"):
+            read(tmp_path / name)
+
+
 @pytest.mark.parametrize(("name", "hint"), [
     ("note.txt", "there is a file {}/notes.txt"),
     ("nothere.txt", "check the path: {} has no such file"),

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import mlxbert
+from mlxbert.cli.views.console import to_options
 from mlxbert.errors import ArgumentError, BusyError, InputError, StoreError
 from mlxbert.labels.labels import Labels
 from mlxbert.readers.documents.document import Document
@@ -395,8 +396,9 @@ def test_an_index_in_its_own_folder_is_no_file_of_it(folder: Path, model: mlxber
 
 def test_another_model_is_refused_with_both_names(index: Index, tmp_path: Path, builtin: mlxbert.Model) -> None:
     for other in (builtin, "builtin"):
-        with pytest.raises(StoreError, match=r"tiny.*builtin|builtin.*tiny"):
+        with pytest.raises(StoreError, match=r"tiny.*builtin|builtin.*tiny") as caught:
             open_index(index.path, model=other)
+        assert caught.value.hint and to_options(caught.value.hint).endswith("FOLDER --index FILE --model builtin")
     index.store._connection.execute("UPDATE about SET value = '\"other\"' WHERE name = 'hash'")  # type: ignore[attr-defined]
     with open_index(index.path) as changed, pytest.raises(StoreError, match="other files"):
         changed.search("city")

@@ -16,6 +16,7 @@ from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import OWN_LAYERS
 from mlxbert.weights.hub.files import needed_files
 from tests.helpers.frozen import add_vocabulary, change_config, read_config, write_model
+from tests.helpers.program import tiny_model
 from tests.helpers.taggers import NER
 
 TEXT = "the man sat in paris"
@@ -135,6 +136,14 @@ def test_it_is_saved_loaded_and_converted(kind: str, family: str, tmp_path: Path
         found = mlxbert.load(tmp_path / name, task=own.task, dtype="float32")
         assert found.labels == own.labels and own.result(found) == own.result(model)
         assert arrays(tmp_path / name / own.inner / own.file).keys() == own.names
+
+
+@pytest.mark.usefixtures("measurement")
+def test_a_quantized_folder_promises_no_other_program(own: Own, tmp_path: Path) -> None:
+    own.model(tiny_model(tmp_path / "source", hidden_size=32), tmp_path / "a")
+    conversion = mlxbert.convert(tmp_path / "a", tmp_path / "q", quantize=4, group_size=32)
+    (said,) = (one for one in conversion.changed if own.file in one)
+    assert "mlxbert's own" in said and said != own.note and own.note.startswith(said)
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean", "cls+max"])

@@ -36,7 +36,8 @@ class OwnLayer:
         stem: The name of its file, what the names of its tensors there begin with, and the key of `config.json` that
             asks for it.
         problem: What is expected instead of the option, if labels cannot have it.
-        note: What users are told about the file.
+        content: What users are told about the file.
+        others: What other programs make of the folder, unless it is quantized.
         elsewhere: Which program opens the folder, and as what.
         instead: How to train a head that other programs have.
         alone: Whether it is the whole head. Then the encoder has a folder of its own: at the top, transformers would
@@ -46,7 +47,8 @@ class OwnLayer:
     option: str
     stem: str
     problem: Callable[[Labels], str | None]
-    note: str
+    content: str
+    others: str
     elsewhere: str
     instead: str
     alone: bool = False
@@ -55,6 +57,11 @@ class OwnLayer:
     def file(self) -> str:
         """The name of its file."""
         return f"{self.stem}.safetensors"
+
+    @property
+    def note(self) -> str:
+        """The sentence about the file, in a folder that is not quantized."""
+        return f"{self.content}: {self.others}"
 
     def holds(self, tensor: str) -> bool:
         """Whether a tensor, by its name in files, is its own."""

@@ -94,8 +94,9 @@ _OWN = OwnLayer(
     option="head_pooling",
     stem=VECTOR_CLASSIFIER,
     problem=_pooling_problem,
-    note="vector_classifier.safetensors holds the classifier, a logistic regression on the vectors of texts, which "
-    "is mlxbert's own: sentence-transformers opens the folder as an embedding model, transformers does not open it",
+    content="vector_classifier.safetensors holds the classifier, a logistic regression on the vectors of texts, which "
+    "is mlxbert's own",
+    others="sentence-transformers opens the folder as an embedding model, transformers does not open it",
     elsewhere="sentence-transformers, as an embedding model",
     instead="few_shot=False trains a classifier that transformers opens",
     alone=True,

@@ -29,8 +29,8 @@ SPEC = HeadSpec(
         option="crf",
         stem="crf",
         problem=Labels.crf_problem,
-        note="crf.safetensors holds a CRF over the tags, which is mlxbert's own: other programs use the model without "
-        "it",
+        content="crf.safetensors holds a CRF over the tags, which is mlxbert's own",
+        others="other programs use the model without it",
         elsewhere="transformers, without the CRF",
         instead="without crf=True, transformers predicts the same tags",
     ),
