@@ -115,11 +115,7 @@ class InputStream(Generic[T_co]):
         return placed(error, self.places.place, self.places.file) if self.places.file else error
 
     def checked(self, result: Any, before: int = 0) -> Any:
-        """The result of that record; a failure with its place, and with an index that counts some records before.
-
-        Raises:
-            InputError: It is a failure, which ends a strict run.
-        """
+        """The result of that record; a failure with its place, and with an index that counts some records before."""
         if not isinstance(result, Failure):
             return result
         failure = Failure(before + result.index, self.located(result.error))
@@ -144,10 +140,6 @@ def open_input(
     With two names the arguments are one record. `--field`, `--column` or `--text-column` rename a single name, which
     becomes a pair with `--pair-column`; `--text-column` and `--pair-column` rename a pair. If `guessed` is `texts` or
     `texts or pairs`, these are guessed of a table without the column `names`.
-
-    Raises:
-        ArgumentError: There is no input, or options contradict each other.
-        InputError: A file cannot be opened.
     """
     check_encoding(options.encoding)
     if arguments:
@@ -161,12 +153,7 @@ def open_input(
 
 
 def open_texts(arguments: Sequence[str], options: PairInputOptions, pair: str | None) -> InputStream[str | Pair]:
-    """Texts; or pairs, of each text with `pair` or of two columns.
-
-    Raises:
-        ArgumentError: There is no input, or options contradict each other.
-        InputError: The file cannot be opened.
-    """
+    """Texts; or pairs, of each text with `pair` or of two columns."""
     if pair is not None and options.pair_column is not None:
         raise ArgumentError("there are both --pair and --pair-column", hint="give one of them")
     guessed = "texts" if pair is not None else "texts or pairs"
@@ -177,12 +164,7 @@ def open_texts(arguments: Sequence[str], options: PairInputOptions, pair: str | 
 def open_questions(
     arguments: Sequence[str], options: PairInputOptions, context: str | None, context_file: str | None
 ) -> InputStream[Pair]:
-    """Questions, each with its context: one for all of them, or that of its own record.
-
-    Raises:
-        ArgumentError: There is no question or no context, or options contradict each other.
-        InputError: A file cannot be opened or read.
-    """
+    """Questions, each with its context: one for all of them, or that of its own record."""
     if context is not None and context_file is not None:
         raise ArgumentError("there are both --context and --context-file", hint="give one of them")
     if (context is not None or context_file is not None) and options.pair_column is not None:

@@ -298,11 +298,7 @@ def _names(name: str, kinds: Collection[Any], default: Any, declared: Option) ->
 
 
 def _checked(option: inspect.Parameter, value: Any) -> Any:
-    """The value of an option; several numbers as a list.
-
-    Raises:
-        ArgumentError: It is not a number.
-    """
+    """The value of an option; several numbers as a list."""
     if isinstance(value, float) and math.isnan(value):  # within any range, as typer compares
         raise ArgumentError(f"{option.name} is nan, expected a number")
     if isinstance(value, str) and _NUMBERS in kinds_of(typing.get_args(option.annotation)[0]):

@@ -18,11 +18,7 @@ _WAIT = 3.0  # seconds; mlx.launch looks every second whether a process has ende
 
 
 def check_stdin(sources: Sequence[str | None]) -> None:
-    """Refuses to read data from stdin: `mlx.launch` never ends the stdin of its processes.
-
-    Raises:
-        ArgumentError: A source is `-`, and a launcher started this process.
-    """
+    """Refuses to read data from stdin: `mlx.launch` never ends the stdin of its processes."""
     if "-" in sources and launched.is_launched():
         raise ArgumentError("stdin cannot be read in a run of several processes", hint="write the data to a file")
 

@@ -41,12 +41,7 @@ class Command(TyperCommand):
         show_help(ctx.command_path, self, whole=False)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Reads options and arguments; what is wrong with them is told with the command.
-
-        Raises:
-            ArgumentError: An option that takes one value, or that has an opposite, is there twice: typer would use
-                only the last; or a word has characters that no text or name can have.
-        """
+        """Reads options and arguments; what is wrong with them is told with the command."""
         for word in args:
             _check_word(word)
         try:
@@ -94,11 +89,7 @@ class CommandGroup(TyperGroup):
         return super().get_command(ctx, cmd_name) or super().get_command(ctx, _ALSO.get(cmd_name, cmd_name))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that arguments begin with.
-
-        Raises:
-            ArgumentError: There is none of that name.
-        """
+        """The command that arguments begin with."""
         if not args[0].startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
             raise _no_such_command(args[0], self, ctx.command_path)
         return super().resolve_command(ctx, args)
@@ -113,11 +104,7 @@ def show_help(path: str, command: Any, *, whole: bool) -> None:
 
 
 def explain_command(context: typer.Context, words: Sequence[str]) -> None:
-    """Prints all help of the command that is named, as `mlxbert help` does.
-
-    Raises:
-        ArgumentError: There is no such command.
-    """
+    """Prints all help of the command that is named, as `mlxbert help` does."""
     here: Any = context.find_root()
     command: Any = here.command
     for place, word in enumerate(words):

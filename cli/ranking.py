@@ -22,12 +22,7 @@ Score = Callable[[str, Iterator[str | InputError], "Usage"], Iterator["Scored | 
 
 
 def open_ranking(texts: Sequence[str], source: InputOptions, vectors: Path | None = None) -> InputStream[str]:
-    """The texts, without the query where it alone is on the command line; those of the file of vectors, if any.
-
-    Raises:
-        ArgumentError: There is nothing to compare with, or options contradict each other.
-        InputError: A file cannot be opened.
-    """
+    """The texts, without the query where it alone is on the command line; those of the file of vectors, if any."""
     alone = len(texts) == 1
     try:
         return open_input(() if alone else texts, source, "text")
@@ -66,10 +61,6 @@ def write_ranking(
         task: For the manifest of an output file.
         score: Gives the texts their scores.
         result: Makes the result of a query and a ranked text.
-
-    Raises:
-        InputError: There is no query, or nothing to compare with.
-        MlxbertError: Some texts failed.
     """
     from mlxbert.tasks.ranking import Ranking
     from mlxbert.text.usage import Usage

@@ -56,9 +56,6 @@ class Server:
 
     Args:
         url: Its address; there may be a path before those of its routes.
-
-    Raises:
-        ArgumentError: It is not the address of a server.
     """
 
     def __init__(self, url: str) -> None:
@@ -89,9 +86,6 @@ class Server:
         Args:
             path: That of the route.
             body: What is sent; `None` for what is only read.
-
-        Raises:
-            MlxbertError: The server cannot be reached, or refuses.
         """
         try:
             sent = None if body is None else json.dumps(body, ensure_ascii=False).encode()
@@ -159,11 +153,6 @@ class RemoteModel:
         source: Its name.
         labels: Its classes.
         embedder: What its files say of its vectors, as of a model in this process.
-
-    Raises:
-        ArgumentError: The server has no such model.
-        MissingHeadError: The model cannot do it.
-        MlxbertError: The server cannot be reached.
     """
 
     def __init__(self, url: str, name: str, task: str) -> None:
@@ -227,11 +216,7 @@ class RemoteModel:
     def scores(
         self, task: str, query: str, texts: Iterable[str | InputError], usage: "Usage", **options: Any
     ) -> Iterator[Any]:
-        """How near texts are to a query, or how well they answer it; see `run`.
-
-        Raises:
-            InputError: The query cannot be used.
-        """
+        """How near texts are to a query, or how well they answer it; see `run`."""
         if isinstance(problem := _checked(query), InputError):
             raise problem
         usage.texts += task == "similarity"  # the query has a vector of its own

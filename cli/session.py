@@ -59,12 +59,7 @@ def set_up_notes(options: TalkOptions) -> None:
 
 
 def load_or_ask(task: str, options: ServedOptions) -> "Model | RemoteModel":
-    """The model that the options name, for a task; on a server, if they name one.
-
-    Raises:
-        ArgumentError: The server's model cannot have an option.
-        MlxbertError: The model cannot be loaded, or the server cannot be asked.
-    """
+    """The model that the options name, for a task; on a server, if they name one."""
     if options.server is None:
         return load(task, options)
     for field in dataclasses.fields(options):
@@ -284,9 +279,6 @@ def stream(
         usage: What the task counts; it is summarized on stderr after a file of inputs.
         last: What follows the last result in a terminal.
         group: The processes that share the work: all have all results, and the first one writes the file.
-
-    Raises:
-        MlxbertError: The input or output cannot be used; or, after everything else was done, some records failed.
     """
     screen = Screen(draw, options, last=last)
     skipped = count = failed = 0
@@ -382,9 +374,6 @@ def report(count: int, truncated: int, only_unknown: int, failed: int, failures:
         failed: How many of them are failures.
         failures: Where failures are described.
         hint: What to do about the first of them.
-
-    Raises:
-        MlxbertError: Some failed.
     """
     if not count:
         console.say("note", "the input is empty")

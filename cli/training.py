@@ -184,11 +184,7 @@ class TextData:
 
 
 def parse_sweep(given: Sequence[str]) -> dict[str, list[Any]]:
-    """The values to try, by option: `lr=1e-5,2e-5` is `{"lr": [1e-5, 2e-5]}`.
-
-    Raises:
-        ArgumentError: It is not NAME=A,B, names no option of training, or a value is not one of that option.
-    """
+    """The values to try, by option: `lr=1e-5,2e-5` is `{"lr": [1e-5, 2e-5]}`."""
     hints = typing.get_type_hints(TrainingOptions)
     found: dict[str, list[Any]] = {}
     for entry in given:

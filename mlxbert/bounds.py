@@ -95,11 +95,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
 
 
 def check_whole(name: str, value: object) -> None:
-    """Refuses a value that is not a whole number within the bounds of an argument.
-
-    Raises:
-        ArgumentError: It is not.
-    """
+    """Refuses a value that is not a whole number within the bounds of an argument."""
     least, most = BOUNDS[name]
     least = math.ceil(least)
     if type(value) is not int or not least <= value <= most:
@@ -107,22 +103,14 @@ def check_whole(name: str, value: object) -> None:
 
 
 def check_number(name: str, value: object) -> None:
-    """Refuses a value that is not a finite number within the bounds of an argument.
-
-    Raises:
-        ArgumentError: It is not.
-    """
+    """Refuses a value that is not a finite number within the bounds of an argument."""
     least, most = BOUNDS[name]
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
         raise ArgumentError(f"{_named(name)} is {shown(value)}, expected a number from {least:,} to {most:,}")
 
 
 def check_listed(name: str, values: Sized) -> None:
-    """Refuses more numbers or names than anybody lists in one argument.
-
-    Raises:
-        ArgumentError: There are more than `MOST_LISTED`.
-    """
+    """Refuses more numbers or names than anybody lists in one argument."""
     if len(values) > MOST_LISTED:
         raise ArgumentError(f"{name} has {len(values):,} values, expected at most {MOST_LISTED:,}")
 

@@ -46,11 +46,7 @@ _decode_json = json.JSONDecoder(parse_int=_whole).decode
 
 
 def from_json(text: str) -> Any:
-    """The value of JSON that somebody else wrote, whose whole numbers can be computed with and shown.
-
-    Raises:
-        ValueError: It is not valid, is nested too deeply, or has a whole number of more than 60 digits.
-    """
+    """The value of JSON that somebody else wrote, whose whole numbers can be computed with and shown."""
     try:
         return _decode_json(text)
     except RecursionError:
@@ -58,11 +54,7 @@ def from_json(text: str) -> Any:
 
 
 def to_path(given: str | Path, name: str) -> Path:
-    """A path, its `~` expanded.
-
-    Raises:
-        ArgumentError: No file can be called so: the name is too long, or has a NUL character; there is no such user.
-    """
+    """A path, its `~` expanded."""
     try:
         path = Path(given).expanduser()
         os.lstat(path)
@@ -121,9 +113,6 @@ def remove_folder(folder: Path) -> None:
 
     Where macOS keeps `._x` next to `x`, deleting `x` deletes both, and the listing that is being worked through still
     names `._x`: before Python 3.13, `shutil.rmtree` fails there.
-
-    Raises:
-        OSError: Something in the folder cannot be removed.
     """
 
     def stop(function: object, path: str, problem: BaseException) -> None:
@@ -204,9 +193,6 @@ def check_space(target: Path, size: int, *, hint: str | None = None) -> None:
         target: Where it will be written; folders that do not exist yet are allowed.
         size: How many bytes will be written.
         hint: For the error.
-
-    Raises:
-        MlxbertError: There is less.
     """
     parent = next(path for path in target.absolute().parents if path.exists())
     free = shutil.disk_usage(parent).free
@@ -224,9 +210,6 @@ def writing(path: Path, what: str = "", kept: str = "") -> Iterator[None]:
         path: For the error.
         what: What is written there, followed by a space.
         kept: What is kept and resumed nevertheless, after a semicolon.
-
-    Raises:
-        MlxbertError: It cannot be written.
     """
     try:
         yield
@@ -292,12 +275,7 @@ def atomic_write(path: Path, *, locked: bool = True, durable: bool = True) -> It
 
 
 def check_hash(path: Path, digest: str, size: int | None = None) -> None:
-    """Checks a file, or its first `size` bytes, against the SHA-256 that was recorded when it was written.
-
-    Raises:
-        DamagedError: It is another one.
-        OSError: It cannot be read.
-    """
+    """Checks a file, or its first `size` bytes, against the SHA-256 that was recorded when it was written."""
     if (found := sha256(path, size)) != digest:
         raise DamagedError(f"the SHA-256 of {path.name} is {found:.12}…, expected {digest:.12}…")
 
@@ -317,12 +295,7 @@ def write_record(path: Path, values: Mapping[str, Any], owner: object = None, *,
 
 
 def read_record(path: Path, owner: object = None) -> dict[str, Any]:
-    """The values that `write_record` wrote under this name for this owner.
-
-    Raises:
-        DamagedError: Something about it has changed.
-        OSError: It cannot be read.
-    """
+    """The values that `write_record` wrote under this name for this owner."""
     try:
         values = dict(json.loads(path.read_bytes()))
         digest = values.pop(_DIGEST)
@@ -347,9 +320,6 @@ def acquire_lock(path: Path, holder: str, *, hint: str | None = None) -> BinaryI
 
     Returns:
         The open file. Closing it releases the lock, and so does the end of the process, however it ends.
-
-    Raises:
-        ArgumentError: Another process holds the lock, or has just finished and removed the file.
     """
     file = open(path, "ab", opener=open_regular)  # noqa: SIM115 - the caller closes it
     try:

@@ -50,11 +50,7 @@ class Written:
 
 
 def check_fields(options: Any) -> None:
-    """Refuses numbers and choices of a dataclass that their types or their bounds do not allow.
-
-    Raises:
-        ArgumentError: There is such a field.
-    """
+    """Refuses numbers and choices of a dataclass that their types or their bounds do not allow."""
     for name, hint in get_type_hints(type(options)).items():
         value, kinds = getattr(options, name), kinds_of(hint)
         if value is None and NoneType in kinds:
@@ -68,11 +64,7 @@ def check_fields(options: Any) -> None:
 
 
 def check_choice(name: str, value: object, hint: Any) -> None:
-    """Refuses a value that a type with a `Literal` does not allow.
-
-    Raises:
-        ArgumentError: It does not.
-    """
+    """Refuses a value that a type with a `Literal` does not allow."""
     if (choices := choices_of(hint)) and value not in choices:
         raise not_one_of(name, value, choices)
 

@@ -57,10 +57,6 @@ class PartialFolder:
 
         Yields:
             Whose work was removed, in words; `None` if there was none.
-
-        Raises:
-            ArgumentError: Another process works in it, or it holds the work of another call, or files of others.
-            MlxbertError: It cannot be written.
         """
         with writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)

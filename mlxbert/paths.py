@@ -32,12 +32,7 @@ def kind_of(mode: int) -> str:
 
 
 def check_regular(path: str | Path, mode: int) -> None:
-    """Refuses what is not a regular file.
-
-    Raises:
-        IsADirectoryError: It is a folder.
-        IrregularError: It is a device, a FIFO or a socket.
-    """
+    """Refuses what is not a regular file."""
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
     if not stat.S_ISREG(mode):
@@ -49,9 +44,6 @@ def file_to_write(path: str | Path) -> Path:
 
     Whatever mlxbert writes or replaces goes through this function. Links are followed: a link stays a link, and what it
     leads to is written.
-
-    Raises:
-        OSError: Something else stands there, or that cannot be found out.
     """
     with suppress(FileNotFoundError):
         check_regular(path, os.stat(path).st_mode)  # of the path itself: a link to a pipe has no real path
@@ -64,11 +56,7 @@ def may_write(folder: str | Path) -> bool:
 
 
 def replace_file(new: str | Path, path: str | Path) -> None:
-    """Renames a file to a path, where it replaces a regular file alone; see `file_to_write`.
-
-    Raises:
-        OSError: Something else stands there, or it cannot be renamed.
-    """
+    """Renames a file to a path, where it replaces a regular file alone; see `file_to_write`."""
     os.replace(new, file_to_write(path))
 
 
@@ -86,9 +74,6 @@ def open_below(root: str | Path, path: str | Path) -> int:
 
     Returns:
         The descriptor.
-
-    Raises:
-        OSError: There is a link, it is not a regular file, or it cannot be opened.
     """
     *folders, name = os.path.relpath(path, root).split(os.sep)
     if name == os.curdir:
@@ -115,9 +100,6 @@ def open_regular(path: str | Path, flags: int, *, folder: int | None = None) -> 
 
     Returns:
         The descriptor.
-
-    Raises:
-        OSError: It is not a regular file, or cannot be opened.
     """
     try:
         check_regular(path, os.stat(path, dir_fd=folder, follow_symlinks=not flags & os.O_NOFOLLOW).st_mode)

@@ -25,9 +25,6 @@ def find_model(ref: ModelRef, on_progress: Progress | None = None, *, headers_on
         ref: The model; its source may be the folder of an adapter, whose base is found by its name in there.
         on_progress: Called with the downloaded and the total bytes during a download.
         headers_only: Whether only the headers of weights are downloaded, see `find_headers`.
-
-    Raises:
-        MlxbertError: A folder cannot be found, see `find_folder`; or the adapter cannot be used, or names another base.
     """
 
     def find(ref: ModelRef) -> ModelFolder:
@@ -51,9 +48,6 @@ def _check_base(found: ModelFolder, source: str) -> None:
     """Refuses a base whose weights are not those of the base that the adapter names, and warns if that is unknown.
 
     Folders are compared by their weights, and models on the hub by their names.
-
-    Raises:
-        ConfigError: The adapter names another base.
     """
     assert found.adapter is not None
     settings = read_settings(found.adapter)
@@ -94,11 +88,7 @@ def is_adapter(folder: Path) -> bool:
 
 
 def with_adapter(base: ModelFolder, adapter: Path) -> ModelFolder:
-    """A model with an adapter.
-
-    Raises:
-        MlxbertError: The adapter cannot be used, see `mlxbert.weights.adapter.described`.
-    """
+    """A model with an adapter."""
     return replace(base, adapter=adapter, described_by=adapted_config(adapter, base.config_json))
 
 
@@ -109,9 +99,6 @@ def _with_base(found: ModelFolder, ref: ModelRef, find: Callable[[ModelRef], Mod
         found: The folder.
         ref: Where it was found.
         find: Finds a model.
-
-    Raises:
-        MlxbertError: The base cannot be found.
     """
     if not is_adapter(found.path):
         return found

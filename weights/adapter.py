@@ -45,11 +45,7 @@ _OF_HEADS: tuple[str, ...] = (
 
 
 def read_settings(folder: Path) -> ConfigJson:
-    """Reads the `adapter_config.json` of a folder.
-
-    Raises:
-        ConfigError: It is missing or damaged, or describes something else than LoRA, DoRA or rsLoRA.
-    """
+    """Reads the `adapter_config.json` of a folder."""
     path = folder / ADAPTER
     if not path.is_file():
         raise ConfigError(
@@ -84,9 +80,6 @@ def adapted_config(folder: Path, base: ConfigJson) -> ConfigJson:
     Args:
         folder: The adapter.
         base: The configuration of the base.
-
-    Raises:
-        ConfigError: A file is damaged, or the adapter belongs to another family.
     """
     settings, (name, family) = read_settings(folder), family_of(base)
     kept = {key: value for key, value in base.values.items() if key not in _OF_HEADS}
@@ -207,10 +200,6 @@ def read_adapter(
         config: The facts of its encoder.
         parts: The plain names of the tensors of the encoder and of each part that the base can have.
         shapes: The shapes of the tensors of the base, by plain names.
-
-    Raises:
-        CheckpointError: The weights are damaged, or do not fit the base.
-        ConfigError: The configuration cannot be used, or contradicts the weights.
     """
     settings, weights = read_settings(folder), _open_weights(folder)
     selection = Selection(settings)

@@ -19,11 +19,7 @@ from mlxbert.weights.formats.quantized import Quantization, quantizable, quantiz
 
 
 def check_tied(checkpoint: Checkpoint) -> None:
-    """Refuses copies that differ from the tensor that they are tied to; the copies themselves are not used.
-
-    Raises:
-        CheckpointError: A copy differs.
-    """
+    """Refuses copies that differ from the tensor that they are tied to; the copies themselves are not used."""
     arrays = checkpoint.arrays(mx.float32)
     for copy, original in checkpoint.family.tied.items():
         if copy in arrays and original in arrays and not mx.array_equal(arrays[copy], arrays[original]).item():
@@ -82,10 +78,6 @@ def build_network(
         packed: Whether quantized weights stay quantized in memory, which saves space; otherwise they are expanded to
             `dtype`.
         streamed: Whether each layer is read from disk whenever it computes, and then freed: slow, but saves memory.
-
-    Raises:
-        CheckpointError: A tensor is missing, has another shape or dtype than expected, or is tied and differs.
-        ArgumentError: A new head is unknown, or does not fit the family, its labels, or the loaded parts.
     """
     parts, new_heads = tuple(parts), {} if new_heads is None else new_heads
     config = _with_new_heads(checkpoint, parts, new_heads)
@@ -118,9 +110,6 @@ def new_network(architecture: Architecture, heads: NewHeads, dtype: mx.Dtype = m
         heads: The heads, and the labels of those that have labels.
         dtype: The dtype of the weights.
         seed: Seed of the weights.
-
-    Raises:
-        ArgumentError: A head is unknown, or does not fit the family or its labels.
     """
     bare = not heads and architecture.family.pooled and "pooler" in architecture.family.parts
     config = _with_new_heads(architecture, ("pooler",) if bare else (), heads)

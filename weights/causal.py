@@ -31,9 +31,6 @@ def as_classifier(folder: ModelFolder, family: Family, config: EncoderConfig) ->
     """The family and the facts of a model; those of a reranker have a classifier made of its decoder.
 
     A model is one if sentence-transformers has made it one, or its chat template has places for a query and a document.
-
-    Raises:
-        MlxbertError: Files of a reranker are damaged, or do not say which tokens are its answers.
     """
     if HEAD not in family.parts or not generates(folder.config_json):
         return family, config

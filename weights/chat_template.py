@@ -66,22 +66,13 @@ def _read(folder: ModelFolder) -> str | None:
 
 
 def carries_pairs(folder: ModelFolder) -> bool:
-    """Whether the chat template of a model has a place for a query and one for a document; those of chats have none.
-
-    Raises:
-        MlxbertError: A file is damaged.
-    """
+    """Whether the chat template of a model has a place for a query and one for a document; those of chats have none."""
     template = (_read(folder) or "").replace("'", '"')
     return '"query"' in template and '"document"' in template
 
 
 def read_prompt(folder: ModelFolder) -> PairPrompt | None:
-    """What the chat template of a reranker puts around its texts; `None` if it reads plain pairs of texts.
-
-    Raises:
-        CheckpointError: It has another template than Qwen3-Reranker's, or needs one that is missing.
-        ConfigError: A file is damaged, or asks for something that mlxbert does not compute.
-    """
+    """What the chat template of a reranker puts around its texts; `None` if it reads plain pairs of texts."""
     if not carries_pairs(folder):
         if folder.logit_score is None:
             return None

@@ -171,12 +171,7 @@ def _parts(config_json: ConfigJson, known: Mapping[str, set[str]], names: Mappin
 
 
 def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
-    """Opens the checkpoint of a model folder and accounts for every tensor in it.
-
-    Raises:
-        ConfigError: `config.json` is missing or describes something mlxbert does not compute.
-        CheckpointError: The weights are missing or damaged, or hold a tensor that the family does not know.
-    """
+    """Opens the checkpoint of a model folder and accounts for every tensor in it."""
     opened = open_folder(opened)
     folder, config_json = opened.transformer, opened.config_json
     if (folder / ADAPTER).is_file():

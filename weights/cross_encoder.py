@@ -21,12 +21,7 @@ def activation(*, probabilities: bool) -> dict[str, Any]:
 
 
 def gives_probabilities(folder: ModelFolder) -> bool:
-    """Whether the score of a pair is the sigmoid of the model's output, which it is where no file says otherwise.
-
-    Raises:
-        CheckpointError: A file names another function, or a prompt that is put before every pair.
-        ConfigError: A file is damaged.
-    """
+    """Whether the score of a pair is the sigmoid of the model's output, which it is where no file says otherwise."""
     settings, config = folder.settings.values, folder.config_json.values
     nested = config.get("sentence_transformers")
     in_config = (

@@ -55,11 +55,7 @@ class ModelFolder:
 
     @property
     def modules(self) -> tuple[Module, ...]:
-        """The modules of sentence-transformers in their order; empty without a `modules.json`.
-
-        Raises:
-            ConfigError: The file is damaged, names a module that mlxbert does not know, or points outside the folder.
-        """
+        """The modules of sentence-transformers in their order; empty without a `modules.json`."""
         if isinstance(self._modules, ConfigError):
             raise self._modules
         return self._modules
@@ -77,11 +73,7 @@ class ModelFolder:
 
     @property
     def transformer_settings(self) -> ConfigJson:
-        """The settings of the Transformer of `modules.json`; empty if there are none.
-
-        Raises:
-            ConfigError: They are damaged.
-        """
+        """The settings of the Transformer of `modules.json`; empty if there are none."""
         paths = [self.modules[0].folder / name for name in TRANSFORMER_SETTINGS]
         return read_settings(next((path for path in paths if path.is_file()), paths[0]))
 
@@ -90,9 +82,6 @@ class ModelFolder:
         """The folder of the checkpoint: this one, or the one that `modules.json` names for its Transformer.
 
         A `config.json` of sentence-transformers before version 2 describes no checkpoint: it holds the version alone.
-
-        Raises:
-            ConfigError: Both folders hold a checkpoint, or a file that has to be read is damaged.
         """
         own = self._config is not None and self._config.values.keys() != {"__version__"}
         if not (self.path / MODULES).is_file():
@@ -111,11 +100,7 @@ class ModelFolder:
 
     @cached_property
     def config_json(self) -> ConfigJson:
-        """The `config.json` of the checkpoint, or the file that Google's releases have instead.
-
-        Raises:
-            ConfigError: It is missing or damaged.
-        """
+        """The `config.json` of the checkpoint, or the file that Google's releases have instead."""
         if self.described_by is not None:
             return self.described_by
         if self._config is not None and self.transformer == self.path:
@@ -124,11 +109,7 @@ class ModelFolder:
 
     @cached_property
     def settings(self) -> ConfigJson:
-        """The `config_sentence_transformers.json`; empty if there is none.
-
-        Raises:
-            ConfigError: It is damaged.
-        """
+        """The `config_sentence_transformers.json`; empty if there is none."""
         return read_settings(self.path / SETTINGS)
 
     @property
@@ -155,11 +136,7 @@ def open_folder(folder: Path | ModelFolder) -> ModelFolder:
 
 
 def read_settings(path: Path) -> ConfigJson:
-    """A file of settings; empty if there is none.
-
-    Raises:
-        ConfigError: It is damaged.
-    """
+    """A file of settings; empty if there is none."""
     return ConfigJson(path, read_json(path, ConfigError) if path.is_file() else {})
 
 

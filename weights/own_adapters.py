@@ -49,9 +49,6 @@ def read_own_adapter(
         weights: The files.
         names: The name in the file of every tensor, by its plain name.
         tensors: The entries of the headers, by the name in the file.
-
-    Raises:
-        CheckpointError: The tensors are missing, or do not fit the checkpoint.
     """
     known, rank = own_adapters(config_json), config_json.integer("lora_rank", default=4)
     scale = scale_of(rank, config_json.number("lora_alpha", low=-1e9, high=1e9, default=1.0), rslora=False)

@@ -73,11 +73,7 @@ class Tensor:
         return count * self.quantization.bits // 8 + 2 * groups * BYTES[self.dtype]
 
     def arrays(self) -> dict[str, mx.array]:
-        """The arrays that are written for it.
-
-        Raises:
-            CheckpointError: It cannot be read, or holds a number too large for its dtype.
-        """
+        """The arrays that are written for it."""
         array = converted(self.source, self.read(), self.dtype)
         found = {self.name: array}
         if self.quantization is not None:
@@ -95,9 +91,6 @@ def converted(name: str, array: mx.array, dtype: str) -> mx.array:
         name: The names of its file and of the tensor, for messages.
         array: The tensor.
         dtype: One of `FLOATS`.
-
-    Raises:
-        CheckpointError: It holds a number that is too large for the dtype.
     """
     found = array.astype(FLOATS[dtype])
     if found.dtype == array.dtype:
@@ -128,9 +121,6 @@ def plan(
         dtype: One of `FLOATS` for all of them; `None` leaves each as it is stored.
         quantization: How to quantize the matrices that it suits.
         inputs_of: Returns what the inputs of the matrix with a name of ours are like; called once for each.
-
-    Raises:
-        CheckpointError: The weights are incomplete or already quantized, or a copy differs from what it is tied to.
     """
     problem = build.first_problem(checkpoint, checkpoint.parts)
     if problem is not None:
@@ -175,10 +165,6 @@ def plan_network(architecture: Architecture, network: Network, dtype: str | None
         architecture: The model whose family and configuration decide the names.
         network: The network.
         dtype: One of `FLOATS` for all of them; `None` leaves each as it is.
-
-    Raises:
-        CheckpointError: The network has parameters that the family's files have no name for (quantized ones) or whose
-            shape differs from the configuration's, or two heads with the same names.
     """
     ours = build.parameters(network)
     family, config = architecture.family, network.encoder.config
@@ -297,9 +283,6 @@ def write_weights(tensors: list[Tensor], folder: Path, most: int, on_progress: O
 
     Returns:
         The number of files.
-
-    Raises:
-        CheckpointError: A tensor cannot be read, holds a number too large, or a file cannot be written.
     """
     own = [tensor for tensor in tensors if is_own(tensor.plain)]
     tensors = [tensor for tensor in tensors if not is_own(tensor.plain)]
@@ -428,11 +411,7 @@ def write_json(path: Path, values: Mapping[str, Any]) -> None:
 
 
 def write_file(path: Path, arrays: Mapping[str, mx.array], metadata: dict[str, str]) -> None:
-    """Writes a safetensors file.
-
-    Raises:
-        CheckpointError: It cannot be written; MLX does not report a full disk, so the header is read again.
-    """
+    """Writes a safetensors file."""
     try:
         with device_errors():
             mx.save_safetensors(str(path), dict(arrays), metadata)
@@ -443,11 +422,7 @@ def write_file(path: Path, arrays: Mapping[str, mx.array], metadata: dict[str, s
 
 
 def parse_size(text: str) -> int:
-    """`400MB`, `5GB`, `1GiB` or a number of bytes, of at least a megabyte.
-
-    Raises:
-        ArgumentError: The text is not such a size, or the size is 0.
-    """
+    """`400MB`, `5GB`, `1GiB` or a number of bytes, of at least a megabyte."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*((?:[KMG]i?)?B)?\s*", str(text), re.IGNORECASE)
     size = int(Decimal(found[1]) * _UNITS[(found[2] or "").upper()]) if found else 0
     if size < 1:

@@ -52,9 +52,6 @@ def write_adapter(
         settings: How they are adapted.
         base: The name of the base, `base_model_name_or_path`, and its `revision`.
         heads: The heads that are trained, the others are those of the base; `None` for all.
-
-    Raises:
-        CheckpointError: A file cannot be written.
     """
     saved = _saved(architecture, network, saved_whole(architecture, network, heads))
     own = {name: array for name, array in saved.items() if is_own(name)}

@@ -60,11 +60,7 @@ def _ends(alternatives: _Alternatives, name: str, starts: set[int]) -> set[int]:
 
 
 def _parsed(pattern: str, at: int = 0, depth: int = 0) -> tuple[_Alternatives, int]:
-    """The alternatives of a pattern, or of a group that begins at a place, and where they end.
-
-    Raises:
-        ValueError: It has something else.
-    """
+    """The alternatives of a pattern, or of a group that begins at a place, and where they end."""
     if depth > _DEEPEST:
         raise ValueError
     found: list[list[_Step]] = [[]]
@@ -96,9 +92,6 @@ class Selection:
 
     Attributes:
         settings: The `adapter_config.json`.
-
-    Raises:
-        ConfigError: A setting is invalid, or a pattern is of a kind that is not matched here.
     """
 
     settings: ConfigJson

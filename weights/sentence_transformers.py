@@ -47,10 +47,6 @@ def read_embedder(folder: Path | ModelFolder, width: int, *, with_weights: bool 
         folder: The model folder.
         width: Hidden size of its encoder.
         with_weights: Whether weights of modules are read; if not, they are zeros, and only headers are needed.
-
-    Raises:
-        ConfigError: A file is damaged or asks for something that mlxbert does not compute.
-        CheckpointError: Weights of a module are missing or do not fit.
     """
     folder = open_folder(folder)
     modules, headers = folder.modules, folder.headers

@@ -77,9 +77,6 @@ class ModelRef:
     Example:
         >>> ref = mlxbert.ModelRef("BAAI/bge-small-en-v1.5", dtype="float16")
         >>> model = mlxbert.load(ref, task="embed")
-
-    Raises:
-        ArgumentError: A value is of the wrong type, or not one of those that are possible.
     """
 
     source: str | Path = BUILTIN
@@ -112,11 +109,6 @@ def find_folder(ref: ModelRef, on_progress: Progress | None = None) -> Path:
         ref: The model. HF_HUB_OFFLINE=1 or TRANSFORMERS_OFFLINE=1 in the environment act as its `offline`.
         on_progress: Called with the downloaded and the total bytes during a download; without it, a notebook shows a
             bar.
-
-    Raises:
-        CheckpointError: There is no such folder, and the name is not a valid hub name.
-        HubError: The hub model is not available.
-        ArgumentError: A revision is given for a local model.
     """
 
     def fetch(name: str, revision: str | None) -> Path:
@@ -132,9 +124,6 @@ def check_source(source: object, name: str = "source") -> None:
     Args:
         source: The value that the user gave.
         name: The name of the argument, for messages.
-
-    Raises:
-        ArgumentError: The value is neither a string nor a path.
     """
     if not isinstance(source, str | Path):
         raise ArgumentError(
@@ -162,12 +151,7 @@ def find_headers(ref: ModelRef, on_progress: Progress | None = None) -> tuple[Pa
 
 
 def find_cached(name: str, revision: str | None = None) -> Path:
-    """The folder of a hub model in the cache; makes no requests to the hub.
-
-    Raises:
-        HubError: The model is not in the cache, or is incomplete.
-        ArgumentError: The revision is invalid.
-    """
+    """The folder of a hub model in the cache; makes no requests to the hub."""
     return _from_cache(name, revision, cache.find_snapshot(name, revision), "")
 
 
@@ -230,11 +214,7 @@ def _whole_name(name: str) -> str | None:
 
 
 def local_folder(source: str) -> Path | None:
-    """The local folder of `source`; `None` if there is none and `source` is a valid hub name.
-
-    Raises:
-        CheckpointError: There is no such folder, and `source` is not a valid hub name.
-    """
+    """The local folder of `source`; `None` if there is none and `source` is a valid hub name."""
     if not source:
         raise CheckpointError("model is '', expected a hub name, a folder, or 'builtin'")
     if source == BUILTIN:

@@ -37,9 +37,6 @@ class ZeroShotOptions:
         Args:
             pairs: Whether the inputs are pairs.
             served: Whether a server checks them.
-
-        Raises:
-            ArgumentError: The options contradict each other, or have no such values.
         """
         if self.labels is None:
             if self.hypothesis is not None or self.multi:

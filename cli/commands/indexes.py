@@ -109,11 +109,7 @@ def indexes_move(
 
 
 def _file(name: str) -> Path:
-    """The file of an index: the one that is named, or that of the index which covers a path.
-
-    Raises:
-        InputError: There is none.
-    """
+    """The file of an index: the one that is named, or that of the index which covers a path."""
     from mlxbert.search import places
 
     found = Path(name) if _is_index(name) else places.find_index([name]) or _listed(name)
@@ -150,11 +146,7 @@ def _is_ours(name: str) -> bool:
 
 
 def _own(name: str) -> Path:
-    """The file of an index that is named, or that was made of a path and not of a folder above it.
-
-    Raises:
-        ArgumentError: It was made of something else.
-    """
+    """The file of an index that is named, or that was made of a path and not of a folder above it."""
     file = _file(name)
     covers = _facts(file)["covers"]
     if not _is_root(name, covers) and identity(name) != identity(file) and name not in _names(covers):

@@ -61,12 +61,7 @@ def mine(
 
 
 def _write(found: Sequence["Mined"], output: Path, pairs: Sequence[str], overwrite: bool) -> None:
-    """Writes queries with their texts; a file without any negative would be of no use.
-
-    Raises:
-        InputError: There is none.
-        ArgumentError: The file has come into being meanwhile.
-    """
+    """Writes queries with their texts; a file without any negative would be of no use."""
     if not any(one.negatives for one in found):
         raise InputError(
             f"{', '.join(pairs)}: no query has a negative among the texts of the others",

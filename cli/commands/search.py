@@ -194,11 +194,7 @@ def index(
 
 
 def _places(paths: Sequence[str], file: Path | None, *, may_make: bool) -> Sequence[str] | None:
-    """What is searched: the paths, all of an index that is named, or the current folder; `None` if it is not to be.
-
-    Raises:
-        ArgumentError: There is no index, and nobody to ask whether to make one.
-    """
+    """What is searched: the paths, all of an index that is named, or the current folder; `None` if it is not to be."""
     from mlxbert.search import places
 
     found = paths if paths or file is not None else ["."]
@@ -213,11 +209,7 @@ def _places(paths: Sequence[str], file: Path | None, *, may_make: bool) -> Seque
 
 @contextmanager
 def _opened(paths: Sequence[str], chosen: IndexOptions, query: str = "") -> "Iterator[Index]":
-    """The index of some paths, open; a new one if none covers them. A query that is a path may stand in its place.
-
-    Raises:
-        InputError: A path of a new index does not exist.
-    """
+    """The index of some paths, open; a new one if none covers them. A query that is a path may stand in its place."""
     from mlxbert.search import places, schema
     from mlxbert.search.index import open_index
 
@@ -249,11 +241,7 @@ def _opened(paths: Sequence[str], chosen: IndexOptions, query: str = "") -> "Ite
 
 
 def _check_same(about: "About", chosen: IndexOptions) -> None:
-    """Refuses options that an index was not made with.
-
-    Raises:
-        ArgumentError: There is one.
-    """
+    """Refuses options that an index was not made with."""
     pairs = (
         ("chunk_tokens", chosen.chunk_tokens, about.tokens),
         ("no_titles", chosen.no_titles or None, not about.titles),
@@ -341,11 +329,7 @@ def _report(done: Update, out: OutputOptions) -> None:
 
 
 def _check_read(done: Update, paths: Sequence[str]) -> None:
-    """Refuses to go on where nothing could be read.
-
-    Raises:
-        InputError: The index holds no file.
-    """
+    """Refuses to go on where nothing could be read."""
     if done.finished is not None and not done.finished.files:
         if len(done.failed) == 1 and not done.left_out:
             raise InputError(f"{view.near(done.failed[0].path)}: {done.failed[0].reason}")

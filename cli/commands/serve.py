@@ -77,9 +77,6 @@ def _print_service(words: Sequence[str], paths: Sequence[str | Path], *, launchd
         words: The command.
         paths: Files and folders that it reads.
         launchd: Whether the file is for launchd, or for systemd.
-
-    Raises:
-        ArgumentError: The command or the environment has characters that cannot stand in a service file.
     """
     from mlxbert.serve import units
 
@@ -111,11 +108,7 @@ def _say_closed(paths: Sequence[str | Path]) -> None:
 
 
 def _check(sources: Mapping[str, str], options: ServeOptions, *, offline: bool) -> None:
-    """Refuses what a service would fail at when it starts; nothing is loaded, and no weights are downloaded.
-
-    Raises:
-        MlxbertError: A model or a file cannot be used, or the key would be missing.
-    """
+    """Refuses what a service would fail at when it starts; nothing is loaded, and no weights are downloaded."""
     from mlxbert.folders.inspect import inspect
     from mlxbert.serve.http.safety import VARIABLE, AccessPolicy, is_loopback, read_key
 
@@ -133,11 +126,7 @@ def _check(sources: Mapping[str, str], options: ServeOptions, *, offline: bool) 
 
 
 def _named(given: Sequence[str], what: str) -> dict[str, str]:
-    """What is given as NAME=VALUE, or as a value alone, whose name is that of the file or folder.
-
-    Raises:
-        ArgumentError: A name is empty or there twice.
-    """
+    """What is given as NAME=VALUE, or as a value alone, whose name is that of the file or folder."""
     found: dict[str, str] = {}
     for word in given:
         name, equals, value = word.partition("=")

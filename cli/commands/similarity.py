@@ -97,11 +97,7 @@ def _opened(
 
 
 def _options_of(path: Path | None, stored: StoredVectors, model: "Model", given: dict[str, Any]) -> dict[str, Any]:
-    """What the file of the vectors says of how they were made, for the query; an option that is given goes first.
-
-    Raises:
-        InputError: Another model made them.
-    """
+    """What the file of the vectors says of how they were made, for the query; an option that is given goes first."""
     if Path(name := stored.about.get("model", model.source)).name != Path(model.source).name:
         raise InputError(f"{path}: vectors of the model {name}, expected {model.source}", hint=f"give --model {name}")
     options = json.loads(stored.about.get("options", "{}"))
@@ -109,11 +105,7 @@ def _options_of(path: Path | None, stored: StoredVectors, model: "Model", given:
 
 
 def _paired(texts: Iterator[Any], vectors: Iterator[Any], names: str) -> Iterator[Any]:
-    """Each text with its vector, or what is wrong with one of them.
-
-    Raises:
-        InputError: There are more of one than of the other.
-    """
+    """Each text with its vector, or what is wrong with one of them."""
     for number, (text, vector) in enumerate(itertools.zip_longest(texts, vectors)):
         if text is None or vector is None:
             what, other = ("vectors", "texts") if text is None else ("texts", "vectors")

@@ -44,11 +44,7 @@ class JsonLines:
 
 
 class EventLog:
-    """Appends all events to a file, each at once: a run that is resumed continues in the log of its beginning.
-
-    Raises:
-        ArgumentError: The file is an input, is not a log, or cannot be written.
-    """
+    """Appends all events to a file, each at once: a run that is resumed continues in the log of its beginning."""
 
     def __init__(self, path: Path, inputs: Iterable[str]) -> None:
         try:

@@ -17,10 +17,6 @@ class Plot:
     """Draws the loss and the metric over the steps, a colour per run, when training ends or is interrupted.
 
     The ending of the file is the format; a file that is there is replaced.
-
-    Raises:
-        ArgumentError: The ending is another one, the package is not installed, or no file can be written there.
-        MlxbertError: The folder of the file cannot be written to.
     """
 
     def __init__(self, path: Path) -> None:

@@ -22,11 +22,7 @@ from mlxbert.training.events import Event, Finished
 
 
 def open_sinks(out: EventOptions, inputs: Iterable[str], *, dry: bool, opened: ExitStack) -> list[Sink]:
-    """What the options ask for, to be closed by `opened`; nothing where another process of the run shows it.
-
-    Raises:
-        ArgumentError: Something is not installed, or cannot be written.
-    """
+    """What the options ask for, to be closed by `opened`; nothing where another process of the run shows it."""
     sinks: list[Sink] = []
     if launched.rank():
         return sinks

@@ -18,11 +18,7 @@ class Sink(Protocol):
 
 
 def require(package: str, option: str, extra: str) -> None:
-    """Checks that an optional package is there.
-
-    Raises:
-        ArgumentError: It is not.
-    """
+    """Checks that an optional package is there."""
     if importlib.util.find_spec(package) is None:
         raise ArgumentError(
             f"{option} needs the package {package}, which is not installed",

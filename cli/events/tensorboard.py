@@ -12,11 +12,7 @@ from mlxbert.training.events import Evaluated, Event, Started, Step
 
 
 class TensorBoard:
-    """Writes losses, learning rates and metrics; each run into a folder of its own if there are several.
-
-    Raises:
-        ArgumentError: The package is not installed, or the folder cannot be made.
-    """
+    """Writes losses, learning rates and metrics; each run into a folder of its own if there are several."""
 
     def __init__(self, folder: Path) -> None:
         require("tensorboard", "--tensorboard", "tensorboard")

@@ -19,11 +19,7 @@ _ENDINGS = (".html", ".json", ".npz")
 
 
 def check(path: Path | None, overwrite: bool) -> None:
-    """Refuses a file that cannot be written, before a model is loaded.
-
-    Raises:
-        MlxbertError: It has another ending; see `check_path`.
-    """
+    """Refuses a file that cannot be written, before a model is loaded."""
     if path is None:
         return
     if path.suffix not in _ENDINGS:
@@ -38,9 +34,6 @@ def write(found: "Attention", path: Path, model: str) -> None:
         found: The weights.
         path: The file; its ending says what it becomes.
         model: The name of the model, for the title of a page.
-
-    Raises:
-        MlxbertError: The file cannot be written.
     """
     text = _page(found, model) if path.suffix == ".html" else to_json(found.to_dict()) + "\n"
     with writing(path), atomic_write(path, locked=False) as file:

@@ -62,11 +62,7 @@ class OutputFormat(ABC):
 
     @classmethod  # noqa: B027 - most formats need no check
     def check(cls, path: Path) -> None:
-        """Refuses a file that cannot be written.
-
-        Raises:
-            MlxbertError: A library is missing.
-        """
+        """Refuses a file that cannot be written."""
 
     @abstractmethod
     def write_part(self, file: IO[bytes], results: Sequence[Any], kept: Sequence[Mapping[str, Any]]) -> None:

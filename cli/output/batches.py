@@ -38,11 +38,7 @@ class Batches:
         return len([*self._folder.glob(f"batches-{self._part:06}-*.json")])
 
     def remember(self, key: str, compute: Callable[[], Sequence[Any]]) -> Sequence[Any]:
-        """The outputs of the next batch: those that are kept under its key, or else computed ones, which are kept.
-
-        Raises:
-            OSError: They cannot be written.
-        """
+        """The outputs of the next batch: those that are kept under its key, or else computed ones, which are kept."""
         stored = next(self._stored, None)
         if stored is not None and stored[0] == key:
             outputs: Sequence[Any] = stored[1]
@@ -61,11 +57,7 @@ class Batches:
         return outputs
 
     def write(self) -> None:
-        """Writes the batches since the last file.
-
-        Raises:
-            OSError: They cannot be written.
-        """
+        """Writes the batches since the last file."""
         if self._new:
             content = json.dumps(self._new, default=_encoded)
             write_record(self._path(self._files), {"batches": content}, self._owner, durable=False)

@@ -45,10 +45,6 @@ def check_output(
     """Refuses an output file that cannot be written; a command calls it before it loads a model.
 
     Of several processes that share the work (`shared`), the first one writes; without, several are refused.
-
-    Raises:
-        ArgumentError: Another ending, not a regular file, an existing file, or the input.
-        MlxbertError: Its folder cannot be written to, or a library for the format is missing.
     """
     if path is None:
         return
@@ -69,10 +65,6 @@ def check_path(path: Path, overwrite: bool, sources: Iterable[str] = (), option:
         overwrite: Whether a file that is there may be replaced.
         sources: The files that are read.
         option: The option that names the path.
-
-    Raises:
-        ArgumentError: Not a regular file, an existing file, the input, or no folder for it.
-        MlxbertError: Its folder cannot be written to.
     """
     check_written(option, path, "file")
     with writing(path):

@@ -47,11 +47,7 @@ FORMATS = {kind.ending: kind for kind in _KINDS}
 
 
 def find(path: Path, allowed: Sequence[str] = RESULTS) -> type[OutputFormat]:
-    """The format that a file's ending names.
-
-    Raises:
-        ArgumentError: The ending is not one of those allowed.
-    """
+    """The format that a file's ending names."""
     ending = path.suffix.lower()
     if ending not in allowed:
         if path.is_dir():
@@ -75,9 +71,6 @@ def choose(
 
     `width` is D where results are vectors, `whole` makes them int8, `words` says that they are of words; `metadata` is
     stored if the format can.
-
-    Raises:
-        ArgumentError: The ending is not one of those allowed, or the format has no place for what is kept.
     """
     kind = JsonLines if path is None else find(path, allowed)
     if keep and not kind.keeps:

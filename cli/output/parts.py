@@ -45,11 +45,7 @@ class Parts:
         return self
 
     def write(self, results: Sequence[Any], kept: Sequence[Mapping[str, Any]]) -> None:
-        """Writes the next part.
-
-        Raises:
-            OSError: It cannot be written.
-        """
+        """Writes the next part."""
         path = self._path(len(self.counts))
         with atomic_write(path, durable=False) as file:
             self._format.write_part(file, results, kept)

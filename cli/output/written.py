@@ -20,9 +20,6 @@ def check_written(name: str | None, path: str | Path, kind: Literal["file", "fol
         name: The option of the path; `None` for an argument.
         path: The path.
         kind: What is written there.
-
-    Raises:
-        ArgumentError: A device, a FIFO, a socket, or one of a file and a folder in place of the other.
     """
     if launched.rank():
         return

@@ -64,11 +64,7 @@ def _environment() -> dict[str, str]:
 
 
 def require_stdout() -> None:
-    """Refuses to draw where there is no stdout: rich would drop what it draws.
-
-    Raises:
-        MlxbertError: Stdout was closed before the program started.
-    """
+    """Refuses to draw where there is no stdout: rich would drop what it draws."""
     if sys.stdout is None:
         raise MlxbertError("stdout is closed")
 

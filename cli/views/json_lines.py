@@ -15,11 +15,7 @@ def to_line(result: Any, kept: Mapping[str, Any], left_out: Container[str] = ())
 
 
 def merged(result: Any, kept: Mapping[str, Any], left_out: Container[str] = ()) -> dict[str, Any]:
-    """What is kept of the record of a result, and then the fields of the result.
-
-    Raises:
-        ArgumentError: The result has a field of the same name.
-    """
+    """What is kept of the record of a result, and then the fields of the result."""
     own = {name: value for name, value in result.to_dict().items() if name not in left_out}
     for name in kept:
         if name in own:

@@ -83,11 +83,6 @@ def bench(
         `first_update_seconds`, of the first step in a new process that has loaded the model and computed nothing with
         it, and `kernels_kept`, whether mlxbert's process found kernels on CUDA that an earlier one had compiled, `None`
         elsewhere. If training fails (it takes several times the memory), `training` has only a `problem`.
-
-    Raises:
-        ArgumentError: `against` or `rounds` is invalid.
-        MlxbertError: The model cannot be loaded, or the peer is not installed, finds no GPU where mlxbert computes on
-            one, or fails.
     """
     check_whole("rounds", rounds)
     if against is not None:

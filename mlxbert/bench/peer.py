@@ -18,9 +18,6 @@ def torch_side(job: Job) -> Side:
     """The model of transformers on torch, on the kind of device that mlxbert computes on.
 
     Its first step of training fails if it cannot train in that dtype, see `check_training`.
-
-    Raises:
-        MlxbertError: Torch finds no GPU.
     """
     import torch
     from transformers import AutoModel, AutoModelForSequenceClassification
@@ -46,11 +43,7 @@ def torch_side(job: Job) -> Side:
 
 
 def device_name(torch: Any, device: str) -> str:
-    """Torch's name of its GPU where mlxbert computes on one (`device` is `gpu`), else `cpu`.
-
-    Raises:
-        MlxbertError: Torch finds no GPU: mlxbert on a GPU and torch on a CPU would be no comparison.
-    """
+    """Torch's name of its GPU where mlxbert computes on one (`device` is `gpu`), else `cpu`."""
     if device == "cpu":
         return "cpu"
     if torch.backends.mps.is_available():
@@ -82,11 +75,7 @@ def device_memory(torch: Any, device: str) -> tuple[Callable[[], int] | None, st
 
 
 def check_training(torch: Any, device: str, dtype: str) -> None:
-    """Tries mixed precision on a small layer: where a device does not support it, torch warns and uses float32.
-
-    Raises:
-        MlxbertError: Torch cannot train in this dtype on this device.
-    """
+    """Tries mixed precision on a small layer: where a device does not support it, torch warns and uses float32."""
     layer = torch.nn.Linear(8, 8, device=device)
     x, problem = torch.ones((2, 8), device=device), ""
     try:

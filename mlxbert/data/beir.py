@@ -19,9 +19,6 @@ def read_beir(folder: Path, split: str) -> tuple[dict[str, str], dict[str, str],
     Args:
         folder: The folder.
         split: Whose judgements are read: `test` for `qrels/test.tsv`.
-
-    Raises:
-        InputError: A file is missing or damaged, or an identifier occurs twice.
     """
     judged = folder / QRELS / f"{split}.tsv"
     if not judged.is_file():
@@ -61,11 +58,7 @@ def _placed(row: Row) -> Judgement:
 
 
 def read_grade(value: Any, place: str) -> float:
-    """How well a document answers a query, as a number.
-
-    Raises:
-        InputError: It is not a finite number.
-    """
+    """How well a document answers a query, as a number."""
     try:
         grade = float(value)
         if abs(grade) < float("inf"):

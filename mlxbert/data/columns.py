@@ -133,9 +133,6 @@ class Search:
         task: One of `USUAL`.
         named: The columns that are named: `text_column` and so on.
 
-    Raises:
-        ArgumentError: A column is not there, or is named for two purposes.
-
     Attributes:
         found: The columns by what they hold.
     """
@@ -170,9 +167,6 @@ class Search:
         Args:
             role: What it holds.
             columns: Those that come into question; by default all whose purpose is not known.
-
-        Raises:
-            InputError: There are several.
         """
         columns = self.rest if columns is None else columns
         for group in self.usual.roles[role]:
@@ -203,20 +197,12 @@ class Search:
         return False
 
     def take_label(self) -> None:
-        """Takes the column of the label: by its usual names, or the only one.
-
-        Raises:
-            InputError: There is none, or several come into question.
-        """
+        """Takes the column of the label: by its usual names, or the only one."""
         if not self.take("label"):
             self._take_only("label", without_numbering(self.rest), "there is no column of labels")
 
     def take_text(self, columns: Sequence[str]) -> None:
-        """Takes the column of the text: by its usual names, or the only one of long strings, or of strings.
-
-        Raises:
-            InputError: There is none, or several come into question.
-        """
+        """Takes the column of the text: by its usual names, or the only one of long strings, or of strings."""
         sample = [row.values for row in self.rows[:_SAMPLE]]
         self._take_only("text", text_columns(columns, sample), "no column has texts")
 
@@ -238,9 +224,6 @@ class Search:
 
         Args:
             columns: The names that may be values; by default those that were guessed.
-
-        Raises:
-            InputError: It was.
         """
         tables = all(uncompressed_name(name).endswith((".csv", ".tsv")) for name in self.rows.files)
         numbers = [*map(str, range(1, len(self.rows.columns) + 1))]  # the columns of a table without a header
@@ -275,10 +258,6 @@ def find_columns(rows: Rows, *, labels: bool = True, **named: str | None) -> Col
         rows: The data.
         labels: Whether there must be labels.
         **named: `text_column`, `pair_column` and `label_column`, as far as they are named.
-
-    Raises:
-        ArgumentError: A column is not there, or is named for two purposes.
-        InputError: A column is not named and cannot be guessed, or a table seems to have no line with names.
     """
     search = Search(rows, "classify", named)
     try:
@@ -303,10 +282,6 @@ def find_usual_columns(rows: Rows, task: str, **named: str | None) -> Columns:
         rows: The data.
         task: `answer` or `tag`.
         **named: The columns that are named: `text_column` and so on.
-
-    Raises:
-        ArgumentError: A column is not there, or is named for two purposes.
-        InputError: A column is not named, and none has a usual name.
     """
     search = Search(rows, task, named)
     if task == "tag" and len(rows.columns) == 1:

@@ -38,9 +38,6 @@ def read_group(values: Mapping[str, Any], query_column: str = QUERY) -> QueryGro
     Args:
         values: The fields of a record: the query, and `positives`, `negatives` or both.
         query_column: The field of the query.
-
-    Raises:
-        InputError: A text is missing, empty or no text, there is no text at all, or one is on both sides.
     """
     query = get_text(values, query_column)
     positives, negatives = (texts_of(values, name) for name in (POSITIVES, NEGATIVES))
@@ -55,11 +52,7 @@ def read_group(values: Mapping[str, Any], query_column: str = QUERY) -> QueryGro
 
 
 def texts_of(values: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    """The texts of a field: none, one or a list of them, also one in JSON as a table holds it; equal ones once.
-
-    Raises:
-        InputError: One is empty, or no text.
-    """
+    """The texts of a field: none, one or a list of them, also one in JSON as a table holds it; equal ones once."""
     given = plain(values.get(name))
     if isinstance(given, str) and given.startswith("[") and given.endswith("]"):
         with suppress(ValueError):

@@ -62,11 +62,6 @@ def read_labelled(rows: Iterable[Row], columns: Columns, kind: str) -> list[Labe
         columns: What is read from which column.
         kind: What labels are: `class`; `classes`: a list, or a string with commas between the names (with `;` or `|`
             if no comma is found anywhere), which may be empty; `number`.
-
-    Raises:
-        ArgumentError: The kind is unknown.
-        InputError: A text or a label is missing, empty, or of the wrong type; the message begins with the place of the
-            first such row, and counts the others.
     """
     if kind not in KINDS:
         raise not_one_of("kind", kind, KINDS)
@@ -83,11 +78,7 @@ def read_labelled(rows: Iterable[Row], columns: Columns, kind: str) -> list[Labe
 
 
 def read_each(rows: Iterable[Row], read: Callable[[Row], T]) -> list[T]:
-    """What is read of each row.
-
-    Raises:
-        InputError: Rows cannot be used: that of the first one, with its place, which counts the others.
-    """
+    """What is read of each row."""
     found: list[T] = []
     problems: list[InputError] = []
     for row in rows:
@@ -105,31 +96,19 @@ def read_each(rows: Iterable[Row], read: Callable[[Row], T]) -> list[T]:
 
 
 def get_value(values: Mapping[str, Any], column: str) -> Any:
-    """The value of a column.
-
-    Raises:
-        InputError: The record does not have it.
-    """
+    """The value of a column."""
     if column not in values:
         raise InputError(f"{column!r} is missing, the record has: {', '.join(values) or 'nothing'}")
     return values[column]
 
 
 def get_text(values: Mapping[str, Any], column: str) -> str:
-    """The text of a column.
-
-    Raises:
-        InputError: It is missing, empty, no text or not valid Unicode.
-    """
+    """The text of a column."""
     return check_text(get_value(values, column), column)
 
 
 def check_text(text: object, column: str) -> str:
-    """The text, if it is one.
-
-    Raises:
-        InputError: It is empty, no text or not valid Unicode.
-    """
+    """The text, if it is one."""
     if not isinstance(text, str):
         raise InputError(f"{column!r} is {json_type(text)}, expected a text")
     if not text or text.isspace():
@@ -217,11 +196,7 @@ def _parts(value: Any, column: str, separator: str) -> Sequence[Any]:
 
 
 def to_number(value: Any, column: str) -> float:
-    """A finite number, as such or as text.
-
-    Raises:
-        InputError: It is something else.
-    """
+    """A finite number, as such or as text."""
     try:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise ValueError

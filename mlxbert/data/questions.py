@@ -64,10 +64,6 @@ def read_questions(rows: Sequence[Row], columns: Columns) -> list[Question]:
 
     Where an answer does not stand where `answer_start` says, the nearest place where it does is taken, and a warning
     counts these; an answer without `answer_start` is taken where it stands first.
-
-    Raises:
-        InputError: A question or a context is missing or empty, or no answer of a question is in its context; the
-            message begins with the place of the first such row, and counts the others.
     """
     found = read_each(rows, lambda row: _question(row, columns))
     moved = [question.place for question, shifted in found if shifted]

@@ -58,10 +58,6 @@ def find_related_columns(rows: Rows, **named: str | None) -> Columns:
     Args:
         rows: The data.
         **named: `text_column`, `pair_column`, `negative_column` and `label_column`, as far as they are named.
-
-    Raises:
-        ArgumentError: A column is not there, is named for two purposes, or a score and negatives are both named.
-        InputError: The columns of texts cannot be found, or a table seems to have no line with names.
     """
     search = Search(rows, "embed", named)
     found = search.found
@@ -114,12 +110,7 @@ def _is_text(rows: Rows, column: str) -> bool:
 
 
 def read_related(rows: Sequence[Row], columns: Columns) -> list[Related]:
-    """The records of rows. A column of positives or negatives holds a text or a list of texts.
-
-    Raises:
-        InputError: A text or a score is missing or of the wrong type, or a text is a negative of itself; the message
-            begins with the place of the first such row, and counts the others.
-    """
+    """The records of rows. A column of positives or negatives holds a text or a list of texts."""
     return read_each(rows, lambda row: _related(row, columns))
 
 

@@ -60,10 +60,6 @@ def find_relevance_columns(rows: Rows, **named: str | None) -> RelevanceColumns:
     Args:
         rows: The data.
         **named: `query_column`, `text_column` and `label_column`, as far as they are named.
-
-    Raises:
-        ArgumentError: A column is not there, or is named for two purposes.
-        InputError: A column is not named and cannot be guessed, or a table seems to have no line with names.
     """
     search = Search(rows, "rerank", named)
     found = search.found
@@ -86,10 +82,6 @@ def read_judged(rows: Sequence[Row], columns: RelevanceColumns, max_score: float
         rows: The rows.
         columns: What is read from which column.
         max_score: The largest label; all are divided by it.
-
-    Raises:
-        InputError: A text or a label is missing, empty, or cannot be used; the message begins with the place of the
-            first such row, and counts the others.
     """
     found = read_each(rows, lambda row: _group(row, columns) if columns.groups else [_single(row, columns, max_score)])
     return [record for of_row in found for record in of_row]

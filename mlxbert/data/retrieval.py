@@ -48,9 +48,6 @@ def read_retrieval(source: str | Path | Iterable[Any], *, split: str = "test", *
             documents.
         split: Which of the judgements of BEIR are read.
         **how: How files of records are read, see `read_rows`.
-
-    Raises:
-        InputError: A file is missing or damaged, or there is no query, no document or no relevant one.
     """
     if not isinstance(source, str | Path) or not (folder := to_path(source, "data")).is_dir():
         return _of_groups(read_rows(source, **how))

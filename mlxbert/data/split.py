@@ -35,10 +35,6 @@ def split(
         seed: Another seed gives another split.
         key: What makes two records the same input; by default text and pair.
         names: The labels of a record; none where a number is predicted.
-
-    Raises:
-        ArgumentError: The share is out of bounds.
-        InputError: There is nothing that can be split off.
     """
     check_number("validation_fraction", share)
     wanted = min(max(round(share * len(records)), 1), MOST)

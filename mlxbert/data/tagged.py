@@ -67,10 +67,6 @@ def read_tagged(rows: Iterable[Row], columns: Columns) -> list[Tagged]:
     Args:
         rows: The rows.
         columns: What is read from which column.
-
-    Raises:
-        InputError: Words or tags are missing, empty, or of unequal number; or a span is not in the text. The message
-            begins with the place of the first such row, and counts the others.
     """
     found = read_each(rows, lambda row: _sentence(row, columns))
     cut = [sentence.place for sentence, cuts in found for _ in range(cuts)]

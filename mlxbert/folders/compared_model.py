@@ -54,11 +54,7 @@ class OpenedModel:
 
     @cached_property
     def model(self) -> Model:
-        """The parts that can be loaded, computing in float32.
-
-        Raises:
-            CheckpointError: The encoder cannot be loaded.
-        """
+        """The parts that can be loaded, computing in float32."""
         network, config = self._built[0], self._built[0].encoder.config
         labels = config.labels
         return Model(
@@ -137,9 +133,6 @@ def open_model(source: str, folder: ModelFolder) -> OpenedModel:
     Args:
         source: The name or path that was given for it.
         folder: The folder.
-
-    Raises:
-        MlxbertError: Its checkpoint or its tokenizer cannot be read; see `mlxbert.load`.
     """
     checkpoint = open_checkpoint(folder)
     tokenizer = load_tokenizer(folder, checkpoint.config)

@@ -181,11 +181,7 @@ def _options(dtype: str | None, quantize: int | None, group_size: int | None) ->
 
 
 def _check_result(plan: _Plan, result: Path) -> Verification:
-    """How far the result is from the source.
-
-    Raises:
-        CheckpointError: The result is another model, not the same one with less precision.
-    """
+    """How far the result is from the source."""
     found, source = verify(plan.source, result), plan.source.folder.path
     computed = found.outputs.texts is not None
     wrong = [difference.text for difference in found.differences if difference.kind != "output" or not computed]

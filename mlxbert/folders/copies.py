@@ -126,9 +126,6 @@ def write_modules(source: ModelFolder, folder: Path, dtype: str | None) -> Itera
 
     Yields:
         A file that was read, and what changed, in a sentence.
-
-    Raises:
-        MlxbertError: A module cannot be read.
     """
     for module in source.modules[1:]:
         if module.kind not in WITH_WEIGHTS:

@@ -174,11 +174,7 @@ def _clear(partial: Path) -> None:
 
 
 def move(partial: Path, target: Path) -> None:
-    """Renames a finished folder to its target; an older one is removed only after that.
-
-    Raises:
-        ArgumentError: The older one has changed.
-    """
+    """Renames a finished folder to its target; an older one is removed only after that."""
     old = None
     if _manifest(target) is not None:
         old = Path(tempfile.mkdtemp(".replaced", f"{target.name}.", target.parent))

@@ -32,11 +32,7 @@ def parameters(checkpoint: Checkpoint) -> dict[str, int]:
 
 
 def parts(checkpoint: Checkpoint) -> dict[str, PartFacts]:
-    """The encoder and each part that the weights hold.
-
-    Raises:
-        CheckpointError: Something is wrong with the encoder: every task needs it.
-    """
+    """The encoder and each part that the weights hold."""
     expected = shapes(checkpoint, checkpoint.parts)
     found = {}
     for part in ("encoder", *checkpoint.parts):

@@ -103,9 +103,6 @@ def write_trained(
         keys: Keys of `config.json` besides those of the network; `None` removes one.
         embedder: How the model makes vectors, where it was trained for them; otherwise no modules are written.
         adapter: Writes an adapter into the folder, instead of all weights.
-
-    Raises:
-        CheckpointError: See `save`.
     """
     inner = copies.place_of_encoder(None, own=_has_own(model))
     (partial / MARKER).touch()

@@ -87,11 +87,7 @@ def _read(entry: Path) -> Iterator[TrainedModel]:
 
 
 def _is_there(path: Path) -> bool:
-    """Whether there is something.
-
-    Raises:
-        OSError: That cannot be found out, as of a folder that may not be looked into: the model is not forgotten.
-    """
+    """Whether there is something."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):

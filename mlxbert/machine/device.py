@@ -101,10 +101,6 @@ def use(device: str = "auto", *, fast_float32: bool = False) -> mx.Device:
 
     Returns:
         The device now in use.
-
-    Raises:
-        ArgumentError: `device` is invalid.
-        DeviceError: `gpu` was requested, and there is none.
     """
     named = "device"
     if device == "auto" and os.environ.get("MLXBERT_DEVICE"):
@@ -143,11 +139,7 @@ _tf32_chosen: list[bool] = []
 
 
 def _choose_tf32(fast: bool, *, gpu: bool) -> None:
-    """Switches TF32 on, unless MLX may have asked already: on a GPU the first call decides for the process.
-
-    Raises:
-        ArgumentError: It decided otherwise.
-    """
+    """Switches TF32 on, unless MLX may have asked already: on a GPU the first call decides for the process."""
     if fast and gpu and _tf32_chosen == [False]:
         raise ArgumentError(
             "fast_float32 is True, but this process already computes float32 products in float32",

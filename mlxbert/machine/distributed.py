@@ -47,11 +47,7 @@ class ProcessGroup:
     size: int = 1
 
     def sum(self, arrays: Arrays) -> Arrays:
-        """The sums of arrays of one dtype over all processes, by name, evaluated, in one message.
-
-        Raises:
-            LostError: Another process has ended.
-        """
+        """The sums of arrays of one dtype over all processes, by name, evaluated, in one message."""
         if self.size == 1:
             return arrays
         names = sorted(arrays)  # a state from disk has them in another order than a new one
@@ -86,11 +82,7 @@ class ProcessGroup:
 
     @contextmanager
     def raise_together(self) -> Iterator[None]:
-        """What cannot be used on one machine, such as a missing file, ends the run on all of them, with its message.
-
-        Raises:
-            MlxbertError: That of this process, or one that quotes the first process that has one.
-        """
+        """What cannot be used on one machine, such as a missing file, ends the run on all of them, with its message."""
         problem: MlxbertError | None = None
         try:
             yield
@@ -108,9 +100,6 @@ class ProcessGroup:
 
         Args:
             facts: JSON values by name, such as hashes.
-
-        Raises:
-            MlxbertError: Some differ from those of the first process.
         """
         here = json.loads(json.dumps(facts))
         there = self.broadcast(here)
@@ -178,11 +167,7 @@ def _patience() -> Iterator[None]:
 
 
 def join() -> ProcessGroup:
-    """The group that this process was started in; a process that was started alone is a group of one.
-
-    Raises:
-        DeviceError: The processes did not find each other: MLX would then train each alone, without a word.
-    """
+    """The group that this process was started in; a process that was started alone is a group of one."""
     expected = _expected_size()
     if expected == 1:
         return ProcessGroup()

@@ -48,10 +48,6 @@ def device_errors(smaller: str = USUAL, *, wait: bool = True) -> Iterator[None]:
         smaller: The hint where less work at a time would help.
         wait: Whether to wait at the end until a GPU has done all that it was given. Otherwise an error is raised if it
             is known by then: where what was started within has been read.
-
-    Raises:
-        OutOfMemoryError: An allocation failed.
-        DeviceError: The device failed otherwise.
     """
     global _seen
     try:

@@ -56,11 +56,7 @@ ACTIVATIONS: dict[str, Activation] = {
 
 
 def check_activation(name: str) -> str:
-    """Returns `name` if mlxbert knows this activation.
-
-    Raises:
-        ConfigError: It does not.
-    """
+    """Returns `name` if mlxbert knows this activation."""
     if name not in ACTIVATIONS:
         known = ", ".join(ACTIVATIONS)
         raise ConfigError(f"hidden_act is {name!r}, expected one of {known}")

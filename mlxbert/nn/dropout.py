@@ -128,11 +128,7 @@ def drops(network: nn.Module) -> bool:
 
 
 def set_rate(network: nn.Module, rate: float) -> None:
-    """Sets the rate of every place where the model's family has dropout, in the encoder and in the heads.
-
-    Raises:
-        ArgumentError: `rate` is not a number, or out of bounds.
-    """
+    """Sets the rate of every place where the model's family has dropout, in the encoder and in the heads."""
     check_number("dropout", rate)
     for module in network.modules():
         if isinstance(module, Dropout) and module.rate is not None:

@@ -96,11 +96,7 @@ class Embedder(nn.Module):
         self._truncated = self.size < full
 
     def _check_widths(self) -> int:
-        """The width after all layers.
-
-        Raises:
-            ArgumentError: A layer does not fit the one before.
-        """
+        """The width after all layers."""
         width = self.width * len(self.config.poolings)
         for number, layer in enumerate(self.layers):
             if isinstance(layer, Normalize):
@@ -129,9 +125,6 @@ class Embedder(nn.Module):
             pooling: One of `POOLINGS`, or several joined by `+`.
             normalize: True scales vectors to length 1 at the very end; False omits the model's own normalization.
             dimensions: How many leading values to keep.
-
-        Raises:
-            ArgumentError: The pooling is unknown, or sizes do not fit.
         """
         config, layers = self.config, list(self.layers)
         if pooling is not None:
@@ -170,11 +163,7 @@ class Embedder(nn.Module):
 
 
 def parse_poolings(text: str) -> tuple[str, ...]:
-    """`cls+mean` as a tuple of names.
-
-    Raises:
-        ArgumentError: A name is unknown.
-    """
+    """`cls+mean` as a tuple of names."""
     names = tuple(text.split(_JOIN)) if isinstance(text, str) else ()
     if not names or not all(name in POOLINGS for name in names):
         raise ArgumentError(

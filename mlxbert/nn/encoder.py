@@ -47,22 +47,14 @@ class KnownIds:
     last_segment: int = 0
 
     def check(self, config: EncoderConfig) -> None:
-        """Refuses ids that are not rows of a model's tables: MLX would read past them.
-
-        Raises:
-            InputError: An id is not.
-        """
+        """Refuses ids that are not rows of a model's tables: MLX would read past them."""
         check_rows("input_ids", min(self.tokens), max(self.tokens), config.vocab_size, "vocabulary")
         if config.type_vocab_size:  # a model without segments ignores them
             check_rows("token_type_ids", 0, self.last_segment, config.type_vocab_size, "table of segments")
 
 
 def check_rows(name: str, low: int, high: int, rows: int, table: str) -> None:
-    """Refuses ids from `low` to `high` of which one is not a row of its table.
-
-    Raises:
-        InputError: One is not.
-    """
+    """Refuses ids from `low` to `high` of which one is not a row of its table."""
     if not 0 <= low <= high < rows:
         raise InputError(f"{name} are from {low} to {high}, the {table} has ids from 0 to {rows - 1}")
 
@@ -213,9 +205,6 @@ class Encoder(nn.Module):
             token_type_ids: Integers (B, L); `None` means segment 0 everywhere.
             output_hidden_states: Whether to return the hidden states of all layers.
             output_attentions: Whether to return the attention weights of all layers.
-
-        Raises:
-            InputError: L exceeds the model's positions. (Ids are not checked here: that would wait for the device.)
         """
         if input_ids.shape[1] > self.config.max_length:
             raise InputError(f"input of {input_ids.shape[1]} tokens, the model takes at most {self.config.max_length}")

@@ -74,9 +74,6 @@ def pool(mode: str, output: EncoderOutput, attention_mask: mx.array | None = Non
 
     Returns:
         float32 (B, D).
-
-    Raises:
-        ArgumentError: `mode` is unknown, or needs attentions that `output` does not have.
     """
     if mode not in POOLINGS:
         raise not_one_of("pooling", mode, POOLINGS)

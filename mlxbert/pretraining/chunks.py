@@ -121,11 +121,7 @@ def sentence_pairs(corpus: Corpus, room: int, seed: int) -> Iterator[Chunk]:
 
 
 def held_out(chunks: Chunks, share: float, most: int, seed: int) -> Chunks:
-    """A share of the chunks, `most` at the most, in memory; of many documents, whole ones, unless these are too long.
-
-    Raises:
-        InputError: There are too few to hold some out.
-    """
+    """A share of the chunks, at most `most`, in memory; of many documents whole ones, unless these are too long."""
     count = min(max(round(share * len(chunks)), 1), most)
     if count >= len(chunks):
         raise InputError(

@@ -31,11 +31,7 @@ class Data:
 
 
 def make_frame(tokenizer: Tokenizer) -> Frame:
-    """The special tokens of a tokenizer.
-
-    Raises:
-        ArgumentError: It has no separator.
-    """
+    """The special tokens of a tokenizer."""
     separator = tokenizer.token_id(tokenizer.special.get("sep", ""))
     if separator is None:
         raise ArgumentError("the vocabulary has no separator token, which pre-training needs")
@@ -45,11 +41,7 @@ def make_frame(tokenizer: Tokenizer) -> Frame:
 
 
 def make_masking(tokenizer: Tokenizer, settings: Settings, *, all_masked: bool = False) -> Masking:
-    """How tokens of a vocabulary are hidden.
-
-    Raises:
-        ArgumentError: It has no mask token.
-    """
+    """How tokens of a vocabulary are hidden."""
     mask = None if tokenizer.mask_token is None else tokenizer.token_id(tokenizer.mask_token)
     if mask is None:
         raise ArgumentError("the vocabulary has no mask token, which pre-training needs")

@@ -62,12 +62,7 @@ class Electra(Network):
 
 
 def with_generator(model: Model, base: InitialModel, share: float, seed: int) -> Model:
-    """A discriminator with its generator: that in the folder of `base`, or a new one of a share of its width.
-
-    Raises:
-        CheckpointError: The generator in the folder has other embeddings or another vocabulary.
-        MlxbertError: It cannot be loaded.
-    """
+    """A discriminator with its generator: that in the folder of `base`, or a new one of a share of its width."""
     folder = base.files.path / GENERATOR
     if base.config is None and (folder / CONFIG).is_file():
         found = load(folder, heads=["masked_lm"], dtype="float32", device=base.ref.device, quantized=False, seed=seed)

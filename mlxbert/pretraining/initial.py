@@ -57,11 +57,7 @@ class InitialModel(BaseModel):
 
 
 def with_layers(model: Model, layers: Sequence[int], device: str = "auto") -> Model:
-    """A model of some layers of another one, by their numbers from 0, with its embeddings and heads.
-
-    Raises:
-        ArgumentError: There is no such layer, or the family's layers are not alike.
-    """
+    """A model of some layers of another one, by their numbers from 0, with its embeddings and heads."""
     values, count = dict(model.architecture.config_json.values), model.config.num_stored_layers
     key = next((key for key in ("num_hidden_layers", "n_layers", "n_layer") if key in values), "num_hidden_layers")
     if model.config.layer_schedule != tuple(range(count)):
@@ -98,10 +94,6 @@ def find_initial(
     """Finds a model to continue; or describes a new one, whose `vocabulary` takes the place of the source of `ref`.
 
     `config` is one of `SIZES` or a file as a `config.json`; `layers` are numbers, or a text as `0,2,4`.
-
-    Raises:
-        ArgumentError: They exclude each other, or one is missing.
-        MlxbertError: A folder cannot be found.
     """
     if config is None:
         if vocabulary is not None:

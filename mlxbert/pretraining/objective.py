@@ -198,11 +198,7 @@ def _rows(values: Sequence[Ids], length: int, fill: int) -> Ids:
 
 
 def read_terms(text: str) -> dict[str, float]:
-    """The names of terms and their weights.
-
-    Raises:
-        ArgumentError: A term is unknown or comes twice, or a weight is not a number above 0.
-    """
+    """The names of terms and their weights."""
     found: dict[str, float] = {}
     for part in text.split(","):
         name, colon, weight = (piece.strip() for piece in part.partition(":"))
@@ -232,11 +228,7 @@ def learned_from(terms: Iterable[str]) -> list[str]:
 
 
 def make_terms(weights: Mapping[str, float], temperature: float = _TEMPERATURE) -> dict[Term, float]:
-    """The terms with their weights, see `read_terms`; `soft` has the temperature.
-
-    Raises:
-        ArgumentError: The temperature is not a number above 0, or no term has one.
-    """
+    """The terms with their weights, see `read_terms`; `soft` has the temperature."""
     check_number("temperature", temperature)
     if temperature != _TEMPERATURE and SoftTargets.name not in weights:
         raise ArgumentError(f"temperature is {temperature} without soft, the only loss that has one")

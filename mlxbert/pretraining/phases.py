@@ -110,11 +110,7 @@ class Phases:
 
 
 def read_lengths(text: str | int, most: int) -> list[Length]:
-    """Phases of length: `128`, or `128:0.9,512:0.1`; the model takes at most `most` tokens.
-
-    Raises:
-        ArgumentError: It is something else, or the shares do not add up to 1.
-    """
+    """Phases of length: `128`, or `128:0.9,512:0.1`; the model takes at most `most` tokens."""
     found, parts = [], str(text).split(",")
     check_listed("length", parts)
     for part in parts:

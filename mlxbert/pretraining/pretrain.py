@@ -287,11 +287,7 @@ class PretrainRun(TrainingRun):
         return self.data
 
     def filled(self) -> tuple[str, ...]:
-        """The texts of `fill` with the best word in each of their blanks.
-
-        Raises:
-            InputError: A text has no blank.
-        """
+        """The texts of `fill` with the best word in each of their blanks."""
         found = []
         filling = generator_of(self.first) if isinstance(self.first.network, Electra) and self.fill else self.first
         for one in fill_mask(filling, [*self.fill], top_k=1) if self.fill else ():

@@ -57,11 +57,7 @@ class Settings:
 
     @cached_property
     def hashes(self) -> Mapping[Path, tuple[str, Stamp]]:
-        """The SHA-256 of each file, and what it was then: what is read later has to be the same.
-
-        Raises:
-            InputError: One cannot be read.
-        """
+        """The SHA-256 of each file, and what it was then: what is read later has to be the same."""
         return {path: hashed(path) for path in (*self.corpus, *self.valid)}
 
     def to_dict(self) -> dict[str, Any]:
@@ -71,11 +67,7 @@ class Settings:
 
 
 def files_of(given: str | Path | Sequence[str | Path] | None, name: str) -> tuple[Path, ...]:
-    """File names as paths.
-
-    Raises:
-        ArgumentError: One is something else.
-    """
+    """File names as paths."""
     listed = [] if given is None else [given] if isinstance(given, str | Path) else [*given]
     for one in listed:
         if not isinstance(one, str | Path):
@@ -84,11 +76,7 @@ def files_of(given: str | Path | Sequence[str | Path] | None, name: str) -> tupl
 
 
 def pairs_of(terms: Sequence[str], across: bool) -> "Pairs | None":
-    """How two texts are put together for some terms.
-
-    Raises:
-        ArgumentError: The terms need different pairs, or pairs would cross the borders of documents.
-    """
+    """How two texts are put together for some terms."""
     wanted = [term for term in terms if term in _PAIRS]
     if len(wanted) > 1:
         raise ArgumentError(f"the objective has {' and '.join(wanted)}, expected one of them: both need other pairs")

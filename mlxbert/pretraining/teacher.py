@@ -17,11 +17,7 @@ from mlxbert.weights.checkpoint import open_checkpoint
 def find_teacher(
     teacher: str | Path | None, base: InitialModel, terms: Sequence[str], on_progress: Progress | None = None
 ) -> BaseModel | None:
-    """Finds a teacher for the terms that learn from one; by default it is the model that training starts from.
-
-    Raises:
-        ArgumentError: No term learns from the teacher, or there is none.
-    """
+    """Finds a teacher for the terms that learn from one; by default it is the model that training starts from."""
     if not terms:
         if teacher is not None:
             raise ArgumentError("teacher is given, but no term learns from it", hint="for example mlm,soft")
@@ -35,11 +31,7 @@ def find_teacher(
 
 
 def load_teacher(source: BaseModel, terms: Sequence[str], student: Model) -> Teacher:
-    """Loads a teacher for the terms that learn from it.
-
-    Raises:
-        ArgumentError: Its vocabulary or its width is not the student's, or it cannot do what a term needs.
-    """
+    """Loads a teacher for the terms that learn from it."""
     heads = ["masked_lm"] if "soft" in terms else []
     if heads and "masked_lm" not in open_checkpoint(source.files).parts:
         raise ArgumentError(f"{source.name}: has no masked-LM head, which the objective soft learns from")

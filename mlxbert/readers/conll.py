@@ -20,9 +20,6 @@ def read_conll(lines: Lines, wanted: Wanted) -> Iterator[Item]:
     """The columns of each sentence, by their numbers from 1.
 
     Columns are separated by tabs where a line has one, else by spaces. Lines of -DOCSTART- end a sentence.
-
-    Raises:
-        InputError: A line has another number of columns than the first one, or an empty value.
     """
     start, first = "", 0
     top: list[str] = []  # the values of the first line
@@ -64,9 +61,6 @@ def read_conllu(lines: Lines, wanted: Wanted) -> Iterator[Item]:
     """The columns of each sentence by their names in CoNLL-U.
 
     `text` is the sentence where a comment says it. Ranges of words (1-2) and empty nodes (1.1) are left out.
-
-    Raises:
-        InputError: A line does not have ten columns, or its id is not a number.
     """
     start, text = "", ""
     words: list[list[str]] = []

@@ -87,9 +87,6 @@ def find_format(name: str, *, texts: bool = False) -> Format:
     Args:
         name: The name of the file.
         texts: Whether errors name only formats of texts, not those of training data.
-
-    Raises:
-        ArgumentError: It names none.
     """
     ending = Path(uncompressed_name(name)).suffix
     found = next((format for format, reader in FORMATS.items() if ending in reader.endings), None)
@@ -109,12 +106,7 @@ def find_format(name: str, *, texts: bool = False) -> Format:
 
 
 def format_of(source: object, name: str, *, texts: bool = False) -> Format:
-    """The format of a source by its name, see `find_format`. Of a file that is not there, its ending is no matter.
-
-    Raises:
-        ArgumentError: The name names no format.
-        InputError: It names none, and there is no such file.
-    """
+    """The format of a source by its name, see `find_format`. Of a file that is not there, its ending is no matter."""
     try:
         return find_format(name, texts=texts)
     except ArgumentError:
@@ -135,11 +127,7 @@ def find_words(path: str | Path, encoding: str) -> Format | None:
 
 
 def check_format(format: Format | str) -> Format:
-    """The format of this name.
-
-    Raises:
-        ArgumentError: There is none.
-    """
+    """The format of this name."""
     try:
         return Format(format)
     except ValueError:
@@ -154,11 +142,6 @@ def read_items(name: str, file: BinaryIO, format: Format, wanted: Wanted) -> tup
         file: From `open_source`.
         format: How it stores records.
         wanted: What is read of each.
-
-    Raises:
-        ArgumentError: The format is not a table although the header is left out, or the encoding is unknown.
-        InputError: The file cannot be read; iterating raises it, too.
-        MlxbertError: A package that is needed is not installed.
     """
     reader = FORMATS[format]
     if not wanted.header and format not in (Format.csv, Format.tsv):

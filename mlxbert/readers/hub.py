@@ -15,11 +15,6 @@ def open_hub(name: str) -> Iterable[Mapping[str, Any]]:
     Args:
         name: `hub:NAME`, `hub:NAME:CONFIG` or `hub:NAME:CONFIG:SPLIT`, where CONFIG may be empty. The split is `train`
             unless another one is named.
-
-    Raises:
-        ArgumentError: The name has another form.
-        MlxbertError: `datasets` is not installed.
-        HubError: The data set cannot be had.
     """
     repository, *rest = name.removeprefix(HUB).split(":")
     if not repository or len(rest) > 2:

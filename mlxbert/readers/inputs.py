@@ -73,10 +73,6 @@ class InputFile(io.BufferedReader):
         file: Its path, or the descriptor of one that somebody else closes.
         name: What errors call it.
         stamp: What it was when it was hashed or read before.
-
-    Raises:
-        OSError: It cannot be opened.
-        ChangedError: It is no longer what it was; also when it is read.
     """
 
     def __init__(self, file: str | Path | int, name: str, stamp: Stamp | None = None) -> None:
@@ -98,12 +94,7 @@ class InputFile(io.BufferedReader):
         return self._checked.stamp
 
     def sha256(self) -> str:
-        """The SHA-256 of the whole file, in hexadecimal digits; where it is read does not change.
-
-        Raises:
-            OSError: It cannot be read.
-            ChangedError: It has changed.
-        """
+        """The SHA-256 of the whole file, in hexadecimal digits; where it is read does not change."""
         digest, start = hashlib.sha256(), 0
         while block := os.pread(self.fileno(), _BLOCK, start):
             digest.update(block)
@@ -122,9 +113,6 @@ def open_source(
         name: What errors call it; by default its path.
         stamp: What it was when it was hashed or read before.
         pipes: Whether it may be a pipe, for which is waited: one that a user names, not one that was found in a folder.
-
-    Raises:
-        InputError: It cannot be opened, or has changed.
     """
     if not isinstance(source, str | Path):
         plain = type(source) is io.BufferedReader and type(source.raw) is io.FileIO  # not what unpacks a file
@@ -142,11 +130,7 @@ def open_source(
 
 
 def check_there(source: object) -> None:
-    """Refuses a path of nothing; an open file is there.
-
-    Raises:
-        InputError: There is no such file.
-    """
+    """Refuses a path of nothing; an open file is there."""
     if isinstance(source, str | Path):
         try:
             os.stat(source)
@@ -181,11 +165,7 @@ def to_read_again(file: BinaryIO) -> InputFile | None:
 
 
 def hashed(path: Path) -> tuple[str, Stamp]:
-    """The SHA-256 of an input file, and what it was then.
-
-    Raises:
-        InputError: It cannot be read, or changes meanwhile.
-    """
+    """The SHA-256 of an input file, and what it was then."""
     try:
         with InputFile(path, str(path)) as file:
             return file.sha256(), file.stamp
@@ -195,11 +175,7 @@ def hashed(path: Path) -> tuple[str, Stamp]:
 
 
 def stamp_of(path: Path) -> Stamp:
-    """What an input file is now.
-
-    Raises:
-        InputError: It is not there.
-    """
+    """What an input file is now."""
     try:
         return _stamp(path.stat())
     except OSError as problem:

@@ -19,9 +19,6 @@ def read_json(lines: Lines, wanted: Wanted) -> Iterator[Item]:
     Yields:
         Where the record stands, `record 3` or `data[0].paragraphs[2].qas[1]`, and its values; those of a question are
         `question`, `context`, `answers`, and `id`, `title` and `is_impossible` where the file has them.
-
-    Raises:
-        InputError: The file is not JSON, has another layout, or is too long.
     """
     try:
         whole = from_json("\n".join(_limited(lines)))

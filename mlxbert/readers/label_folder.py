@@ -24,9 +24,6 @@ class LabelFolder:
         path: The folder.
         name: What errors call it.
         encoding: That of the files.
-
-    Raises:
-        InputError: It cannot be read, has no folders, or these hold anything but .txt files.
     """
 
     def __init__(self, path: Path, name: str, encoding: str) -> None:

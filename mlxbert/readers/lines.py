@@ -36,11 +36,7 @@ def uncompressed_name(name: str) -> str:
 
 
 def check_encoding(name: str) -> str:
-    """The encoding of this name, as Python calls it.
-
-    Raises:
-        ArgumentError: There is none, or its newline is another one than that of ASCII.
-    """
+    """The encoding of this name, as Python calls it."""
     try:
         plain, found = "..\n".encode(name).removeprefix(_BOM) == b"..\n", codecs.lookup(name).name
     except (LookupError, ValueError, TypeError):
@@ -66,9 +62,6 @@ class Lines:
             raised.
         most: Bytes of a line.
         encoding: That of the text.
-
-    Raises:
-        ArgumentError: The encoding is unknown.
     """
 
     def __init__(
@@ -98,11 +91,7 @@ class Lines:
         return problem
 
     def refuse(self, problem: InputError) -> None:
-        """Keeps what is wrong with a line for `problem`.
-
-        Raises:
-            InputError: That, if the lines are not lenient.
-        """
+        """Keeps what is wrong with a line for `problem`."""
         if not self._lenient:
             raise InputError(f"{self.name}, {problem.message}", hint=problem.hint)
         self._problem = self._problem or problem
@@ -164,10 +153,6 @@ def read_text(name: str, file: BinaryIO, encoding: str = UTF8) -> str:
         name: What errors call the file.
         file: To be read.
         encoding: That of the text.
-
-    Raises:
-        ArgumentError: The encoding is unknown.
-        InputError: It cannot be read, is not valid in its encoding, or is longer than a record may be.
     """
     try:
         raw = file.read(LONGEST + 1)

@@ -17,10 +17,6 @@ def read_parquet(source: Binary, wanted: Wanted) -> Iterator[Item]:
     """The wanted columns of each row, or all, as Python values; the file is checked at once.
 
     Where `datasets` has stored numbers of classes, the values are their names.
-
-    Raises:
-        MlxbertError: pyarrow is not installed.
-        InputError: The file is a pipe or damaged, or a column is missing or of another type.
     """
     try:
         import pyarrow.parquet as pq

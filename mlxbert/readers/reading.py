@@ -49,9 +49,6 @@ class Wanted:
         Args:
             source: What errors call the file.
             names: All columns.
-
-        Raises:
-            InputError: One is not there, or twice.
         """
         columns, counts = [*self.texts, *self.kept(names)], Counter(names)
         for number, name in enumerate(columns):

@@ -92,11 +92,6 @@ def read_records(
         choose: What hints call `text` and `pair`.
         most: Bytes of a line; a longer one is a record that cannot be used.
         encoding: That of a file of text.
-
-    Raises:
-        ArgumentError: The format or the encoding is not known, or the format does not hold such texts.
-        InputError: The file cannot be opened. Iterating raises it, too: a missing column, damaged compression.
-        MlxbertError: A .parquet file, and pyarrow is not installed.
     """
     called = name or str(source if isinstance(source, str | Path) else getattr(source, "name", "input"))
     found = format_of(source, called, texts=True) if format is None else check_format(format)

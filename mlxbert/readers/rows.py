@@ -100,12 +100,6 @@ def read_rows(
         on_progress: Called now and then with the bytes read so far and their total, which is known of files, and
             otherwise `None`.
         **how: Of `Wanted`: `header` of tables and `encoding` of files of text.
-
-    Raises:
-        ArgumentError: The source is not one of these, the format or the encoding is unknown, or does not fit it.
-        InputError: It cannot be read, has no records, or a record is damaged; then the message begins with its place.
-        HubError: The data set cannot be had.
-        MlxbertError: A package that is needed is not installed.
     """
     sources, wanted = _sources(source), Wanted(**how)
     total = sum(map(_bytes, sources)) if all(map(_bytes, sources)) else None
@@ -200,11 +194,7 @@ def _strict(name: str, items: Iterator[Item], *, blank: bool) -> Iterator[Row]:
 
 
 def row_bytes(values: Mapping[str, Any], place: str) -> bytes:
-    """The values of a row as JSON, to be hashed.
-
-    Raises:
-        InputError: JSON cannot hold them.
-    """
+    """The values of a row as JSON, to be hashed."""
     try:
         return json.dumps(dict(values), sort_keys=True, default=str).encode() + b"\n"
     except (TypeError, ValueError, RecursionError) as problem:  # a number of thousands of digits, a list in itself

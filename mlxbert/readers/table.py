@@ -34,11 +34,7 @@ def read_tsv(lines: Lines, wanted: Wanted) -> Iterator[Item]:
 
 
 def _read(lines: Lines, wanted: Wanted, format: str, dialect: dict[str, Any]) -> Iterator[Item]:
-    """The wanted columns of each row, or all that have a name; empty rows are left out.
-
-    Raises:
-        InputError: There is no header, or no row that says how many columns there are; a column is not there.
-    """
+    """The wanted columns of each row, or all that have a name; empty rows are left out."""
     csv.field_size_limit(2**31 - 1)  # the default is 128 KB, less than a long article
     text = _RowLines(lines, always=format == "csv")
     reader = csv.reader(text, **dialect)

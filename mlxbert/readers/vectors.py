@@ -42,12 +42,7 @@ class StoredVectors:
 
 
 def read_vectors(path: Path) -> StoredVectors:
-    """Opens a file of vectors: an array (texts, W), or records with an `embedding`.
-
-    Raises:
-        ArgumentError: Its ending names no such format.
-        InputError: It cannot be read, or holds no vectors. Iterating raises it, too.
-    """
+    """Opens a file of vectors: an array (texts, W), or records with an `embedding`."""
     ending = path.suffix.lower()
     if ending not in _ENDINGS:
         raise ArgumentError(f"{path}: extension {path.suffix!r}, expected vectors: {', '.join(_ENDINGS)}")
@@ -58,11 +53,7 @@ def read_vectors(path: Path) -> StoredVectors:
 
 
 def read_texts(path: Path) -> list[str]:
-    """The texts of a database of vectors, in their order; empty where one is missing.
-
-    Raises:
-        InputError: It cannot be read, or has no texts.
-    """
+    """The texts of a database of vectors, in their order; empty where one is missing."""
     with _reading(path), closing(_connect(path)) as base:
         return [text or "" for (text,) in base.execute("SELECT embed.text FROM embed NOT INDEXED")]
 
@@ -113,11 +104,7 @@ def _opened(path: Path, ending: str) -> tuple[Iterable[Any], Mapping[str, str]]:
 
 
 def _array(found: Any) -> Any:
-    """An array, if it holds vectors.
-
-    Raises:
-        ValueError: It does not.
-    """
+    """An array, if it holds vectors."""
     if found.ndim != 2 or found.dtype.kind not in "fi":
         raise ValueError(f"{found.dtype} {found.shape}, expected numbers (texts, values)")
     return found

@@ -57,9 +57,6 @@ class Splitter:
         tokens: The most tokens of a chunk with its titles; `None`: 256, or as many as the model takes.
         prompt: What the model wants in front of a text.
         titles: Whether titles are embedded with a chunk.
-
-    Raises:
-        ArgumentError: The model does not take this many tokens.
     """
 
     def __init__(
@@ -74,11 +71,7 @@ class Splitter:
         self._last: tuple[tuple[str, ...], str] = (), ""
 
     def __call__(self, document: Document) -> list[Chunk]:
-        """The chunks of a document, in its order.
-
-        Raises:
-            InputError: Its text is not valid Unicode.
-        """
+        """The chunks of a document, in its order."""
         check_letters(document.text)
         outline = _Outline(document)
         spans = self._checked(document, outline, [*self._spans(document.text, outline)])

@@ -51,10 +51,6 @@ def connect(path: str, mode: str) -> Database:
     Args:
         path: Its path.
         mode: `rwc` to read, write and make it; `ro` to read it, `ro&immutable=1` on a disk that cannot be written.
-
-    Raises:
-        MlxbertError: apsw has no cksumvfs.
-        apsw.Error: The file cannot be opened.
     """
     address = Path(os.path.abspath(path)).as_uri()
     connection = Database(f"{address}?mode={mode}", flags=_FLAGS, vfs=_checking_vfs())

@@ -76,11 +76,7 @@ def as_list(given: str | Path | Sequence[Any]) -> Sequence[Any]:
 
 
 def as_paths(given: str | Path | Sequence[str | Path]) -> Sequence[str | Path]:
-    """Paths, of which one may stand without a list.
-
-    Raises:
-        ArgumentError: No file can be called so.
-    """
+    """Paths, of which one may stand without a list."""
     paths = as_list(given)
     for path in paths:
         try:
@@ -91,11 +87,7 @@ def as_paths(given: str | Path | Sequence[str | Path]) -> Sequence[str | Path]:
 
 
 def make_filter(where: Mapping[str, Any] | Sequence[str], paths: str | Path | Sequence[str | Path] = ()) -> Filter:
-    """The filter of conditions: `["lang=de", "date>=2026-01-01"]`, or `{"lang": "de"}` for equality.
-
-    Raises:
-        ArgumentError: A condition cannot be read.
-    """
+    """The filter of conditions: `["lang=de", "date>=2026-01-01"]`, or `{"lang": "de"}` for equality."""
     if isinstance(where, str):
         raise ArgumentError(f"where is {where!r:.60}, expected a list of conditions or a dict")
     paths = as_list(paths)

@@ -51,11 +51,7 @@ def _git_folder(path: str) -> str:
 
 
 def _text(path: str) -> str:
-    """What a file says.
-
-    Raises:
-        OSError: It cannot be read, is not a file (a pipe would wait), or would have to be downloaded.
-    """
+    """What a file says."""
     state = os.stat(path)
     if not stat.S_ISREG(state.st_mode) or is_in_the_cloud(state):
         raise OSError

@@ -510,11 +510,7 @@ def _loaded(model: str | Path | ModelRef | Model) -> Model:
 
 
 def _checked(path: str, about: About, model: Model) -> Model:
-    """A model, if it is that of an index.
-
-    Raises:
-        StoreError: It is not.
-    """
+    """A model, if it is that of an index."""
     if (found := hash_model(model.files)) != about.hash:
         other = model.source if _named(model.source) != about.model else f"{model.source} with other files"
         raise StoreError(
@@ -533,11 +529,7 @@ def _named(source: str | Path) -> str:
 
 
 def _document(record: Mapping[str, Any], text: str) -> Document:
-    """A record as a document.
-
-    Raises:
-        InputError: It has no text or no `id`.
-    """
+    """A record as a document."""
     for name in (text, "id"):
         if not isinstance(record.get(name), str | int):
             raise InputError(f"record has {name} = {record.get(name)!r:.60}, expected a text")

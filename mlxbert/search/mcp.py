@@ -160,11 +160,7 @@ class Served:
         return {_whole(path): path for path in files if not self._only or is_under(path, self._only)}
 
     def _inside(self, path: str) -> Sequence[str]:
-        """What a path can mean, from the folders that are shown or from those that hold them.
-
-        Raises:
-            ArgumentError: It leads out of what is shown.
-        """
+        """What a path can mean, from the folders that are shown or from those that hold them."""
         roots = self._only or self._index.about.roots
         found = dict.fromkeys(normpath(join(base, path)) for root in roots for base in (root, dirname(root)))
         if inside := [one for one in (_below(path, roots) for path in found) if one is not None]:
@@ -178,11 +174,7 @@ def _check_length(name: str, value: Texts, most: int) -> None:
 
 
 def _check_halves(given: Mapping[str, Any]) -> None:
-    """Refuses half of a surrogate pair, which no text has: an answer could not say it.
-
-    Raises:
-        ArgumentError: An argument has one.
-    """
+    """Refuses half of a surrogate pair, which no text has: an answer could not say it."""
     for name, value in given.items():
         texts = value if isinstance(value, list | tuple) else [value]
         if any(_HALVES.search(text) for text in texts if isinstance(text, str)):
@@ -203,9 +195,6 @@ def make_server(call: Callable[[Work], Awaitable[Answer]]) -> Any:
 
     Args:
         call: Does what a tool asks for, on the thread of the index.
-
-    Raises:
-        MlxbertError: The package mcp is not installed.
     """
     try:
         from mcp.server.mcpserver import MCPServer
@@ -265,9 +254,6 @@ def serve(prepare: Callable[[], Served]) -> None:
 
     Args:
         prepare: Opens the index and brings it up to date; what is asked meanwhile waits.
-
-    Raises:
-        MlxbertError: The package mcp is not installed, or the index cannot be opened.
     """
     jobs: SimpleQueue[tuple[Future[Answer], Work] | None] = SimpleQueue()
 

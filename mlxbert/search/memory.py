@@ -51,11 +51,7 @@ def checksum(alive: bytes, bits: bytes) -> int:
 
 
 def whole(alive: bytes, bits: bytes, crc: int) -> tuple[bytes, bytes]:
-    """A block of signs, if it has its checksum.
-
-    Raises:
-        ValueError: It does not.
-    """
+    """A block of signs, if it has its checksum."""
     if checksum(alive, bits) != crc:
         raise ValueError("signs that do not have their checksum")
     return alive, bits

@@ -110,11 +110,7 @@ def create(connection: Database) -> None:
 
 
 def check(path: str, connection: Database) -> None:
-    """Refuses a file that is not an index of this version. Tables, triggers or views of others are not accepted.
-
-    Raises:
-        StoreError: It is not.
-    """
+    """Refuses a file that is not an index of this version. Tables, triggers or views of others are not accepted."""
     if _pragma(connection, "application_id") != APPLICATION:
         raise StoreError(f"{path}: is not an index of mlxbert", hint=_INDEXES)
     version = _pragma(connection, "user_version")
@@ -130,12 +126,7 @@ def check(path: str, connection: Database) -> None:
 
 @contextmanager
 def locked(path: str) -> Iterator[None]:
-    """Keeps other processes from updating an index.
-
-    Raises:
-        BusyError: Another process is.
-        StoreError: The folder cannot be written.
-    """
+    """Keeps other processes from updating an index."""
     try:
         lock = acquire_lock(Path(f"{path}.lock"), "process")
     except ArgumentError:
@@ -158,11 +149,7 @@ def remove(path: str) -> None:
 
 
 def exists(path: str) -> bool:
-    """Whether there is an index, or any file, with a byte in it.
-
-    Raises:
-        StoreError: That cannot be told.
-    """
+    """Whether there is an index, or any file, with a byte in it."""
     try:
         return os.stat(path).st_size > 0
     except FileNotFoundError:

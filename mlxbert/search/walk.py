@@ -47,11 +47,7 @@ class Found:
     root: str
 
     def open(self) -> BufferedReader:
-        """Opens the file, unless something else has come in its place: a FIFO, or a link.
-
-        Raises:
-            OSError: Something else has come, or the file cannot be opened.
-        """
+        """Opens the file, unless something else has come in its place: a FIFO, or a link."""
         return open(self.path, "rb", opener=lambda path, _: open_below(self.root, path))
 
 
@@ -131,10 +127,6 @@ def walk(paths: Sequence[str | Path], options: WalkOptions = WalkOptions()) -> I
     Args:
         paths: Folders and files.
         options: What else is left out.
-
-    Raises:
-        InputError: A path does not exist, or may not be looked at.
-        ArgumentError: An option is not a pattern, or a path cannot be one.
     """
     roots = [os.path.abspath(to_path(os.fsdecode(path), "path")) for path in paths]
     for root, path in zip(roots, paths, strict=True):

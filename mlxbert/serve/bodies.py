@@ -38,11 +38,7 @@ class BodyReader:
         self._max_values = max(_VALUES * max_texts, _LEAST_VALUES)
 
     async def read(self, body: bytes) -> Any:
-        """Reads a body; a large one in a thread, so that other requests are answered meanwhile.
-
-        Raises:
-            Problem: It is not JSON, not what the route takes, or has more values than a request needs.
-        """
+        """Reads a body; a large one in a thread, so that other requests are answered meanwhile."""
         if len(body) <= _SMALL:
             return self._read(body)
         return await asyncio.get_running_loop().run_in_executor(_PARSER, self._read_large, body)
@@ -67,11 +63,7 @@ class BodyReader:
             raise Problem("invalid", f"the body is not JSON: {problem}") from None
 
     def _read_with_surrogates(self, body: bytes) -> Any:
-        """Reads a body that may have half of a surrogate pair, which msgspec refuses even in a field that is ignored.
-
-        Raises:
-            Problem: It is not JSON, not what the route takes, or has half of a pair in a field that the route reads.
-        """
+        """Reads a body that may have half of a surrogate pair, which msgspec refuses even in ignored fields."""
         try:
             given = json.loads(body.decode(), parse_constant=_refuse_constant)
             if isinstance(given, dict):  # msgspec compares names as UTF-8, which has no halves
@@ -120,9 +112,6 @@ def check_fields(kind: Any, names: Collection[str]) -> None:
     Args:
         kind: The type of the body.
         names: The names of the body's fields.
-
-    Raises:
-        Problem: There is such a field, or there are too many to look at.
     """
     if len(names) > _MOST_FIELDS:
         raise Problem("invalid", f"the body has {len(names):,} fields, expected at most {_MOST_FIELDS:,}")

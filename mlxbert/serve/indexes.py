@@ -41,10 +41,6 @@ class OpenIndexes:
         Args:
             name: What clients call it.
             path: Its file.
-
-        Raises:
-            Problem: The file is gone.
-            StoreError: It is not an index, or is damaged.
         """
         from mlxbert.search.index import open_index
 

@@ -277,11 +277,7 @@ class Owner:
         return self.loaded[name]
 
     def _is_changed(self, name: str, files: ModelFolder) -> bool:
-        """Whether a model that was loaded before has other files now.
-
-        Raises:
-            ModelChangedError: It has, and is not to be taken.
-        """
+        """Whether a model that was loaded before has other files now."""
         before, found = self._fingerprints[name], hash_model(files)
         if found == before:
             return False

@@ -115,11 +115,7 @@ class Service:
         self.engine.watch(on_change)
 
     def find(self, name: str | None, *tasks: str) -> str:
-        """The model that a request is for: the one that it names, or the first that was made for a task, or can do it.
-
-        Raises:
-            Problem: There is no such model, or it cannot do any of them.
-        """
+        """The model of a request: the one that it names, or the first that was made for a task, or can do it."""
         if name is not None and name not in self.facts:
             raise Problem(
                 "not_found", f"model is {name!r:.100}, expected one of {', '.join(self.facts)}", param="model"
@@ -140,11 +136,7 @@ class Service:
         raise Problem("invalid", f"{who} can do {' or '.join(tasks)}", hint=f"there are {can}", param="model")
 
     def check_size(self, texts: int, characters: int) -> None:
-        """Refuses too much work, see `mlxbert.serve.tasks.measure`.
-
-        Raises:
-            Problem: It is more than a request may ask for.
-        """
+        """Refuses too much work, see `mlxbert.serve.tasks.measure`."""
         limits = ((texts, "texts", self.options.max_texts), (characters, "characters", self.options.max_characters))
         for found, what, most in limits:
             if found > most:
@@ -164,10 +156,6 @@ class Service:
             items: The items.
             on_error: `raise`, or `return` a Failure in place of an item that cannot be used.
             options: Those of the task; `None` is the default of each.
-
-        Raises:
-            Problem: There is no such model, there are too many items, or an item cannot be used.
-            MlxbertError: An option has an invalid value, or too much waits.
         """
         given = {name: value for name, value in options.items() if value is not None}  # so that batches are shared
         name = self.find(model, task)
@@ -187,9 +175,6 @@ class Service:
             size: Bytes.
             what: What takes them.
             hint: How they would take less.
-
-        Raises:
-            TooLargeError: It is more than an answer may take.
         """
         if size > self.room.most:
             raise too_large(what, size, self.room.most, hint)
@@ -204,11 +189,7 @@ class Service:
     async def rerank(
         self, model: str | None, query: str, texts: Sequence[str], top_k: int | None = None, **options: Any
     ) -> tuple[Sequence[Ranked], Sequence[Failure], Answered]:
-        """The texts that answer a query best, as `mlxbert.rerank` ranks them; those that failed; and what `run` gives.
-
-        Raises:
-            Problem: See `run`.
-        """
+        """The best texts for a query, as `mlxbert.rerank` ranks them; those that failed; and what `run` gives."""
         answered = await self.run(model, "rerank", [(query, text) for text in texts], **options)
         return *rank(answered.results, top_k), answered
 

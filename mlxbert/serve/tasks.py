@@ -48,11 +48,7 @@ TASKS: Mapping[str, type[AnyTask]] = MappingProxyType({
 
 
 def hash_options(options: Mapping[str, Any]) -> str:
-    """The same text for the same options, and for no others.
-
-    Raises:
-        ArgumentError: They consist of other values than JSON has, or are too large to be kept.
-    """
+    """The same text for the same options, and for no others."""
     try:
         shown = json.dumps(options, sort_keys=True).encode()
     except (TypeError, ValueError, RecursionError) as problem:
@@ -87,12 +83,7 @@ def measure(items: Sequence[Any], options: Mapping[str, Any], max_length: int) -
 
 
 def make_task(name: str, model: Model, options: Mapping[str, Any]) -> AnyTask:
-    """The task of a request.
-
-    Raises:
-        ArgumentError: There is no such task, or an option has an invalid value.
-        MlxbertError: The model cannot do it.
-    """
+    """The task of a request."""
     check_task(name)
     kind: type[AnyTask] = ZeroShotTask if name == "classify" and "labels" in options else TASKS[name]
     given: dict[str, Any] = {"overflow": kind.overflows[0], **options}
@@ -111,10 +102,6 @@ def make_task(name: str, model: Model, options: Mapping[str, Any]) -> AnyTask:
 
 
 def check_task(name: str) -> None:
-    """Refuses a task that an engine does not know.
-
-    Raises:
-        ArgumentError: It is not one of `TASKS`.
-    """
+    """Refuses a task that an engine does not know."""
     if name not in list(TASKS):
         raise not_one_of("task", name, TASKS)

@@ -277,11 +277,7 @@ def answer(
 
 
 def window_tokenizer(tokenizer: Tokenizer, max_length: int | None) -> Tokenizer:
-    """The tokenizer with windows of `max_length` tokens; `None` for 384, or what the model takes.
-
-    Raises:
-        ArgumentError: The windows would be longer than the model takes, or too short.
-    """
+    """The tokenizer with windows of `max_length` tokens; `None` for 384, or what the model takes."""
     if max_length is None:
         return tokenizer.adapted(max_length=min(MAX_LENGTH, tokenizer.max_length))
     check_whole("max_length", max_length)
@@ -291,11 +287,7 @@ def window_tokenizer(tokenizer: Tokenizer, max_length: int | None) -> Tokenizer:
 
 
 def window_stride(tokenizer: Tokenizer, stride: int | None) -> int:
-    """How many tokens windows have in common; `None` for 128, or a third of a window.
-
-    Raises:
-        ArgumentError: It is not a whole number.
-    """
+    """How many tokens windows have in common; `None` for 128, or a third of a window."""
     if stride is None:
         return min(STRIDE, tokenizer.max_length // 3)
     check_whole("stride", stride)

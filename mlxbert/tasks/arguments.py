@@ -11,11 +11,7 @@ OF_VECTORS = "texts are compared, not vectors: for vectors of length 1, a @ b.T 
 
 
 def check_model(model: object, *others: object, place: str = "first") -> None:
-    """Refuses what is not a model; `others` are arguments next to it, in which one may be found; `place` is its own.
-
-    Raises:
-        ArgumentError: It is something else.
-    """
+    """Refuses what is not a model; `others` are arguments next to it, in which one may be found; `place` is its own."""
     if isinstance(model, Model):
         return
     hint = "model = mlxbert.load() loads the built-in one"
@@ -33,10 +29,6 @@ def check_inputs(given: object, name: str, expected: str) -> Iterable[Any]:
         given: The inputs; text itself is not one, as it would give its characters.
         name: What the argument is called.
         expected: What the argument has to be.
-
-    Raises:
-        ArgumentError: They are not iterable; a mapping or a table, which would give names; a set; or an array of
-            numbers.
     """
     hint = None
     if holds_numbers(given):

@@ -74,11 +74,7 @@ def attention(
 
 
 def _numbers(name: str, given: int | Sequence[int] | None, count: int) -> tuple[int, ...]:
-    """The numbers of layers or heads, from 0.
-
-    Raises:
-        ArgumentError: There are none, or not that many.
-    """
+    """The numbers of layers or heads, from 0."""
     if given is None:
         return tuple(range(count))
     wanted = (given,) if isinstance(given, int) and not isinstance(given, bool) else given

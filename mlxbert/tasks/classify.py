@@ -196,11 +196,7 @@ def classify(
 
 
 def _split(item: Item) -> tuple[str, str | None]:
-    """The text and, of a pair, the second text.
-
-    Raises:
-        InputError: It is neither a text nor a pair of texts.
-    """
+    """The text and, of a pair, the second text."""
     if isinstance(item, str):
         return item, None
     if not isinstance(item, tuple | list) or len(item) != 2 or not all(isinstance(text, str) for text in item):

@@ -365,9 +365,6 @@ def choose_prompt(
         name: The name of one of the model's prompts.
         kind: What the texts are, one of `KINDS`: chooses among the model's prompts.
         prefix: Of the names of these arguments in errors.
-
-    Raises:
-        ArgumentError: Two of these are given, or the model has no prompt of that name.
     """
     given = {f"{prefix}prompt": prompt, f"{prefix}prompt_name": name, "kind": kind}
     several = [f"a {key} {shown(value)}" for key, value in given.items() if value is not None]

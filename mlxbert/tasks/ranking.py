@@ -120,11 +120,7 @@ def with_query(query: str, texts: Iterable[str | InputError]) -> Iterator[tuple[
 
 
 def check_query(query: object, texts: object) -> None:
-    """Refuses a query that is not a text.
-
-    Raises:
-        InputError: It is something else.
-    """
+    """Refuses a query that is not a text."""
     if not isinstance(query, str):
         hint = "the query comes before the texts" if isinstance(texts, str) else None
         hint = OF_VECTORS if holds_numbers(query) else hint

@@ -55,11 +55,7 @@ class RerankTask(Task[Pair, Job[Pair], tuple[float, float], Scored]):
         return isinstance(given, tuple)
 
     def check_query(self, query: str) -> None:
-        """Refuses a query that no text can follow.
-
-        Raises:
-            InputError: It takes more than half of what the model takes, and is not truncated; or is not valid Unicode.
-        """
+        """Refuses a query that no text can follow."""
         if self.overflow != "truncate":
             room = self.tokenizer.max_length // 2
             if len(tokens := self.tokenizer.pieces(query)) > room:
@@ -103,11 +99,7 @@ class RerankTask(Task[Pair, Job[Pair], tuple[float, float], Scored]):
 
 
 def _instructed(tokenizer: Tokenizer, instruction: str) -> Tokenizer:
-    """The tokenizer with another instruction in its prompt.
-
-    Raises:
-        ArgumentError: There is no place for one, or it is too long.
-    """
+    """The tokenizer with another instruction in its prompt."""
     if not isinstance(instruction, str):
         raise ArgumentError(f"prompt is {instruction!r:.60}, expected a text")
     if tokenizer.prompt is None:
@@ -122,11 +114,7 @@ def _instructed(tokenizer: Tokenizer, instruction: str) -> Tokenizer:
 
 
 def check_one_score(model: Model) -> None:
-    """Refuses a model that gives a pair of texts several scores.
-
-    Raises:
-        CheckpointError: It does.
-    """
+    """Refuses a model that gives a pair of texts several scores."""
     assert model.labels is not None  # a model with the head has labels
     if len(model.labels) != 1:
         raise CheckpointError(

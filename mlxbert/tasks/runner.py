@@ -214,9 +214,6 @@ def in_halves(items: Sequence[Item], compute: Callable[[Sequence[Item]], Output]
 
     Returns:
         What it gives, for each part in their order.
-
-    Raises:
-        DeviceError: The device failed otherwise, or has too little memory for one item.
     """
     several = len(items) > 1
     try:
@@ -259,9 +256,6 @@ def run_batches(
         mine: Asked once for each batch, in their order: whether this process computes it.
         by_row: Whether the first axis of the arrays of `forward` is that of the batch. If not, they hold nothing for
             rows that are padding.
-
-    Raises:
-        DeviceError: The device failed, or has too little memory for one encoding.
     """
     lengths = [padded_length(len(encoding), config.max_length) for encoding in encodings]
     most = default_batch_tokens() if batch_tokens is None else batch_tokens

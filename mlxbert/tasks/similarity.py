@@ -147,11 +147,7 @@ def score_vectors(
     options: SimilarityOptions,
     usage: Usage | None = None,
 ) -> Iterator[Scored | Failure]:
-    """The same of texts that have their vectors (W,) already, float32 or int8; only the query is embedded.
-
-    Raises:
-        InputError: The model makes vectors of another size.
-    """
+    """The same of texts that have their vectors (W,) already, float32 or int8; only the query is embedded."""
     import numpy as np
 
     asking, task = embed_tasks(model, options, usage)
@@ -171,11 +167,7 @@ def score_vectors(
 
 
 def embed_tasks(model: Model, options: SimilarityOptions, usage: Usage | None) -> tuple[EmbedTask, EmbedTask]:
-    """The tasks that make the vectors of queries, and of the texts that they are compared with by `similarity`.
-
-    Raises:
-        ArgumentError: An option has an invalid value, or two contradict each other.
-    """
+    """The tasks that make the vectors of queries, and of the texts that they are compared with by `similarity`."""
     check_model(model)
     given: dict[str, Any] = dict(options)
     of_query, of_texts = ((given.pop(f"{side}prompt", None), given.pop(f"{side}prompt_name", None)) for side in _SIDES)

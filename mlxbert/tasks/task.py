@@ -127,12 +127,7 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
         return tokens * self.inputs * _TOKEN_BYTES + self.size(item, self.most_units(item))
 
     def job(self, item: Item) -> AnyJob:
-        """What `prepare` makes of an item, if the result will not be too large.
-
-        Raises:
-            InputError: The item cannot be used.
-            TooLargeError: The result would take more than `MOST_BYTES`.
-        """
+        """What `prepare` makes of an item, if the result will not be too large."""
         job = self.prepare(item)
         if self.size(item, self.most_units(item)) <= MOST_BYTES:  # known at once
             return job
@@ -152,18 +147,10 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
 
     @abstractmethod
     def prepare(self, item: Item) -> AnyJob:
-        """Tokenizes an item; runs on any thread.
-
-        Raises:
-            InputError: The item cannot be used.
-        """
+        """Tokenizes an item; runs on any thread."""
 
     def texts(self, item: Item) -> Sequence[str]:
-        """The texts that `prepare` splits into tokens, so that those of many items are split at once.
-
-        Raises:
-            InputError: The item cannot be used.
-        """
+        """The texts that `prepare` splits into tokens, so that those of many items are split at once."""
         return item if isinstance(item, tuple | list) else [cast(str, item)]
 
     @contextmanager
@@ -205,12 +192,7 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
         """Makes the result of a job from the outputs of its encodings."""
 
     def compute(self, jobs: Sequence[AnyJob]) -> list[Result]:
-        """Computes the results of jobs, in their order and with the network in evaluation mode.
-
-        Raises:
-            ThreadError: The model was loaded on another thread.
-            MlxbertError: The outputs are not finite.
-        """
+        """Computes the results of jobs, in their order and with the network in evaluation mode."""
         return list(self.results(jobs))
 
     def results(self, jobs: Sequence[AnyJob]) -> Iterator[Result]:
@@ -311,11 +293,7 @@ def check_top_k(top_k: int | None) -> None:
 
 
 def check_finite(scores: list[float]) -> list[float]:
-    """Returns `scores`, or refuses them if one is not finite.
-
-    Raises:
-        MlxbertError: A weight is not finite, or a value exceeded the range of the dtype.
-    """
+    """Returns `scores`, or refuses them if one is not finite."""
     if not all(map(math.isfinite, scores)):
         raise MlxbertError(
             "the model computed scores that are not finite (NaN or infinite)",

@@ -111,11 +111,7 @@ class TokenTask(Task[Item, TokenJob, "Scores", Found]):
 
 
 def _joined(item: Item) -> str:
-    """The text, or words with spaces between them.
-
-    Raises:
-        InputError: It is neither a text nor words.
-    """
+    """The text, or words with spaces between them."""
     if isinstance(item, str):
         return item
     if not isinstance(item, list | tuple) or not all(isinstance(word, str) for word in item):

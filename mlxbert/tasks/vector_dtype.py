@@ -14,11 +14,7 @@ _MOST = 127  # int8 without -128: the range is the same on both sides of 0
 
 
 def check_output_dtype(output_dtype: str, width: int) -> None:
-    """Refuses an unknown dtype, and one that vectors of D values cannot have.
-
-    Raises:
-        ArgumentError: It is refused.
-    """
+    """Refuses an unknown dtype, and one that vectors of D values cannot have."""
     if output_dtype not in OUTPUT_DTYPES:
         raise not_one_of("output_dtype", output_dtype, OUTPUT_DTYPES)
     if output_dtype == "binary" and width % 8:

@@ -74,11 +74,7 @@ class ZeroShotTask(Task[Item, Job[str], Logits, Classification | Regression]):
         return is_item(given)
 
     def prepare(self, item: Item) -> Job[str]:
-        """Tokenizes a text with each hypothesis; only the text is truncated.
-
-        Raises:
-            InputError: It is not a text, or too long with `overflow="error"`.
-        """
+        """Tokenizes a text with each hypothesis; only the text is truncated."""
         if not isinstance(item, str):
             hint = "with labels=, the second text is the hypothesis that each label makes"
             raise InputError(f"expected a text, found {item!r:.60}", hint=hint)
@@ -111,9 +107,6 @@ def find_entailment(labels: Labels, source: str) -> int:
     Args:
         labels: Those of the model.
         source: The model, for the error.
-
-    Raises:
-        CheckpointError: There is none.
     """
     return _first(labels, "entail", source)
 
@@ -122,9 +115,6 @@ def find_contradiction(labels: Labels, source: str) -> int:
     """The number of the label that begins with "contradict"; of two labels that of the one that is not entailment.
 
     Capitals do not count. transformers takes the last label if the first one is entailment, and else the first.
-
-    Raises:
-        CheckpointError: There is none.
     """
     if len(labels) == 2:
         return 1 - find_entailment(labels, source)
@@ -152,11 +142,7 @@ def _share(logits: Sequence[float]) -> list[float]:
 
 
 def check_labels(given: Iterable[str]) -> tuple[str, ...]:
-    """The labels, if they are texts, each given once.
-
-    Raises:
-        ArgumentError: They are not.
-    """
+    """The labels, if they are texts, each given once."""
     names = () if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
     if not names or not all(isinstance(name, str) for name in names):
         raise ArgumentError(f"labels are {given!r:.60}, expected a list of texts")
@@ -168,11 +154,7 @@ def check_labels(given: Iterable[str]) -> tuple[str, ...]:
 
 
 def check_hypothesis(given: str) -> str:
-    """The hypothesis, if it has a place for the label.
-
-    Raises:
-        ArgumentError: It has none.
-    """
+    """The hypothesis, if it has a place for the label."""
     if not isinstance(given, str) or SLOT not in given:
         raise ArgumentError(f"hypothesis is {given!r:.60}, expected a text with {SLOT} in the place of the label")
     return given

@@ -95,11 +95,7 @@ def padded_rows(rows: int, length: int, batch_tokens: int) -> int:
 
 
 def make_batch(encodings: Sequence[Encoding], config: EncoderConfig) -> Batch:
-    """Pads inputs on the right to the `padded_length` of the longest.
-
-    Raises:
-        InputError: An id is not a row of the model's tables: MLX would read past them.
-    """
+    """Pads inputs on the right to the `padded_length` of the longest."""
     length = padded_length(max(map(len, encodings)), config.max_length)
     pad_id = config.pad_token_id
     padded = any(len(encoding) < length for encoding in encodings)
@@ -135,9 +131,6 @@ def plan(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
 
     Yields:
         Numbers of inputs, the shortest first; each input is in exactly one group.
-
-    Raises:
-        ArgumentError: `batch_tokens` is not a positive integer.
     """
     check_whole("batch_tokens", batch_tokens)
     order = sorted(range(len(lengths)), key=lambda number: lengths[number])

@@ -13,9 +13,6 @@ def text_windows(tokenizer: Tokenizer, text: str, *, stride: int, size: int = SI
 
     Only the position of the special token behind each window is another one: how long the text is, is not known there.
     `size` code points are tokenized at a time; more where that many have no space among them.
-
-    Raises:
-        InputError: The text is not valid Unicode, or windows have no room for the stride.
     """
     check_letters(text)  # before the first block: after it, it would be too late for an error
     check_words(text, tokenizer.growth.most // 2)
@@ -41,10 +38,6 @@ def pair_blocks(
 
     Yields:
         Where the block begins, and its windows; their offsets count from there.
-
-    Raises:
-        InputError: The first text leaves too little room, or a text is not valid Unicode.
-        ArgumentError: `stride` is negative.
     """
     check_letters(text)  # before the first block: after it, it would be too late for an error
     start = 0

@@ -22,9 +22,6 @@ def beginning(split: Split, text: str, count: int) -> Pieces:
 
     Only whole words are used, and only those far enough from where the text was cut. A pattern that looks further ahead
     than that may find something else in the whole text.
-
-    Raises:
-        InputError: The text cannot be tokenized.
     """
     size = max(SIZE, _PER_TOKEN * count)
     if not isinstance(text, str) or len(text) <= size:
@@ -40,21 +37,13 @@ def beginning(split: Split, text: str, count: int) -> Pieces:
 
 
 def check_letters(text: str) -> None:
-    """Refuses a text that is not valid Unicode.
-
-    Raises:
-        InputError: It has half of a surrogate pair.
-    """
+    """Refuses a text that is not valid Unicode."""
     if _SURROGATE.search(text):
         raise InputError("the text contains half of a surrogate pair, which is not a character")
 
 
 def check_words(text: str, most: int) -> None:
-    """Refuses a text in which there is not a word, with a space in front, in every `most` code points.
-
-    Raises:
-        InputError: There is none.
-    """
+    """Refuses a text in which there is not a word, with a space in front, in every `most` code points."""
     if len(text) > most:
         starts = (found.start() for found in _WORD.finditer(text))
         if any(after - before > most for before, after in pairwise(chain([0], starts, [len(text)]))):
@@ -81,11 +70,7 @@ def words_between_spaces(text: str, offsets: Sequence[tuple[int, int]]) -> list[
 
 
 def has_more_tokens(split: Split, text: str, other: str) -> bool:
-    """Whether a text has more tokens than another one; both may be long.
-
-    Raises:
-        InputError: A text cannot be tokenized.
-    """
+    """Whether a text has more tokens than another one; both may be long."""
     runs = token_blocks(split, text), token_blocks(split, other)
     counts = [0, 0]
     while True:

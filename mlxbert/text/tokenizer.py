@@ -514,11 +514,7 @@ def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
 
 
 def load_tokenizer(folder: Path | ModelFolder, config: EncoderConfig) -> Tokenizer:
-    """Loads the tokenizer of a model folder.
-
-    Raises:
-        TokenizerError: There is no tokenizer, or its files are damaged, unsupported, or of another model.
-    """
+    """Loads the tokenizer of a model folder."""
     folder = open_folder(folder)
     try:
         return Tokenizer(read_tokenizer(folder), config)

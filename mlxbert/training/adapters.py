@@ -61,9 +61,6 @@ def adapt_model(model: Model, options: TrainingOptions, heads: tuple[str, ...] |
         model: The model.
         options: Which layers, and how.
         heads: The heads that are trained next to them; `None` for all.
-
-    Raises:
-        ArgumentError: A name is of no layer.
     """
     settings = options.adapters
     if settings is None:
@@ -81,9 +78,6 @@ def refuse_with_adapters(files: ModelFolder, *, check: bool) -> None:
     Args:
         files: The model that training starts from.
         check: Whether the result is compared with transformers.
-
-    Raises:
-        ArgumentError: The model has an adapter already, or a comparison is asked for.
     """
     if adapter := files.adapter or files.own_adapter:
         raise ArgumentError(
@@ -98,11 +92,7 @@ def refuse_with_adapters(files: ModelFolder, *, check: bool) -> None:
 
 
 def check_adapters(architecture: Architecture, options: TrainingOptions, plan: Plan) -> None:
-    """Refuses names of layers that there are not, and what an adapter cannot hold.
-
-    Raises:
-        ArgumentError: There are such.
-    """
+    """Refuses names of layers that there are not, and what an adapter cannot hold."""
     choose(architecture, options)
     for name in ("pooling", "normalize"):
         if (value := plan.objective.settings().get(name)) is not None:
@@ -125,9 +115,6 @@ def choose(architecture: Architecture, options: TrainingOptions) -> tuple[Target
         architecture: The model.
         options: `lora_layers` are names separated by commas, or `all-linear`: a name chooses every module that it is,
             or is the end of.
-
-    Raises:
-        ArgumentError: A name is of no linear layer, or the rank is larger than a layer.
     """
     config = architecture.config
     shapes = network_shapes(config)

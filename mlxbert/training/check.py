@@ -32,9 +32,6 @@ def require(heads: Mapping[str, Labels | None], config_json: ConfigJson) -> None
     Args:
         heads: The heads that are trained, and their labels.
         config_json: The configuration of the model.
-
-    Raises:
-        ArgumentError: A package is missing, or what is trained is not one of the heads that can be compared.
     """
     if not [*heads]:
         raise ArgumentError("check compares the logits of a head, and vectors are trained without one")
@@ -63,9 +60,6 @@ def check(folder: Path, network: Network, examples: Sequence[Example], head: str
         network: The network in memory that was saved there.
         examples: Validation examples; the first 32 are compared.
         head: The head that was trained.
-
-    Raises:
-        MlxbertError: Transformers does not open the folder, or computes something else.
     """
     encodings = [example.encoding for example in examples[:_MOST]]
     with evaluation_mode(network), mx.stream(mx.cpu):

@@ -90,11 +90,7 @@ class State:
 
 @contextmanager
 def reading(folder: Path, what: str) -> Iterator[None]:
-    """Reads what a run has stored in a folder.
-
-    Raises:
-        CheckpointError: It is damaged.
-    """
+    """Reads what a run has stored in a folder."""
     try:
         with device_errors():
             yield
@@ -106,24 +102,14 @@ def reading(folder: Path, what: str) -> Iterator[None]:
 
 
 def save_arrays(path: Path, arrays: Arrays) -> str:
-    """Writes arrays; returns the SHA-256 of the file, for the record that names it and is written after it.
-
-    Raises:
-        DeviceError: The device fails.
-        OSError: It cannot be written.
-    """
+    """Writes arrays; returns the SHA-256 of the file, for the record that names it and is written after it."""
     with atomic_write(path, durable=False) as file, device_errors():
         mx.save_safetensors(file, arrays)
     return file.sha256
 
 
 def load_arrays(path: Path, digest: str) -> Arrays:
-    """The arrays of a file with this SHA-256.
-
-    Raises:
-        DamagedError: It has another one.
-        OSError: It cannot be read.
-    """
+    """The arrays of a file with this SHA-256."""
     check_hash(path, digest)
     arrays = mx.load(str(path))
     assert isinstance(arrays, dict)
@@ -150,9 +136,6 @@ class Store:
 
         Args:
             trained: Arrays of the names, shapes and dtypes that the parameters have to have.
-
-        Raises:
-            CheckpointError: It is damaged, or the best parameters are, or the parameters are other ones.
         """
         if not (self.folder / _STATE).is_file():
             return None
@@ -173,11 +156,7 @@ class Store:
         return State(progress, parts["parameters"], optimizer)
 
     def best(self, step: int) -> Arrays:
-        """The parameters of the best evaluation.
-
-        Raises:
-            CheckpointError: They are damaged.
-        """
+        """The parameters of the best evaluation."""
         with reading(self.folder, "best weights"):
             return self._load("best", step)
 
@@ -186,11 +165,7 @@ class Store:
         return load_arrays(path, self._files[path.name])
 
     def save(self, state: State) -> None:
-        """Writes a state; the earlier one is removed after that.
-
-        Raises:
-            MlxbertError: It cannot be written; the earlier one stays.
-        """
+        """Writes a state; the earlier one is removed after that."""
         progress = state.progress
         best, path = self._path("best", progress.best_step), self._path("state", progress.step)
         files = {name: digest for name, digest in self._files.items() if name == best.name}

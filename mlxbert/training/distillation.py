@@ -41,11 +41,6 @@ class Distillation:
 
     Attributes:
         objective: What the loop trains.
-
-    Raises:
-        ArgumentError: The task cannot be learned from a teacher, or not from this one: it is made for another task,
-            other labels or another vocabulary.
-        MlxbertError: The model cannot be loaded.
     """
 
     def __init__(
@@ -125,11 +120,7 @@ class Distillation:
         return cast(Scores, found if order is None else found[..., order])
 
     def _check_tokens(self) -> None:
-        """Refuses a teacher that sees other tokens, where scores are those of tokens.
-
-        Raises:
-            ArgumentError: It does.
-        """
+        """Refuses a teacher that sees other tokens, where scores are those of tokens."""
         if self._of_tokens and [one.encoding.ids for one in self._train.examples] != [one.ids for one in self._inputs]:
             raise ArgumentError(
                 f"{self.name}: tokenizes texts differently from the student, but {self._task.name} compares tokens",

@@ -51,12 +51,7 @@ def make_plan(
     seed: int,
     times: Times | None = None,
 ) -> Plan:
-    """Reads, splits and tokenizes the data.
-
-    Raises:
-        InputError: A row cannot be used, or nothing can be learned from the data.
-        ArgumentError: The share is invalid.
-    """
+    """Reads, splits and tokenizes the data."""
     if isinstance(objective, TaskObjective):
         objective.start(base)
     times = times or Times()

@@ -39,11 +39,7 @@ class SparseRows:
         return self._table[self._ids]
 
     def renumbered(self, batch: Batch) -> Batch:
-        """A batch whose ids are rows of the small table.
-
-        Raises:
-            InputError: It has other tokens than the training data. (The network refuses those that are not known here.)
-        """
+        """A batch whose ids are rows of the small table."""
         if batch.ids is not None and (other := batch.ids.tokens - self._used):
             raise InputError(f"input_ids have {min(other)}, which is not a token of the training data")
         return replace(batch, input_ids=self._numbers[batch.input_ids])

@@ -170,11 +170,7 @@ class TrainingRun(ABC):
         return None if number else costs.estimate(loop, len(self.variants))
 
     def _limit(self, number: int, loop: Run, costs: Costs) -> None:
-        """Gives a run its share of the time that is left, without what follows the updates.
-
-        Raises:
-            ArgumentError: No update fits.
-        """
+        """Gives a run its share of the time that is left, without what follows the updates."""
         assert self.options.minutes is not None
         runs, spent = len(self.variants) - number, self.times.total()
         again = (runs - 1) * self.times.seconds[_ESTIMATING] / (number + 1)  # each of the later runs is measured, too
@@ -197,11 +193,7 @@ class TrainingRun(ABC):
         }  # fmt: skip
 
     def events(self) -> Generator[Event, None, None]:
-        """Does the work, once it is iterated.
-
-        Raises:
-            MlxbertError: Other processes have another call, or something cannot be read.
-        """
+        """Does the work, once it is iterated."""
         with self.group.raise_together():
             manifest = {**self.versions(), **self.manifest()}
         if self.group.size > 1:
@@ -304,11 +296,7 @@ class TrainingRun(ABC):
 
 
 def claim(output: str | Path, base: BaseModel, overwrite: bool, group: ProcessGroup) -> Path:
-    """The folder that a run may write, links resolved.
-
-    Raises:
-        ArgumentError: It holds something else, or belongs to the base.
-    """
+    """The folder that a run may write, links resolved."""
     if group.rank:
         return Path(output)
     if not overwrite:

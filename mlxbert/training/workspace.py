@@ -48,11 +48,7 @@ class Workspace(PartialFolder):
         return [comparable(self.manifest), run]
 
     def finish(self, run: int, result: Mapping[str, Any], weights: Arrays) -> None:
-        """Keeps the result of a run and its best weights, and removes its state.
-
-        Raises:
-            MlxbertError: They cannot be written.
-        """
+        """Keeps the result of a run and its best weights, and removes its state."""
         folder = self._run(run)
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -63,11 +59,7 @@ class Workspace(PartialFolder):
                 path.unlink(missing_ok=True)  # macOS may remove `._x` together with `x`
 
     def is_finished(self, run: int) -> bool:
-        """Whether a run is done.
-
-        Raises:
-            CheckpointError: Its result or its weights are damaged.
-        """
+        """Whether a run is done."""
         if not (self._run(run) / _RESULT).is_file():
             return False
         with reading(self._run(run), "result"):
@@ -75,20 +67,12 @@ class Workspace(PartialFolder):
         return True
 
     def result(self, run: int) -> dict[str, Any]:
-        """The result of a run that is done.
-
-        Raises:
-            CheckpointError: It is damaged.
-        """
+        """The result of a run that is done."""
         with reading(self._run(run), "result"):
             return {name: value for name, value in self._stored(run).items() if name != _WEIGHTS}
 
     def weights(self, run: int) -> Arrays:
-        """The best weights of a run that is done.
-
-        Raises:
-            CheckpointError: They are damaged.
-        """
+        """The best weights of a run that is done."""
         with reading(self._run(run), "result"):
             return load_arrays(self._run(run) / _WEIGHTS, self._stored(run)[_WEIGHTS])
 

@@ -76,11 +76,7 @@ class Family:
     config_overrides: Callable[[ConfigJson, EncoderConfig], dict[str, Any]] = lambda config, facts: {}
 
     def read_config(self, config: ConfigJson) -> EncoderConfig:
-        """The facts of a model: of its encoder, of all heads of the family, and the labels.
-
-        Raises:
-            ConfigError: It describes something that mlxbert does not compute.
-        """
+        """The facts of a model: of its encoder, of all heads of the family, and the labels."""
         found = self.facts(config)
         heads = {part: found.heads.get(part, HEADS[part].facts) for part in self.parts if part in HEADS}
         labels = read.usable_labels(config)

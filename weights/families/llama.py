@@ -51,11 +51,7 @@ def rope(config: ConfigJson) -> Rotation:
 
 
 def facts(config: ConfigJson, rotations: tuple[Rotation, ...], *, bias: bool = False, **own: Any) -> EncoderConfig:
-    """The facts of a model; `bias`: whether the feed-forward has biases.
-
-    Raises:
-        ConfigError: A value is missing or not supported.
-    """
+    """The facts of a model; `bias`: whether the feed-forward has biases."""
     config = config.with_aliases({**config.aliases, "layer_norm_eps": "rms_norm_eps"})
     heads, attention_bias = config.integer("num_attention_heads"), config.flag("attention_bias", default=False)
     shared = config.integer("num_key_value_heads", most=heads, default=heads)

@@ -24,11 +24,7 @@ def pooling(config: ConfigJson) -> str:
 
 
 def facts(config: ConfigJson, *, positions: Positions, **own: Any) -> EncoderConfig:
-    """The facts that all families spell alike, or nearly; `own` are the family's own and take precedence.
-
-    Raises:
-        ConfigError: A value is missing or not supported.
-    """
+    """The facts that all families spell alike, or nearly; `own` are the family's own and take precedence."""
     config.only("is_decoder", False, "mlxbert runs encoders, not decoders")
     config.only("add_cross_attention", False, "mlxbert runs encoders, without cross-attention")
     config.only("pruned_heads", {}, "mlxbert does not run models with pruned heads")
@@ -114,11 +110,7 @@ def activation(config: ConfigJson, key: str, default: str) -> str:
 
 
 def usable_labels(config: ConfigJson) -> Labels | None:
-    """The classes; `None` where they cannot be used, as most tasks do not use them: `validate` refuses those that do.
-
-    Raises:
-        ConfigError: `problem_type` is unknown, or `no_answer_threshold` is not a share.
-    """
+    """The classes; `None` if they cannot be used: most tasks do not need them, and `validate` refuses the others."""
     _problem_type(config)
     if config.get("no_answer_threshold") is not None:
         config.number("no_answer_threshold", low=0, high=1)
@@ -129,11 +121,7 @@ def usable_labels(config: ConfigJson) -> Labels | None:
 
 
 def labels(config: ConfigJson) -> Labels:
-    """The classes that a configuration names.
-
-    Raises:
-        ConfigError: It names them in a way that cannot be used.
-    """
+    """The classes that a configuration names."""
     own = config.nested(VECTOR_CLASSIFIER)
     options = {field.name: config.get(field.name, field.default) for field in fields(Labels)[1:]}
     if own.values:

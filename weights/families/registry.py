@@ -35,11 +35,7 @@ FAMILIES: dict[str, Family] = {model_type: family for family in _BY_TYPE for mod
 
 
 def family_of(config: ConfigJson, tensors: Collection[str] = ()) -> tuple[str, Family]:
-    """The family that `model_type` names, and other keys where several have the same, or the names of the tensors.
-
-    Raises:
-        ConfigError: There is no `model_type`, or mlxbert does not run it.
-    """
+    """The family that `model_type` names, and other keys where several have the same, or the names of the tensors."""
     name, code = config.get("model_type"), str(config.nested("auto_map").get("AutoConfig"))
     name = next((next(iter(one.class_prefixes)) for one in _BY_TYPE if one.code and code.endswith(one.code)), name)
     if not isinstance(name, str):
@@ -62,11 +58,7 @@ class Architecture:
 
 
 def read_architecture(config_json: ConfigJson) -> Architecture:
-    """The model that a configuration describes.
-
-    Raises:
-        ConfigError: It describes something that mlxbert does not compute.
-    """
+    """The model that a configuration describes."""
     name, family = family_of(config_json)
     config = family.read_config(config_json)
     return Architecture(family_name=name, family=family, config_json=config_json, config=config)

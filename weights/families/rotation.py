@@ -56,9 +56,6 @@ def read_local_and_global(
         assumed: The kind of each layer where `layer_types` is missing.
         bases: The older key of the base of each kind, and its default.
         window: The greatest distance within the window.
-
-    Raises:
-        ConfigError: A value is not supported.
     """
     kinds = tuple(assumed) if config.get("layer_types") is None else config.strings("layer_types")
     if len(kinds) != len(assumed) or not set(kinds) <= bases.keys():

@@ -40,11 +40,7 @@ def _damaged(path: Path, why: str) -> CheckpointError:
 
 
 def check_directory(path: Path, file: BinaryIO, total: int) -> int:
-    """Checks where the central directory is, and its size; returns how many entries it declares to have.
-
-    Raises:
-        CheckpointError: The archive does not end with its directory, or the directory is too large.
-    """
+    """Checks where the central directory is, and its size; returns how many entries it declares to have."""
     room = _LOCATOR.size + _END.size
     if total < room:
         raise _damaged(path, f"{total} bytes")
@@ -98,12 +94,7 @@ def _start(path: Path, file: BinaryIO, info: zipfile.ZipInfo, end: int) -> int:
 
 
 def read_members(path: Path, file: BinaryIO, total: int) -> dict[str, Member]:
-    """The members of an archive, by name without the top-level folder that contains all of them.
-
-    Raises:
-        CheckpointError: The archive is truncated or damaged, compressed or encrypted, or members overlap or are not
-            plain paths in one folder.
-    """
+    """The members of an archive, by name without the top-level folder that contains all of them."""
     entries = check_directory(path, file, total)
     try:
         with zipfile.ZipFile(file) as archive:

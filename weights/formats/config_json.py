@@ -22,11 +22,7 @@ def _read(path: Path, error: type[MlxbertError]) -> Any:
 
 
 def read_json(path: Path, error: type[MlxbertError]) -> dict[str, Any]:
-    """Reads the JSON object in a file.
-
-    Raises:
-        MlxbertError: Of type `error`: the file cannot be read, is not valid JSON, or does not hold an object.
-    """
+    """Reads the JSON object in a file."""
     value = _read(path, error)
     if not isinstance(value, dict):
         raise error(f"{path}: expected a JSON object, found {type(value).__name__}")
@@ -145,11 +141,7 @@ class ConfigJson:
 
 
 def google_config(folder: Path) -> tuple[Path, str] | None:
-    """The configuration of a Google release, and the `model_type` in its file name; `None` if there is a `config.json`.
-
-    Raises:
-        ConfigError: There are several configurations.
-    """
+    """A Google release's configuration, and the `model_type` in its name; `None` if there is a `config.json`."""
     if (folder / "config.json").is_file():
         return None
     found = [(path, kind) for kind, name in GOOGLE_CONFIGS.items() for path in sorted(folder.glob(name))]

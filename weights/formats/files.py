@@ -57,11 +57,7 @@ class WeightFiles:
 
     @cached_property
     def tensors(self) -> dict[str, TensorInfo]:
-        """Dtype, shape and file of every tensor, by name.
-
-        Raises:
-            CheckpointError: Two files hold a tensor of the same name.
-        """
+        """Dtype, shape and file of every tensor, by name."""
         found: dict[str, TensorInfo] = {}
         for path, header in self.headers.items():
             twice = found.keys() & header.tensors.keys()
@@ -111,10 +107,6 @@ def open_weights(
         folder: The folder.
         classes: `architectures` from `config.json`.
         elsewhere: Headers of safetensors files that are not in the folder, by the path that the file would have there.
-
-    Raises:
-        CheckpointError: There are no weights, or they are damaged, incomplete, or in a format that mlxbert does not
-            read.
     """
     found = safetensors.read_headers(folder, classes, elsewhere)
     if found is not None:
@@ -135,11 +127,7 @@ def has_weights(folder: Path) -> bool:
 def with_own(
     weights: WeightFiles, folder: Path, layers: Iterable[OwnLayer], elsewhere: Mapping[Path, Header]
 ) -> WeightFiles:
-    """The weights of a folder with those of mlxbert's own in files next to them, if there are any.
-
-    Raises:
-        CheckpointError: The file is damaged.
-    """
+    """The weights of a folder with those of mlxbert's own in files next to them, if there are any."""
     paths = [folder / own.file for own in layers] if weights.format == "safetensors" else []
     headers = {
         path: elsewhere.get(path) or safetensors.read_header(path)

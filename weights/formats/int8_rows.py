@@ -35,11 +35,7 @@ class Int8Rows:
         return {self.dtype}
 
     def unpacked(self, folder: Path, tensors: Mapping[str, TensorInfo]) -> dict[str, TensorInfo]:
-        """The tensors without the scales.
-
-        Raises:
-            CheckpointError: An int8 tensor is not a matrix, or its scales are missing or of the wrong shape.
-        """
+        """The tensors without the scales."""
         for name, info in tensors.items():
             if info.dtype != self.dtype:
                 continue

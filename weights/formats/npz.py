@@ -130,11 +130,7 @@ def _tensor(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Te
 
 
 def read_header(path: Path) -> Header:
-    """Reads and checks the metadata of an archive's arrays, but no data.
-
-    Raises:
-        CheckpointError: The file cannot be read, is damaged, or holds anything but numeric arrays.
-    """
+    """Reads and checks the metadata of an archive's arrays, but no data."""
     with _opened(path) as archive:
         members = archive.infolist()
         _check_members(path, members, archive.start_dir)
@@ -143,11 +139,7 @@ def read_header(path: Path) -> Header:
 
 
 def read_headers(folder: Path, classes: Sequence[str] = ()) -> dict[Path, Header] | None:
-    """Reads the header of the only archive in a model folder; `None` if there is no archive.
-
-    Raises:
-        CheckpointError: There are several archives, or the archive is damaged.
-    """
+    """Reads the header of the only archive in a model folder; `None` if there is no archive."""
     found = sorted(path for path in folder.glob(NPZ) if path.is_file() and not is_system_file(path.name))
     if len(found) > 1:
         raise CheckpointError(
@@ -174,9 +166,5 @@ def _read(path: Path, name: str, info: TensorInfo) -> mx.array:
 
 
 def load_arrays(path: Path, header: Header) -> Mapping[str, mx.array]:
-    """Maps names to the arrays of an archive whose header was checked; each is read on access.
-
-    Raises:
-        CheckpointError: On access, if an array is damaged.
-    """
+    """Maps names to the arrays of an archive whose header was checked; each is read on access."""
     return LazyArrays(header.tensors, lambda name: _read(path, name, header.tensors[name]))

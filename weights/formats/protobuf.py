@@ -13,11 +13,7 @@ class MalformedError(Exception):
 
 
 def varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """Reads the varint at offset `at`; returns it and the offset after it.
-
-    Raises:
-        MalformedError: It extends past `end` or has more than ten bytes.
-    """
+    """Reads the varint at offset `at`; returns it and the offset after it."""
     value = shift = 0
     while at < end and shift < 64:
         byte = data[at]
@@ -29,11 +25,7 @@ def varint(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yields the fields of a message: number, wire type, and the start and end of the value.
-
-    Raises:
-        MalformedError: A field is invalid or extends past `end`.
-    """
+    """Yields the fields of a message: number, wire type, and the start and end of the value."""
     while at < end:
         start = at
         key, at = varint(data, at, end)

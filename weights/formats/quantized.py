@@ -93,11 +93,7 @@ class Quantization:
         return {stem + suffix: part for suffix, part in zip(self.SUFFIXES, packed, strict=True)}
 
     def unpacked(self, folder: Path, tensors: Mapping[str, TensorInfo]) -> dict[str, TensorInfo]:
-        """The tensors with the unpacked shapes of quantized matrices, without scales and offsets.
-
-        Raises:
-            CheckpointError: One of the three tensors of a matrix is missing, or their shapes do not match.
-        """
+        """The tensors with the unpacked shapes of quantized matrices, without scales and offsets."""
         found = dict(tensors)
         for stem, own in self.layers:
             if stem + _WEIGHT not in tensors or (stem + _SCALES in tensors) != (own is not None):
@@ -155,11 +151,7 @@ Storage = Quantization | Int8Rows  # packed layouts, in which several stored ten
 
 
 def read_quantization(config: ConfigJson) -> Quantization | None:
-    """Reads the parameters of weights quantized by MLX from `config.json`; `None` if it has none.
-
-    Raises:
-        ConfigError: The weights are quantized in another way.
-    """
+    """Reads the parameters of weights quantized by MLX from `config.json`; `None` if it has none."""
     settings = config.nested(KEY)
     config.only(
         THEIR_KEY,

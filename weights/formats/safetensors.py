@@ -45,11 +45,7 @@ def _entry(path: Path, name: str, entry: object, room: int) -> tuple[TensorInfo,
 
 
 def read_header(path: Path) -> Header:
-    """Reads and checks the header of a safetensors file, but no tensor.
-
-    Raises:
-        CheckpointError: The file cannot be read, is truncated, or its header is damaged.
-    """
+    """Reads and checks the header of a safetensors file, but no tensor."""
     try:
         total = path.stat().st_size
         with path.open("rb") as file:
@@ -62,9 +58,6 @@ def parse_header(path: Path, total: int, read: Callable[[int], bytes]) -> Header
     """Parses and checks the header of a safetensors file of `total` bytes, local or remote.
 
     `read` returns the next bytes, as many as asked for; it is called twice, for the header only.
-
-    Raises:
-        CheckpointError: The file is truncated, or its header is damaged.
     """
     start = read(8) if total >= 8 else b""
     length = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
@@ -105,9 +98,6 @@ def find_files(folder: Path, elsewhere: Collection[Path] = ()) -> list[Path]:
     """The safetensors files of a model folder: the single file, or the shards in the index; empty if there is neither.
 
     Paths in `elsewhere` count as existing.
-
-    Raises:
-        CheckpointError: A shard is missing, or the index is damaged or points outside the folder.
     """
     if folder / SINGLE in elsewhere or (folder / SINGLE).is_file():
         return [folder / SINGLE]

@@ -58,11 +58,7 @@ def repository_folder(name: str) -> Path:
 
 
 def check_revision(revision: str | None) -> None:
-    """Refuses a string that cannot be a branch, tag or commit and could point outside the folder of refs.
-
-    Raises:
-        ArgumentError: The revision is invalid.
-    """
+    """Refuses a string that cannot be a branch, tag or commit and could point outside the folder of refs."""
     if revision is None:
         return
     if not isinstance(revision, str):
@@ -94,9 +90,6 @@ class Snapshot:
         """The files that the model needs and that are missing or have another size than on the hub.
 
         `None` if the cache has no list of the model's files.
-
-        Raises:
-            HubError: The commit has no model that mlxbert reads, or a file that determines what is needed is damaged.
         """
         listed = self.listing()
         if listed is None:
@@ -222,9 +215,6 @@ def find_snapshot(name: str, revision: str | None) -> Snapshot | None:
 
     As in huggingface_hub, what a revision refers to is the name of a folder, and a revision that refers to nothing is
     one itself.
-
-    Raises:
-        ArgumentError: The revision is invalid.
     """
     check_revision(revision)
     repository = repository_folder(name)

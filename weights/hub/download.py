@@ -33,9 +33,6 @@ def library(name: str, revision: str | None) -> Iterator[Any]:
 
     Otherwise it would write to stderr about retries, tokens and file systems without symlinks. Its telemetry, too, is
     off: for that it asks the hub for a list, and reads an answer of any length.
-
-    Raises:
-        HubError: The body failed; the hint says what to do next.
     """
     log = logging.getLogger("huggingface_hub")
     level: int | None = None
@@ -123,11 +120,7 @@ class Commit:
         return fetch_file(self._hub, self._name, self.hash, file, count, self.listed[file])
 
     def fetch(self, files: Iterable[str], on_progress: OnProgress | None, *, check: bool = False) -> None:
-        """Downloads files that are not in the cache yet; with `check`, also those whose hash differs.
-
-        Raises:
-            MlxbertError: The disk has too little space for them.
-        """
+        """Downloads files that are not in the cache yet; with `check`, also those whose hash differs."""
         missing = [file for file in files if not self.has(file, content=check)]
         if missing:
             done, total = 0, sum(self.listed[file].size or 0 for file in missing)
@@ -166,10 +159,6 @@ def download(
 
     Returns:
         The folder of the snapshot.
-
-    Raises:
-        HubError: The model is not available; see `explain`.
-        ArgumentError: The revision is invalid.
     """
     cache.check_revision(revision)
     with library(name, revision) as hub:
@@ -214,11 +203,7 @@ class Removal:
     """
 
     def __init__(self, name: str, revision: str | None) -> None:
-        """Plans the removal without removing anything of the model.
-
-        Raises:
-            HubError: The model, or this revision of it, is not in the cache.
-        """
+        """Plans the removal without removing anything of the model."""
         self.name, self.revision = name, revision
         snapshot = cache.find_snapshot(name, revision) if revision is not None else None
         found = [snapshot] if snapshot else list(cache.snapshots(name)) if revision is None else []
@@ -234,11 +219,7 @@ class Removal:
         self.folder = found[0].folder if kept else self._repository
 
     def execute(self) -> None:
-        """Removes the files.
-
-        Raises:
-            HubError: A folder still exists, or is damaged.
-        """
+        """Removes the files."""
         with library(self.name, self.revision) as hub:
             for path in _system_files(self._repository):
                 path.unlink(missing_ok=True)
@@ -248,11 +229,7 @@ class Removal:
             raise HubError(f"{self.folder}: cannot be removed", hint="check who owns the folder")
 
     def _plan(self, hub: Any) -> Any:
-        """What huggingface_hub would remove.
-
-        Raises:
-            HubError: It finds the repository damaged.
-        """
+        """What huggingface_hub would remove."""
         scanned = _scan(hub, self._repository)
         if scanned is None:
             raise HubError(f"{self.name}: huggingface_hub finds {self._repository} damaged", hint="delete that folder")

@@ -94,12 +94,7 @@ def leaves_folder(path: str) -> bool:
 
 
 def parse_json(name: str, path: Path) -> Any:
-    """Reads a JSON file of a repository.
-
-    Raises:
-        FileNotFoundError: The file does not exist.
-        HubError: The file cannot be read or is not valid JSON.
-    """
+    """Reads a JSON file of a repository."""
     try:
         return from_json(path.read_bytes().decode("utf-8-sig"))
     except FileNotFoundError:
@@ -196,10 +191,6 @@ def needed_files(
         read: Returns the parsed content of a listed JSON file.
         is_here: Whether a file is in the cache. If another program cached the weights in PyTorch's format, they are
             used instead of downloading the safetensors next to them on the hub.
-
-    Raises:
-        HubError: No folder has both a configuration and weights that mlxbert reads, or a file that determines the
-            selection is damaged or names a path outside the repository.
     """
     modules = dict(_modules(name, read)) if MODULES in listed else {}
     # If a module holds the encoder, weights at the root are not part of the model.

@@ -27,11 +27,6 @@ def fetch_headers(
 
     Returns:
         The folder of the snapshot, and the headers by the paths that the files would have in the cache.
-
-    Raises:
-        HubError: The model is not available (see `explain`), or weights that are not in the cache are not safetensors.
-        CheckpointError: Weights are damaged.
-        ArgumentError: The revision is invalid.
     """
     cache.check_revision(revision)
     with library(name, revision) as hub:

@@ -41,9 +41,6 @@ def fetch_file(
 
     `count` is called with numbers of bytes as they arrive, and with that of those that an earlier run left. The hash in
     `listed` is used if the hub sends none with the file.
-
-    Raises:
-        HubError: What the hub says of the file cannot be used, or the file does not fit it.
     """
     repository, what = cache.repository_folder(name), f"{name}: {file}"
     url = hub.hf_hub_url(name, file, revision=commit)

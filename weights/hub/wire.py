@@ -29,12 +29,7 @@ _Result = TypeVar("_Result")
 
 @contextmanager
 def get(what: str, hub: Any, url: str, headers: Mapping[str, str] | None = None) -> Iterator[Any]:
-    """The answer to a request, a response of httpx whose body has not been read.
-
-    Raises:
-        UnreachableError: The answer is a web page.
-        HfHubHTTPError: The status is that of an error.
-    """
+    """The answer to a request, a response of httpx whose body has not been read."""
     own = {"Accept-Encoding": "identity"}  # sizes and ranges are those of the file, not of a compressed form
     options = {"timeout": hub.constants.HF_HUB_DOWNLOAD_TIMEOUT, "follow_redirects": True}
     sent = hub.utils.build_hf_headers() | own | dict(headers or {})
@@ -50,11 +45,7 @@ def get(what: str, hub: Any, url: str, headers: Mapping[str, str] | None = None)
 
 
 def pieces(what: str, answer: Any, most: int) -> Iterator[bytes]:
-    """The first `most` bytes of an answer, as they arrive.
-
-    Raises:
-        BrokenError: They arrive too slowly.
-    """
+    """The first `most` bytes of an answer, as they arrive."""
     begin, received = time.monotonic(), 0
     for piece in answer.iter_bytes():
         yield piece[:most]
@@ -71,11 +62,7 @@ def pieces(what: str, answer: Any, most: int) -> Iterator[bytes]:
 
 
 def get_json(what: str, hub: Any, url: str) -> Any:
-    """The answer to a request for JSON.
-
-    Raises:
-        HubError: The answer is too long, or not JSON; see also `get`.
-    """
+    """The answer to a request for JSON."""
     with get(what, hub, url) as answer:
         body = b"".join(pieces(what, answer, _MOST_JSON + 1))
     if len(body) > _MOST_JSON:

@@ -104,9 +104,6 @@ def add_tokens(tokenizer: Tokenizer, added: Sequence[Added], folder: Path, *, co
     """Adds tokens to a tokenizer; tokens that the vocabulary has keep their ids.
 
     `complete` appends default tokens of the class that the vocabulary lacks, even if no other tokens are appended.
-
-    Raises:
-        TokenizerError: A token gets another id than the files declare, is too long, or would be when it is normalized.
     """
     check_added(folder, [one.token.content for one in added if one.token.normalized], growth_of(tokenizer).total)
     longest = max((one.token.content for one in added), key=len, default="")

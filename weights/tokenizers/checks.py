@@ -29,12 +29,7 @@ _ESCAPED = re.compile(rb"\\(?<!\\\\)(?:\\\\)*+(?:/|u00[2-7])")
 
 @contextmanager
 def guarded(what: str, *, text: bool = False) -> Iterator[None]:
-    """Converts exceptions and panics of the library, and strings that cannot be encoded as UTF-8, to errors.
-
-    Raises:
-        TokenizerError: The library failed.
-        InputError: It failed on a text.
-    """
+    """Converts exceptions and panics of the library, and strings that cannot be encoded as UTF-8, to errors."""
     try:
         yield
     except BaseException as problem:
@@ -47,11 +42,7 @@ def guarded(what: str, *, text: bool = False) -> Iterator[None]:
 
 
 def check_charsmap(path: Path, table: bytes) -> None:
-    """Refuses a table of character replacements that declares more bytes than it has, which the library allocates.
-
-    Raises:
-        TokenizerError: The table is truncated, or has a replacement that is too long.
-    """
+    """Refuses a table of character replacements that declares more bytes than it has, which the library allocates."""
     declared = struct.unpack("<I", table[:4])[0] if len(table) >= 4 else 0
     if declared > max(len(table) - 4, 0):
         raise TokenizerError(
@@ -74,13 +65,7 @@ def _unescaped(path: Path, data: bytes) -> bytes:
 
 
 def read_checked(path: Path) -> bytes:
-    """Reads and checks a `tokenizer.json`; returns the bytes to pass to the library.
-
-    Raises:
-        OSError: The file cannot be read.
-        TokenizerError: The file is too large, has a token that is too long, a truncated table of character
-            replacements or steps that multiply a text, any of which could abort the process; or it is not valid JSON.
-    """
+    """Reads and checks a `tokenizer.json`; returns the bytes to pass to the library."""
     size = path.stat().st_size
     if size > MAX_FILE:
         raise TokenizerError(f"{path}: {size:,} bytes, expected at most {MAX_FILE:,}", hint=_AGAIN)
@@ -129,11 +114,7 @@ def largest_id(tokenizer: Tokenizer, aside: Set[int] = frozenset()) -> int:
 
 
 def check_ids(tokenizer: Tokenizer) -> None:
-    """Refuses a vocabulary that the library could not write.
-
-    Raises:
-        TokenizerError: A token id is too large.
-    """
+    """Refuses a vocabulary that the library could not write."""
     largest = largest_id(tokenizer)
     if largest > MAX_ID:
         raise TokenizerError(f"a token has id {largest}, expected at most {MAX_ID}")

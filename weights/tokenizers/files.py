@@ -320,11 +320,7 @@ def _roles(
 
 
 def lower_cased(tokenizer: Tokenizer) -> Tokenizer:
-    """A copy that lower-cases texts first, as sentence-transformers does for `do_lower_case`.
-
-    Raises:
-        TokenizerError: The vocabulary is damaged and cannot be copied.
-    """
+    """A copy that lower-cases texts first, as sentence-transformers does for `do_lower_case`."""
     changed = _copy(tokenizer)
     steps = [normalizers.Lowercase()] if changed.normalizer is None else [normalizers.Lowercase(), changed.normalizer]
     changed.normalizer = normalizers.Sequence(steps)
@@ -332,11 +328,7 @@ def lower_cased(tokenizer: Tokenizer) -> Tokenizer:
 
 
 def without_special(tokenizer: Tokenizer) -> Tokenizer:
-    """A copy to which special tokens that are spelled out in a text are ordinary text.
-
-    Raises:
-        TokenizerError: The vocabulary is damaged and cannot be copied.
-    """
+    """A copy to which special tokens that are spelled out in a text are ordinary text."""
     changed = _copy(tokenizer)
     changed.encode_special_tokens = True
     return changed
@@ -376,11 +368,7 @@ def has_words_between_spaces(tokenizer: Tokenizer) -> bool:
 
 
 def read_tokenizer(folder: Path | ModelFolder) -> TokenizerFiles:
-    """Reads the tokenizer of a model folder.
-
-    Raises:
-        TokenizerError: There is no tokenizer, or its files are damaged or of a kind that mlxbert does not read.
-    """
+    """Reads the tokenizer of a model folder."""
     folder = open_folder(folder)
     with guarded(str(folder.transformer)), _no_collection():
         return _read(folder.transformer, folder)

@@ -69,11 +69,7 @@ def longest_output(table: bytes) -> int:
 
 
 def check_growth(path: Path, data: bytes) -> None:
-    """Refuses a `tokenizer.json` whose steps could make a text too long.
-
-    Raises:
-        TokenizerError: They could, or the file is not valid JSON.
-    """
+    """Refuses a `tokenizer.json` whose steps could make a text too long."""
     normalizer, added = 1.0, list[str]()
     for name, section in _sections(path, data):
         if name == "added_tokens":
@@ -95,11 +91,7 @@ def check_growth(path: Path, data: bytes) -> None:
 
 
 def check_templates(path: Path, tokenizer: Tokenizer) -> None:
-    """Refuses a post-processor that adds many tokens or repeats a text.
-
-    Raises:
-        TokenizerError: It does.
-    """
+    """Refuses a post-processor that adds many tokens or repeats a text."""
     before = tokenizer.post_processor
     added = 0
     for step in [] if before is None else steps_of(json.loads(before.__getstate__())):
@@ -142,11 +134,7 @@ def _read(path: Path, data: bytes, start: int) -> Any:
 
 
 def check_added(path: Path, added: Sequence[str], growth: float) -> None:
-    """Refuses added tokens that would be too long when they are normalized.
-
-    Raises:
-        TokenizerError: They would.
-    """
+    """Refuses added tokens that would be too long when they are normalized."""
     size = sum(map(_bytes, added))
     if size * growth > _MAX_ADDED:
         raise TokenizerError(
@@ -156,11 +144,7 @@ def check_added(path: Path, added: Sequence[str], growth: float) -> None:
 
 
 def check_size(tokenizer: Tokenizer, growth: Growth, text: str) -> None:
-    """Refuses a text that is too long to be tokenized at once, or would be when it is normalized.
-
-    Raises:
-        InputError: It is.
-    """
+    """Refuses a text that is too long to be tokenized at once, or would be when it is normalized."""
     size, most = len(text), growth.most
     normalizer = tokenizer.normalizer if size * (1 if text.isascii() else 4) * growth.total > MAX_TEXT else None
     if normalizer is not None and size <= most:

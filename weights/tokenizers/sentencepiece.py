@@ -189,9 +189,6 @@ def read_sentencepiece(path: Path, *, symbols: bool = False) -> SentencePieceMod
     Args:
         path: The file.
         symbols: Whether the caller knows what to do with user-defined symbols in a bpe model.
-
-    Raises:
-        TokenizerError: The file is damaged, or of a kind that mlxbert does not read.
     """
     try:
         model = _parse(path.read_bytes(), symbols=symbols)

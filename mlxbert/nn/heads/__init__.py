@@ -119,10 +119,6 @@ class Network(nn.Module):
 
         Their ids are checked, which waits for the device once, except inside `mx.compile`, where arrays have no values
         yet. `encode` takes batches whose ids are known.
-
-        Raises:
-            InputError: `input_ids` are not integers (B, L), another array has another shape, or an id is not a row of
-                its table: MLX would read past it.
         """
         _check_inputs(self.encoder.config, input_ids, attention_mask, token_type_ids)
         return self.encoder(
@@ -134,11 +130,7 @@ class Network(nn.Module):
         )
 
     def encode(self, batch: Batch, *, output_attentions: bool = False) -> EncoderOutput:
-        """Runs the encoder on a batch; if it knows its ids, this does not wait for the device.
-
-        Raises:
-            InputError: An array of the batch is invalid, see `__call__`.
-        """
+        """Runs the encoder on a batch; if it knows its ids, this does not wait for the device."""
         run: Callable[..., EncoderOutput] = self
         if batch.ids is not None:
             batch.ids.check(self.encoder.config)
@@ -156,10 +148,6 @@ class Network(nn.Module):
         Returns:
             (B, classes) for heads over texts, (…, classes) over tokens and spans, (…, V) over the vocabulary, (…) for
             the discriminator; see the head's class.
-
-        Raises:
-            ArgumentError: The network does not have this head, or `inputs` is neither.
-            InputError: An array of the batch is invalid, see `__call__`.
         """
         if head not in self.heads:
             raise ArgumentError(

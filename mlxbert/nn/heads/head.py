@@ -150,11 +150,7 @@ def num_labels(config: EncoderConfig) -> int:
 
 
 def pooled(output: EncoderOutput) -> mx.array:
-    """The pooler's output (B, D).
-
-    Raises:
-        CheckpointError: The encoder has no pooler.
-    """
+    """The pooler's output (B, D)."""
     if output.pooler_output is None:
         raise CheckpointError("the network has no pooler, whose output this head takes")
     return output.pooler_output

@@ -25,9 +25,6 @@ def initialize(
         names: Full names of the parameters.
         seed: A whole number.
         dtype: The dtype of the parameters; they are drawn in float32.
-
-    Raises:
-        ArgumentError: `seed` is not a whole number, or out of bounds.
     """
     check_whole("seed", seed)
     parameters: dict[str, mx.array] = dict(nn.utils.tree_flatten(network.parameters()))

@@ -82,12 +82,7 @@ _Event = str | type[_LineEnd] | type[_DocumentEnd]
 
 
 def check_files(files: Sequence[str | Path], field: str, documents: str) -> tuple[Path, ...]:
-    """The files of a corpus, checked before any of them is read.
-
-    Raises:
-        ArgumentError: There are none, an ending is not known, or another argument is invalid.
-        InputError: One is missing, or is not a file.
-    """
+    """The files of a corpus, checked before any of them is read."""
     if isinstance(files, str | Path) or not files:
         raise ArgumentError(f"files is {files!r:.60}, expected a list of files")
     if documents not in BOUNDARIES:

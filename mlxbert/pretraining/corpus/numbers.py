@@ -32,11 +32,7 @@ class Stored:
         return self._shape[0]
 
     def __getitem__(self, place: int | slice) -> Any:
-        """A row, or some of them one after the other.
-
-        Raises:
-            CheckpointError: The file has become shorter.
-        """
+        """A row, or some of them one after the other."""
         if not isinstance(place, slice):
             return self[place : place + 1][0]
         start, stop, _ = place.indices(len(self))
@@ -60,11 +56,7 @@ def in_blocks(numbers: Numbers) -> Iterator[NDArray[Any]]:
 
 
 def store(rows: Iterable[tuple[int, ...]], width: int, folder: Path) -> Stored:
-    """Writes rows of `width` numbers into a file without a name in a folder, which is made; gone when unused.
-
-    Raises:
-        MlxbertError: It cannot be written.
-    """
+    """Writes rows of `width` numbers into a file without a name in a folder, which is made; gone when unused."""
     dtype, count, waiting = np.dtype("<i8"), 0, iter(rows)
     with writing(folder, "the places of the examples "):
         folder.mkdir(parents=True, exist_ok=True)

@@ -133,12 +133,6 @@ def read_corpus(
     changed, or a file of the folder is damaged, it begins anew. With `keyed`, it gets a folder of its own within
     `folder`; `hashes` are what `hashed` said of the files before. For `field`, `documents` and `encoding` see
     `DocumentReader`.
-
-    Raises:
-        ArgumentError: An argument is invalid, or another process reads into the folder.
-        InputError: A file cannot be read or has no usable text, or no document has a sentence of two tokens.
-        CheckpointError: The files of the folder are damaged.
-        MlxbertError: The folder cannot be written; what was read before is kept.
     """
     paths = check_files(files, field, documents)
     hashes = hashes or {path: hashed(path) for path in paths}

@@ -83,11 +83,7 @@ class Writer:
         self._hashes: dict[str, hashlib._Hash] = {}
 
     def write(self, reader: DocumentReader, on_progress: Callable[[int, int], None] | None) -> State:
-        """Writes all that a reader finds; returns the state at the end.
-
-        Raises:
-            OSError: A file cannot be written; what is committed stays.
-        """
+        """Writes all that a reader finds; returns the state at the end."""
         with ExitStack() as opened:
             for name, size in self._state.sizes.items():
                 path = self._folder / name

@@ -185,9 +185,6 @@ def read_apart(
         data: The bytes of the file.
         name: Its name.
         limits: What this may use.
-
-    Raises:
-        UnreadableError: The file cannot be read, crashes its parser, or needs more than the limits.
     """
     what = {"module": read.__module__, "function": read.__qualname__, "name": name, "size": len(data)}
     request = json.dumps(what | {"seconds": limits.seconds, "memory": limits.memory}).encode() + b"\n"

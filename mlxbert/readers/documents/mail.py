@@ -16,11 +16,7 @@ _QUOTED = re.compile(rb"^>(>*From )", re.MULTILINE)
 
 
 def read_mail(data: bytes, name: str) -> Iterator[Document]:
-    """The messages; what is attached to them is not read.
-
-    Raises:
-        UnreadableError: None of them can be read.
-    """
+    """The messages; what is attached to them is not read."""
     if not (data.startswith(b"From ") or name.lower().endswith(".mbox")):
         yield _message(data)
         return

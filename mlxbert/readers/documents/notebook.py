@@ -11,11 +11,7 @@ _BETWEEN = "\n\n"
 
 
 def read_notebook(data: bytes, name: str) -> Iterator[Document]:
-    """The notebook.
-
-    Raises:
-        UnreadableError: It is not valid.
-    """
+    """The notebook."""
     try:
         found = json.loads(decode(data), parse_int=float)  # what code has given may have any number of digits
     except ValueError as problem:

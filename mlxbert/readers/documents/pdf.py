@@ -10,11 +10,7 @@ _BETWEEN = "\n\n"
 
 
 def read_pdf(data: bytes, name: str) -> Iterator[Document]:
-    """The file, with its pages.
-
-    Raises:
-        UnreadableError: It is damaged or encrypted, or has pictures only.
-    """
+    """The file, with its pages."""
     import pypdfium2
 
     try:

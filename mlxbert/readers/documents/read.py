@@ -95,11 +95,6 @@ def read_documents(
         columns: How records are read.
         file: The file of records, if it is open; the caller closes it.
         limits: What readers may use that run in a process of their own.
-
-    Raises:
-        ArgumentError: There is no such kind.
-        UnreadableError: The file cannot be read; iterating raises it.
-        ChangedError: So does this: records changed while they were read.
     """
     reader = READERS.get(kind)
     if reader is None and kind != RECORDS:

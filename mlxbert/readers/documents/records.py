@@ -39,9 +39,6 @@ def read_record_documents(path: str | Path, columns: Columns, opened: BinaryIO |
         path: The file.
         columns: How its records are read.
         opened: The file, if it is open; the caller closes it.
-
-    Raises:
-        InputError: The file, or none of its records, can be read.
     """
     name = Path(path).name
     format = find_format(name, texts=True)

@@ -20,11 +20,7 @@ _TITLE = re.compile(r"<dc:title>([^<]*)</dc:title>")
 
 
 def read_word(data: bytes, name: str) -> Iterator[Document]:
-    """The document: its paragraphs, lists, tables and notes.
-
-    Raises:
-        UnreadableError: It is damaged or encrypted, or unpacks to too much.
-    """
+    """The document: its paragraphs, lists, tables and notes."""
     import mammoth
 
     title = _check(data)

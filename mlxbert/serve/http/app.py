@@ -158,11 +158,7 @@ def _address(service: Service, protocol: Protocol, route: Route) -> Address:
 
 
 async def _body(request: Request) -> bytes:
-    """The body of a request.
-
-    Raises:
-        Problem: It is not said to be JSON; or it is larger or slower than allowed, see `mlxbert.serve.http.safety`.
-    """
+    """The body of a request."""
     kind = request.headers.get("content-type", "")
     if kind.partition(";")[0].strip().lower() != "application/json":
         raise Problem("media_type", f"Content-Type is {kind!r:.60}, expected application/json", hint=_HOW)

@@ -113,9 +113,6 @@ class Connection(HttpToolsProtocol):
 
         An offer to switch to another protocol (HTTP/2, as Java's client and curl make it) is ignored: the head of the
         request is parsed again without it, as the parser skips the body of a request with an offer (RFC 9110, 7.8).
-
-        Raises:
-            HttpParserError: It is not a request of HTTP.
         """
         try:
             self.parser.feed_data(data)
@@ -136,11 +133,7 @@ class Connection(HttpToolsProtocol):
         self.scope["gone"] = self._gone  # type: ignore[typeddict-unknown-key]
 
     def on_headers_complete(self) -> None:
-        """Its headers have come; they are parsed again if there is an offer among them.
-
-        Raises:
-            HttpParserError: They are too long: the request is refused, and not answered.
-        """
+        """Its headers have come; they are parsed again if there is an offer among them."""
         if self._spare < 0:
             raise httptools.HttpParserError
         if self.parser.should_upgrade():

@@ -17,9 +17,6 @@ def compile_origins(origins: Iterable[str]) -> re.Pattern[str]:
 
     `*` stands for any port, for the names below a domain, or, except on the web itself, for any host. `null` is the
     origin of files, and of frames without one.
-
-    Raises:
-        ArgumentError: An origin is malformed, or no browser sends it, or it stands for every website.
     """
     return re.compile("|".join(f"(?:{_pattern(origin)})" for origin in origins) or r"(?!)")
 

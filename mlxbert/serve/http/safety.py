@@ -45,9 +45,6 @@ class AccessPolicy:
         options: What the server allows.
         port: The port that it listens on.
         key: What clients need; never shown.
-
-    Raises:
-        ArgumentError: An origin is not one that a browser sends, or stands for every website.
     """
 
     options: ServeOptions
@@ -59,11 +56,7 @@ class AccessPolicy:
         object.__setattr__(self, "_origins", compile_origins(self.options.allow_origin or ()))
 
     def check_host(self, host: str) -> None:
-        """Refuses a request that is for another host.
-
-        Raises:
-            Problem: It is.
-        """
+        """Refuses a request that is for another host."""
         name, _, port = host.rpartition(":") if re.search(r":\d*$", host) else (host, "", "")
         name = name.lower().removesuffix(".")
         others = [one.lower() for one in self.options.allow_host or ()]
@@ -84,11 +77,7 @@ class AccessPolicy:
         return name.strip("[]") == self.options.host.lower() or _address(name) is not None
 
     def foreign(self, origin: str | None, host: str) -> str | None:
-        """The origin of a page from elsewhere that may ask; `None` for a page of ours, and where there is none.
-
-        Raises:
-            Problem: It may not.
-        """
+        """The origin of a page from elsewhere that may ask; `None` for a page of ours, and where there is none."""
         if origin is None or origin in (f"http://{host}", f"https://{host}"):
             return None
         if not self._origins.fullmatch(origin):
@@ -100,11 +89,7 @@ class AccessPolicy:
         return origin
 
     def check_key(self, headers: Headers) -> None:
-        """Refuses a request without the key.
-
-        Raises:
-            Problem: It has none, or a wrong one.
-        """
+        """Refuses a request without the key."""
         if self.key is None:
             return
         kind, _, token = headers.get("authorization", "").partition(" ")
@@ -134,11 +119,7 @@ def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def read_key(options: ServeOptions) -> str | None:
-    """The key that clients need, from a file or the environment.
-
-    Raises:
-        ArgumentError: It cannot be read or is too short; or there is none, and the address needs one.
-    """
+    """The key that clients need, from a file or the environment."""
     file, key, where = options.api_key_file, os.environ.get(VARIABLE, "").strip() or None, VARIABLE
     if file is not None:
         try:
@@ -202,11 +183,7 @@ class Guard:
             self._held -= body.size
 
     def hold(self, size: int) -> None:
-        """Makes room for a part of a body.
-
-        Raises:
-            Problem: There is none.
-        """
+        """Makes room for a part of a body."""
         self._held += size
         if self._held > _AT_ONCE * self._policy.options.max_body * 1e6:
             raise Problem("overloaded", "too much is being received", hint="ask again in a moment")
@@ -222,21 +199,13 @@ class _Body:
         self._whole = False
 
     def check_length(self, headers: Headers) -> None:
-        """Refuses a body by the size that it is said to have.
-
-        Raises:
-            Problem: It is too large.
-        """
+        """Refuses a body by the size that it is said to have."""
         length = headers.get("content-length", "0")
         if length.isdecimal() and int(length[:20]) > self._most:
             raise self._too_large()
 
     async def receive(self) -> "Message":
-        """The next part.
-
-        Raises:
-            Problem: It is too large, too slow, or damaged.
-        """
+        """The next part."""
         if self._whole:
             return await self._receive()
         try:
@@ -259,11 +228,7 @@ class _Body:
 
 
 def _only(headers: Headers, name: str) -> str | None:
-    """The value of a header that nobody sends twice.
-
-    Raises:
-        Problem: It is there twice.
-    """
+    """The value of a header that nobody sends twice."""
     values: Sequence[str] = headers.getlist(name)
     if len(values) > 1:
         raise Problem("invalid", f"there are {len(values)} headers {name}, expected one")

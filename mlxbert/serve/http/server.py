@@ -61,10 +61,6 @@ def serve(
         indexes: Files of indexes that can be searched, by their names.
         quiet: Whether requests are not logged on stderr.
         say: Gets a line when the server listens, when it is ready, and when it ends.
-
-    Raises:
-        ArgumentError: The key, an origin or the log cannot be used, or the address needs a key.
-        MlxbertError: The port is in use, or a model cannot be loaded.
     """
     key = read_key(options)
     try:
@@ -85,12 +81,7 @@ def make_guarded(service: Service, policy: AccessPolicy, log: Log) -> Access:
 
 @contextmanager
 def listen(options: ServeOptions) -> Iterator[list[socket.socket]]:
-    """Opens all addresses of the host, at one port: `localhost` is 127.0.0.1 and ::1, of which clients try either.
-
-    Raises:
-        ArgumentError: There is no such address.
-        MlxbertError: It is in use, or not allowed.
-    """
+    """Opens all addresses of the host, at one port: `localhost` is 127.0.0.1 and ::1, of which clients try either."""
     host, port = options.host, options.port
     with ExitStack() as opened:
         try:
@@ -109,11 +100,7 @@ def listen(options: ServeOptions) -> Iterator[list[socket.socket]]:
 
 
 def _open_all(host: str, port: int) -> list[socket.socket]:
-    """Sockets for all addresses of a host; port 0 is tried again where one address has the port of another taken.
-
-    Raises:
-        OSError: An address cannot be opened, or there is none; nothing stays open.
-    """
+    """Sockets for all addresses of a host; port 0 is tried again where one address has the port of another taken."""
     for tried in itertools.count(1):
         with ExitStack() as opened:
             try:
@@ -131,9 +118,6 @@ def _open(host: str, port: int) -> Iterator[socket.socket]:
     """Sockets for the addresses of a host; those of a family that this machine does not have are left out.
 
     Nothing but this machine is to reach `localhost`, which needs no key; other addresses that it has are left out.
-
-    Raises:
-        OSError: An address cannot be opened, or there is none.
     """
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     missing, count = OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL)), 0

@@ -148,11 +148,7 @@ async def rerank2(service: Service, body: RerankBody) -> Reply:
 
 
 def _text(document: Document, fields: list[str]) -> str:
-    """What of a document is ranked: the text, or the values of some of its fields.
-
-    Raises:
-        Problem: It does not have them.
-    """
+    """What of a document is ranked: the text, or the values of some of its fields."""
     if isinstance(document, str):
         return document
     if missing := [field for field in fields if field not in document]:

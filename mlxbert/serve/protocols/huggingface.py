@@ -144,11 +144,7 @@ def _show_vectors(results: Sequence[Any], given: Features, facts: ModelFacts) ->
 
 
 def _show_classes(results: Sequence[Any], given: Classes | ZeroShot, facts: ModelFacts) -> Any:
-    """All labels of each text, or the number in the place of their scores.
-
-    Raises:
-        Problem: Scores of another function are asked for than the model has.
-    """
+    """All labels of each text, or the number in the place of their scores."""
 
     def own(result: Any) -> str:
         if isinstance(result, Regression):
@@ -268,11 +264,7 @@ def _choose(service: Service, body: Inputs) -> tuple[str, _Pipeline]:
 
 
 def _converted(given: Any, kind: Any) -> Any:
-    """What is given as a type of ours.
-
-    Raises:
-        Problem: It is not that.
-    """
+    """What is given as a type of ours."""
     try:
         return msgspec.convert(given, kind)
     except msgspec.ValidationError as problem:

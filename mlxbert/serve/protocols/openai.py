@@ -122,11 +122,7 @@ async def embeddings(service: Service, body: EmbeddingsBody) -> Reply:
 
 
 def _overflow(service: Service, name: str, body: EmbeddingsBody) -> str:
-    """What is done with a text that is too long.
-
-    Raises:
-        Problem: Texts are to be cut where the model still takes them.
-    """
+    """What is done with a text that is too long."""
     cut, most = body.truncate_prompt_tokens, service.facts[name].max_length
     if cut is not None and cut != -1 and cut < most:
         raise Problem(
@@ -137,11 +133,7 @@ def _overflow(service: Service, name: str, body: EmbeddingsBody) -> str:
 
 
 def _prompt(service: Service, name: str, body: EmbeddingsBody) -> str | None:
-    """The name of the prompt.
-
-    Raises:
-        Problem: Two fields name one, or it is unknown.
-    """
+    """The name of the prompt."""
     given = {"input_type": body.input_type, "task": body.task, "prompt_name": body.prompt_name}
     named = [(param, value) for param, value in given.items() if value is not None]
     if len(named) > 1:

@@ -215,11 +215,7 @@ async def predict(service: Service, body: PredictBody) -> Reply:
 
 
 def _item(given: Any) -> Any:
-    """A text or a pair, from a list of one or two texts.
-
-    Raises:
-        Problem: It is something else.
-    """
+    """A text or a pair, from a list of one or two texts."""
     if isinstance(given, str) or not 1 <= len(given) <= 2 or not all(isinstance(one, str) for one in given):
         raise Problem(
             "invalid", "expected a text, a pair [text, text], or a batch of [text] and [text, text]", param="inputs"

@@ -39,11 +39,7 @@ class Sentences(Struct):
 
 
 def texts_of(given: str | Sequence[str | int | list[int]], param: str) -> list[str]:
-    """The texts of a request.
-
-    Raises:
-        Problem: There are none, or they are ids.
-    """
+    """The texts of a request."""
     texts = [given] if isinstance(given, str) else given
     if not texts:
         raise Problem("empty", f"{param} is empty, expected at least one text", param=param)
@@ -57,11 +53,7 @@ def texts_of(given: str | Sequence[str | int | list[int]], param: str) -> list[s
 
 
 def overflow_of(service: Service, truncate: bool | Truncate | None, param: str = "truncate") -> str:
-    """What is done with a text that is too long; what the server was started with, if the request says nothing.
-
-    Raises:
-        Problem: Its beginning is to be dropped.
-    """
+    """What is done with a text that is too long; what the server was started with, if the request says nothing."""
     if isinstance(truncate, str) and truncate.lower() == "start":
         raise Problem("invalid", f"{param} drops the beginning of a text, expected its end or nothing", param=param)
     if truncate is None:
@@ -70,11 +62,7 @@ def overflow_of(service: Service, truncate: bool | Truncate | None, param: str =
 
 
 def prompt_of(service: Service, model: str, given: str | None, param: str) -> str | None:
-    """The name of the model's prompt for what the texts are: one of its own prompts, or what protocols call them.
-
-    Raises:
-        Problem: It is neither.
-    """
+    """The name of the model's prompt for what the texts are: one of its own prompts, or what protocols call them."""
     prompts = service.facts[model].prompts
     if given is None or given in prompts:
         return given
@@ -127,21 +115,13 @@ async def similarities(service: Service, model: str, given: Sentences, options: 
 
 
 def check_forms(forms: Sequence[Form], answered: Answered) -> None:
-    """Refuses forms that the vectors cannot have, before the first is sent.
-
-    Raises:
-        ArgumentError: They cannot.
-    """
+    """Refuses forms that the vectors cannot have, before the first is sent."""
     for form in forms:
         in_form(answered.results[0].embedding, form)
 
 
 def in_form(vector: "Vector", form: Form) -> Any:
-    """A vector as JSON has it: numbers, in an array, or float32 in base64.
-
-    Raises:
-        ArgumentError: It cannot have this form.
-    """
+    """A vector as JSON has it: numbers, in an array, or float32 in base64."""
     if form == "base64":
         return base64.b64encode(vector.astype("<f4").tobytes()).decode()
     dtype = "float32" if form == "float" else form

@@ -44,9 +44,6 @@ def check_label_column(records: Sequence[Labelled], column: str) -> None:
     Args:
         records: All data, each record with one class.
         column: Where the labels were read.
-
-    Raises:
-        InputError: More than half of the labels, which are no fewer than 20, occur once, or they are long.
     """
     counts = Counter(name for record in records for name in record.names)
     once = sum(count == 1 for count in counts.values())
@@ -65,9 +62,6 @@ def check_labels(labels: Collection[str], records: Iterable[Named]) -> None:
     Args:
         labels: Those that they have.
         records: Validation data.
-
-    Raises:
-        InputError: It begins with the place of the first such label, and counts all of them.
     """
     unknown = find_unknown({*labels}.__contains__, records)
     if unknown is not None:

@@ -34,12 +34,7 @@ class TagReader:
     notes: list[str] = field(default_factory=list)
 
     def read(self, records: Sequence[Tagged]) -> list[Tagged]:
-        """The records in one scheme, with names of what they have.
-
-        Raises:
-            InputError: A tag is not in the scheme; the message begins with its place.
-            ArgumentError: Plain tags cannot be written in the scheme that is asked for, or the other way round.
-        """
+        """The records in one scheme, with names of what they have."""
         found = recognize([record.tags for record in records])
         if self.scheme is not None and "plain" in (found, self.scheme):
             found = self.scheme  # tags that do not fit it are errors
@@ -122,9 +117,6 @@ def check_tags(records: Sequence[Tagged], column: str) -> None:
     Args:
         records: Those that a `TagReader` gave.
         column: Where the tags were read.
-
-    Raises:
-        InputError: There is no entity, or only one tag; or the tags seem to be something else.
     """
     counts = Counter(name for record in records for name in record.names)
     tags = {tag for record in records for tag in record.tags}
@@ -151,9 +143,6 @@ def spelled_as(records: Sequence[Tagged], names: Sequence[str], scheme: str) -> 
 
     Returns:
         The records, and the types or tags that the model does not have.
-
-    Raises:
-        InputError: The model has none of them, or one has entities and the other plain tags.
     """
     own, known = scheme_of(names), types_of(names)
     if own != "plain" and {tag for record in records for tag in record.tags} == {OUTSIDE}:

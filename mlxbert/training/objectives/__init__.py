@@ -11,11 +11,7 @@ if TYPE_CHECKING:
 
 
 def make_objective(task: str, **options: Any) -> "TaskObjective[Any]":
-    """The objective of a task, with those of its options that are not `None`.
-
-    Raises:
-        ArgumentError: The task is unknown, or does not have one of the options.
-    """
+    """The objective of a task, with those of its options that are not `None`."""
     if task not in TASKS:
         raise not_one_of("task", task, TASKS)
     spec = TASKS[task]

@@ -187,11 +187,7 @@ class Embed(TaskObjective[Texts], Comparison[Texts]):
         return own
 
     def distilled(self, own: Self, name: str, options: TeacherOptions) -> VectorDistillation:
-        """The distance of vectors alone.
-
-        Raises:
-            ArgumentError: The teacher's vectors have another size.
-        """
+        """The distance of vectors alone."""
         ours, theirs, sizes = self.embedder.size, own.embedder.size, self._loss.dimensions
         least = min(ours, theirs)
         if max(sizes or (ours, theirs)) > least:

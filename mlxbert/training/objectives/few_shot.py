@@ -75,11 +75,7 @@ class FewShot(Comparison[Example], Classify):
             )
 
     def heads(self, records: Sequence[Labelled]) -> Mapping[str, Labels | None]:
-        """A classifier of vectors with the classes of the records, to which it is fitted.
-
-        Raises:
-            InputError: No two records have the same class.
-        """
+        """A classifier of vectors with the classes of the records, to which it is fitted."""
         labels = self.labels_of(records)
         if len(labels) == len(records):
             raise InputError(

@@ -127,11 +127,7 @@ class Tag(TaskObjective[TagExample]):
         return {HEAD: Labels(names_of({tag for record in records for tag in record.tags}, self.scheme), crf=crf)}
 
     def bind(self, model: Model) -> None:
-        """Takes what is needed of a model with a token classifier.
-
-        Raises:
-            ArgumentError: `max_length` or `stride` do not fit the model.
-        """
+        """Takes what is needed of a model with a token classifier."""
         super().bind(model)
         longest = self.tokenizer.max_length
         self.shared = longest // 4 if self.data.stride is None else self.data.stride

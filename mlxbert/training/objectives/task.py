@@ -125,11 +125,7 @@ class TaskObjective(Objective[AnyExample]):
         return {"metric": self.metric, **data, **own}
 
     def bind(self, model: Model) -> None:
-        """Takes the tokenizer and the labels of a model.
-
-        Raises:
-            ArgumentError: The model does not take inputs as long as `max_length`.
-        """
+        """Takes the tokenizer and the labels of a model."""
         super().bind(model)
         if self.max_length is not None and self.max_length > self.config.max_length:
             raise ArgumentError(
@@ -174,18 +170,10 @@ class TaskObjective(Objective[AnyExample]):
         """See `Objective.read`; each record is a `Record`."""
 
     def check(self, records: Sequence[Any]) -> None:
-        """Refuses training records from which nothing can be learned.
-
-        Raises:
-            InputError: There are such; the message begins with a place.
-        """
+        """Refuses training records from which nothing can be learned."""
 
     def check_valid(self, train: Sequence[Any], valid: Sequence[Any]) -> None:
-        """Refuses validation records with labels that the training records do not have.
-
-        Raises:
-            InputError: There are such; the message begins with a place.
-        """
+        """Refuses validation records with labels that the training records do not have."""
 
     def tuned(self, part: Split, predictions: Predictions) -> Labels:
         """The labels, with what is chosen on validation data."""
@@ -228,27 +216,14 @@ class TaskObjective(Objective[AnyExample]):
                 self._asked[f"{role}_column"] = column
 
     def check_model(self, model: Model) -> None:
-        """Refuses to evaluate a model of another kind.
-
-        Raises:
-            ArgumentError: It is made for another task.
-            CheckpointError: Its labels cannot be used.
-        """
+        """Refuses to evaluate a model of another kind."""
 
     def matched(self, records: Sequence[Any], model: Model) -> tuple[Sequence[Any], Mapping[str, int]]:
-        """Records with labels as a model spells them; and the labels that it does not have, with their records.
-
-        Raises:
-            InputError: The model does not have a label, and the task cannot do without.
-        """
+        """Records with labels as a model spells them; and the labels that it does not have, with their records."""
         return records, {}
 
     def check_teacher(self) -> None:
-        """Refuses what cannot be learned from a teacher.
-
-        Raises:
-            ArgumentError: It is such a task, or there are such data.
-        """
+        """Refuses what cannot be learned from a teacher."""
 
     def of_teacher(self, model: Model) -> Self:
         """The same task with the tokenizer and the labels of a teacher."""
@@ -264,9 +239,6 @@ class TaskObjective(Objective[AnyExample]):
             own: The task `of_teacher`.
             name: What the teacher is called.
             options: How much it counts.
-
-        Raises:
-            ArgumentError: The labels are not the same, or a CRF is among the heads.
         """
         return ScoreDistillation(self, options, self._order(own.labels, name))
 

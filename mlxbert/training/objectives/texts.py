@@ -176,11 +176,7 @@ class TextObjective(TaskObjective[Example]):
 
 
 def _renamed(given: str | Sequence[str], labels: Collection[str]) -> Mapping[str, str]:
-    """The name of each label of the data: the first name is that of the first label, in the order of `_order`.
-
-    Raises:
-        ArgumentError: The names are not different, or not as many as the labels.
-    """
+    """The name of each label of the data: the first name is that of the first label, in the order of `_order`."""
     names = [name.strip() for name in (given.split(",") if isinstance(given, str) else given)]
     if not all(names) or len({*names}) < len(names):
         raise ArgumentError(f"label_names is {given!r:.60}, expected different names with commas between them")

@@ -86,22 +86,14 @@ class VectorLoss:
             check_whole("dimensions", size)
 
     def chosen(self, kind: str) -> "VectorLoss":
-        """The loss for data of a kind.
-
-        Raises:
-            ArgumentError: The loss does not fit the data.
-        """
+        """The loss for data of a kind."""
         name = self.name or _FITTING[kind][0]
         if name not in _FITTING[kind]:
             raise ArgumentError(f"loss is {name!r}, for {WHAT[kind]} expected {' or '.join(_FITTING[kind])}")
         return replace(self, name=name)
 
     def check(self, records: Sequence[Related]) -> None:
-        """Refuses training data from which nothing can be learned.
-
-        Raises:
-            InputError: There are such; the message begins with a place.
-        """
+        """Refuses training data from which nothing can be learned."""
         first = f"{records[0].place} and below"
         if self.name == "triplet" and (lacking := next((one for one in records if not one.negatives), None)):
             raise InputError(f"{lacking.place}: there is no negative, which loss 'triplet' needs")

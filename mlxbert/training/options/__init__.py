@@ -95,11 +95,7 @@ class TrainingOptions:
         return LoraSettings(rank=self.lora, alpha=alpha, dropout=self.lora_dropout, rslora=self.rslora, dora=self.dora)
 
     def check_layers(self, layers: int) -> None:
-        """Refuses to freeze more layers than a model has; layers that share their weights are one.
-
-        Raises:
-            ArgumentError: There are fewer layers.
-        """
+        """Refuses to freeze more layers than a model has; layers that share their weights are one."""
         if self.freeze > layers:
             raise ArgumentError(
                 f"freeze is {self.freeze}, expected at most {layers}, the number of layers with separate weights"
@@ -124,11 +120,7 @@ class TeacherOptions:
         check_fields(self)
 
     def refuse_alone(self) -> None:
-        """Refuses options of a teacher where there is none.
-
-        Raises:
-            ArgumentError: One is not the default.
-        """
+        """Refuses options of a teacher where there is none."""
         for name in (field.name for field in fields(self)):
             if getattr(self, name) != getattr(TeacherOptions, name):
                 raise ArgumentError(f"{name} is {getattr(self, name)!r:.60} without teacher")
@@ -145,9 +137,6 @@ def check_sweep(sweep: Mapping[str, Any] | None, seeds: int = 1) -> list[dict[st
     Args:
         sweep: Values by option.
         seeds: With how many seeds each is tried.
-
-    Raises:
-        ArgumentError: An option cannot be varied, or has no values; or there are more than `MOST_RUNS`.
     """
     check_whole("seeds", seeds)
     combinations: list[dict[str, Any]] = [{}]

@@ -116,11 +116,7 @@ class Judged:
 
 
 def judge(records: Sequence[Asked], predicted: Sequence[Predicted]) -> Judged:
-    """Compares the best spans of N questions with the right answers.
-
-    Raises:
-        InputError: There is no question.
-    """
+    """Compares the best spans of N questions with the right answers."""
     if not records:
         raise InputError("there is no example to evaluate")
     pairs = [*zip(records, predicted, strict=True)]
@@ -181,10 +177,6 @@ def answering(
         threshold: The share of "no answer" above which none is given.
         metric: The main metric, one of `TASKS["answer"].metrics`.
         **about: What else the evaluation says.
-
-    Raises:
-        ArgumentError: The metric is not one of this task.
-        InputError: There is no question.
     """
     check_metric("answer", metric)
     judged = judge(records, predicted)

@@ -54,9 +54,6 @@ def baselines(
         train: Training records.
         valid: Validation records.
         seed: Determines which examples are embedded.
-
-    Raises:
-        InputError: A record has an unknown label.
     """
     targets, expected = task.expected(train), task.expected(valid)
     found = task.constant(train, valid)

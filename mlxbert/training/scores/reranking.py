@@ -76,11 +76,7 @@ def metrics_of(records: Sequence[Labelled]) -> tuple[str, ...]:
 
 
 def check_rerank_metric(metric: str, records: Sequence[Labelled]) -> None:
-    """Refuses a metric that the labels of the records do not have.
-
-    Raises:
-        InputError: They do not; it says where the records begin.
-    """
+    """Refuses a metric that the labels of the records do not have."""
     known = metrics_of(records)
     if records and metric not in known:
         why = "labels between 0 and 1" if metric in _BINARY else "few queries with texts of different labels"
@@ -200,11 +196,6 @@ def reranking(
         logits: See `rerank_metrics`.
         metric: The main metric, one of `metrics_of(records)`.
         **about: What else the evaluation says.
-
-    Raises:
-        ArgumentError: The metric is not one of this task, or shapes do not fit.
-        InputError: There is no record, or the labels do not have the metric.
-        MlxbertError: A score is not finite.
     """
     check_predictions("rerank", metric, records, scores if logits is None else logits, (len(records),))
     check_rerank_metric(metric, records)

@@ -53,10 +53,6 @@ def retrieval_scores(
         ranked: For each query its documents, the best first.
         judgements: By query and document how well it answers, above 0 for relevant ones. A query with such that is not
             ranked scores 0, as with trec_eval's `-c`.
-
-    Raises:
-        ArgumentError: A ranking names a document twice.
-        InputError: No query has a relevant document.
     """
     grades = {
         query: {document: grade for document, grade in found.items() if grade > 0}

@@ -68,11 +68,6 @@ def classification(
         probabilities: Of every label, (N, C).
         metric: The main metric, one of `TASKS["classify"].metrics`.
         **about: What else the evaluation says.
-
-    Raises:
-        ArgumentError: The metric is not one of this task, or shapes do not fit.
-        InputError: There is no record, or one has an unknown label.
-        MlxbertError: A probability is not finite.
     """
     check_predictions("classify", metric, records, probabilities, (len(records), len(names)))
     expected = label_numbers(records, names)
@@ -117,11 +112,6 @@ def multilabel(
             0.5 if left out. See `tune_thresholds` and `cross_thresholds`.
         metric: The main metric, one of `TASKS["multilabel"].metrics`.
         **about: What else the evaluation says.
-
-    Raises:
-        ArgumentError: The metric is not one of this task, or shapes do not fit.
-        InputError: There is no record, or one has an unknown label.
-        MlxbertError: A probability is not finite.
     """
     check_predictions("multilabel", metric, records, probabilities, (len(records), len(names)))
     thresholds = [MIDDLE] * len(names) if thresholds is None else thresholds
@@ -165,11 +155,6 @@ def regression(
         values: The predicted numbers, (N,).
         metric: The main metric, one of `TASKS["regress"].metrics`.
         **about: What else the evaluation says.
-
-    Raises:
-        ArgumentError: The metric is not one of this task, or shapes do not fit.
-        InputError: There is no record.
-        MlxbertError: A predicted number is not finite.
     """
     check_predictions("regress", metric, records, values, (len(records),))
     expected, predicted = numbers(records), values.astype(np.float64)
@@ -191,21 +176,13 @@ def regression(
 
 
 def label_numbers(records: Sequence[Labelled], names: Sequence[str]) -> Ints:
-    """The number of each record's label, (N,).
-
-    Raises:
-        InputError: A record has an unknown label.
-    """
+    """The number of each record's label, (N,)."""
     known = {name: number for number, name in enumerate(names)}
     return np.array([_number(record, record.label, known) for record in records], np.int64)
 
 
 def label_matrix(records: Sequence[Labelled], names: Sequence[str]) -> Bools:
-    """Which labels each record has, (N, C).
-
-    Raises:
-        InputError: A record has an unknown label.
-    """
+    """Which labels each record has, (N, C)."""
     known = {name: number for number, name in enumerate(names)}
     matrix = np.zeros((len(records), len(names)), np.bool_)
     for row, record in zip(matrix, records, strict=True):
@@ -238,11 +215,6 @@ def check_predictions(
         records: N records.
         given: The predictions.
         shape: What their shape should be.
-
-    Raises:
-        ArgumentError: The metric is not one of this task, or the shape is another one.
-        InputError: There is no record.
-        MlxbertError: A prediction is not finite.
     """
     check_metric(task, metric)
     if not records:
@@ -257,11 +229,7 @@ def check_predictions(
 
 
 def check_metric(task: str, metric: str) -> None:
-    """Refuses what is not a metric of a task.
-
-    Raises:
-        ArgumentError: It is not one.
-    """
+    """Refuses what is not a metric of a task."""
     if metric not in TASKS[task].metrics:
         raise not_one_of("metric", metric, TASKS[task].metrics)
 

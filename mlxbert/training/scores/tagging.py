@@ -169,9 +169,6 @@ def tagging(
         names: The types or plain tags that the model has.
         metric: The main metric, one of `metrics_of(scheme)`.
         **about: What else the evaluation says.
-
-    Raises:
-        InputError: There is no sentence.
     """
     check_metric("tag", metric)
     if not records:

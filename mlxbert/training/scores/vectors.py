@@ -102,9 +102,6 @@ def vector_scores(examples: Sequence[Texts], vectors: Numbers, similarity: str =
         examples: Those whose `evaluated` inputs have T texts.
         vectors: Their vectors, (T, W).
         similarity: How they are compared, one of `mlxbert.nn.embedder.SIMILARITIES`.
-
-    Raises:
-        MlxbertError: A value is not finite.
     """
     if not len(vectors):
         raise InputError("every text is a single character: there is nothing to evaluate")

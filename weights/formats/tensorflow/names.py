@@ -121,9 +121,6 @@ def translate(names: Iterable[str], classes: Sequence[str] = ()) -> Translated:
         names: All tensor names of the checkpoint.
         classes: The `architectures` of the configuration. An ELECTRA checkpoint holds two networks:
             `ElectraForMaskedLM` selects the generator; the default is the discriminator.
-
-    Raises:
-        MalformedError: Two names translate to the same name.
     """
     names = tuple(names)
     skipped = {name for name in names if _SLOTS.fullmatch(name) or _COUNTERS.fullmatch(name)}

@@ -60,12 +60,7 @@ def _chosen(folder: Path, indexes: list[str]) -> str:
 
 
 def find_index(folder: Path) -> Path | None:
-    """The `.index` of the folder's checkpoint; `None` if there is no TensorFlow checkpoint.
-
-    Raises:
-        CheckpointError: There are several and nothing selects one, the index is missing, or the checkpoint has the
-            older single-file format.
-    """
+    """The `.index` of the folder's checkpoint; `None` if there is no TensorFlow checkpoint."""
     inside = [*folder.iterdir()] if folder.is_dir() else []
     names = sorted(path.name for path in inside if path.is_file() and not is_system_file(path.name))
     stems = {found[1] for name in names if (found := _SHARD.fullmatch(name))}
@@ -155,11 +150,7 @@ def _read_header(path: Path, classes: Sequence[str]) -> Header:
 
 
 def read_headers(folder: Path, classes: Sequence[str] = ()) -> dict[Path, Header] | None:
-    """Reads the header of a folder's TensorFlow checkpoint, by the path of its `.index`; `None` if there is none.
-
-    Raises:
-        CheckpointError: See `find_index`; or a file is missing, damaged or unsupported.
-    """
+    """Reads the header of a folder's TensorFlow checkpoint, by the path of its `.index`; `None` if there is none."""
     path = find_index(folder)
     if path is None:
         return None
@@ -171,11 +162,7 @@ def read_headers(folder: Path, classes: Sequence[str] = ()) -> dict[Path, Header
 
 
 def load_arrays(path: Path, header: Header) -> Mapping[str, mx.array]:
-    """Maps names to the tensors of a checkpoint whose header was checked; each is read on access.
-
-    Raises:
-        CheckpointError: The checkpoint has changed since; on access, data does not match its checksum.
-    """
+    """Maps names to the tensors of a checkpoint whose header was checked; each is read on access."""
     bundle = read_bundle(path)
     shards = _shards(path, bundle.shards)
 

@@ -12,11 +12,7 @@ _MAX_RATIO = 22  # output to input: three bytes encode at most 64
 
 
 def decompress(data: bytes) -> bytes:
-    """Decompresses a Snappy stream.
-
-    Raises:
-        MalformedError: The stream is incomplete or invalid, or declares more bytes than it can encode.
-    """
+    """Decompresses a Snappy stream."""
     length, at = varint(data, 0, len(data))
     if length > _MAX_RATIO * len(data):
         raise MalformedError(f"{len(data)} compressed bytes cannot expand to {length}")

@@ -177,11 +177,7 @@ def _bundle(data: bytes) -> Bundle:
 
 
 def read_bundle(path: Path) -> Bundle:
-    """Reads the `.index` of a TensorFlow checkpoint; verifies the checksums of the index, not those of the data.
-
-    Raises:
-        CheckpointError: The file cannot be read, is damaged, or is of a kind that mlxbert does not read.
-    """
+    """Reads the `.index` of a TensorFlow checkpoint; verifies the checksums of the index, not those of the data."""
     try:
         size = path.stat().st_size
         if size > MAX_INDEX:

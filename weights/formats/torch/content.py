@@ -156,11 +156,7 @@ def _refuse_start(path: Path, start: bytes, total: int) -> None:
 
 
 def read_content(path: Path) -> Content:
-    """Reads and checks the metadata of a file's tensors, but no tensor.
-
-    Raises:
-        CheckpointError: The file cannot be read, is truncated or damaged, or is not a dict of tensors.
-    """
+    """Reads and checks the metadata of a file's tensors, but no tensor."""
     try:
         with path.open("rb") as file:
             total = path.stat().st_size

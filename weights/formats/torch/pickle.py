@@ -196,9 +196,6 @@ def read_pickle(path: Path, file: BinaryIO, limit: int = MAX_BYTES) -> tuple[Any
 
     Returns:
         The value, made of dicts, lists, tuples, strings, numbers, `Name` and `Tensor`; and all storages by key.
-
-    Raises:
-        CheckpointError: The pickle is damaged, too large, or does anything that a dict of tensors does not need.
     """
     reader = _Reader(path)
     limited: Any = _Limited(file, limit)

@@ -26,22 +26,14 @@ _CHANGED = "changed while it was read"
 
 
 def read_header(path: Path) -> Header:
-    """Reads and checks the metadata of a file's tensors, but no tensor.
-
-    Raises:
-        CheckpointError: The file cannot be read, is truncated or damaged, or is not a dict of tensors.
-    """
+    """Reads and checks the metadata of a file's tensors, but no tensor."""
     content = read_content(path)
     infos = {name: TensorInfo(each.storage.dtype, each.shape, path) for name, each in content.tensors.items()}
     return Header(infos, {}, content.size, content.skipped)
 
 
 def read_headers(folder: Path, classes: Sequence[str] = ()) -> dict[Path, Header] | None:
-    """Reads the headers of the torch checkpoints in a model folder; `None` if there are none.
-
-    Raises:
-        CheckpointError: A file is damaged or missing; see `read_header` and `find_shards`.
-    """
+    """Reads the headers of the torch checkpoints in a model folder; `None` if there are none."""
     if (folder / SINGLE).is_file():
         return {folder / SINGLE: read_header(folder / SINGLE)}
     if not (folder / INDEX).is_file():
@@ -75,12 +67,7 @@ def _mapped(path: Path, span: Member) -> "np.ndarray[Any, Any]":
 
 
 def load_arrays(path: Path, header: Header) -> Mapping[str, mx.array]:
-    """Maps names to the tensors of a file whose header was checked; each is read on access.
-
-    Raises:
-        CheckpointError: The file has changed since; on access, data does not match its checksum, or a tensor is
-            float64, which MLX does not support on every device.
-    """
+    """Maps names to the tensors of a file whose header was checked; each is read on access."""
     content = read_content(path)
     if {name: (each.storage.dtype, each.shape) for name, each in content.tensors.items()} != {
         name: (info.dtype, info.shape) for name, info in header.tensors.items()

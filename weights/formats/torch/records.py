@@ -50,22 +50,14 @@ class Tensor:
 
 
 def resolve_name(text: str) -> Name:
-    """The record of a name that includes its module.
-
-    Raises:
-        UnsupportedError: A dict of tensors does not need this name.
-    """
+    """The record of a name that includes its module."""
     if text not in _NAMES:
         raise UnsupportedError(f"names {text[:200]!r}")
     return Name(text)
 
 
 def ordered_dict(items: Iterable[Any]) -> OrderedDict[str | int, Any]:
-    """An ordered dict of key-value pairs.
-
-    Raises:
-        UnsupportedError: An item is not a pair, or its key is neither a string nor an integer of at most 60 bits.
-    """
+    """An ordered dict of key-value pairs."""
     found: OrderedDict[str | int, Any] = OrderedDict()
     for item in items:
         if type(item) not in (list, tuple) or len(item) != 2:
@@ -80,11 +72,7 @@ def ordered_dict(items: Iterable[Any]) -> OrderedDict[str | int, Any]:
 
 
 def apply_call(function: Name, arguments: tuple[Any, ...]) -> OrderedDict[str | int, Any] | Tensor:
-    """The record of what torch would build with a call.
-
-    Raises:
-        UnsupportedError: The arguments do not fit the function.
-    """
+    """The record of what torch would build with a call."""
     match function.qualified, arguments:
         case "collections.OrderedDict", ():
             return OrderedDict()
@@ -101,11 +89,7 @@ def apply_call(function: Name, arguments: tuple[Any, ...]) -> OrderedDict[str | 
 
 
 def resolve_storage(reference: object) -> Storage:
-    """The storage that a persistent id refers to.
-
-    Raises:
-        UnsupportedError: It refers to anything else.
-    """
+    """The storage that a persistent id refers to."""
     match reference:
         case ("storage", Name(kind), str(key), _, count) | ("storage", Name(kind), str(key), _, count, None):
             pass
