@@ -8,7 +8,6 @@ from mlxbert.errors import InputError
 from mlxbert.readers.live import Live
 from mlxbert.results.related import Reranked
 from mlxbert.results.result import Failure
-from mlxbert.tasks.arguments import OF_VECTORS, holds_numbers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -126,6 +125,8 @@ def check_query(query: object, texts: object) -> None:
         InputError: It is something else.
     """
     if not isinstance(query, str):
+        from mlxbert.tasks.arguments import OF_VECTORS, holds_numbers  # with MLX, which clients of a server lack
+
         hint = "the query comes before the texts" if isinstance(texts, str) else None
         hint = OF_VECTORS if holds_numbers(query) else hint
         raise InputError(f"expected a text as query, found {type(query).__name__}", hint=hint)
