@@ -7,6 +7,7 @@ all theirs: finished results alone would keep next to nothing of it.
 import base64
 import json
 import time
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -87,7 +88,10 @@ def _encoded(value: Any) -> Any:
 
     if isinstance(value, Spans):
         return {"count": value.count, "spans": value.best, "no_answer": value.no_answer}
-    return {"dtype": value.dtype.str, "shape": value.shape, "data": base64.b64encode(value.tobytes()).decode()}
+    data = base64.b64encode(value.tobytes()).decode()
+    if isinstance(value, array):
+        return {"array": value.typecode, "data": data}
+    return {"dtype": value.dtype.str, "shape": value.shape, "data": data}
 
 
 def _decoded(value: dict[str, Any]) -> Any:
@@ -97,6 +101,8 @@ def _decoded(value: dict[str, Any]) -> Any:
         spans = Spans(value["count"])
         spans.add([Candidate(*span) for span in value["spans"]], value["no_answer"])
         return spans
+    if "array" in value:
+        return array(value["array"], base64.b64decode(value["data"]))
     import numpy as np
 
     return np.frombuffer(base64.b64decode(value["data"]), value["dtype"]).reshape(value["shape"]).copy()

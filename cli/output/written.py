@@ -9,6 +9,11 @@ from mlxbert.errors import ArgumentError
 from mlxbert.machine import launched
 from mlxbert.paths import IrregularError, file_to_write, kind_of
 
+_ELSEWHERE = {  # where what an option would write goes without it
+    "output": "without --output results go to stdout",
+    "log_file": "without --log-file requests are logged on stderr",
+}
+
 
 def check_written(name: str | None, path: str | Path, kind: Literal["file", "folder"]) -> None:
     """Refuses a path at which something else stands than a regular file, or than a folder.
@@ -32,7 +37,6 @@ def check_written(name: str | None, path: str | Path, kind: Literal["file", "fol
     except IsADirectoryError:
         raise ArgumentError(f"{called}: is a folder, expected a file") from None
     except IrregularError as problem:
-        hint = "without --output results go to stdout" if name == "output" else None
-        raise ArgumentError(f"{called}: {problem.strerror}", hint=hint) from None
+        raise ArgumentError(f"{called}: {problem.strerror}", hint=_ELSEWHERE.get(name or "")) from None
     except (OSError, ValueError):  # whoever writes it says why
         return

@@ -106,7 +106,7 @@ def find_format(name: str, *, texts: bool = False) -> Format:
 
 
 def format_of(source: object, name: str, *, texts: bool = False) -> Format:
-    """The format of a source by its name, see `find_format`. Of a file that is not there, its ending is no matter."""
+    """The format of a source by its name, see `find_format`; the ending of a file that is missing does not matter."""
     try:
         return find_format(name, texts=texts)
     except ArgumentError:

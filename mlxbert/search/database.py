@@ -9,6 +9,7 @@ value: the store looks at these itself.
 
 import functools
 import os
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from mlxbert.errors import MlxbertError
 CHECKSUM = 8  # bytes at the end of a page
 _FLAGS = apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 _WAITS = 10_000  # milliseconds for other processes
+_LOADING = threading.Lock()  # two threads that load the extension would leave it as the default of the process
 
 
 class Database(apsw.Connection):
@@ -53,7 +55,9 @@ def connect(path: str, mode: str) -> Database:
         mode: `rwc` to read, write and make it; `ro` to read it, `ro&immutable=1` on a disk that cannot be written.
     """
     address = Path(os.path.abspath(path)).as_uri()
-    connection = Database(f"{address}?mode={mode}", flags=_FLAGS, vfs=_checking_vfs())
+    with _LOADING:
+        vfs = _checking_vfs()
+    connection = Database(f"{address}?mode={mode}", flags=_FLAGS, vfs=vfs)
     connection.set_busy_timeout(_WAITS)
     return connection
 

@@ -2,9 +2,10 @@
 
 import bisect
 import itertools
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple, cast, overload
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
@@ -19,10 +20,6 @@ from mlxbert.text.batch import padded_count
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.text.usage import Usage
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
 COMMON_MASK = "[MASK]"  # understood by every model, whatever its own mask token
 DEFAULT_TOP_K = 5
 MOST_WITH_TEXT = 49  # masks of a text whose fills repeat the text: with 2,000 that would be 28 MB
@@ -31,8 +28,9 @@ _FILL_BYTES = 240  # of a `Fill` without its text
 _TEXT_BYTES = 60  # of a text, without its characters
 _LOGITS = 2**24  # scores that are computed together: a batch of masks alone would have 2,048 for each word
 
-# The token ids of the best words for one mask, the best first, and their probabilities, (K,) each.
-Words = tuple["NDArray[np.int64]", "NDArray[np.float32]"]
+# The token ids of the best words for one mask, the best first, and their probabilities, K each. Arrays of the standard
+# library: lists would take many times the memory, and NumPy a tenth of a second to import.
+Words = tuple["array[int]", "array[float]"]
 
 
 class MaskedPlace(NamedTuple):
@@ -164,18 +162,23 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
         if self.candidates is not None:
             scores = scores[:, mx.array(self.candidates)]
         best = mx.argpartition(-scores, kth=self.count - 1, axis=-1)[:, : self.count]
-        return best, mx.take_along_axis(scores, best, axis=-1)
+        return mx.contiguous(best), mx.contiguous(mx.take_along_axis(scores, best, axis=-1))
 
     def read(self, found: tuple[mx.array, mx.array], parts: Sequence[tuple[MaskJob, int]]) -> list[list[Words]]:
         """For each row, for each of its masks: the best words."""
-        import numpy as np
-
-        ids, scores = np.array(found[0]).astype(np.int64), np.array(found[1])
-        check_finite(scores.sum(axis=-1).tolist())
-        if self.candidates is not None:
-            ids = np.array(self.candidates)[ids]
-        words = map(_sorted, ids, scores)
+        best, probable = (memoryview(cast(Any, values)).cast("B") for values in found)
+        columns, scores = best.cast("I"), probable.cast("f")
+        places = range(0, len(columns), self.count)
+        words = (self._words(columns[at : at + self.count], scores[at : at + self.count]) for at in places)
         return [[next(words) for _ in job.masks[number]] for job, number in parts]
+
+    def _words(self, columns: "memoryview[int]", scores: "memoryview[float]") -> Words:
+        """The words of columns and their scores, the best first; of equal ones the first in the vocabulary."""
+        ids, known = columns.tolist(), check_finite(cast(list[float], scores.tolist()))
+        if self.candidates is not None:
+            ids = [self.candidates[column] for column in ids]
+        order = sorted(range(len(ids)), key=lambda place: (-known[place], ids[place]))
+        return array("i", [ids[place] for place in order]), array("f", [known[place] for place in order])
 
     def result(self, job: MaskJob, outputs: Sequence[list[Words]]) -> FillMask:
         """The text's masks with their words."""
@@ -292,14 +295,6 @@ def target_ids(tokenizer: Tokenizer, targets: Sequence[str]) -> list[int]:
             )
         found.append(number)
     return list(dict.fromkeys(found))
-
-
-def _sorted(ids: "NDArray[np.int64]", scores: "NDArray[np.float32]") -> Words:
-    """Words and their scores, the best first; of equal ones the first in the vocabulary."""
-    import numpy as np
-
-    order = np.lexsort((ids, -scores))
-    return ids[order], scores[order]
 
 
 def _respell(text: str, mask: str) -> tuple[str, Callable[[int], int]]:

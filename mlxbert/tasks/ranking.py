@@ -8,7 +8,6 @@ from mlxbert.errors import InputError
 from mlxbert.readers.live import Live
 from mlxbert.results.related import Reranked
 from mlxbert.results.result import Failure
-from mlxbert.tasks.arguments import OF_VECTORS, holds_numbers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -122,6 +121,8 @@ def with_query(query: str, texts: Iterable[str | InputError]) -> Iterator[tuple[
 def check_query(query: object, texts: object) -> None:
     """Refuses a query that is not a text."""
     if not isinstance(query, str):
+        from mlxbert.tasks.arguments import OF_VECTORS, holds_numbers  # with MLX, which clients of a server lack
+
         hint = "the query comes before the texts" if isinstance(texts, str) else None
         hint = OF_VECTORS if holds_numbers(query) else hint
         raise InputError(f"expected a text as query, found {type(query).__name__}", hint=hint)

@@ -9,6 +9,7 @@ import pytest
 
 from mlxbert.cli.output.file import FileOutput, check_output
 from mlxbert.cli.output.parts import PART
+from mlxbert.cli.output.written import check_written
 from mlxbert.errors import ArgumentError
 from tests.cli.test_resume import FILE, finish, killed, result
 
@@ -51,6 +52,9 @@ def test_what_is_no_ordinary_file_is_no_output(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="is a FIFO, not a regular file") as problem:
         check_output(tmp_path / "pipe.jsonl", True)
     assert problem.value.hint == "without --output results go to stdout"
+    with pytest.raises(ArgumentError) as problem:
+        check_written("log_file", tmp_path / "pipe.jsonl", "file")
+    assert "stderr" in (problem.value.hint or "")
 
 
 def test_a_link_stays_one_and_what_it_leads_to_is_written(tmp_path: Path) -> None:

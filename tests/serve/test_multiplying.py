@@ -34,8 +34,9 @@ LOAD = max(os.getloadavg()[0] / (os.cpu_count() or 1), 1.0)  # of a machine that
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Running]:
-    with serving("builtin", "--read-seconds", "600", "--log-file", os.devnull) as server:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    log = tmp_path_factory.mktemp("server") / "requests.log"
+    with serving("builtin", "--read-seconds", "600", "--log-file", str(log)) as server:
         yield server
 
 
