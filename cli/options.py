@@ -36,7 +36,6 @@ _Mark = TypeVar("_Mark")
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 _NUMBERS = tuple[int, ...]  # written as N,N,…
 
-
 Revision = Annotated[str | None, Option("Branch, tag or commit on the hub.", panel="Model")]
 Offline = Annotated[bool, Option("Use only the cache; never contact the hub.", panel="Model")]
 Adapter = Annotated[str | None, Option("Adapter (LoRA, DoRA): folder, or name on the hub.", "DIR", panel="Model")]

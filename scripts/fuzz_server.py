@@ -12,21 +12,21 @@ import json
 import random
 import re
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import h11
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from tests.helpers.server_process import started_server
 from tests.helpers.tiny import save
 
 CLIENTS = 32
@@ -158,46 +158,6 @@ def statuses(answer: bytes, sent: bytes) -> list[int]:
     return found
 
 
-@dataclass
-class Server:
-    """A server in a process of its own."""
-
-    process: "subprocess.Popen[str]"
-    lines: list[str] = field(default_factory=list)
-    port: int = 0
-
-    def follow(self) -> None:
-        """Collects its log."""
-        assert self.process.stderr is not None
-        self.lines.extend(iter(self.process.stderr.readline, ""))
-
-    def wait_for(self, text: str) -> str:
-        """The first line with a text."""
-        until = time.monotonic() + PATIENCE
-        while time.monotonic() < until:
-            if found := next((line for line in self.lines if text in line), None):
-                return found
-            time.sleep(0.02)
-        raise SystemExit(f"the server does not start: {self.lines}")
-
-
-@contextmanager
-def serving(folder: Path) -> Iterator[Server]:
-    """Starts a server."""
-    command = [sys.executable, "-m", "mlxbert", "serve", f"tiny={folder}", "--port", "0", "--read-seconds", "1"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        server = Server(process)
-        reader = threading.Thread(target=server.follow)
-        reader.start()
-        try:
-            server.port = int(re.findall(r"http://[^/]*:(\d+)", server.wait_for("loading"))[0])
-            server.wait_for("ready")
-            yield server
-        finally:
-            process.terminate()
-            reader.join()
-
-
 class Health:
     """Asks `/health` all the time, and keeps the longest time that this takes."""
 
@@ -265,7 +225,10 @@ def fuzz(count: int, seed: int, only: int | None = None) -> tuple[Counter[str], 
     """Sends mutants; returns the outcomes, the findings, and how long `/health` took at most."""
     outcomes, findings = Counter[str](), []
     numbers = range(count) if only is None else [only]
-    with tempfile.TemporaryDirectory() as folder, serving(save(Path(folder) / "tiny")) as server:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        started_server(f"tiny={save(Path(folder) / 'tiny')}", "--read-seconds", "1") as server,
+    ):
         with ThreadPoolExecutor(CLIENTS) as pool, Health(server.port) as health:
             for number, (outcome, wrong) in zip(
                 numbers, pool.map(lambda number: check(server.port, mutant(seed, number)), numbers), strict=True

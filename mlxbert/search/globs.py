@@ -1,4 +1,8 @@
-"""Patterns with `*`, `?` and `[…]`: what they cost grows with pattern and text alone, however hostile these are."""
+"""Patterns with `*`, `?` and `[…]`: what they cost grows with pattern and text alone, however hostile these are.
+
+`fnmatch` is of no use here: for each bracket that is not closed it walks to the end of the pattern, character by
+character, and it reads `[^a]` as the set of these two.
+"""
 
 import re
 from collections.abc import Iterator

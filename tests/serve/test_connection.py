@@ -220,14 +220,14 @@ def test_a_free_port_is_free_at_all_addresses(monkeypatch: pytest.MonkeyPatch) -
         opened = real(place, **named)
         if place == ("127.0.0.1", 0):
             ports.append(opened.getsockname()[1])
-            if len(taken) < 2:
+            if len(taken) < 2 and ports[-1] not in ports[:-1]:  # the system may give a port again
                 taken.append(real(("::1", ports[-1]), family=socket.AF_INET6))
         return opened
 
     monkeypatch.setattr(socket, "create_server", create)
     with listen(ServeOptions(host="both", port=0)) as listeners:
         assert {one.getsockname()[1] for one in listeners} == {ports[-1]} and len(listeners) == 2
-    assert len(ports) == 3
+    assert len({*ports}) == 3
     for one in taken:
         real(("127.0.0.1", one.getsockname()[1])).close()  # what was opened is closed
         one.close()

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.serve.test_server import EMBED, Running, head, serving
+from tests.helpers.server_process import Running, serving
+from tests.serve.test_server import EMBED, head
 
 pytestmark = pytest.mark.slow
 

@@ -9,11 +9,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from http.client import HTTPConnection
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ import pytest
 
 from mlxbert.serve.http.app import PROTOCOLS
 from tests.helpers.program import command, environment, process
+from tests.helpers.server_process import PATIENCE, Running, serving, waited
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 import fuzz_server
@@ -28,69 +27,7 @@ import fuzz_server
 pytestmark = pytest.mark.slow
 
 EMBED = "/v1/embeddings"
-PATIENCE = 240  # seconds for what takes a moment on a quiet machine
 READ = 2.0  # seconds that the server gives its clients
-
-
-@dataclass
-class Running:
-    """A server in a process of its own."""
-
-    process: "subprocess.Popen[str]"
-    lines: list[str] = field(default_factory=list)
-    port: int = 0
-
-    def follow(self) -> None:
-        """Collects what is written to stderr."""
-        assert self.process.stderr is not None
-        self.lines.extend(iter(self.process.stderr.readline, ""))
-
-    def wait_for(self, text: str) -> str:
-        """The first line that contains a text."""
-        return waited(lambda: next((line for line in self.lines if text in line), None), self.lines)
-
-    def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
-
-    def ask(self, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
-        asked = HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
-        asked.request(method, path, None if body is None else json.dumps(body), {"Content-Type": "application/json"})
-        answer = asked.getresponse()
-        found = answer.status, answer.read()
-        asked.close()
-        return found
-
-    def metric(self, name: str) -> float:
-        (found,) = re.findall(rf"^mlxbert_{name} (.*)$", self.ask("GET", "/metrics")[1].decode(), re.MULTILINE)
-        return float(found)
-
-
-def waited(find: Callable[[], Any], what: Any = None) -> Any:
-    """What a function finds, as soon as it finds something."""
-    until = time.monotonic() + PATIENCE
-    while time.monotonic() < until:
-        if (found := find()) is not None:
-            return found
-        time.sleep(0.02)
-    pytest.fail(f"nothing has come: {what}")
-
-
-@contextmanager
-def serving(*arguments: str, port: int = 0) -> Iterator[Running]:
-    """Starts a server."""
-    words = command("serve", *arguments, "--port", str(port))
-    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=environment()) as started:
-        server = Running(started)
-        reader = threading.Thread(target=server.follow)
-        reader.start()
-        try:
-            server.port = int(re.findall(r"http://[^/]*:(\d+)", server.wait_for("loading"))[0])
-            server.wait_for("ready")
-            yield server
-        finally:
-            started.kill()
-            reader.join()
-    assert not [line for line in server.lines if "Traceback" in line]
 
 
 @pytest.fixture(scope="module")

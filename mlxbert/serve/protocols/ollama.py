@@ -13,7 +13,6 @@ from msgspec import Struct
 from mlxbert.serve.pieces import each
 from mlxbert.serve.protocol import Protocol, Reply, Route, plain_shape
 from mlxbert.serve.protocols.vectors import overflow_of
-from mlxbert.serve.queue import Answered
 from mlxbert.serve.service import ModelFacts, Service
 from mlxbert.version import __version__
 
@@ -97,7 +96,8 @@ async def embed(
 ) -> Reply:
     """The vectors of texts, of length 1 as ollama's are; texts that are too long are truncated unless that is false."""
     name, begun = service.find(_named(service, model), "embed"), time.perf_counter_ns()
-    answered = await _vectors(service, name, texts, overflow_of(service, truncate is not False), dimensions)
+    overflow = overflow_of(service, truncate is not False)
+    answered = await service.run(name, "embed", texts, overflow=overflow, dimensions=dimensions, normalize=True)
 
     def value() -> dict[str, Any]:
         return {
@@ -109,14 +109,10 @@ async def embed(
 
 
 async def embeddings(service: Service, body: PromptBody) -> Reply:
-    """The vector of one text, not scaled, as ollama's is."""
+    """The vector of one text as the model makes it: ollama does not scale it either."""
     name = service.find(_named(service, body.model), "embed")
     answered = await service.run(name, "embed", [body.prompt], overflow=overflow_of(service, None))
     return Reply({"embedding": answered.results[0].embedding}, answered.tokens, len(answered.truncated))
-
-
-async def _vectors(service: Service, name: str, texts: list[str], overflow: str, dimensions: int | None) -> Answered:
-    return await service.run(name, "embed", texts, overflow=overflow, dimensions=dimensions, normalize=True)
 
 
 async def tags(service: Service, path: Mapping[str, str]) -> Reply:
