@@ -4,12 +4,13 @@ import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType, NoneType
+from types import NoneType
 from typing import Annotated, Any, Literal, NamedTuple, cast, get_args, get_origin, get_type_hints
 
 from mlxbert.bounds import BOUNDS, shown
 from mlxbert.counterparts import not_one_of
 from mlxbert.errors import ArgumentError
+from mlxbert.frozen import FrozenDict
 
 DType = Literal["auto", "float32", "float16", "bfloat16"]  # of computation
 Device = Literal["auto", "gpu", "cpu"]
@@ -87,7 +88,7 @@ def declared_options(options: Any) -> Mapping[str, tuple[Any, Option]]:
     """The fields of a dataclass that are options, in their order: the type and the declaration of each."""
     hints = get_type_hints(options, include_extras=True)
     annotated = {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Annotated}
-    return MappingProxyType({
+    return FrozenDict({
         name: (kind, mark) for name, (kind, *marks) in annotated.items() for mark in marks if isinstance(mark, Option)
     })  # fmt: skip
 

@@ -20,7 +20,7 @@ FOLDERS = {"mlxbert": ROOT / "mlxbert", "mlxbert.cli": ROOT / "cli", "mlxbert.we
 ROOMS = (
     (
         *("mlxbert", "mlxbert.version", "mlxbert.errors", "mlxbert.bounds", "mlxbert.options", "mlxbert.invisible"),
-        "mlxbert.counterparts",
+        *("mlxbert.counterparts", "mlxbert.frozen"),
         *("mlxbert.results", "mlxbert.paths", "mlxbert.files", "mlxbert.partial", "mlxbert.progress"),
     ),
     ("mlxbert.machine", "mlxbert.labels", "mlxbert.config"),

@@ -17,7 +17,7 @@ from mlxbert.cli.views import console, json_lines, progress, search as view
 from mlxbert.errors import ArgumentError, BusyError, InputError
 from mlxbert.files import PRIVACY
 from mlxbert.options import Device, Option, Written
-from mlxbert.results.json import to_json, without_nan
+from mlxbert.results.json import plain, to_json
 from mlxbert.search import disks
 from mlxbert.weights.source import BUILTIN
 
@@ -404,7 +404,7 @@ def _show(index: "Index", hits: "Sequence[Hit]", out: OutputOptions, *, context:
         for hit in hits:
             line = hit.to_dict(why=explain)
             around = dict(zip(("before", "after"), _around(index, hit, context), strict=True)) if context else {}
-            json_lines.put_line(to_json(without_nan(line | {"path": hit.path and view.near(hit.path)} | around)))
+            json_lines.put_line(to_json(plain(line | {"path": hit.path and view.near(hit.path)} | around)))
         return
     console.require_stdout()
     screen = console.stdout()

@@ -10,7 +10,7 @@ from mlxbert.folders.compare_tensors import Comparison
 from mlxbert.folders.compared_model import OpenedModel, open_model
 from mlxbert.folders.inventory import storage_name
 from mlxbert.folders.judge import judge
-from mlxbert.folders.results import Difference, OutputDifferences, Verification, to_json
+from mlxbert.folders.results import Difference, OutputDifferences, Verification, finite_or_name
 from mlxbert.machine import device as devices
 from mlxbert.nn.embedder import Embedder
 from mlxbert.weights.adapted import find_model
@@ -148,4 +148,4 @@ def _reason(a: OpenedModel, b: OpenedModel, compared: Comparison) -> str:
 
 def _too_far(apart: float, allowed: float, why: str) -> Difference:
     message = f"outputs differ by up to {apart:.3g}, more than {allowed:g}, {why}"
-    return Difference("output", "outputs", to_json(apart), allowed, message)
+    return Difference("output", "outputs", finite_or_name(apart), allowed, message)

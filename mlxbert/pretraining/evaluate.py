@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from mlxbert.nn.heads import HEADS
 from mlxbert.pretraining.data import Maker
 from mlxbert.pretraining.objective import Pretraining, heads_of, make_terms, read_terms
 from mlxbert.pretraining.settings import Settings, files_of, pairs_of
-from mlxbert.results.brief import Brief
+from mlxbert.results.html import Shown
 from mlxbert.tasks.arguments import check_model
 from mlxbert.text.batch import default_batch_tokens
 
@@ -22,7 +22,7 @@ _OBJECTIVES = ("mlm", "nsp", "sop")
 
 
 @dataclass(frozen=True)
-class WordEvaluation(Brief):
+class WordEvaluation(Shown):
     """How well a model predicts what is hidden.
 
     Attributes:
@@ -39,10 +39,6 @@ class WordEvaluation(Brief):
     examples: int
     hidden: int
     metrics: dict[str, float]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The evaluation as plain dicts and lists."""
-        return asdict(self)
 
 
 def evaluate_words(

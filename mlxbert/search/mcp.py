@@ -21,7 +21,7 @@ from typing import Annotated, Any, BinaryIO, TypeAlias
 
 from mlxbert.bounds import check_whole
 from mlxbert.errors import ArgumentError, MlxbertError
-from mlxbert.results.json import without_nan
+from mlxbert.results.json import plain
 from mlxbert.search.disks import composed
 from mlxbert.search.globs import Glob
 from mlxbert.search.index import Index, Mode, Passage
@@ -211,7 +211,7 @@ def make_server(call: Callable[[Work], Awaitable[Answer]]) -> Any:
                 found = await call(lambda served: method(served, **given))
             except MlxbertError as problem:
                 return CallToolResult(content=[TextContent(text=_whole(problem.message))], is_error=True)
-            value = json.loads(_whole(json.dumps(without_nan(asdict(found)), ensure_ascii=False)))
+            value = json.loads(_whole(json.dumps(plain(asdict(found)), ensure_ascii=False)))
             return CallToolResult(content=[TextContent(text=_whole(str(found)))], structured_content=value)
 
         own = inspect.signature(partial(method, None))  # without `self`

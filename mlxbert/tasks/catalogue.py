@@ -6,10 +6,10 @@ Importing it imports neither MLX nor the tasks: classes are named, and imported 
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from mlxbert.counterparts import no_argument, not_one_of
+from mlxbert.frozen import FrozenDict
 from mlxbert.tasks import options as task_options
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def find_task(name: str) -> TaskEntry:
     return CATALOGUE[name]
 
 
-CATALOGUE: Mapping[str, TaskEntry] = MappingProxyType({
+CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
     entry.name: entry
     for entry in (
         TaskEntry(

@@ -12,9 +12,9 @@ from msgspec import Meta, Struct
 from mlxbert.errors import InputError
 from mlxbert.model import Model
 from mlxbert.results.embed import Embedding
-from mlxbert.results.json import without_nan
+from mlxbert.results.json import plain
 from mlxbert.results.related import Similarity
-from mlxbert.results.result import Failure, PartedResult
+from mlxbert.results.result import Failure
 from mlxbert.search.filters import make_filter
 from mlxbert.serve.indexes import hits_bytes
 from mlxbert.serve.pieces import each
@@ -256,7 +256,7 @@ def _coded(result: Embedding) -> dict[str, Any]:
 
 
 def _to_dict(result: Any) -> dict[str, Any]:
-    found: dict[str, Any] = result.to_dict(each) if isinstance(result, PartedResult) else result.to_dict()
+    found: dict[str, Any] = plain(result, each)
     if isinstance(result, Failure) and result.error.hint is not None:
         found["hint"] = result.error.hint
     return found
@@ -339,7 +339,7 @@ async def search(service: Service, body: Search) -> Reply:
         return found
 
     hits = await asyncio.wrap_future(service.engine.call(None, find))
-    return Reply(lambda: Found(name, each(hits, lambda hit: without_nan(hit.to_dict()))), tokens=len(hits))
+    return Reply(lambda: Found(name, each(hits, plain)), tokens=len(hits))
 
 
 async def models(service: Service, path: Mapping[str, str]) -> Reply:
