@@ -14,8 +14,6 @@ import pytest
 from mlxbert.cli.inputs import open_input
 from mlxbert.cli.options import InputOptions, PairInputOptions
 from mlxbert.cli.views.console import to_options
-from mlxbert.readers.live import Live
-from mlxbert.tasks.ranking import with_query
 from tests.helpers.program import TIMEOUT, Outcome, call, command, environment, terminal
 
 
@@ -409,10 +407,7 @@ def test_only_what_comes_from_a_pipe_is_waited_for(tmp_path: Path) -> None:
     writer = threading.Thread(target=lambda: (tmp_path / "pipe").write_text("cat\n"))
     writer.start()
     pipe, file = str(tmp_path / "pipe"), str(tmp_path / "in.txt")
-    opened = open_input((), InputOptions(input=[file, pipe], format="txt"), "text")
-    assert opened.records.piped and opened.paired("a dog").records.piped
-    assert [*opened.records] == ["the", "cat"]
+    opened = open_input((), InputOptions(input=[file, pipe], format="txt"), "text", pair="a dog")
+    assert opened.piped and [*opened.items()] == [("the", "a dog"), ("cat", "a dog")]
     writer.join()
-    opened = open_input((), InputOptions(input=[file]), "text")
-    assert not opened.records.piped and not opened.paired("a dog").records.piped
-    assert isinstance(pairs := with_query("the", Live(iter("ab"), piped=True)), Live) and pairs.piped
+    assert not open_input((), InputOptions(input=[file]), "text").piped

@@ -10,8 +10,8 @@ from typing import BinaryIO
 import pytest
 
 from mlxbert.errors import InputError
+from mlxbert.readers.formats import read_records
 from mlxbert.readers.live import Pipe, as_it_comes, first_line
-from mlxbert.readers.records import read_records
 
 
 @pytest.fixture
@@ -26,10 +26,9 @@ def test_lines_are_there_as_soon_as_they_are_whole(pipe: tuple[int, BinaryIO]) -
     writing, file = pipe
     arriving = as_it_comes(file)
     assert isinstance(arriving, Pipe)
-    records = read_records(arriving, format="txt", name="stdin")
-    assert not iter(records).ready()
+    found = read_records(arriving, format="txt", name="stdin")
+    assert not found.ready()
     os.write(writing, b"the\ncat\ndo")
-    found = iter(records)
     assert found.piped and found.ready() and next(found).text == "the"
     assert found.ready() and next(found).text == "cat"
     assert not found.ready()

@@ -1,7 +1,7 @@
 """Batches of many inputs: outputs in the order of the inputs, counted, with padded lengths on a GPU."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -11,7 +11,9 @@ from hypothesis import given, strategies as st
 from mlxbert.errors import InputError
 from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
-from mlxbert.readers.live import Live, windows
+from mlxbert.readers.live import Opened
+from mlxbert.readers.reading import Wanted
+from mlxbert.readers.stream import RecordSource, RecordStream, windows
 from mlxbert.tasks.runner import remembering, run, run_batches
 from mlxbert.text.batch import default_batch_tokens, padded_count, plan
 from mlxbert.text.encoding import Encoding
@@ -148,6 +150,24 @@ def test_windows_of_long_texts_are_shorter_and_begin_where_a_run_resumes() -> No
     assert [window for window, _ in windows(iter([bad, *copies]), 8)] == [[bad, *copies[:3]], copies[3:]]
 
 
+class Arriving(Opened):
+    """A pipe, which says itself whether its next record is there."""
+
+    piped = True
+
+    def __init__(self, arrived: Callable[[], bool] = lambda: True) -> None:
+        self._arrived = arrived
+
+    def ready(self) -> bool:
+        return self._arrived()
+
+
+def stream_of(texts: Iterable[str], opened: Opened | None = None) -> RecordStream:
+    """A stream of texts, by default those of a file."""
+    items = ((f"line {number}", {"text": text}) for number, text in enumerate(texts, 1))
+    return RecordStream([RecordSource("in.txt", items, opened=opened or Opened(), wanted=Wanted(("text",)))])
+
+
 SIZES = {1: 4, 2: 8, 3: 16}
 
 
@@ -175,9 +195,9 @@ def test_texts_that_items_have_in_common_count_for_each_in_larger_windows() -> N
 
 def test_a_pipe_has_usual_windows_where_somebody_waits() -> None:
     for early, expected in ((True, [2] * 5), (False, [8, 2])):
-        piped = Live(iter(range(10)), piped=True)
+        piped = stream_of(map(str, range(10)), Arriving())
         assert [len(window) for window, _ in windows(piped, 8, 2, early=early)] == expected
-    in_a_file = Live(iter(range(18)))
+    in_a_file = stream_of(map(str, range(18)))
     assert [len(window) for window, _ in windows(in_a_file, 8, 2, early=True)] == [2, 6, 8, 2]
 
 
@@ -235,11 +255,12 @@ def test_an_output_is_there_as_soon_as_those_before_it_are() -> None:
 def test_results_do_not_wait_for_items_that_have_not_arrived() -> None:
     arrived = [1, 2]
 
-    def items() -> Iterator[int]:
+    def items() -> Iterator[str]:
         while arrived:
-            yield arrived.pop(0)
+            yield str(arrived.pop(0))
 
-    results = run(Live(items(), lambda: bool(arrived)), float, lambda jobs: jobs, "raise", window=8)
+    stream: Any = stream_of(items(), Arriving(lambda: bool(arrived)))
+    results = run(stream, float, lambda jobs: jobs, "raise", window=8)
     assert [next(results), next(results)] == [1.0, 2.0]
     arrived.extend([3, 4, 5])
     assert list(results) == [3.0, 4.0, 5.0]

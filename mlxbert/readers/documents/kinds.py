@@ -4,7 +4,7 @@ import codecs
 import re
 
 from mlxbert.readers.documents.plain import MARKS
-from mlxbert.readers.documents.read import READERS, RECORDS
+from mlxbert.readers.documents.read import KINDS, RECORDS
 from mlxbert.readers.formats import FORMATS, Format
 from mlxbert.readers.lines import uncompressed_name
 
@@ -25,8 +25,8 @@ def kind_of(name: str, start: bytes) -> str | None:
     lower = name.lower()
     if uncompressed_name(lower).endswith(_RECORDS) or lower.endswith(".parquet"):
         return RECORDS
-    kind = next((kind for kind, reader in READERS.items() if lower.endswith(reader.endings)), "text")
-    if READERS[kind].text:
+    kind = next((kind for kind, reader in KINDS.items() if lower.endswith(reader.endings)), "text")
+    if KINDS[kind].text:
         return kind if _is_text(start[:_LOOK]) else "pdf" if start.startswith(b"%PDF-") else None
     return kind
 

@@ -1,10 +1,9 @@
 """The registry of readers, and the documents of a file."""
 
-import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from mlxbert.counterparts import not_one_of
 from mlxbert.errors import ChangedError
@@ -23,7 +22,7 @@ from mlxbert.readers.documents.word import read_word
 
 
 @dataclass(frozen=True)
-class Reader:
+class DocumentKind:
     """How files of a kind are read.
 
     Attributes:
@@ -62,19 +61,18 @@ _CODE = (
         ".proto",
     ),
 )
-READERS: dict[str, Reader] = {
-    "markdown": Reader(read_markdown, (".md", ".markdown", ".mdown", ".mdx", ".qmd", ".rmd"), text=True),
-    "rst": Reader(read_rst, (".rst", ".rest"), text=True),
-    "code": Reader(read_code, _CODE, text=True),
-    "html": Reader(read_html, (".html", ".htm", ".xhtml"), apart=True),
-    "pdf": Reader(read_pdf, (".pdf",), apart=True),
-    "word": Reader(read_word, (".docx", ".docm"), apart=True),
-    "mail": Reader(read_mail, (".eml", ".mbox"), apart=True),
-    "notebook": Reader(read_notebook, (".ipynb",)),
-    "text": Reader(read_plain, (".txt", ".text", ".log"), text=True),
+KINDS: dict[str, DocumentKind] = {
+    "markdown": DocumentKind(read_markdown, (".md", ".markdown", ".mdown", ".mdx", ".qmd", ".rmd"), text=True),
+    "rst": DocumentKind(read_rst, (".rst", ".rest"), text=True),
+    "code": DocumentKind(read_code, _CODE, text=True),
+    "html": DocumentKind(read_html, (".html", ".htm", ".xhtml"), apart=True),
+    "pdf": DocumentKind(read_pdf, (".pdf",), apart=True),
+    "word": DocumentKind(read_word, (".docx", ".docm"), apart=True),
+    "mail": DocumentKind(read_mail, (".eml", ".mbox"), apart=True),
+    "notebook": DocumentKind(read_notebook, (".ipynb",)),
+    "text": DocumentKind(read_plain, (".txt", ".text", ".log"), text=True),
 }
 _GUESSED, _USUAL = Columns(), Limits()
-_HALF = re.compile("[\ud800-\udfff]")  # half of a character, which no encoding of text has
 
 
 def read_documents(
@@ -96,9 +94,9 @@ def read_documents(
         file: The file of records, if it is open; the caller closes it.
         limits: What readers may use that run in a process of their own.
     """
-    reader = READERS.get(kind)
+    reader = KINDS.get(kind)
     if reader is None and kind != RECORDS:
-        raise not_one_of("kind", kind, [*READERS, RECORDS])
+        raise not_one_of("kind", kind, [*KINDS, RECORDS])
     if reader is None:
         return _read(lambda: read_record_documents(path, columns, file))
     if reader.apart:
@@ -108,24 +106,8 @@ def read_documents(
 
 def _read(read: Callable[[], Iterator[Document]]) -> Iterator[Document]:
     try:
-        for document in read():
-            yield _whole(document)
+        yield from read()
     except ChangedError:
         raise
     except Exception as problem:
         raise unreadable(problem) from problem
-
-
-def _whole(document: Document) -> Document:
-    """The document without halves of characters; nothing moves."""
-    fields, headings = document.fields, document.headings
-    said = [document.text, document.title, *fields, *map(str, fields.values()), *(one.text for one in headings)]
-    if not any(map(_HALF.search, said)):
-        return document
-    headings = tuple(replace(heading, text=_valid(heading.text)) for heading in headings)
-    fields = {_valid(name): _valid(value) for name, value in fields.items()}
-    return replace(document, text=_valid(document.text), title=_valid(document.title), fields=fields, headings=headings)
-
-
-def _valid(value: Any) -> Any:
-    return _HALF.sub("\ufffd", value) if isinstance(value, str) else value
