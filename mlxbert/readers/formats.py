@@ -88,27 +88,35 @@ _SAVED_AS |= {ending: "each line is a text with format='txt'" for ending in (".m
 _SAVED_AS |= {".npy": "these are vectors, not texts", ".safetensors": "these are tensors, not texts"}
 
 
+def _ending(name: str) -> str:
+    return Path(uncompressed_name(name)).suffix
+
+
+def named_format(name: str) -> Format | None:
+    """The format that the ending of a file names, if any; a `.gz` or `.xz` after it does not count."""
+    format = next((format for format, known in FORMATS.items() if _ending(name) in known.endings), None)
+    return None if format is not None and FORMATS[format].binary and is_compressed(name) else format
+
+
 def find_format(name: str, *, texts: bool = False) -> Format:
-    """The format that the ending of a file names; a `.gz` or `.xz` after it does not count.
+    """`named_format` of a file whose ending must name a format.
 
     Args:
         name: The name of the file.
         texts: Whether errors name only formats of texts, not those of training data.
     """
-    ending = Path(uncompressed_name(name)).suffix
-    found = next((format for format, reader in FORMATS.items() if ending in reader.endings), None)
-    if found is not None and not (FORMATS[found].binary and is_compressed(name)):
-        return found
+    if (format := named_format(name)) is not None:
+        return format
     if os.path.isdir(name):  # a text may be too long for a path
         raise ArgumentError(
             f"{name}: is a folder, expected a file",
             hint="name a file in it; mlxbert.open_index(paths=FOLDER) searches whole folders",
         )
-    known = [one for reader in FORMATS.values() if not (texts and reader.refused) for one in reader.endings]
+    endings = [one for known in FORMATS.values() if not (texts and known.refused) for one in known.endings]
     raise ArgumentError(
-        f"{name}: extension {Path(name).suffix!r}, expected one of {', '.join(known)}, or a text format with .gz or "
+        f"{name}: extension {Path(name).suffix!r}, expected one of {', '.join(endings)}, or a text format with .gz or "
         ".xz",
-        hint=_SAVED_AS.get(ending, "otherwise name the format, for example format='jsonl'"),
+        hint=_SAVED_AS.get(_ending(name), "otherwise name the format, for example format='jsonl'"),
     )
 
 
@@ -123,13 +131,11 @@ def format_of(source: object, name: str, *, texts: bool = False) -> Format:
 
 def find_words(path: str | Path, encoding: str) -> Format | None:
     """The format of sentences of words that a file looks like, unless its name names one; `None` if there is none."""
-    ending = Path(uncompressed_name(str(path))).suffix
-    named = next((format for format, reader in FORMATS.items() if ending in reader.endings), Format.txt)
-    if named not in (Format.txt, Format.csv, Format.tsv):
+    if named_format(str(path)) not in (None, Format.txt, Format.csv, Format.tsv):
         return None
     with suppress(InputError), open_source(path) as file:  # said again where it is read
         lines = [*islice(Lines(str(path), file, lenient=True, encoding=encoding), _LOOK)]
-        return next((format for format, reader in FORMATS.items() if reader.looks and reader.looks(lines)), None)
+        return next((format for format, known in FORMATS.items() if known.looks and known.looks(lines)), None)
     return None
 
 

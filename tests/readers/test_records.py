@@ -15,8 +15,7 @@ from unittest import mock
 import pytest
 
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
-from mlxbert.readers.documents.kinds import kind_of
-from mlxbert.readers.documents.read import RECORDS
+from mlxbert.readers.documents.read import RECORDS, kind_of
 from mlxbert.readers.formats import Format, read_records
 from mlxbert.readers.inputs import InputFile
 from mlxbert.readers.rows import read_rows

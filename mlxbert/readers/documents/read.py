@@ -1,5 +1,7 @@
-"""The registry of readers, and the documents of a file."""
+"""Kinds of documents, which kind a file is, and the documents of a file."""
 
+import codecs
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,15 +17,16 @@ from mlxbert.readers.documents.mail import read_mail
 from mlxbert.readers.documents.markdown import read_markdown
 from mlxbert.readers.documents.notebook import read_notebook
 from mlxbert.readers.documents.pdf import read_pdf
-from mlxbert.readers.documents.plain import read_plain
+from mlxbert.readers.documents.plain import MARKS, read_plain
 from mlxbert.readers.documents.records import Columns, read_record_documents
 from mlxbert.readers.documents.rst import read_rst
 from mlxbert.readers.documents.word import read_word
+from mlxbert.readers.formats import FORMATS, named_format
 
 
 @dataclass(frozen=True)
 class DocumentKind:
-    """How files of a kind are read.
+    """A kind of documents.
 
     Attributes:
         read: The documents of a file, of its bytes and its name.
@@ -73,6 +76,38 @@ KINDS: dict[str, DocumentKind] = {
     "text": DocumentKind(read_plain, (".txt", ".text", ".log"), text=True),
 }
 _GUESSED, _USUAL = Columns(), Limits()
+_LOOK = 2**13  # bytes of a file that are looked at
+_CONTROL = re.compile(rb"[\x01-\x08\x0e-\x1a\x1c-\x1f]")
+
+
+def kind_of(name: str, start: bytes) -> str | None:
+    """The name of the reader of a file; `None` if it is binary.
+
+    Args:
+        name: The name of the file, or its path.
+        start: Its first 8 KiB, or more.
+    """
+    lower = name.lower()
+    format = named_format(name)
+    if format is not None and FORMATS[format].value and not FORMATS[format].most:  # a record is read at a time
+        return RECORDS
+    kind = next((kind for kind, known in KINDS.items() if lower.endswith(known.endings)), "text")
+    if KINDS[kind].text:
+        return kind if _is_text(start[:_LOOK]) else "pdf" if start.startswith(b"%PDF-") else None
+    return kind
+
+
+def _is_text(start: bytes) -> bool:
+    """Whether bytes are text of UTF-8, or of an encoding like Latin-1 that has as few control characters."""
+    if start.startswith((*MARKS,)):
+        return True
+    if b"\0" in start or start.startswith(b"%PDF-"):
+        return False
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(start)  # the last character may be cut
+    except UnicodeDecodeError:
+        return not _CONTROL.search(start)
+    return True
 
 
 def read_documents(

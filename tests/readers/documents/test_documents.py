@@ -10,8 +10,7 @@ import pytest
 
 from mlxbert.errors import ArgumentError
 from mlxbert.readers.documents.document import Document, UnreadableError
-from mlxbert.readers.documents.kinds import kind_of
-from mlxbert.readers.documents.read import KINDS, DocumentKind, read_documents
+from mlxbert.readers.documents.read import KINDS, DocumentKind, kind_of, read_documents
 from mlxbert.readers.documents.records import Columns
 from tests.helpers.papers import DOCUMENT, docx, paragraph, pdf, pdf_of
 
