@@ -50,7 +50,7 @@ def _text(row: Record, key: str) -> str:
     try:
         return check_text(value, key).strip()
     except InputError as problem:
-        raise InputError(f"{row.where}: {problem.message}") from None
+        raise row.located(problem) from None
 
 
 def _placed(row: Record) -> Judgement:
@@ -80,7 +80,7 @@ def _value(row: Record, key: str) -> Any:
     try:
         return get_value(row.values, key)
     except InputError as problem:
-        raise InputError(f"{row.where}: {problem.message}") from None
+        raise row.located(problem) from None
 
 
 def judged_by_query(judgements: Iterable[Judgement]) -> Mapping[str, Mapping[str, float]]:

@@ -29,11 +29,11 @@ class DocumentKind:
     """A kind of documents.
 
     Attributes:
-        read: The documents of a file, of its bytes and its name.
-        endings: What names of files end with, in small letters.
-        apart: Whether it runs in a process of its own, with limits; then `read` is a function of a module that can be
-            imported there.
-        text: Whether such a file is text, and is left out if it does not look like it.
+        read: Takes the bytes and the name of a file, and gives its documents.
+        endings: What names of files end with, in lower case.
+        apart: Whether `read` runs in a process of its own, with limits; it is a function of a module, which is imported
+            there.
+        text: Whether such a file is text; one that does not look like text is left out.
     """
 
     read: Callable[[bytes, str], Iterator[Document]]
@@ -47,22 +47,8 @@ _CODE = (
     *(".py", ".pyi", ".pyx", ".js", ".mjs", ".cjs", ".jsx", ".ts", ".tsx", ".vue", ".svelte", ".go", ".rs", ".java"),
     *(".kt", ".kts", ".scala", ".groovy", ".c", ".h", ".cc", ".cpp", ".cxx", ".hpp", ".hh", ".cu", ".cuh", ".metal"),
     *(".m", ".mm", ".swift", ".cs", ".fs", ".vb", ".rb", ".php", ".pl", ".pm", ".lua", ".r", ".jl", ".hs", ".ml"),
-    *(
-        ".ex",
-        ".exs",
-        ".erl",
-        ".clj",
-        ".dart",
-        ".zig",
-        ".nim",
-        ".sh",
-        ".bash",
-        ".zsh",
-        ".fish",
-        ".ps1",
-        ".sql",
-        ".proto",
-    ),
+    *(".ex", ".exs", ".erl", ".clj", ".dart", ".zig", ".nim"),
+    *(".sh", ".bash", ".zsh", ".fish", ".ps1", ".sql", ".proto"),
 )
 KINDS: dict[str, DocumentKind] = {
     "markdown": DocumentKind(read_markdown, (".md", ".markdown", ".mdown", ".mdx", ".qmd", ".rmd"), text=True),
@@ -81,17 +67,16 @@ _CONTROL = re.compile(rb"[\x01-\x08\x0e-\x1a\x1c-\x1f]")
 
 
 def kind_of(name: str, start: bytes) -> str | None:
-    """The name of the reader of a file; `None` if it is binary.
+    """The kind of a file, a name in `KINDS` or `RECORDS`; `None` if the file is binary.
 
     Args:
         name: The name of the file, or its path.
         start: Its first 8 KiB, or more.
     """
-    lower = name.lower()
     format = named_format(name)
     if format is not None and FORMATS[format].value and not FORMATS[format].most:  # a record is read at a time
         return RECORDS
-    kind = next((kind for kind, known in KINDS.items() if lower.endswith(known.endings)), "text")
+    kind = next((kind for kind, known in KINDS.items() if name.lower().endswith(known.endings)), "text")
     if KINDS[kind].text:
         return kind if _is_text(start[:_LOOK]) else "pdf" if start.startswith(b"%PDF-") else None
     return kind
