@@ -27,11 +27,12 @@ _SAMPLE = 1000  # rows that are looked at
 _SENTENCE = 4  # words that are rather a text without quotes than texts
 _SOMETIMES = ("index", "error", "unknown_tokens")  # fields of results that the first ones may not have
 # The options that say what is read, and the formats that they go with.
-_TABLES = tuple(format for format, reader in FORMATS.items() if reader.value == "column")
-_NAMED = tuple(format for format, reader in FORMATS.items() if reader.value)
-_TEXT = tuple(format for format, reader in FORMATS.items() if not reader.binary and not reader.refused)
+_OBJECTS = tuple(format for format, known in FORMATS.items() if known.value == "field")
+_TABLES = tuple(format for format, known in FORMATS.items() if known.value == "column")
+_NAMED = tuple(format for format, known in FORMATS.items() if known.value)
+_TEXT = tuple(format for format, known in FORMATS.items() if not known.binary and not known.refused)
 _NAMING = {
-    **{"field": (Format.jsonl, Format.json), "column": _TABLES, "text_column": _NAMED, "pair_column": _NAMED},
+    **{"field": _OBJECTS, "column": _TABLES, "text_column": _NAMED, "pair_column": _NAMED},
     **{"no_header": (Format.csv, Format.tsv), "keep": _NAMED, "encoding": _TEXT},
 }
 

@@ -109,10 +109,10 @@ class RecordSource:
         kept = values
         if self.wanted.keep is not None:
             kept = {name: values.get(name) for name in self.wanted.kept([*values])}
-        texts: list[Any] = [values.get(name) for name in self.wanted.texts]
-        for name, text in zip(self.wanted.texts, texts, strict=True):
-            if not isinstance(text, str):
+        for name in self.wanted.texts:
+            if not isinstance(values.get(name), str):
                 return Record(kept, place, file, problem=self._problem(name, values))
+        texts: Any = self.wanted.texts and [values[name] for name in self.wanted.texts]
         return Record(kept, place, file, *texts, *[pair] * (len(texts) == 1))
 
     def _problem(self, name: str, values: Mapping[str, Any]) -> InputError:
@@ -123,7 +123,7 @@ class RecordSource:
         return InputError(f"no {self.value} {name!r}, the record has: {has}", hint=self.wanted.hint(self.value))
 
 
-class RecordStream(Iterator[Record]):
+class RecordStream(Iterable[Record]):
     """The records of one source or several, each read when it is asked for.
 
     A command takes `items`, computes their results, and gets each result with its record from `with_results`.
@@ -166,8 +166,8 @@ class RecordStream(Iterator[Record]):
         # Records are read ahead of the model: these have no result yet. With each, the bytes up to its end.
         self._waiting: deque[tuple[Record, int]] = deque()
 
-    def __next__(self) -> Record:
-        return next(self._records)
+    def __iter__(self) -> Iterator[Record]:
+        return self._records
 
     def _read(self) -> Iterator[Record]:
         for source in self.sources:
@@ -203,9 +203,12 @@ class RecordStream(Iterator[Record]):
             yield record, result
 
     def checked(self, record: Record, result: Any, before: int = 0) -> Any:
-        """The result of a record; a failure has its place, and an index that counts `before` records more.
+        """The result of a record; a failure with the place of the record, and raised in a strict run.
 
-        In a strict run, a failure is raised.
+        Args:
+            record: The record.
+            result: Its result.
+            before: How many records come before the first result: the index of a failure counts them.
         """
         if not isinstance(result, Failure):
             return result

@@ -26,16 +26,17 @@ def test_lines_are_there_as_soon_as_they_are_whole(pipe: tuple[int, BinaryIO]) -
     writing, file = pipe
     arriving = as_it_comes(file)
     assert isinstance(arriving, Pipe)
-    found = read_records(arriving, format="txt", name="stdin")
-    assert not found.ready()
+    stream = read_records(arriving, format="txt", name="stdin")
+    records = iter(stream)
+    assert not stream.ready()
     os.write(writing, b"the\ncat\ndo")
-    assert found.piped and found.ready() and next(found).text == "the"
-    assert found.ready() and next(found).text == "cat"
-    assert not found.ready()
+    assert stream.piped and stream.ready() and next(records).text == "the"
+    assert stream.ready() and next(records).text == "cat"
+    assert not stream.ready()
     os.write(writing, b"g")
     os.close(writing)
-    assert found.ready() and next(found).text == "dog"
-    assert found.ready() and list(found) == []
+    assert stream.ready() and next(records).text == "dog"
+    assert stream.ready() and list(stream) == []
     assert not file.closed
 
 
