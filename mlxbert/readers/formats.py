@@ -54,7 +54,8 @@ class RecordFormat:
         refused: What the records are where they are not texts, and a hint.
         binary: Whether it is not read by lines; then it cannot be compressed as a whole, either.
         most: Bytes of a line, where that is more than elsewhere.
-        looks: Whether the first lines of a file look like it; asked of sentences of words, whatever the file's name.
+        looks: Whether the first lines of a file look like the format; asked where sentences of words are expected,
+            whatever the file is called.
     """
 
     read: Callable[[Any, Wanted], Iterator[Item]]
@@ -94,12 +95,13 @@ def _ending(name: str) -> str:
 
 def named_format(name: str) -> Format | None:
     """The format that the ending of a file names, if any; a `.gz` or `.xz` after it does not count."""
-    format = next((format for format, known in FORMATS.items() if _ending(name) in known.endings), None)
+    ending = _ending(name)
+    format = next((format for format, known in FORMATS.items() if ending in known.endings), None)
     return None if format is not None and FORMATS[format].binary and is_compressed(name) else format
 
 
 def find_format(name: str, *, texts: bool = False) -> Format:
-    """`named_format` of a file whose ending must name a format.
+    """The format that the ending of a file names; another ending is an error.
 
     Args:
         name: The name of the file.

@@ -25,7 +25,7 @@ class LabelFolder(Opened):
     Args:
         path: The folder.
         name: What errors call it.
-        encoding: That of the files.
+        encoding: The encoding of the files.
 
     Attributes:
         done: Bytes read so far.

@@ -61,7 +61,7 @@ class Lines(Opened):
         lenient: Whether a line that is not valid, holds a zero byte or is too long is kept for `problem` instead of
             raised.
         most: Bytes of a line.
-        encoding: That of the text.
+        encoding: The encoding of the text.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ def read_text(name: str, file: BinaryIO, encoding: str = UTF8) -> str:
     Args:
         name: What errors call the file.
         file: To be read.
-        encoding: That of the text.
+        encoding: The encoding of the text.
     """
     try:
         raw = file.read(LONGEST + 1)

@@ -30,7 +30,7 @@ class Wanted:
         header: Whether the first row of a table names its columns; otherwise they are called `1`, `2`, …
         choose: The argument or option that chooses `texts`, for hints.
         most: Bytes of a line.
-        encoding: That of a file of text.
+        encoding: The encoding of a file of text.
     """
 
     texts: tuple[str, ...] = ()
