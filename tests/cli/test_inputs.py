@@ -6,14 +6,16 @@ import json
 import os
 import subprocess
 import threading
+import typing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mlxbert.cli.inputs import open_input
-from mlxbert.cli.options import InputOptions, PairInputOptions
+from mlxbert.cli.options import InputOptions, PairInputOptions, TextFormat
 from mlxbert.cli.views.console import to_options
+from mlxbert.readers.formats import FORMATS
 from tests.helpers.program import TIMEOUT, Outcome, call, command, environment, terminal
 
 
@@ -399,6 +401,10 @@ def test_stdin_may_be_an_array_or_in_another_encoding(small: str) -> None:
         assert [line["text"] for line in call(*arguments, stdin=text.encode("latin-1")).lines] == ["café"]
     lines = call("tokenize", "--model", small, stdin=b"[MASK] the cat\n[x]\n").lines
     assert [line["text"] for line in lines] == ["[MASK] the cat", "[x]"]
+
+
+def test_format_names_each_format_that_holds_texts() -> None:
+    assert typing.get_args(TextFormat) == tuple(format.value for format, known in FORMATS.items() if not known.refused)
 
 
 def test_only_what_comes_from_a_pipe_is_waited_for(tmp_path: Path) -> None:
