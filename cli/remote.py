@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from mlxbert.errors import ArgumentError, InputError, MissingHeadError, MlxbertError
 from mlxbert.labels.labels import Labels
-from mlxbert.readers.live import windows
+from mlxbert.readers.stream import windows
 from mlxbert.results.answer import Answer
 from mlxbert.results.classify import Classification, Regression
 from mlxbert.results.embed import Embedding, Words, WordVector

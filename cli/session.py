@@ -1,7 +1,6 @@
 """What every command does around its one call of the library: print notes, load the model, write results, report."""
 
 import dataclasses
-import itertools
 import json
 import logging
 import time
@@ -12,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from mlxbert.cli.inputs import ARGUMENTS, InputStream
+from mlxbert.cli.inputs import ARGUMENTS
 from mlxbert.cli.options import ComputingOptions, FileOptions, ModelOptions, OutputOptions, ServedOptions, TalkOptions
 from mlxbert.cli.output.base import OutputFormat
 from mlxbert.cli.output.file import Dropped, FileOutput
@@ -21,6 +20,7 @@ from mlxbert.cli.views import console, json_lines, progress, rich
 from mlxbert.errors import ArgumentError, MissingHeadError, MlxbertError
 from mlxbert.folders.fingerprint import hash_folder, hash_model
 from mlxbert.machine.data import is_due
+from mlxbert.readers.stream import RecordStream
 from mlxbert.results.json import to_json
 from mlxbert.results.result import Failure
 from mlxbert.weights.source import BUILTIN, BUILTIN_QUALITY
@@ -73,7 +73,7 @@ def load_or_ask(task: str, options: ServedOptions) -> "Model | RemoteModel":
 def results(
     task: str,
     model: "Model | RemoteModel",
-    opened: InputStream[Any],
+    opened: RecordStream,
     options: ServedOptions,
     given: Mapping[str, Any],
     **more: Any,
@@ -90,11 +90,11 @@ def results(
     """
     how = {**given, **more, "on_error": opened.on_error}
     if is_remote(model):
-        return model.run(task, opened.records, **how)
+        return model.run(task, opened, **how)
     import mlxbert
 
     compute = getattr(mlxbert, "embed_stream" if task == "embed" else task.replace("-", "_"))
-    found: Iterator[Any] = compute(model, opened.records, batch_tokens=options.batch_tokens, **how)
+    found: Iterator[Any] = compute(model, opened, batch_tokens=options.batch_tokens, **how)
     return found
 
 
@@ -257,7 +257,7 @@ def show_object(
 
 
 def stream(
-    source: InputStream[Any],
+    source: RecordStream,
     results: Iterable[Any],
     draw: Draw,
     options: FileOptions,
@@ -286,16 +286,13 @@ def stream(
     shown = from_file and (options.output is not None or not console.at_terminal())
     start = time.perf_counter()
     with sink(source, screen, options, task, group) as (out, done):
-        for skipped, _ in enumerate(itertools.islice(source.records, done), 1):
-            source.places.after(skipped)  # one by one: there may be more than memory holds
-        before = (source.places.after(skipped), skipped)
-        with progress.records(source.size, shown=shown, before=before) as update:
-            for count, result in enumerate(results, 1):
+        skipped = source.skip(done)
+        with progress.records(source.size, shown=shown, before=(source.finished, skipped)) as update:
+            for count, (record, result) in enumerate(source.with_results(results), 1):
                 say_held()
                 failed += isinstance(result, Failure)
-                end = source.places.after(skipped + count)
-                out.write(source.checked(result, skipped), source.places.kept)
-                update(end, skipped + count)
+                out.write(source.checked(record, result, skipped), record.as_json())
+                update(source.finished, skipped + count)
         if isinstance(out, Screen):
             out.finish()
     if usage is not None and count > failed and from_file:
@@ -306,7 +303,7 @@ def stream(
 
 @contextmanager
 def sink(
-    source: InputStream[Any],
+    source: RecordStream,
     screen: Screen,
     options: FileOptions,
     task: OutputManifest,
@@ -336,7 +333,7 @@ def sink(
 
 
 def _file(
-    source: InputStream[Any], options: FileOptions, task: OutputManifest, group: "ProcessGroup | None"
+    source: RecordStream, options: FileOptions, task: OutputManifest, group: "ProcessGroup | None"
 ) -> AbstractContextManager[FileOutput | Dropped]:
     assert options.output is not None
     if not source.files and source.name != ARGUMENTS:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from mlxbert.cli import processes, session
-from mlxbert.cli.inputs import ARGUMENTS, STDIN, InputStream, open_input
+from mlxbert.cli.inputs import ARGUMENTS, open_input
 from mlxbert.cli.options import FileOptions, RecordOptions, ServedOptions, VectorOptions
 from mlxbert.cli.output.base import OutputFormat
 from mlxbert.cli.output.file import check_output
@@ -16,6 +16,8 @@ from mlxbert.cli.output.formats import VECTORS, WORDS, choose
 from mlxbert.cli.views import console, vectors
 from mlxbert.errors import ArgumentError
 from mlxbert.options import Option
+from mlxbert.readers.inputs import STDIN
+from mlxbert.readers.stream import RecordStream
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -93,7 +95,7 @@ def _check_words(words: bool, layer: int | None, given: dict[str, Any]) -> None:
 
 def _embed_words(
     loaded: "Model | RemoteModel",
-    opened: InputStream[str],
+    opened: RecordStream,
     model: ServedOptions,
     given: dict[str, Any],
     out: FileOptions,

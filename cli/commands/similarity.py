@@ -12,7 +12,7 @@ import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.commands.embed import note_assumed_pooling
-from mlxbert.cli.inputs import InputStream, open_input
+from mlxbert.cli.inputs import open_input
 from mlxbert.cli.options import FileOptions, PairInputOptions, ServedOptions, VectorOptions
 from mlxbert.cli.output.file import check_output
 from mlxbert.cli.ranking import open_ranking, write_ranking
@@ -20,6 +20,7 @@ from mlxbert.cli.views import console, vectors as view
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.files import sha256
 from mlxbert.options import Option
+from mlxbert.readers.stream import RecordStream
 from mlxbert.readers.vectors import DATABASES, StoredVectors, read_texts, read_vectors
 from mlxbert.results.related import Similarity
 
@@ -87,12 +88,14 @@ def similarity(
 
 def _opened(
     texts: Sequence[str], source: PairInputOptions, vectors: Path | None, stored: StoredVectors | None
-) -> InputStream[str]:
+) -> RecordStream:
     """The texts, see `open_ranking`; without others those that are stored with the vectors."""
     if vectors is None or stored is None or source.input is not None:
         return open_ranking(texts, source, vectors)
     if vectors.suffix.lower() in DATABASES:
-        return replace(open_input(read_texts(vectors), source, "text"), name=str(vectors))
+        opened = open_input(read_texts(vectors), source, "text")
+        opened.name = str(vectors)
+        return opened
     return open_ranking(texts, replace(source, input=[str(vectors)]) if stored.has_texts else source, vectors)
 
 
@@ -136,8 +139,8 @@ def _pairs(
     from mlxbert.tasks.pairs import similarity_pairs
 
     _note_vectors(loaded, given)
-    how: dict[str, Any] = given | {"batch_tokens": model.batch_tokens, "on_error": opened.on_error}
-    results = similarity_pairs(loaded, opened.records, **how)
+    how: dict[str, Any] = {"pairs": opened, "batch_tokens": model.batch_tokens, "on_error": opened.on_error}
+    results = similarity_pairs(loaded, **given, **how)
     task = session.OutputManifest("similarity", loaded, model, given)
     session.stream(opened, results, _with_bars(view.draw_pair, loaded), out, task=task)
 

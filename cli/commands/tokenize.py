@@ -34,5 +34,6 @@ def tokenize(
         folder, tokenizer = load_tokenizer_of(ModelRef(model.model, None, model.revision, model.offline), update)
     session.keep(tokenizer)
     given: dict[str, Any] = {"pair": pair, "overflow": overflow}
-    results = task(tokenizer, opened.records, **given, on_error=opened.on_error)
+    how: dict[str, Any] = {"texts": opened, "on_error": opened.on_error}
+    results = task(tokenizer, **given, **how)
     session.stream(opened, results, view.draw_tokens, out, task=session.OutputManifest("tokenize", folder, None, given))

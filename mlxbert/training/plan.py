@@ -89,7 +89,7 @@ def _placed(objective: Objective[Any], rows: Rows) -> list[tuple[Any, str]]:
     records = objective.read(rows)
     if isinstance(objective, TaskObjective):
         return [(record, record.place) for record in records]
-    return list(zip(records, (row.place for row in rows), strict=True))
+    return list(zip(records, (row.where for row in rows), strict=True))
 
 
 def _hashes(train: Rows, valid: Rows | None) -> dict[str, str]:
@@ -101,7 +101,7 @@ def _hashes(train: Rows, valid: Rows | None) -> dict[str, str]:
     if streams := [part for part in parts if not part.resumable]:
         digest = hashlib.sha256()
         for row in itertools.chain(*streams):
-            digest.update(row_bytes(row.values, row.place))
+            digest.update(row_bytes(row.values, row.where))
         hashes["stream"] = digest.hexdigest()
     return hashes
 

