@@ -30,6 +30,7 @@ import typer
 
 import mlxbert
 from mlxbert.cli import app
+from mlxbert.serve.http import server
 from tests.helpers.tiny import CONFIG, WORDS, save
 
 CPU_SECONDS, WALL_SECONDS, LASTING_SECONDS = 30, 300, 60  # limits; other programs may keep the machine busy
@@ -161,7 +162,7 @@ def usual(folder: Path) -> dict[str, dict[str, list[str]]]:
         "search": {"query": ["cat"], "paths": texts, "model": words},
         "index": {"paths": texts, "model": words},
         "mcp": {"paths": texts, "model": words},
-        "serve": {"models": words, "print_systemd": [""]},  # it would not end
+        "serve": {"models": words, "port": ["0"]},
         "doctor": {}, "models list": {}, "indexes list": {},
     }  # fmt: skip
     given |= {f"models {name}": {"name": ["org/name"]} for name in ("download", "verify", "path", "remove")}
@@ -363,7 +364,12 @@ def prepare(folder: Path) -> Files:
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not module.name.endswith(("__main__", "worker")):
                 importlib.import_module(module.name)
+    server._serve = _ended  # type: ignore[assignment]
     return files
+
+
+async def _ended(*_: object) -> None:
+    """Stands for a server that listens, which would not end."""
 
 
 def fuzz(seed: int, numbers: Sequence[int], show: bool = False) -> Iterator[tuple[int, str, Case, float, int]]:

@@ -11,7 +11,7 @@ from tests.test_structure import MODULES
 
 # What only the command line shows: helps of options, commands to copy, what `serve` and `bench` say.
 COMMANDS = (
-    *("mlxbert.cli", "mlxbert.bench", "mlxbert.serve.http", "mlxbert.serve.units", "mlxbert.training.options"),
+    *("mlxbert.cli", "mlxbert.bench", "mlxbert.serve.http", "mlxbert.training.options"),
     *("mlxbert.training.command", "mlxbert.training.assess"),
 )
 OTHERS = ("mlxbert.machine.blas", "mlxbert.machine.mac", "mlxbert.search.database")  # options of pip and of objcopy

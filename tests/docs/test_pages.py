@@ -1,6 +1,8 @@
 """The documentation names what there is: commands, options, functions, families, links."""
 
+import configparser
 import inspect
+import plistlib
 import re
 import runpy
 import shlex
@@ -128,6 +130,19 @@ def test_numbers_of_the_pages_are_those_of_the_source() -> None:
     assert f"`--stride` tokens ({STRIDE})" in page and f"`--max-words N` ({MAX_WORDS})" in page
     (tokens,) = [cells[2] for cells in rows("docs/command-line.md", "option") if cells[0] == "`--batch-tokens`"]
     assert set(re.findall(r"\d+,\d+", tokens)) == {f"{count:,}" for count in BATCH_TOKENS.values()}
+
+
+def test_the_service_files_start_a_server_that_is_neither_throttled_nor_killed_while_it_answers() -> None:
+    files = dict(blocks("docs/serve.md"))
+    unit = configparser.RawConfigParser()
+    unit.read_string(files["ini"])
+    job = plistlib.loads(files["xml"].encode())
+    for command in (unit["Service"]["execstart"].split(), job["ProgramArguments"]):
+        assert Path(command[0]).is_absolute() and command[1] == "serve"
+        COMMANDS["serve"].make_context("serve", command[2:])
+    assert job["ProcessType"] == "Interactive" and job["KeepAlive"] == {"SuccessfulExit": False}
+    assert unit["Service"]["restart"] == "on-failure"
+    assert int(unit["Service"]["timeoutstopsec"]) == job["ExitTimeOut"] == 120
 
 
 def test_every_public_function_is_in_the_table_of_functions() -> None:
