@@ -1,5 +1,7 @@
 """Ways in which what answers in the place of a hub differs from one, for `Repository.answer` of the fake hub."""
 
+import socket
+import struct
 import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
@@ -67,6 +69,17 @@ def shorter(handler: BaseHTTPRequestHandler, file: str, data: bytes) -> bool:
 def cut(handler: BaseHTTPRequestHandler, file: str, data: bytes) -> bool:
     """Always begins with the first byte, and breaks in the middle."""
     return send(handler, data[: len(data) // 2], length=max(10, len(data)))
+
+
+def reset(sent: int) -> Lie:
+    """Resets the connection after some bytes."""
+
+    def lie(handler: BaseHTTPRequestHandler, file: str, data: bytes) -> bool:
+        send(handler, data[:sent], length=len(data), Accept_Ranges="bytes")
+        handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        return True
+
+    return only_get(lie)
 
 
 @only_get

@@ -18,8 +18,7 @@ from mlxbert.errors import ArgumentError, ConfigError, HubError
 from mlxbert.files import atomic_write, is_system_file
 from mlxbert.weights.formats.config_json import google_config
 from mlxbert.weights.hub import files
-from mlxbert.weights.hub.guard import is_commit, is_size
-from mlxbert.weights.hub.hashes import Known, is_hash, is_sha256, mismatch
+from mlxbert.weights.hub.hashes import Known, is_commit, is_hash, is_sha256, is_size, mismatch
 
 _NAME = re.compile(r"(\b[\w\-.]{1,96}\b/)?\b[\w\-.]{1,96}\b", re.ASCII)  # as in huggingface_hub's validate_repo_id
 _COPIED = re.compile(r"[\w\-][\w\-.]{0,95}", re.ASCII)  # the name of a snapshot that huggingface_hub has not made
