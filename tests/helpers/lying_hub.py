@@ -76,6 +76,7 @@ def reset(sent: int) -> Lie:
 
     def lie(handler: BaseHTTPRequestHandler, file: str, data: bytes) -> bool:
         send(handler, data[:sent], length=len(data), Accept_Ranges="bytes")
+        time.sleep(0.3)  # what has not been read by then is lost
         handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         return True
 
@@ -105,6 +106,12 @@ def redirect(address: str) -> Lie:
 def stall(handler: BaseHTTPRequestHandler, file: str, data: bytes) -> bool:
     """Sends half of the file and then nothing, but keeps the connection."""
     send(handler, data[: len(data) // 2], length=max(10, len(data)))
+    time.sleep(STALL)
+    return True
+
+
+def silence(handler: BaseHTTPRequestHandler, file: str, data: bytes) -> bool:
+    """Keeps the connection and does not answer."""
     time.sleep(STALL)
     return True
 

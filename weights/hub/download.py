@@ -21,7 +21,7 @@ from mlxbert.files import check_space, identity, is_system_file
 from mlxbert.weights.hub import cache
 from mlxbert.weights.hub.errors import NO_HUB, NO_SPACE, explain
 from mlxbert.weights.hub.files import leaves_folder, needed_files, parse_json
-from mlxbert.weights.hub.guard import Limits, limited
+from mlxbert.weights.hub.guard import AnswerLimits, limited
 from mlxbert.weights.hub.hashes import Known, is_commit, is_hash, is_size, mismatch
 from mlxbert.weights.hub.transfer import UNCOMPRESSED, fetch_file
 
@@ -81,7 +81,7 @@ def _list(hub: Any, name: str, revision: str | None) -> tuple[str, dict[str, Kno
     hub.utils.validate_repo_id(name)
     at = "" if revision is None else f"/revision/{quote(revision, safe='')}"
     url = f"{hub.constants.ENDPOINT}/api/models/{name}{at}?blobs=true"
-    with limited(hub, Limits(name, _MOST_LISTING, retried=False)):
+    with limited(hub, AnswerLimits(name, _MOST_LISTING, retried=False)):
         options = {"timeout": hub.constants.HF_HUB_DOWNLOAD_TIMEOUT, "max_retries": _RETRIES, "retry_on_exceptions": ()}
         answer = hub.utils.http_backoff("GET", url, headers=request_headers(hub), **options)
         hub.utils.hf_raise_for_status(answer)

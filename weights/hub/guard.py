@@ -3,7 +3,7 @@
 The library names files after headers: an ETag `/…/site-packages/evil.pth` made it write that file, which Python runs
 when it starts. It reads bodies of any length at any speed, stores a web page as a file, waits as long as a hub asks it
 to, and begins a file anew without end. The checks hook into its HTTP session, which a user may have configured, and
-into its function that reads the metadata of a file. `Limits` apply to the thread that sets them.
+into its function that reads the metadata of a file. `AnswerLimits` apply to the thread that sets them.
 """
 
 import logging
@@ -38,7 +38,7 @@ _LOG = logging.getLogger("mlxbert")
 
 
 @dataclass
-class Limits:
+class AnswerLimits:
     """The limits of the answers to one question: the list of files, a file, or a part of a file.
 
     Attributes:
@@ -58,12 +58,12 @@ class Limits:
     broken: Exception | None = None
 
 
-_LIMITS: ContextVar[Limits | None] = ContextVar("limits", default=None)
+_LIMITS: ContextVar[AnswerLimits | None] = ContextVar("limits", default=None)
 
 
 @contextmanager
-def limited(hub: Any, limits: Limits) -> Iterator[None]:
-    """Limits the answers that the module huggingface_hub receives in this thread."""
+def limited(hub: Any, limits: AnswerLimits) -> Iterator[None]:
+    """AnswerLimits the answers that the module huggingface_hub receives in this thread."""
     guard_library()
     _watch(hub.get_session())
     token = _LIMITS.set(limits)
@@ -95,13 +95,13 @@ def _check_answer(answer: Any) -> None:
         if answer.headers.get("content-encoding", "identity") != "identity":  # a few bytes may become many
             raise HubError(f"{limits.what}: the hub compresses its answer, which was not requested", hint=NO_HUB)
     httpx = sys.modules[type(answer).__module__.partition(".")[0]]  # httpx2, or httpx before huggingface_hub 2
-    answer.stream = type("Body", (_Body, httpx.SyncByteStream), {})(answer, limits, httpx.RemoteProtocolError)
+    answer.stream = type("Body", (_LimitedBody, httpx.SyncByteStream), {})(answer, limits, httpx.RemoteProtocolError)
 
 
-class _Body:
+class _LimitedBody:
     """A body as it arrives, within its limits; of an error only the beginning."""
 
-    def __init__(self, answer: Any, limits: Limits, resumed: type[Exception]) -> None:
+    def __init__(self, answer: Any, limits: AnswerLimits, resumed: type[Exception]) -> None:
         self._stream, self._is_error, self._limits, self._resumed = answer.stream, answer.is_error, limits, resumed
 
     def __iter__(self) -> Iterator[bytes]:
@@ -155,44 +155,59 @@ def problem_of(metadata: Any) -> str | None:
 
 
 def guard_library() -> None:
-    """Makes huggingface_hub check what it uses in paths, also for other packages that download with it.
-
-    Its own error for useless metadata is raised: it falls back to its cache, as it does without a network.
-    """
-    from huggingface_hub import HfApi, errors, file_download, get_session
-
-    def refuse(why: str | None) -> None:
-        if why is not None:
-            raise errors.FileMetadataError(why)
-
-    def checked(real: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(real)
-        def metadata(*args: Any, **options: Any) -> Any:
-            try:
-                result = real(*args, **options)
-            except errors.RemoteEntryNotFoundError as problem:  # remembered in a folder named by the commit
-                commit = problem.response.headers.get("X-Repo-Commit")
-                refuse(None if commit is None or is_commit(commit) else f"the hub returned the commit {commit!r:.60}")
-                raise
-            refuse(problem_of(result))
-            if (limits := _LIMITS.get()) is not None:
-                limits.check(result)
-                _watch(get_session())  # huggingface_hub replaces its session when a connection fails
-            return result
-
-        return metadata
-
-    def with_commit(real: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(real)
-        def info(*args: Any, **options: Any) -> Any:
-            result = real(*args, **options)
-            refuse(None if is_commit(result.sha) else f"the hub returned the commit {result.sha!r:.60}")
-            return result
-
-        return info
+    """Makes huggingface_hub check what it uses in paths, also for other packages that download with it."""
+    from huggingface_hub import HfApi, file_download
 
     if not hasattr(file_download.get_hf_file_metadata, _GUARDED):
-        guarded = checked(file_download.get_hf_file_metadata)
+        guarded = _with_checks(file_download.get_hf_file_metadata)
         setattr(guarded, _GUARDED, True)
         file_download.get_hf_file_metadata = guarded
-        HfApi.dataset_info = with_commit(HfApi.dataset_info)  # type: ignore[method-assign]
+        HfApi.dataset_info = _with_commit(HfApi.dataset_info)  # type: ignore[method-assign]
+
+
+def _refuse(why: str | None) -> None:
+    """Raises huggingface_hub's own error for useless metadata: it then uses its cache, as it does without a network."""
+    from huggingface_hub.errors import FileMetadataError
+
+    if why is not None:
+        raise FileMetadataError(why)
+
+
+def _with_checks(real: Callable[..., Any]) -> Callable[..., Any]:
+    """`get_hf_file_metadata` with checks of the result."""
+    from huggingface_hub import constants, errors, get_session
+
+    @wraps(real)
+    def metadata(*args: Any, **options: Any) -> Any:
+        limits = _LIMITS.get()
+        if limits is not None:
+            options["timeout"] = constants.HF_HUB_ETAG_TIMEOUT  # also of repeated requests, which may take a minute
+        try:
+            result = real(*args, **options)
+        except errors.RemoteEntryNotFoundError as problem:  # remembered in a folder named by the commit
+            commit = problem.response.headers.get("X-Repo-Commit")
+            _refuse(None if commit is None or is_commit(commit) else f"the hub returned the commit {commit!r:.60}")
+            raise
+        except Exception as problem:  # of httpx
+            if limits is not None and (why := silence(problem)) is not None:
+                _LOG.warning("%s: %s", limits.what, why)
+            raise
+        _refuse(problem_of(result))
+        if limits is not None:
+            limits.check(result)
+            _watch(get_session())  # huggingface_hub replaces its session when a connection fails
+        return result
+
+    return metadata
+
+
+def _with_commit(real: Callable[..., Any]) -> Callable[..., Any]:
+    """`dataset_info` with a check of the commit."""
+
+    @wraps(real)
+    def info(*args: Any, **options: Any) -> Any:
+        result = real(*args, **options)
+        _refuse(None if is_commit(result.sha) else f"the hub returned the commit {result.sha!r:.60}")
+        return result
+
+    return info

@@ -14,7 +14,7 @@ from typing import Any
 from mlxbert.errors import HubError
 from mlxbert.weights.hub.cache import Snapshot
 from mlxbert.weights.hub.errors import NO_HUB
-from mlxbert.weights.hub.guard import Limits, limited
+from mlxbert.weights.hub.guard import AnswerLimits, limited
 from mlxbert.weights.hub.hashes import Known, is_hash, mismatch
 
 _LOG = logging.getLogger("mlxbert")
@@ -72,7 +72,7 @@ class _Transfer:
         self._what, self._commit, self._listed, self._count = what, commit, listed, count
         self._received = 0
         self.known: Known | None = None
-        self.limits = Limits(what, _TOKEN, self._announced)
+        self.limits = AnswerLimits(what, _TOKEN, self._announced)
 
     def _announced(self, metadata: Any) -> None:
         """Compares the metadata of the file with its entry in the list."""

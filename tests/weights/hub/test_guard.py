@@ -1,6 +1,5 @@
 """Answers of a hub: how long a body may be, how slowly it may arrive, and how long a busy hub is waited for."""
 
-import importlib
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -9,17 +8,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from huggingface_hub.errors import HfHubHTTPError
 
 from mlxbert.errors import HubError
 from mlxbert.weights.hub import guard
 from mlxbert.weights.hub.errors import explain, retry_after
-from mlxbert.weights.hub.guard import Limits, limited
+from mlxbert.weights.hub.guard import AnswerLimits, limited
+from tests.helpers.hub_machine import HTTPX
 
-HTTPX: Any = importlib.import_module(HfHubHTTPError.__mro__[1].__module__.split(".")[0])  # the one that the hub uses
 
-
-class Pieces(HTTPX.SyncByteStream):  # type: ignore[misc]
+class TimedBody(HTTPX.SyncByteStream):  # type: ignore[misc]
     """A body of pieces that arrive each after some seconds, by a clock of its own; the last may be an exception."""
 
     def __init__(self, seconds: float, *pieces: bytes | Exception) -> None:
@@ -33,7 +30,7 @@ class Pieces(HTTPX.SyncByteStream):  # type: ignore[misc]
             yield piece
 
 
-def client(body: Pieces, status: int = 200, **headers: str) -> Any:
+def client(body: TimedBody, status: int = 200, **headers: str) -> Any:
     """A client whose server always gives one answer."""
     named = {key.replace("_", "-"): value for key, value in headers.items()}
     return HTTPX.Client(
@@ -41,7 +38,9 @@ def client(body: Pieces, status: int = 200, **headers: str) -> Any:
     )
 
 
-def received(monkeypatch: pytest.MonkeyPatch, body: Pieces, limits: Limits, status: int = 200, **headers: str) -> bytes:
+def received(
+    monkeypatch: pytest.MonkeyPatch, body: TimedBody, limits: AnswerLimits, status: int = 200, **headers: str
+) -> bytes:
     """The body of an answer within the limits."""
     session = client(body, status, **headers)
     monkeypatch.setattr(guard, "time", SimpleNamespace(monotonic=lambda: body.now))
@@ -53,53 +52,53 @@ def received(monkeypatch: pytest.MonkeyPatch, body: Pieces, limits: Limits, stat
 @pytest.mark.parametrize(
     "body",
     [
-        Pieces(3, *[b"x"] * 5),
-        Pieces(30, b"x"),  # slow, but all is there
-        Pieces(3, *[b"x" * 3001] * 100),
-        Pieces(1, *[b"x" * 100] * 3 + [b"x" * 10**6]),
+        TimedBody(3, *[b"x"] * 5),
+        TimedBody(30, b"x"),  # slow, but all is there
+        TimedBody(3, *[b"x" * 3001] * 100),
+        TimedBody(1, *[b"x" * 100] * 3 + [b"x" * 10**6]),
     ],
 )
-def test_a_body_that_ends_in_time_or_is_fast_enough_arrives(monkeypatch: pytest.MonkeyPatch, body: Pieces) -> None:
+def test_a_body_that_ends_in_time_or_is_fast_enough_arrives(monkeypatch: pytest.MonkeyPatch, body: TimedBody) -> None:
     whole = b"".join(piece for piece in body.pieces if isinstance(piece, bytes))
-    assert received(monkeypatch, body, Limits("it", len(whole))) == whole
+    assert received(monkeypatch, body, AnswerLimits("it", len(whole))) == whole
 
 
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (Pieces(1, *[b"x" * 999] * 100), "it: received 19,980 bytes in 20 s, expected 1,000 per second"),
-        (Pieces(0, b"x" * 60, b"x" * 41), "it: the hub sends more than 100 bytes"),
+        (TimedBody(1, *[b"x" * 999] * 100), "it: received 19,980 bytes in 20 s, expected 1,000 per second"),
+        (TimedBody(0, b"x" * 60, b"x" * 41), "it: the hub sends more than 100 bytes"),
     ],
 )
-def test_a_body_that_is_slow_or_long_is_refused(monkeypatch: pytest.MonkeyPatch, body: Pieces, message: str) -> None:
+def test_a_body_that_is_slow_or_long_is_refused(monkeypatch: pytest.MonkeyPatch, body: TimedBody, message: str) -> None:
     with pytest.raises(HubError) as caught:
-        received(monkeypatch, body, Limits("it", 100 if "more" in message else 10**6))
+        received(monkeypatch, body, AnswerLimits("it", 100 if "more" in message else 10**6))
     assert message in caught.value.message
 
 
 def test_of_an_error_only_the_beginning_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    body = Pieces(0, *[b"x" * 2**15] * 2, HubError("it was read on"))
-    assert len(received(monkeypatch, Pieces(0, *body.pieces[:1] * 1000), Limits("it", 1), status=404)) == 2**16
+    body = TimedBody(0, *[b"x" * 2**15] * 2, HubError("it was read on"))
+    assert len(received(monkeypatch, TimedBody(0, *body.pieces[:1] * 1000), AnswerLimits("it", 1), status=404)) == 2**16
 
 
 @pytest.mark.parametrize(("encoding", "refused"), [("gzip", True), ("identity", False)])
 def test_a_compressed_body_is_refused(monkeypatch: pytest.MonkeyPatch, encoding: str, refused: bool) -> None:
-    body = Pieces(0, b"{}")
+    body = TimedBody(0, b"{}")
     if not refused:
-        assert received(monkeypatch, body, Limits("it", 9), Content_Encoding=encoding) == b"{}"
+        assert received(monkeypatch, body, AnswerLimits("it", 9), Content_Encoding=encoding) == b"{}"
         return
     with pytest.raises(HubError, match="compresses"):
-        received(monkeypatch, body, Limits("it", 9), Content_Encoding=encoding)
+        received(monkeypatch, body, AnswerLimits("it", 9), Content_Encoding=encoding)
 
 
 def test_a_file_whose_connection_breaks_may_begin_anew_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that is reset ends like one that is closed early: huggingface_hub resumes after that."""
-    limits = Limits("it", 200)
+    limits = AnswerLimits("it", 200)
     for _ in range(2):
         with pytest.raises(HTTPX.RemoteProtocolError):
-            received(monkeypatch, Pieces(0, b"x" * 99, HTTPX.ReadError("reset")), limits)
+            received(monkeypatch, TimedBody(0, b"x" * 99, HTTPX.ReadError("reset")), limits)
     with pytest.raises(HubError, match=r"it: the connection to .* broke"):
-        received(monkeypatch, Pieces(0, b"x" * 99), limits)
+        received(monkeypatch, TimedBody(0, b"x" * 99), limits)
 
 
 @pytest.mark.parametrize(
@@ -116,17 +115,17 @@ def test_a_file_whose_connection_breaks_may_begin_anew_once(monkeypatch: pytest.
 def test_a_busy_hub_is_waited_for_a_minute(
     monkeypatch: pytest.MonkeyPatch, status: int, retried: bool, headers: dict[str, str], refused: bool
 ) -> None:
-    limits = Limits("it", 1, retried=retried)
+    limits = AnswerLimits("it", 1, retried=retried)
     if not refused:
-        assert received(monkeypatch, Pieces(0, b"x"), limits, status, **headers) == b"x"
+        assert received(monkeypatch, TimedBody(0, b"x"), limits, status, **headers) == b"x"
         return
     with pytest.raises(HubError, match=f"status {status}"):
-        received(monkeypatch, Pieces(0, b"x"), limits, status, **headers)
+        received(monkeypatch, TimedBody(0, b"x"), limits, status, **headers)
 
 
 def test_other_threads_and_later_requests_have_no_limits() -> None:
-    session, answers = client(Pieces(0, b"x" * 9)), list[Any]()
-    with limited(SimpleNamespace(get_session=lambda: session), Limits("it", 1)):
+    session, answers = client(TimedBody(0, b"x" * 9)), list[Any]()
+    with limited(SimpleNamespace(get_session=lambda: session), AnswerLimits("it", 1)):
         thread = threading.Thread(target=lambda: answers.append(session.get("http://hub/x")))
         thread.start()
         thread.join()
@@ -137,9 +136,9 @@ def test_other_threads_and_later_requests_have_no_limits() -> None:
 
 
 def test_a_client_of_the_user_is_watched_once() -> None:
-    session = client(Pieces(0, b"x"))
+    session = client(TimedBody(0, b"x"))
     for _ in range(3):
-        with limited(SimpleNamespace(get_session=lambda: session), Limits("it", 1)):
+        with limited(SimpleNamespace(get_session=lambda: session), AnswerLimits("it", 1)):
             pass
     assert len(session.event_hooks["response"]) == 1
 

@@ -32,6 +32,7 @@ TABLE: dict[str, tuple[lies.Lie, str | None, str | None]] = {
     "redirect to nothing": (lies.redirect(DEAD), "http://127.0.0.1:9 cannot be reached", "http://127.0.0.1:9"),
     "redirect in a circle": (lies.redirect("?again"), "redirects without end", "redirects without end"),
     "stall": (lies.stall, "nothing received for", "nothing received for"),
+    "silence": (lies.silence, "nothing received for", "nothing received for"),
     "trickle": (lies.trickle(0.05), "per second", "per second"),
     "page": (lies.page(200), "web page (status 200)", "not the answer of a hub"),
     "page for content": (lies.only_get(lies.page(200)), "web page (status 200)", "web page (status 200)"),
