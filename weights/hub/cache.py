@@ -75,11 +75,15 @@ class Snapshot:
     commit: str
     folder: Path
 
+    @property
+    def listing_file(self) -> Path:
+        """The list of all files of the commit on the hub, whether it is in the cache or not."""
+        return self.folder.parents[1] / "trees" / f"{self.commit}.json"
+
     def listing(self) -> dict[str, Known] | None:
         """All files of the commit on the hub; `None` if the cache has no list of them."""
-        path = self.folder.parents[1] / "trees" / f"{self.commit}.json"
         try:
-            tree = json.loads(path.read_bytes())
+            tree = json.loads(self.listing_file.read_bytes())
             known = tree["format_version"] == _TREE_FORMAT and isinstance(tree["files"], dict)
             return {file: _known(entry) for file, entry in tree["files"].items()} if known else None
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -192,8 +196,10 @@ class Check:
 def _known(entry: Any) -> Known:
     """What a list of huggingface_hub says of a file; a size of 0 without a hash stands for what the hub did not say."""
     entry = entry if isinstance(entry, dict) else {}
-    size, found = entry.get("size"), entry.get("lfs_sha256") or entry.get("blob_id")
-    return Known(size if is_size(size) and (size or found) else None, found if is_hash(found) else None)
+    size, hash = entry.get("size"), entry.get("lfs_sha256") or entry.get("blob_id")
+    if hash and not is_hash(hash):
+        raise ValueError(hash)
+    return Known(size if is_size(size) and (size or hash) else None, hash or None)
 
 
 def _is_snapshot(name: str) -> bool:
@@ -242,7 +248,7 @@ def record(name: str, revision: str | None, commit: str, listed: Mapping[str, Kn
     if before is None or any(before.get(file, Known()).size != size for file, size in here.items()):
         known = {file: told._replace(size=here.get(file, told.size)) for file, told in sorted(listed.items())}
         entries = {file: _entry(told) for file, told in known.items()}
-        _write(repository / "trees" / f"{commit}.json", json.dumps({"format_version": _TREE_FORMAT, "files": entries}))
+        _write(snapshot.listing_file, json.dumps({"format_version": _TREE_FORMAT, "files": entries}))
     reference = repository / "refs" / revision
     if not is_commit(revision) and _read_ref(reference) != commit:
         _write(reference, commit)

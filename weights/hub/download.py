@@ -129,6 +129,9 @@ class Commit:
         self.folder = cache.repository_folder(name) / "snapshots" / self.hash
         self._snapshot = cache.Snapshot(name, self.hash, self.folder)
         self._hub, self._name = hub, name
+        self._recorded = self._snapshot.listing() is not None
+        if not self._recorded:
+            self._snapshot.listing_file.unlink(missing_ok=True)  # huggingface_hub would name files after its hashes
         self.needed = needed_files(name, self.listed, lambda file: parse_json(name, self._steering(file)), self.has)
 
     def has(self, file: str, *, content: bool = False) -> bool:
@@ -141,8 +144,7 @@ class Commit:
 
     def fetch(self, files: Iterable[str], on_progress: OnProgress | None, *, check: bool = False) -> None:
         """Downloads files that are not in the cache yet; with `check`, also those whose hash differs."""
-        check = check or self._snapshot.listing() is None
-        missing = [file for file in files if not self.has(file, content=check)]
+        missing = [file for file in files if not self.has(file, content=check or not self._recorded)]
         if missing:
             total = sum(self.listed[file].size or 0 for file in missing)
             check_space(self.folder, total, hint=NO_SPACE)
