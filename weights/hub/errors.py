@@ -1,6 +1,5 @@
 """Converts exceptions of huggingface_hub and its dependencies into errors that say what to do next."""
 
-import os
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
@@ -25,7 +24,9 @@ class UnknownRevisionError(HubError):
 
 
 def _endpoint() -> str:
-    return os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+    from huggingface_hub import constants
+
+    return constants.ENDPOINT
 
 
 def _first_line(problem: BaseException) -> str:

@@ -63,7 +63,7 @@ _LIMITS: ContextVar[AnswerLimits | None] = ContextVar("limits", default=None)
 
 @contextmanager
 def limited(hub: Any, limits: AnswerLimits) -> Iterator[None]:
-    """AnswerLimits the answers that the module huggingface_hub receives in this thread."""
+    """Limits the answers that the module huggingface_hub receives in this thread."""
     guard_library()
     _watch(hub.get_session())
     token = _LIMITS.set(limits)
@@ -113,9 +113,10 @@ class _LimitedBody:
                     raise _slow(limits.what, limits.received - before, took)
                 before, begin = limits.received, begin + took
             limits.received += len(piece)
-            if self._is_error and limits.received - before > _MOST_ERROR:
-                return
-            if limits.received > limits.most and not self._is_error:
+            if self._is_error:
+                if limits.received - before > _MOST_ERROR:
+                    return
+            elif limits.received > limits.most:
                 if limits.broken is not None:
                     raise explain(limits.broken, limits.what, None)
                 raise HubError(f"{limits.what}: the hub sends more than {limits.most:,} bytes", hint=NO_HUB)
