@@ -29,7 +29,6 @@ _LOG = logging.getLogger("mlxbert")
 # Telemetry asks the hub for a list, and reads an answer of any length. Progress is reported once for each chunk.
 _SETTINGS = {"HF_HUB_DISABLE_TELEMETRY": True, "DOWNLOAD_CHUNK_SIZE": 2**20}
 _MOST_LISTING = 2**24  # bytes; about 300 for a file
-_RETRIES = 3  # of the request for the list
 
 OnProgress = Callable[[int, int], None]
 
@@ -67,12 +66,6 @@ def library(name: str, revision: str | None) -> Iterator[Any]:
             vars(constants).update(settings)
 
 
-def request_headers(hub: Any, **more: str) -> dict[str, str]:
-    """The headers of a request to the hub, with the token of the user."""
-    headers: dict[str, str] = hub.utils.build_hf_headers(headers=UNCOMPRESSED | more)
-    return headers
-
-
 def _list(hub: Any, name: str, revision: str | None) -> tuple[str, dict[str, Known]]:
     """The hash of a commit, and its files with what the hub says of them.
 
@@ -82,8 +75,8 @@ def _list(hub: Any, name: str, revision: str | None) -> tuple[str, dict[str, Kno
     at = "" if revision is None else f"/revision/{quote(revision, safe='')}"
     url = f"{hub.constants.ENDPOINT}/api/models/{name}{at}?blobs=true"
     with limited(hub, AnswerLimits(name, _MOST_LISTING, retried=False)):
-        options = {"timeout": hub.constants.HF_HUB_DOWNLOAD_TIMEOUT, "max_retries": _RETRIES, "retry_on_exceptions": ()}
-        answer = hub.utils.http_backoff("GET", url, headers=request_headers(hub), **options)
+        options = {"timeout": hub.constants.HF_HUB_DOWNLOAD_TIMEOUT, "max_retries": 3, "retry_on_exceptions": ()}
+        answer = hub.utils.http_backoff("GET", url, headers=hub.utils.build_hf_headers(headers=UNCOMPRESSED), **options)
         hub.utils.hf_raise_for_status(answer)
     try:
         info = answer.json()

@@ -9,7 +9,7 @@ from mlxbert.weights.hub.cache import cache_folder
 
 _LOG_IN = "set HF_TOKEN or run `hf auth login`"
 _CACHED = "use a cached model: `mlxbert models list` shows them, and they work offline"
-LATER = f"check the network and try again, or {_CACHED}"
+_LATER = f"check the network and try again, or {_CACHED}"
 NO_SPACE = "set HF_HOME to a folder on a disk with free space; the cache is in it"
 NO_HUB = "check HF_ENDPOINT, the proxy and the firewall"
 _TOO_MANY, _PROXY_LOGIN = 429, 407
@@ -82,6 +82,12 @@ def silence(problem: Exception) -> str | None:
     return "nothing received in time" if seconds is None else f"nothing received for {seconds:.0f} s"
 
 
+def slow_error(what: str, received: int, seconds: float, lowest: int) -> HubError:
+    """The error for an answer that arrives with fewer than `lowest` bytes per second."""
+    why = f"received {received:,} bytes in {seconds:.0f} s, expected {lowest:,} per second or more"
+    return UnreachableError(f"{what}: {why}", hint=_LATER)
+
+
 def page_error(what: str, answer: Any) -> HubError:
     """The error for an answer that is a web page."""
     return no_hub(what, f"{_origin(answer.url)} answers with a web page (status {answer.status_code})")
@@ -124,7 +130,7 @@ def _network(problem: Any, name: str) -> HubError:
         return UnreachableError(f"{name}: the connection to {place} broke ({text})", hint=f"try again, or {_CACHED}")
     why = silence(problem)
     if why is not None and kind != "ConnectTimeout":
-        return UnreachableError(f"{name}: {why} from {place}", hint=LATER)
+        return UnreachableError(f"{name}: {why} from {place}", hint=_LATER)
     return _unreachable(name, place, text)
 
 

@@ -17,16 +17,7 @@ from functools import wraps
 from typing import Any
 
 from mlxbert.errors import HubError
-from mlxbert.weights.hub.errors import (
-    LATER,
-    NO_HUB,
-    UnreachableError,
-    busy_error,
-    explain,
-    page_error,
-    retry_after,
-    silence,
-)
+from mlxbert.weights.hub.errors import NO_HUB, busy_error, explain, page_error, retry_after, silence, slow_error
 from mlxbert.weights.hub.hashes import is_commit, is_etag, is_size
 
 LOWEST, OVER = 1_000, 20.0  # bytes per second, over at least this many seconds
@@ -110,7 +101,7 @@ class _LimitedBody:
         for piece in self._pieces():
             if took >= OVER:
                 if limits.received - before < LOWEST * took:
-                    raise _slow(limits.what, limits.received - before, took)
+                    raise slow_error(limits.what, limits.received - before, took, LOWEST)
                 before, begin = limits.received, begin + took
             limits.received += len(piece)
             if self._is_error:
@@ -137,11 +128,6 @@ class _LimitedBody:
 
     def close(self) -> None:
         self._stream.close()
-
-
-def _slow(what: str, received: int, seconds: float) -> HubError:
-    why = f"received {received:,} bytes in {seconds:.0f} s, expected {LOWEST:,} per second or more"
-    return UnreachableError(f"{what}: {why}", hint=LATER)
 
 
 def problem_of(metadata: Any) -> str | None:

@@ -13,8 +13,9 @@ from mlxbert.weights.formats.headers import Header
 from mlxbert.weights.formats.names import holds_weights
 from mlxbert.weights.formats.safetensors import parse_header
 from mlxbert.weights.hub import cache
-from mlxbert.weights.hub.download import Commit, OnProgress, library, request_headers
+from mlxbert.weights.hub.download import Commit, OnProgress, library
 from mlxbert.weights.hub.guard import AnswerLimits, limited
+from mlxbert.weights.hub.transfer import UNCOMPRESSED
 
 _PARTIAL = 206  # the status of a response with the requested range
 
@@ -61,13 +62,10 @@ def _read_header(hub: Any, name: str, commit: Commit, file: str) -> Header:
 
 def _read_bytes(hub: Any, name: str, commit: Commit, file: str, first: int, count: int) -> bytes:
     url, what = hub.hf_hub_url(name, file, revision=commit.hash), f"{name}: {file}"
-    options = {"timeout": hub.constants.HF_HUB_DOWNLOAD_TIMEOUT, "follow_redirects": True}
-    headers = request_headers(hub, Range=f"bytes={first}-{first + count - 1}")
+    headers = UNCOMPRESSED | {"Range": f"bytes={first}-{first + count - 1}"}
+    options = {"headers": hub.utils.build_hf_headers(headers=headers), "timeout": hub.constants.HF_HUB_DOWNLOAD_TIMEOUT}
     # Streamed, so that a server that sends the whole file can be stopped before gigabytes have arrived.
-    with (
-        limited(hub, AnswerLimits(what, count)),
-        hub.get_session().stream("GET", url, headers=headers, **options) as answer,
-    ):
+    with limited(hub, AnswerLimits(what, count)), hub.get_session().stream("GET", url, **options) as answer:
         hub.utils.hf_raise_for_status(answer)
         if answer.status_code != _PARTIAL:
             raise HubError(

@@ -81,14 +81,11 @@ def test_of_an_error_only_the_beginning_is_read(monkeypatch: pytest.MonkeyPatch)
     assert len(received(monkeypatch, TimedBody(0, *body.pieces[:1] * 1000), AnswerLimits("it", 1), status=404)) == 2**16
 
 
-@pytest.mark.parametrize(("encoding", "refused"), [("gzip", True), ("identity", False)])
-def test_a_compressed_body_is_refused(monkeypatch: pytest.MonkeyPatch, encoding: str, refused: bool) -> None:
-    body = TimedBody(0, b"{}")
-    if not refused:
-        assert received(monkeypatch, body, AnswerLimits("it", 9), Content_Encoding=encoding) == b"{}"
-        return
+def test_a_compressed_body_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = AnswerLimits("it", 9)
+    assert received(monkeypatch, TimedBody(0, b"{}"), limits, Content_Encoding="identity") == b"{}"
     with pytest.raises(HubError, match="compresses"):
-        received(monkeypatch, body, AnswerLimits("it", 9), Content_Encoding=encoding)
+        received(monkeypatch, TimedBody(0, b"{}"), limits, Content_Encoding="gzip")
 
 
 def test_a_file_whose_connection_breaks_may_begin_anew_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,22 +143,6 @@ def test_a_broken_connection_is_taken_up_where_it_broke(large: Machine, broken: 
     assert (large.snapshot / WEIGHTS).read_bytes() == LARGE
 
 
-def test_a_file_without_a_hash_is_checked_against_the_listing(machine: Machine) -> None:
-    machine.repository.lies = {"ETag": '"abc"', "X-Linked-ETag": '"abc"'}
-    machine.repository.answer = lambda handler, file, data: file == WEIGHTS and lies.other_bytes(handler, file, data)
-    machine.download().fails(1, WEIGHTS, "has the hash")
-    machine.repository.answer = None
-    assert machine.download().status == 0
-    assert (machine.snapshot / WEIGHTS).resolve().name == "abc"
-
-
-@pytest.mark.parametrize(("header", "value"), [("X-Linked-Size", "7"), ("X-Linked-ETag", '"' + "0" * 64 + '"')])
-def test_what_a_file_announces_is_compared_with_the_listing(machine: Machine, header: str, value: str) -> None:
-    machine.repository.lies = {header: value}
-    machine.download().fails(1, NAME, value.strip('"'), "lists")
-    assert machine.hub.fetched() == set()
-
-
 @pytest.mark.parametrize("linked", [True, False])
 @pytest.mark.parametrize("recorded", [True, False])
 def test_what_is_in_the_cache_is_compared_with_its_hash(machine: Machine, linked: bool, recorded: bool) -> None:
