@@ -1,5 +1,6 @@
 """Ways in which what answers in the place of a hub differs from one, for `Repository.answer` of the fake hub."""
 
+import os
 import socket
 import struct
 import time
@@ -78,6 +79,7 @@ def reset(sent: int) -> Lie:
         send(handler, data[:sent], length=len(data), Accept_Ranges="bytes")
         time.sleep(0.3)  # what has not been read by then is lost
         handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        os.close(handler.connection.detach())
         return True
 
     return only_get(lie)
