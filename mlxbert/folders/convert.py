@@ -27,7 +27,7 @@ from mlxbert.weights import save
 from mlxbert.weights.adapted import find_model
 from mlxbert.weights.formats.quantized import BITS, GROUP_SIZES, Quantization
 from mlxbert.weights.hub.files import CONFIG
-from mlxbert.weights.hub.guard import is_commit
+from mlxbert.weights.hub.hashes import is_commit
 from mlxbert.weights.source import BUILTIN, ModelRef, local_folder
 
 OnProgress = Callable[[int, int], None]
