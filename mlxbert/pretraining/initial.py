@@ -12,6 +12,7 @@ from mlxbert.labels.labels import Labels
 from mlxbert.model import Model, new_model
 from mlxbert.progress import Progress
 from mlxbert.training.base import BaseModel
+from mlxbert.training.options import TrainingOptions
 from mlxbert.weights.adapted import find_model
 from mlxbert.weights.build import parameters
 from mlxbert.weights.folder import ModelFolder, open_folder
@@ -48,6 +49,11 @@ class InitialModel(BaseModel):
         return new_model(
             self.config, self.folder, heads=dict.fromkeys(heads), dtype="float32", device=self.ref.device, seed=seed
         )
+
+    def warn_unless_it_fits(self, options: TrainingOptions) -> None:
+        """See `BaseModel.warn_unless_it_fits`; nothing is known of fresh weights before they are made."""
+        if self.config is None:
+            super().warn_unless_it_fits(options)
 
     def manifest(self) -> dict[str, Any]:
         """What decides its weights and its vocabulary."""
