@@ -200,10 +200,10 @@ class TrainingCall:
         """The options of a run."""
         return replace(self.options, **self.variants[number])
 
-    def training(self, number: int) -> Training:
+    def training(self, number: int, models: "RunModels") -> Training:
         """What the loop needs for a run."""
         options, group = self.chosen(number), self.group
-        model, adapters = self.material.model(options)
+        model, adapters = models.of(number)
         return Training(
             network=model.network, options=options, dtype=self.dtype, group=group, run=number, times=self.times,
             trained=None if adapters is None else adapters.trained,
@@ -214,7 +214,7 @@ class TrainingCall:
     def estimated(self, *, first: bool) -> Generator[Event, None, None]:
         """What a run would take, measured by the first process: the only event of a dry run."""
         if first:
-            yield self._started(0, Run(self.training(0), None), always=True)
+            yield self._started(0, Run(self.training(0, RunModels(self)), None), always=True)
 
     def _started(self, number: int, loop: Run, *, always: bool = False) -> Started:
         """The first event of a run; `always` with an estimate."""
@@ -283,21 +283,23 @@ class TrainingCall:
                 if first:
                     held.enter_context(workspace.locked(overwrite=self.request.overwrite))
             call = replace(self, material=self.material.opened(self, workspace.folder))
+            models = RunModels(call)
             for number in range(len(self.variants)):
                 with self.group.raise_together():
                     finished = first and workspace.is_finished(number)
                     if finished:
                         self.times.add(EARLIER, workspace.result(number)["seconds"])
                 if not self.group.broadcast(finished):
-                    yield from (event for event in call._train(number, workspace) if first)
+                    yield from (event for event in call._train(number, workspace, models) if first)
             if first:
-                yield call._finished(workspace, manifest)
+                yield call._finished(workspace, manifest, models)
 
-    def _train(self, number: int, workspace: Workspace) -> Iterator[Event]:
+    def _train(self, number: int, workspace: Workspace, models: "RunModels") -> Iterator[Event]:
         """One of the runs; of several, one that diverges is the worst and does not end the others."""
         first = self.group.rank == 0
         self.times.begin(LOADING)
-        loop = Run(self.training(number), workspace.store(number) if first else None)
+        devices.use(self.request.ref.device)  # another model may have been loaded since the call
+        loop = Run(self.training(number, models), workspace.store(number) if first else None)
         if earlier := loop.state.progress.seconds:
             self.times.add(EARLIER, earlier)
         started = self._started(number, loop)
@@ -319,8 +321,9 @@ class TrainingCall:
                 "ended": progress.step, "planned": loop.steps, **self.variants[number],
             }  # fmt: skip
             workspace.finish(number, result, {} if diverged else loop.best())
+        loop.restore()
 
-    def _finished(self, workspace: Workspace, manifest: Mapping[str, Any]) -> Finished:
+    def _finished(self, workspace: Workspace, manifest: Mapping[str, Any], models: "RunModels") -> Finished:
         """Writes the folder of the best run."""
         results = [workspace.result(number) for number in range(len(self.variants))]
         scores = {number: result["score"] for number, result in enumerate(results) if result["score"] is not None}
@@ -329,7 +332,7 @@ class TrainingCall:
         objective, base = self.material.objective, self.material.base
         best = (min if objective.minimize else max)(scores, key=scores.__getitem__)
         self.times.begin("evaluating")
-        model, adapters = self.material.model(self.chosen(best))
+        model, adapters = models.of(best)
         install(model.network, workspace.weights(best))
         content = self.material.content(self, model, results)
         self.times.begin("saving")
@@ -352,6 +355,25 @@ class TrainingCall:
             opens=card.opened_by(content.model, embeds=content.embedder is not None, adapter=adapters is not None),
             **content.facts, **facts,
         )  # fmt: skip
+
+
+class RunModels:
+    """The models of the runs. One is in memory at a time; after its run it has other weights, but need not be loaded.
+
+    Args:
+        call: The call.
+    """
+
+    def __init__(self, call: TrainingCall) -> None:
+        self._call = call
+        self._last: tuple[int, Model, Adapters | None] | None = None
+
+    def of(self, number: int) -> tuple[Model, Adapters | None]:
+        """The model of a run, and the adapters that are trained instead of all weights, if any."""
+        if self._last is None or self._last[0] != number:
+            self._last = None
+            self._last = number, *self._call.material.model(self._call.chosen(number))
+        return self._last[1:]
 
 
 def claim(output: str | Path, base: BaseModel, overwrite: bool, group: ProcessGroup) -> Path:

@@ -82,6 +82,69 @@ def dropout_key(*place: int) -> mx.array:
     return mx.random.key(int.from_bytes(digest[:8], "little"))
 
 
+class BatchFunctions:
+    """What is computed of a batch, as functions of the parameters: the loss with its gradients, and the outputs.
+
+    Args:
+        network: The network, in training mode.
+        objective: Computes the loss.
+        dtype: The dtype to compute in; parameters and gradients are float32.
+    """
+
+    def __init__(self, network: Network, objective: LoopObjective[Any], dtype: mx.Dtype) -> None:
+        self.network, self.objective, self._dtype = network, objective, dtype
+        self._frozen: Arrays = {}
+
+    def freeze(self, parameters: Arrays) -> None:
+        """Sets the parameters that are not trained."""
+        self._frozen = {
+            name: array.astype(self._dtype) if mx.issubdtype(array.dtype, mx.floating) else array  # quantized ones
+            for name, array in parameters.items()
+        }
+        mx.eval(self._frozen)
+
+    def _install(self, parameters: Arrays) -> None:
+        if on_gpu() and self._dtype != mx.float32:
+            computing = {name: fused.cast(self._dtype)(array) for name, array in parameters.items()}
+        else:
+            computing = {name: array.astype(self._dtype) for name, array in parameters.items()}
+        self.network.load_weights([*computing.items(), *self._frozen.items()], strict=False)
+
+    def gradients(self, parameters: Arrays, *given: Any) -> Any:
+        """The loss, its weight, its terms and the gradients; arguments are those of `_loss`."""
+        # A copy: MLX puts its tracers into the dictionary meanwhile, which an interrupted run may be saving.
+        (_, losses), gradients = mx.value_and_grad(self._loss)(dict(parameters), *given)
+        return *losses, gradients
+
+    def _loss(
+        self,
+        parameters: Arrays,
+        batch: TrainBatch,
+        key: mx.array,
+        scale: Scalar,
+        compare: Compare | None,
+        targets: Any,
+    ) -> tuple[mx.array, tuple[mx.array, mx.array, Arrays]]:
+        self._install(parameters)
+        with dropout.seeded(key):
+            if compare is None:
+                found, weight = self.objective.terms(self.network, batch)
+                loss = functools.reduce(operator.add, found.values())
+            else:
+                assert isinstance(self.objective, Comparison)
+                (loss, weight), found = compare(self.objective.outputs(self.network, batch.inputs), targets), {}
+        terms = {name: found[name] for name in self.objective.losses}
+        given = weight if isinstance(weight, mx.array) else mx.array(weight)
+        return loss * scale, (loss, given.astype(mx.float32), terms)
+
+    def outputs(self, parameters: Arrays, batch: TrainBatch, key: mx.array) -> mx.array:
+        """What a `Comparison` compares."""
+        assert isinstance(self.objective, Comparison)
+        self._install(parameters)
+        with dropout.seeded(key):
+            return self.objective.outputs(self.network, batch.inputs)
+
+
 class Differentiator:
     """Computes gradients of an objective on a network.
 
@@ -97,59 +160,22 @@ class Differentiator:
     computed = 0.0
 
     def __init__(self, network: Network, objective: LoopObjective[Any], dtype: mx.Dtype) -> None:
-        self._network, self._objective, self._dtype = network, objective, dtype
-        self._frozen: Arrays = {}
-        self._gradients: Callable[..., Any] = self._differentiated
-        self._outputs: Callable[..., mx.array] = self._computed
+        self._network, self._objective = network, objective
+        # Not methods of its own: it would refer to itself, and its arrays would outlive it until the next collection.
+        self._functions = BatchFunctions(network, objective, dtype)
+        self._gradients: Callable[..., Any] = self._functions.gradients
+        self._outputs: Callable[..., mx.array] = self._functions.outputs
         if on_gpu() and objective.pure:
             self._gradients, self._outputs = Compiled(self._gradients, "gradients"), Compiled(self._outputs, "outputs")
         self._tracing = threading.Lock()  # the network holds the parameters of one part meanwhile
 
     def freeze(self, parameters: Arrays) -> None:
         """Sets the parameters that are not trained."""
-        self._frozen = {
-            name: array.astype(self._dtype) if mx.issubdtype(array.dtype, mx.floating) else array  # quantized ones
-            for name, array in parameters.items()
-        }
-        mx.eval(self._frozen)
+        self._functions.freeze(parameters)
 
     def let_go(self, parameters: Arrays) -> None:
         """Takes parameters out of the network, so that an update can free them."""
         install(self._network, {name: mx.zeros(array.shape) for name, array in parameters.items()})
-
-    def _install(self, parameters: Arrays) -> None:
-        if on_gpu() and self._dtype != mx.float32:
-            computing = {name: fused.cast(self._dtype)(array) for name, array in parameters.items()}
-        else:
-            computing = {name: array.astype(self._dtype) for name, array in parameters.items()}
-        self._network.load_weights([*computing.items(), *self._frozen.items()], strict=False)
-
-    def _differentiated(self, parameters: Arrays, *given: Any) -> Any:
-        """The loss, its weight, its terms and the gradients; arguments are those of `_loss`."""
-        # A copy: MLX puts its tracers into the dictionary meanwhile, which an interrupted run may be saving.
-        (_, found), gradients = mx.value_and_grad(self._loss)(dict(parameters), *given)
-        return *found, gradients
-
-    def _loss(
-        self,
-        parameters: Arrays,
-        batch: TrainBatch,
-        key: mx.array,
-        scale: Scalar,
-        compare: Compare | None,
-        targets: Any,
-    ) -> tuple[mx.array, tuple[mx.array, mx.array, Arrays]]:
-        self._install(parameters)
-        with dropout.seeded(key):
-            if compare is None:
-                found, weight = self._objective.terms(self._network, batch)
-                loss = functools.reduce(operator.add, found.values())
-            else:
-                assert isinstance(self._objective, Comparison)
-                (loss, weight), found = compare(self._objective.outputs(self._network, batch.inputs), targets), {}
-        terms = {name: found[name] for name in self._objective.losses}
-        given = weight if isinstance(weight, mx.array) else mx.array(weight)
-        return loss * scale, (loss, given.astype(mx.float32), terms)
 
     def __call__(self, parameters: Arrays, parts: Sequence[MicroBatch], scale: Scalar = 1.0) -> Gradients:
         """The sums over some parts; on a CPU they are evaluated, a GPU computes them meanwhile.
@@ -247,12 +273,6 @@ class Differentiator:
                 outputs = self._run(self._outputs, parameters, batch, key)
         _evaluate(passed, outputs)
         return outputs
-
-    def _computed(self, parameters: Arrays, batch: TrainBatch, key: mx.array) -> mx.array:
-        assert isinstance(self._objective, Comparison)
-        self._install(parameters)
-        with dropout.seeded(key):
-            return self._objective.outputs(self._network, batch.inputs)
 
 
 def _evaluate(collected: list[Stage], *arrays: Any) -> None:

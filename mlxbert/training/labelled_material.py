@@ -24,7 +24,6 @@ from mlxbert.training.options import TrainingOptions
 from mlxbert.training.plan import Plan
 from mlxbert.training.sampler import Epochs
 from mlxbert.training.trained_folder import FolderContent, metrics_table
-from mlxbert.weights.checkpoint import open_checkpoint
 
 _FEW_UPDATES, _MOST_EPOCHS = 300, 20  # of the default number of epochs
 
@@ -63,7 +62,7 @@ class LabelledMaterial(Material):
         """See `Material.check`."""
         options.check_layers(self.plan.objective.config.num_stored_layers)
         if options.lora is not None:
-            check_adapters(open_checkpoint(self.base.files), options, self.plan)
+            check_adapters(self.base.checkpoint, options, self.plan)
 
     def manifest(self, call: TrainingCall) -> dict[str, Any]:
         """See `Material.manifest`."""
@@ -83,7 +82,7 @@ class LabelledMaterial(Material):
 
     def model(self, options: TrainingOptions) -> tuple[Model, Adapters | None]:
         """See `Material.model`."""
-        model = self.base.with_heads(self.plan.heads, options.seed)
+        model = self.plan.models.take(options.seed)
         self.plan.objective.bind(model)
         if options.dropout is not None:
             dropout.set_rate(model.network, options.dropout)

@@ -296,6 +296,15 @@ class Run:
         assert self._store is not None
         return self._store.best(progress.best_step)
 
+    def restore(self) -> None:
+        """Leaves the network as others use it: in evaluation mode, and what was not trained as it was before."""
+        network = self._t.network
+        for module in network.modules():
+            if isinstance(module, Encoder):
+                module.checkpointing, module.frozen = False, 0
+        install(network, self._frozen)
+        network.eval()
+
     def _whole(self, parameters: Arrays, decay: float) -> Arrays:
         """The trained parameters of the network, all rows of its word embeddings included."""
         return parameters if self._rows is None else self._rows.whole(parameters, decay)

@@ -1,12 +1,14 @@
 """`mlxbert.finetune` and `mlxbert.evaluate` on a tiny model, from data to a folder."""
 
 import gc
+import importlib
 import inspect
 import itertools
 import json
 import math
 import shlex
 import shutil
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -24,6 +26,7 @@ from mlxbert.training.options.tasks import TASKS
 from mlxbert.training.workspace import Workspace, clean_up
 from tests.helpers.classifiers import save_classifier
 from tests.helpers.commands import COMMANDS
+from tests.training.runs import parameters
 
 Files = Callable[..., Path]
 ANIMALS, PLACES = ("cat", "dog"), ("paris", "tokyo")
@@ -551,3 +554,47 @@ def test_another_encoding_does_not_resume(base: Path, train: Path, tmp_path: Pat
     gc.collect()
     with pytest.raises(MlxbertError, match="encoding"):
         run("classify", **options, encoding="cp1252", save_every=1)
+
+
+@pytest.mark.parametrize(("seeds", "networks"), [(1, 2), pytest.param(2, 4, marks=pytest.mark.slow)])
+def test_the_base_is_opened_once_and_one_network_is_in_memory(
+    base: Path, train: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seeds: int, networks: int
+) -> None:
+    """The plan, the run and the folder share a network; the frozen vectors of the baselines need another one."""
+    opened: list[str] = []
+    made: list[weakref.ref[Any]] = []
+    alive: list[int] = []
+
+    def counted(name: str, usual: Any) -> Any:
+        def call(*given: Any, **options: Any) -> Any:
+            opened.append(name)
+            return usual(*given, **options)
+
+        return call
+
+    def build(*given: Any, **options: Any) -> Any:
+        alive.append(sum(one() is not None for one in made))
+        network = build_network(*given, **options)
+        made.append(weakref.ref(network))
+        return network
+
+    for name in ("find_model", "open_checkpoint", "load_tokenizer"):
+        for module in ("model", "training.base", "training.finetune", "training.labelled_material"):
+            where = importlib.import_module(f"mlxbert.{module}")
+            if hasattr(where, name):
+                monkeypatch.setattr(where, name, counted(name, getattr(where, name)))
+    loading = importlib.import_module("mlxbert.model")
+    build_network = loading.build_network
+    monkeypatch.setattr(loading, "build_network", build)
+    run("classify", train=train, model=base, output=tmp_path / "out", epochs=1, seeds=seeds)
+    assert sorted(opened) == ["find_model", "load_tokenizer", "open_checkpoint"]
+    assert len(made) <= networks and max(alive) <= 1 and alive[-1] == 1  # the trained one, next to the baselines'
+
+
+def test_a_network_after_training_is_as_one_that_was_loaded(base: Path, train: Path, tmp_path: Path) -> None:
+    """The network that was trained is written, with its frozen weights as they were: no gradient has seen bfloat16."""
+    options: dict[str, Any] = {"freeze": 1, "dtype": "bfloat16", "checkpointing": True, "dropout": 0.3}
+    run("classify", train=train, model=base, output=tmp_path / "out", epochs=1, device="cpu", **options)
+    before, after = (parameters(mlxbert.load(folder, device="cpu").network) for folder in (base, tmp_path / "out"))
+    frozen = [name for name in before if name.startswith(("encoder.embeddings.", "encoder.layers.0."))]
+    assert len(frozen) > 10 and all(mx.array_equal(after[name], before[name]) for name in frozen)
