@@ -1,6 +1,6 @@
 """`mlxbert.finetune`: from labelled data to a model folder, as a stream of events."""
 
-from collections.abc import Callable, Iterable, Mapping, Set as AbstractSet
+from collections.abc import Callable, Mapping, Set as AbstractSet
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -13,20 +13,19 @@ from mlxbert.training.adapters import refuse_with_adapters
 from mlxbert.training.base import BaseModel
 from mlxbert.training.calls import TrainingRequest, begin
 from mlxbert.training.check import require
-from mlxbert.training.command import command_line
+from mlxbert.training.command import Data, FinetuneArguments
 from mlxbert.training.distillation import Distillation
 from mlxbert.training.events import TrainingEvents
 from mlxbert.training.labelled_material import LabelledMaterial
 from mlxbert.training.objectives import make_objective
 from mlxbert.training.objectives.objective import Objective
-from mlxbert.training.options import TeacherOptions, TrainingOptions, check_sweep
+from mlxbert.training.options import TeacherOptions, TrainingOptions
 from mlxbert.training.options.tasks import TASKS
 from mlxbert.training.plan import make_plan
 from mlxbert.training.times import LOADING, OnPhase, Times
 from mlxbert.weights.adapted import find_model
-from mlxbert.weights.source import ModelRef, check_source
+from mlxbert.weights.source import ModelRef
 
-Data = str | Path | Iterable[Any]
 _LOOP = frozenset(field.name for field in fields(TrainingOptions))
 _TEACHER = frozenset(field.name for field in fields(TeacherOptions))
 OnProgress = Callable[[int, int], None]
@@ -111,21 +110,19 @@ def finetune(
     Raises:
         MlxbertError: An argument, the data, the model or the folder cannot be used.
     """
-    line = command_line(task, locals()) if isinstance(task, str) else None
-    chosen = _read_options(task, options, teacher=teacher is not None, sweep=sweep or {}, check=check)
+    asked = FinetuneArguments(
+        train=train, output=output, valid=valid, model=model, adapter=adapter, teacher=teacher, revision=revision,
+        offline=offline, dtype=dtype, device=device, format=format, no_header=no_header, encoding=encoding,
+        validation_fraction=validation_fraction, seeds=seeds, sweep=sweep, options=options,
+    )  # fmt: skip
+    chosen = _read_options(task, asked, check=check)
     loop, objective = chosen.loop, chosen.objective
     times = Times(on_phase)
     times.begin(LOADING)
-    variants = tuple(
-        {**combination, "seed": combination.get("seed", loop.seed) + number}
-        for combination in check_sweep(sweep, seeds)
-        for number in range(seeds)
-    )
-    check_source(model, "model")
     request = TrainingRequest(
-        task=objective.name, what="fine-tuning", output=output,
-        ref=ModelRef(model, adapter, revision, offline, dtype, device), options=loop, named=chosen.named,
-        variants=variants, overwrite=overwrite, dry_run=dry_run, line=line, times=times,
+        task=objective.name, what="fine-tuning", output=output, variants=asked.variants(loop.seed), ref=asked.ref(),
+        options=loop, named=chosen.named, overwrite=overwrite, dry_run=dry_run,
+        line=asked.command_line(task) if isinstance(task, str) else None, times=times,
     )  # fmt: skip
 
     def find(ref: ModelRef) -> BaseModel:
@@ -142,8 +139,8 @@ def finetune(
         if teacher is not None:
             times.begin(LOADING)
             other = replace(base.ref, source=teacher, adapter=None, revision=None)
-            asked = TeacherOptions(**chosen.learned)
-            distillation = Distillation(other, plan.objective, plan.train, plan.valid, asked, on_progress)
+            learned = TeacherOptions(**chosen.learned)
+            distillation = Distillation(other, plan.objective, plan.train, plan.valid, learned, on_progress)
             plan = replace(plan, report=distillation.noted(plan.report))
         if check:
             require(plan.heads, base.files.config_json)
@@ -174,20 +171,18 @@ class _Chosen:
     of_words: bool
 
 
-def _read_options(
-    task: str | Objective[Any], options: Mapping[str, Any], *, teacher: bool, sweep: Mapping[str, Any], check: bool
-) -> _Chosen:
+def _read_options(task: str | Objective[Any], asked: FinetuneArguments, *, check: bool) -> _Chosen:
     """Divides the options of a call among the loop, the teacher and the objective, and checks them."""
-    rest = dict(options)
+    rest, sweep = dict(asked.options), asked.sweep or {}
     loop = _taken(rest, _LOOP)
     spec = TASKS.get(task) if isinstance(task, str) else None
     own = spec is not None and TeacherOptions not in spec.teacher  # of the task, whose `temperature` is another one
     learned = _taken(rest, frozenset() if own else _TEACHER)
-    if not teacher:
+    if asked.teacher is None:
         TeacherOptions(**learned).refuse_alone()
     if "lora" not in loop and isinstance(sweep.get("lora"), list | tuple):  # defaults depend on adapters
         loop["lora"] = next(iter(sweep["lora"]), None)
-    if spec is not None and (teacher or check or loop.get("lora") is not None):
+    if spec is not None and (asked.teacher is not None or check or loop.get("lora") is not None):
         rest |= {name: False for name in spec.variants if rest.get(name) is None}  # they work with none of these
     objective = task if isinstance(task, Objective) else make_objective(task, **rest)
     if isinstance(task, Objective) and any(value is not None for value in rest.values()):

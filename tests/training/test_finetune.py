@@ -2,7 +2,6 @@
 
 import gc
 import importlib
-import inspect
 import itertools
 import json
 import math
@@ -20,7 +19,7 @@ import pytest
 import mlxbert
 from mlxbert.errors import ArgumentError, DivergedError, InputError, MlxbertError
 from mlxbert.machine.device import mx
-from mlxbert.training.command import command_line
+from mlxbert.training.command import FinetuneArguments
 from mlxbert.training.events import Evaluated, Event, Finished, Saved, Started, Step
 from mlxbert.training.options.tasks import TASKS
 from mlxbert.training.workspace import Workspace, clean_up
@@ -111,11 +110,9 @@ def test_a_run_that_ends_early_says_so(base: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("task", TASKS)
 def test_the_command_of_a_model_card_can_be_typed(task: str) -> None:
     command = COMMANDS[f"finetune {task}"]
-    callbacks = {"on_progress": print, "on_phase": lambda name: None}
-    arguments = {name: one.default for name, one in inspect.signature(mlxbert.finetune).parameters.items()}
     options = {"text_column": "a b", "epochs": 2, "lr": 1e-5, "seed": 3, "max_length": 64}
-    given = arguments | callbacks | {"train": ["a.csv", "b c.csv"], "output": Path("out"), "seeds": 2}
-    line = command_line(task, given | {"sweep": {"lr": [1e-5, 2e-5]}, "options": options})
+    given: dict[str, Any] = {"train": ["a.csv", "b c.csv"], "output": Path("out"), "seeds": 2, "model": "builtin"}
+    line = FinetuneArguments(**given, sweep={"lr": [1e-5, 2e-5]}, options=options).command_line(task)
     assert line is not None
     parsed = command.make_context("finetune", shlex.split(line)[3:]).params
     assert [*parsed["train"]] == given["train"] and [*parsed["sweep"]] == ["lr=1e-05,2e-05"] and parsed["seed"] == 3
@@ -416,6 +413,7 @@ def test_a_label_unknown_at_validation_is_refused(base: Path, train: Path, tmp_p
     [
         {"label_smoothing": 1.0}, {"class_weights": "heavy"}, {"metric": "spearman"}, {"max_length": 2}, {"seeds": 0},
         {"validation_fraction": 0}, {"validation_fraction": 1.5}, {"text_column": "nothing"}, {"sweep": {"lr": [0]}},
+        {"sweep": {"lr": 3}},
         {"max_length": 9999}, {"sweep": {"freeze": [1, 7]}}, {"label_smoothing": "a lot"}, {"freeze": 7},
         {"unknown": 1}, {"dtype": "float64"}, {"epochs": "3"}, {"model": "no/such folder"},
         {"task": "regress", "label_smoothing": 0.1},
