@@ -15,9 +15,9 @@ from mlxbert.pretraining.objective import ELECTRA, Pretraining, heads_of
 from mlxbert.pretraining.settings import Settings
 from mlxbert.tasks.fill_mask import fill_mask
 from mlxbert.training.adapters import Adapters, adapt_model
-from mlxbert.training.base import BaseModel
+from mlxbert.training.base_model import BaseModel
 from mlxbert.training.calls import Material, TrainingCall, usual_rate
-from mlxbert.training.loop import Run
+from mlxbert.training.loop.training_run import Run
 from mlxbert.training.options import TrainingOptions
 from mlxbert.training.trained_folder import FolderContent, metrics_table
 

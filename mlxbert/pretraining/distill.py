@@ -8,7 +8,7 @@ from mlxbert.errors import ArgumentError
 from mlxbert.pretraining.initial import EVERY_OTHER
 from mlxbert.pretraining.pretrain import pretrain
 from mlxbert.pretraining.settings import DISTILLED
-from mlxbert.training.events import TrainingEvents
+from mlxbert.training.loop.events import TrainingEvents
 from mlxbert.weights.source import check_source
 
 

@@ -11,7 +11,7 @@ from mlxbert.folders.fingerprint import hash_model
 from mlxbert.labels.labels import Labels
 from mlxbert.model import Model, new_model
 from mlxbert.progress import Progress
-from mlxbert.training.base import BaseModel
+from mlxbert.training.base_model import BaseModel
 from mlxbert.training.options import TrainingOptions
 from mlxbert.weights.adapted import find_model
 from mlxbert.weights.build import parameters

@@ -18,9 +18,9 @@ from mlxbert.pretraining.settings import Settings, files_of, pairs_of
 from mlxbert.pretraining.teacher import find_teacher, load_teacher
 from mlxbert.training.adapters import refuse_with_adapters
 from mlxbert.training.calls import TrainingRequest, begin
-from mlxbert.training.events import TrainingEvents
+from mlxbert.training.loop.events import TrainingEvents
+from mlxbert.training.loop.phase_times import LOADING, OnPhase, Times
 from mlxbert.training.options import TrainingOptions
-from mlxbert.training.times import LOADING, OnPhase, Times
 from mlxbert.weights.source import BUILTIN, ModelRef, check_source
 
 _LOOP = frozenset(field.name for field in fields(TrainingOptions)) - {"epochs", "patience"}

@@ -9,7 +9,7 @@ from mlxbert.model import Model
 from mlxbert.pretraining.initial import InitialModel
 from mlxbert.pretraining.terms import Teacher
 from mlxbert.progress import Progress
-from mlxbert.training.base import BaseModel
+from mlxbert.training.base_model import BaseModel
 from mlxbert.weights.adapted import find_model
 
 

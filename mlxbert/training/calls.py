@@ -26,14 +26,15 @@ from mlxbert.machine.distributed import ProcessGroup, join
 from mlxbert.machine.faults import device_errors
 from mlxbert.model import Model
 from mlxbert.training.adapters import Adapters
-from mlxbert.training.base import BaseModel
-from mlxbert.training.estimate import Costs, measure
-from mlxbert.training.events import Estimate, Event, Finished, Started, TrainingEvents
-from mlxbert.training.gradients import install
-from mlxbert.training.loop import Run, Training
+from mlxbert.training.base_model import BaseModel
+from mlxbert.training.loop.estimate import Costs, measure
+from mlxbert.training.loop.events import Estimate, Event, Finished, Started, TrainingEvents
+from mlxbert.training.loop.gradients import install
+from mlxbert.training.loop.phase_times import EARLIER, LOADING, Times
+from mlxbert.training.loop.training_inputs import Training
+from mlxbert.training.loop.training_run import Run
 from mlxbert.training.objectives.objective import LoopObjective
 from mlxbert.training.options import TrainingOptions
-from mlxbert.training.times import EARLIER, LOADING, Times
 from mlxbert.training.trained_folder import FolderContent, write_folder
 from mlxbert.training.workspace import Workspace, clean_up
 from mlxbert.version import __version__

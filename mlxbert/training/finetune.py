@@ -10,19 +10,19 @@ from mlxbert.errors import ArgumentError
 from mlxbert.readers.lines import UTF8
 from mlxbert.readers.rows import read_rows
 from mlxbert.training.adapters import refuse_with_adapters
-from mlxbert.training.base import BaseModel
+from mlxbert.training.base_model import BaseModel
 from mlxbert.training.calls import TrainingRequest, begin
-from mlxbert.training.check import require
 from mlxbert.training.command import Data, FinetuneArguments
 from mlxbert.training.distillation import Distillation
-from mlxbert.training.events import TrainingEvents
 from mlxbert.training.labelled_material import LabelledMaterial
+from mlxbert.training.loop.events import TrainingEvents
+from mlxbert.training.loop.phase_times import LOADING, OnPhase, Times
 from mlxbert.training.objectives import make_objective
 from mlxbert.training.objectives.objective import Objective
 from mlxbert.training.options import TeacherOptions, TrainingOptions
 from mlxbert.training.options.tasks import TASKS
 from mlxbert.training.plan import make_plan
-from mlxbert.training.times import LOADING, OnPhase, Times
+from mlxbert.training.transformers_check import require
 from mlxbert.weights.adapted import find_model
 from mlxbert.weights.source import ModelRef
 

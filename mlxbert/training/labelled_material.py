@@ -13,17 +13,17 @@ from mlxbert.nn.heads import OWN_LAYERS
 from mlxbert.readers.lines import UTF8
 from mlxbert.training.adapters import Adapters, adapt_model, check_adapters
 from mlxbert.training.assess import Assessment, assess
-from mlxbert.training.base import BaseModel
+from mlxbert.training.base_model import BaseModel
 from mlxbert.training.calls import Material, TrainingCall, usual_rate
-from mlxbert.training.check import check as compare
 from mlxbert.training.distillation import Distillation
-from mlxbert.training.loop import Run
+from mlxbert.training.loop.order import Epochs
+from mlxbert.training.loop.training_run import Run
 from mlxbert.training.objectives.objective import LoopObjective
 from mlxbert.training.objectives.predict import predict
 from mlxbert.training.options import TrainingOptions
 from mlxbert.training.plan import Plan
-from mlxbert.training.sampler import Epochs
 from mlxbert.training.trained_folder import FolderContent, metrics_table
+from mlxbert.training.transformers_check import check as compare
 
 _FEW_UPDATES, _MOST_EPOCHS = 300, 20  # of the default number of epochs
 

@@ -11,13 +11,13 @@ from mlxbert.errors import InputError
 from mlxbert.labels.labels import Labels
 from mlxbert.model import Model
 from mlxbert.readers.rows import Rows, row_bytes
-from mlxbert.training.base import BaseModel
+from mlxbert.training.base_model import BaseModel
 from mlxbert.training.data import describe
 from mlxbert.training.data.report import DataReport
+from mlxbert.training.loop.phase_times import LOADING, Times
 from mlxbert.training.objectives import make_objective
 from mlxbert.training.objectives.objective import Objective, Split
 from mlxbert.training.objectives.task import TaskObjective
-from mlxbert.training.times import LOADING, Times
 
 
 class FreshModels:

@@ -13,7 +13,7 @@ from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.heads import has_own
 from mlxbert.training.adapters import Adapters
-from mlxbert.training.base import BaseModel
+from mlxbert.training.base_model import BaseModel
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ import mlxbert
 from mlxbert.errors import ArgumentError, DivergedError, InputError, MlxbertError
 from mlxbert.machine.device import mx
 from mlxbert.training.command import FinetuneArguments
-from mlxbert.training.events import Evaluated, Event, Finished, Saved, Started, Step
+from mlxbert.training.loop.events import Evaluated, Event, Finished, Saved, Started, Step
 from mlxbert.training.options.tasks import TASKS
 from mlxbert.training.workspace import Workspace, clean_up
 from tests.helpers.classifiers import save_classifier
@@ -268,7 +268,8 @@ def test_seeds_and_values_are_tried_and_the_best_is_kept(base: Path, train: Path
 def test_a_run_that_diverges_is_the_worst(
     base: Path, train: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mlxbert.training.loop.learning_rate", lambda *given: math.nan if given[2].lr > 0.1 else 1e-3)
+    rate = "mlxbert.training.loop.training_run.learning_rate"
+    monkeypatch.setattr(rate, lambda *given: math.nan if given[2].lr > 0.1 else 1e-3)
     how: dict[str, Any] = {"train": train, "model": base, "epochs": 1}
     events = run("classify", **how, output=tmp_path / "out", sweep={"lr": [0.5, 1e-3]})
     finished = one(events, Finished)

@@ -12,11 +12,11 @@ import pytest
 import mlxbert
 from mlxbert.errors import ArgumentError
 from mlxbert.pretraining.phases import Phases
-from mlxbert.training import times
-from mlxbert.training.estimate import Costs
-from mlxbert.training.events import Evaluated, Event, Finished, Started, Step
-from mlxbert.training.loop import Run
-from mlxbert.training.times import EARLIER, Times
+from mlxbert.training.loop import phase_times
+from mlxbert.training.loop.batch_gradients import BatchGradients
+from mlxbert.training.loop.estimate import Costs
+from mlxbert.training.loop.events import Evaluated, Event, Finished, Started, Step
+from mlxbert.training.loop.phase_times import EARLIER, Times
 from tests.pretraining.files import model_folder, text_file
 from tests.training.test_finetune import one, rows
 
@@ -42,14 +42,14 @@ def short_runs_are_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
-    found, gradients = Clock(), Run._gradients
+    found, gradients = Clock(), BatchGradients.__call__
 
     def slow(*given: Any) -> Any:
         found.now += found.update
         return gradients(*given)
 
-    monkeypatch.setattr(times, "clock", found)
-    monkeypatch.setattr(Run, "_gradients", slow)
+    monkeypatch.setattr(phase_times, "clock", found)
+    monkeypatch.setattr(BatchGradients, "__call__", slow)
     yield found
 
 

@@ -21,10 +21,10 @@ from mlxbert.machine.device import dispatch, mx, nn, on_gpu
 from mlxbert.nn import dropout, fused
 from mlxbert.nn.encoder import KnownIds
 from mlxbert.nn.heads import Network
-from mlxbert.training import times
-from mlxbert.training.compiled import Compiled
+from mlxbert.training.loop import phase_times
+from mlxbert.training.loop.compiled import Compiled
+from mlxbert.training.loop.optimizer import Arrays, Scalar
 from mlxbert.training.objectives.objective import Comparison, LoopObjective, TrainBatch
-from mlxbert.training.optimizer import Arrays, Scalar
 
 MicroBatch = Callable[[], tuple[TrainBatch, mx.array]]  # a batch, and the key of its dropout
 Compare = Callable[[mx.array, Any], tuple[mx.array, float]]  # outputs and targets to the loss and its weight
@@ -154,7 +154,7 @@ class Differentiator:
         dtype: The dtype to compute in; parameters and gradients are float32.
 
     Attributes:
-        computed: When the last part was computed, by `times.clock`; when a GPU had been given it.
+        computed: When the last part was computed, by `phase_times.clock`; when a GPU had been given it.
     """
 
     computed = 0.0
@@ -213,7 +213,7 @@ class Differentiator:
                 found = self._run(self._gradients, parameters, batch, key, scale, compare, targets)
         loss, weight, terms, gradients = found
         _evaluate(passed, [loss, weight, terms], *reversed(_by_module(gradients)))
-        self.computed = times.clock()
+        self.computed = phase_times.clock()
         return Gradients(loss, weight, gradients, terms)
 
     def _run(self, function: Callable[..., Any], parameters: Arrays, batch: TrainBatch, *more: Any) -> Any:
