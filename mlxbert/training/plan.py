@@ -46,6 +46,7 @@ class FreshModels:
         if model is None or seed != self._seed:
             del model  # its memory is needed for another
             model = self._base.with_heads(self._heads, seed)
+        model.adopt()  # events may be iterated over on another thread than that of the call
         return model
 
 

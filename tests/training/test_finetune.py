@@ -577,11 +577,9 @@ def test_the_base_is_opened_once_and_one_network_is_in_memory(
         made.append(weakref.ref(network))
         return network
 
-    for name in ("find_model", "open_checkpoint", "load_tokenizer"):
-        for module in ("model", "training.base", "training.finetune", "training.labelled_material"):
-            where = importlib.import_module(f"mlxbert.{module}")
-            if hasattr(where, name):
-                monkeypatch.setattr(where, name, counted(name, getattr(where, name)))
+    for module in map(importlib.import_module, ("mlxbert.model", "mlxbert.training.finetune")):
+        for name in {"find_model", "open_checkpoint", "load_tokenizer"} & vars(module).keys():
+            monkeypatch.setattr(module, name, counted(name, getattr(module, name)))
     loading = importlib.import_module("mlxbert.model")
     build_network = loading.build_network
     monkeypatch.setattr(loading, "build_network", build)
