@@ -76,7 +76,8 @@ from mlxbert.tasks.tokenize import tokenize as tokenize
 from mlxbert.text.tokenizer import Tokenizer as Tokenizer
 from mlxbert.text.usage import Usage as Usage
 from mlxbert.training.evaluate import evaluate as evaluate
-from mlxbert.training.events import (
+from mlxbert.training.finetune import finetune as finetune
+from mlxbert.training.loop.events import (
     Evaluated as Evaluated,
     Event as Event,
     Finished as Finished,
@@ -85,7 +86,6 @@ from mlxbert.training.events import (
     Step as Step,
     TrainingEvents as TrainingEvents,
 )
-from mlxbert.training.finetune import finetune as finetune
 from mlxbert.training.objectives.objective import Example as Example, Objective as Objective, TrainBatch as TrainBatch
 from mlxbert.training.scores.search import evaluate_reranking as evaluate_reranking, evaluate_search as evaluate_search
 from mlxbert.training.scores.summary import Evaluation as Evaluation

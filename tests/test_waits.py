@@ -155,7 +155,8 @@ def test_an_update_of_pretraining_is_waited_for_once(
 def test_updates_that_are_not_waited_for_are_those_of_a_cpu(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mlxbert.training.loop.FIRST_SCALE", 2.0**24)  # too large for the first updates in float16
+    # Too large for the first updates in float16.
+    monkeypatch.setattr("mlxbert.training.loop.training_run.FIRST_SCALE", 2.0**24)
     cpu = make_run(rate=0.0, evaluate=None, epochs=3, **options)
     expected = steps(cpu.events())
     with counted(monkeypatch):

@@ -23,7 +23,7 @@ from mlxbert.cli.views import progress, vocabulary as views
 from mlxbert.options import Option, Written
 from mlxbert.pretraining.settings import DISTILLED, Documents, Settings
 from mlxbert.readers.lines import UTF8
-from mlxbert.training.events import Event
+from mlxbert.training.loop.events import Event
 from mlxbert.training.options import TrainingOptions
 
 Kind = Literal["wordpiece", "bpe", "unigram"]  # of a vocabulary

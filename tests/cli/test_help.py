@@ -17,11 +17,12 @@ from mlxbert.options import POOLINGS as NAMED_POOLINGS
 from mlxbert.pretraining.initial import SIZES as KNOWN_SIZES
 from mlxbert.pretraining.settings import Settings
 from mlxbert.tasks import answer, fill_mask, zero_shot
-from mlxbert.training import finetune, loop
+from mlxbert.training import labelled_material
+from mlxbert.training.calls import usual_rate
+from mlxbert.training.loop import training_run
 from mlxbert.training.options import TrainingOptions
 from mlxbert.training.options.tasks import TASKS
 from mlxbert.training.plan import usual_share
-from mlxbert.training.run import usual_rate
 from mlxbert.weights.formats.quantized import Quantization
 from tests.cli.test_terminal import plain
 from tests.helpers.commands import COMMANDS, PROGRAM
@@ -31,9 +32,9 @@ GROUPS = {name: one for name, one in PROGRAM.commands.items() if hasattr(one, "c
 ALL: dict[str, Any] = {"": PROGRAM, **GROUPS, **COMMANDS}
 RATES = [f"{usual_rate(width, TrainingOptions(), 1):.0e}".replace("-0", "-") for width in (384, 1024)]
 DEFAULTS = {  # in words, because they are made later or depend on something; and where the code has them
-    "finetune classify --epochs": f"{TrainingOptions.epochs} to {finetune._MOST_EPOCHS}, by its size",
+    "finetune classify --epochs": f"{TrainingOptions.epochs} to {labelled_material._MOST_EPOCHS}, by its size",
     "finetune classify --lr": " to ".join(RATES),
-    "finetune classify --save-every": str(loop._SAVE_EVERY),
+    "finetune classify --save-every": str(training_run._SAVE_EVERY),
     "finetune classify --validation-fraction": str(usual_share(10_000)),
     "finetune answer --stride": str(answer.STRIDE),
     "finetune answer --max-length": f"{answer.MAX_LENGTH}, or the model's",

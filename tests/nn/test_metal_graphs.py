@@ -32,13 +32,13 @@ from mlxbert.pretraining.electra import Electra
 from mlxbert.pretraining.objective import Pretraining
 from mlxbert.pretraining.replaced import GeneratedWords, ReplacedTokens
 from mlxbert.pretraining.terms import MaskedWords, NextSentence, SentenceOrder, Targets, Term
-from mlxbert.training.checkpoint import Progress
-from mlxbert.training.gradients import Differentiator, Gradients, Whole, install
+from mlxbert.training.loop.gpu_updater import DeviceStep
+from mlxbert.training.loop.gradients import Differentiator, Gradients, Whole, install
+from mlxbert.training.loop.optimizer import AdamW, weight_decays
+from mlxbert.training.loop.state import Progress
 from mlxbert.training.objectives import make_objective
 from mlxbert.training.objectives.objective import Comparison, TrainBatch
-from mlxbert.training.optimizer import AdamW, weight_decays
 from mlxbert.training.options import TrainingOptions
-from mlxbert.training.step import DeviceStep
 from mlxbert.weights.build import parameters as parameters_of
 from tests.helpers.graphs import (
     PATTERNS,

@@ -15,8 +15,8 @@ from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
 from mlxbert.readers.rows import read_rows
 from mlxbert.text.encoding import Encoding
-from mlxbert.training.base import BaseModel
-from mlxbert.training.events import Finished, Started
+from mlxbert.training.base_model import BaseModel
+from mlxbert.training.loop.events import Finished, Started
 from mlxbert.training.objectives import make_objective
 from mlxbert.training.objectives.answer import AnswerObjective, target
 from mlxbert.training.objectives.predict import predict

@@ -16,7 +16,7 @@ import pytest
 
 import mlxbert
 from mlxbert.errors import CheckpointError, MlxbertError
-from mlxbert.training.events import Event, Saved
+from mlxbert.training.loop.events import Event, Saved
 from tests.helpers.damage import DAMAGES, damage
 from tests.training.files import data_file
 

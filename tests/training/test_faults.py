@@ -13,11 +13,11 @@ import pytest
 import mlxbert
 from mlxbert.errors import DeviceError, MlxbertError, OutOfMemoryError
 from mlxbert.machine.device import mx
-from mlxbert.training.checkpoint import State
-from mlxbert.training.events import Evaluated, Started
-from mlxbert.training.gradients import Differentiator
-from mlxbert.training.loop import Run
-from mlxbert.training.step import DeviceStep
+from mlxbert.training.loop.events import Evaluated, Started
+from mlxbert.training.loop.gpu_updater import DeviceStep
+from mlxbert.training.loop.gradients import Differentiator
+from mlxbert.training.loop.state import State
+from mlxbert.training.loop.training_run import Run
 from tests.helpers.faults import MEMORY, NO_FAULTS, OTHER, LateDevice, failing_eval, small_memory
 from tests.pretraining.files import model_folder, text_file
 from tests.training import test_finetune
@@ -192,7 +192,7 @@ def test_the_state_before_an_update_that_was_not_computed_is_saved(
     assert resumed.state.progress.step == kept
     if kept:
         saved: list[State] = []
-        monkeypatch.setattr("mlxbert.training.checkpoint.Store.save", lambda store, state: saved.append(state))
+        monkeypatch.setattr("mlxbert.training.loop.state.Store.save", lambda store, state: saved.append(state))
         with a_gpu(monkeypatch):  # of an uninterrupted run, which saves after as many updates
             [*make_run(tmp_path / "whole", data=32, evaluate=None, save_every=kept).events()]
         assert saved[0].progress.step == kept and digest(resumed) == digest(SimpleNamespace(state=saved[0]))
@@ -210,9 +210,9 @@ def test_a_loss_that_was_not_computed_is_not_that_of_a_run_that_diverges(monkeyp
     device, usual = LateDevice(monkeypatch), Run._finish
 
     def finish(run: Run, *given: Any) -> Any:
-        update = run._started.popleft()
+        update = run.updater.started.popleft()
         device.fail()
-        run._started.appendleft(replace(update, numbers=[math.nan] * 3))
+        run.updater.started.appendleft(replace(update, numbers=[math.nan] * 3))
         return usual(run, *given)
 
     monkeypatch.setattr(Run, "_finish", finish)
@@ -234,7 +234,7 @@ def test_a_state_that_cannot_be_written_does_not_hide_why_it_was(
 
     count = calls_of(monkeypatch, make_run(epochs=1).events)
     run = make_run(tmp_path, epochs=1)
-    monkeypatch.setattr("mlxbert.training.checkpoint.Store.save", full)
+    monkeypatch.setattr("mlxbert.training.loop.state.Store.save", full)
     failing_eval(monkeypatch, count // 2)
     with pytest.raises(OutOfMemoryError, match=r"out of memory.*no space left"):
         [*run.events()]

@@ -12,7 +12,7 @@ import mlxbert
 from mlxbert.machine.device import mx
 from mlxbert.nn.vector_losses import same_class
 from mlxbert.training.data.report import DataReport
-from mlxbert.training.events import Evaluated, Finished, Started
+from mlxbert.training.loop.events import Evaluated, Finished, Started
 from mlxbert.weights.sentence_transformers import read_embedder
 from tests.helpers.frozen import read_config
 from tests.helpers.st_folder import NORMALIZE, pooling, save_st

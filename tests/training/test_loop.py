@@ -17,11 +17,11 @@ from mlxbert.errors import CheckpointError, MlxbertError
 from mlxbert.machine.device import mx, scalar
 from mlxbert.nn.cpu import vectorized
 from mlxbert.nn.heads import Network
-from mlxbert.training.checkpoint import Progress, Store
-from mlxbert.training.events import Evaluated, Event, Saved, Step
+from mlxbert.training.loop.events import Evaluated, Event, Saved, Step
+from mlxbert.training.loop.optimizer import AdamW
+from mlxbert.training.loop.state import Progress, Store
+from mlxbert.training.loop.trained_parameters import TABLE
 from mlxbert.training.objectives.objective import TrainBatch
-from mlxbert.training.optimizer import AdamW
-from mlxbert.training.rows import TABLE
 from tests.training.runs import Parity, digest, make_run, parameters, steps
 
 
@@ -145,11 +145,11 @@ def test_an_interrupt_within_an_update_waits_for_its_end(tmp_path: Path, monkeyp
 def test_later_updates_change_nothing_that_was_handed_out() -> None:
     scores = iter([0.9, 0.5])
     run = make_run(evaluate=lambda: {"accuracy": next(scores)}, weight_decay=0.1)
-    before = {name: array.tolist() for name, array in parameters(run._t.network).items()}
-    first = {name: array for name, array in parameters(run._t.network).items()}
+    before = {name: array.tolist() for name, array in parameters(run.training.network).items()}
+    first = {name: array for name, array in parameters(run.training.network).items()}
     for event in run.events():
         if isinstance(event, Evaluated) and event.best:
-            network = parameters(run._t.network)
+            network = parameters(run.training.network)
             kept, best = {n: a.tolist() for n, a in network.items()}, run.best()
             run.try_update([[0, 1]])
     assert {name: array.tolist() for name, array in first.items()} == before
@@ -275,17 +275,17 @@ def test_float16_scales_the_loss_and_skips_overflows() -> None:
 @pytest.mark.parametrize("freeze", [1, 2])
 def test_frozen_parameters_stay(freeze: int) -> None:
     run = make_run(freeze=freeze, epochs=1)
-    before = {name: array.tolist() for name, array in parameters(run._t.network).items()}
+    before = {name: array.tolist() for name, array in parameters(run.training.network).items()}
     list(run.events())
     assert run.best().keys() == run.state.parameters.keys()
-    after = parameters(run._t.network) | run.best()
+    after = parameters(run.training.network) | run.best()
     still = {name for name, values in before.items() if after[name].tolist() == values}
     layers = tuple(f"encoder.layers.{number}." for number in range(freeze))
     # The gradient of a bias of the keys is 0 but for rounding, and may or may not change it.
     expected = {name for name in before if name.startswith(("encoder.embeddings.", *layers))}
     assert expected <= still and not {name for name in still - expected if "key.bias" not in name}
     assert run.frozen == sum(_size(before[name]) for name in expected)
-    assert run._t.network.encoder.frozen == freeze
+    assert run.training.network.encoder.frozen == freeze
 
 
 def _size(values: Any) -> int:
@@ -294,7 +294,7 @@ def _size(values: Any) -> int:
 
 def test_training_used_rows_is_training_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     used = make_run(weight_decay=0.1)
-    assert used.state.parameters[TABLE].shape[0] < used._whole(used.state.parameters, 1.0)[TABLE].shape[0]
+    assert used.state.parameters[TABLE].shape[0] < used._trained.whole(used.state.parameters, 1.0)[TABLE].shape[0]
     monkeypatch.setattr(Parity, "tokens", lambda self, example: range(46))
     every = make_run(weight_decay=0.1)
     assert every.state.parameters[TABLE].shape[0] > used.state.parameters[TABLE].shape[0]

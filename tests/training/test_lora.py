@@ -11,7 +11,7 @@ import pytest
 import mlxbert
 from mlxbert.errors import ArgumentError, CheckpointError, ConfigError, MlxbertError
 from mlxbert.machine.device import mx
-from mlxbert.training.events import Event, Finished, Started, Step
+from mlxbert.training.loop.events import Event, Finished, Started, Step
 from mlxbert.weights.build import parameters
 from tests.helpers.program import call
 from tests.helpers.tiny import CONFIG, save

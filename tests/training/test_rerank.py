@@ -12,7 +12,7 @@ import mlxbert
 from mlxbert.data.relevance import Judged
 from mlxbert.errors import ArgumentError, CheckpointError, ConfigError, InputError
 from mlxbert.text.batch import make_batch
-from mlxbert.training.events import Finished, Started
+from mlxbert.training.loop.events import Finished, Started
 from mlxbert.training.scores.reranking import (
     average_precision,
     best_accuracy,

@@ -8,7 +8,7 @@ import pytest
 import mlxbert
 from mlxbert.errors import ArgumentError
 from mlxbert.machine.device import mx
-from mlxbert.training.events import Saved, Started
+from mlxbert.training.loop.events import Saved, Started
 from tests.helpers.st_folder import NORMALIZE, pooling, save_st
 from tests.training import test_answer_objective, test_embed_objective, test_few_shot, test_finetune, test_rerank
 

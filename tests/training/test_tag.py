@@ -19,7 +19,7 @@ from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.readers.rows import read_rows
 from mlxbert.training.data.tags import most_frequent
-from mlxbert.training.events import Evaluated, Finished, Started, Step
+from mlxbert.training.loop.events import Evaluated, Finished, Started, Step
 from mlxbert.training.objectives.predict import predict
 from mlxbert.training.objectives.tag import HEAD, Tag, TagExample
 from mlxbert.training.plan import prepared

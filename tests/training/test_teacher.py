@@ -19,7 +19,7 @@ from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.training.distillation import Distillation
-from mlxbert.training.events import Evaluated, Finished, Started, Step
+from mlxbert.training.loop.events import Evaluated, Finished, Started, Step
 from mlxbert.training.objectives import make_objective
 from mlxbert.training.objectives.distillation_losses import DistillationExample, ScoreDistillation, Targets
 from mlxbert.training.objectives.objective import Split, TrainBatch

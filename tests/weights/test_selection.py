@@ -14,7 +14,7 @@ import mlxbert
 from mlxbert.errors import ConfigError
 from mlxbert.machine.device import mx
 from mlxbert.training.adapters import adapt_model
-from mlxbert.training.base import BaseModel
+from mlxbert.training.base_model import BaseModel
 from mlxbert.training.options import TrainingOptions
 from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.formats.config_json import ConfigJson

@@ -24,7 +24,7 @@ class TrainingOptions:
 
     panel: ClassVar[str] = "Training"
     # `finetune` replaces the defaults of `epochs` and `lr` by ones for the size of the data and of the model
-    # (`_with_defaults` in finetune.py, `usual_rate` in run.py); it never takes fewer than these 3 epochs.
+    # (`LabelledMaterial.usual`, `usual_rate` in calls.py); it never takes fewer than these 3 epochs.
     epochs: Annotated[int, Option("Passes over the data.", usual="3 to 20, by its size")] = 3
     minutes: Annotated[float | None, Option("Total time, instead of epochs.", usual="off")] = None
     lr: Annotated[

@@ -13,8 +13,8 @@ from mlxbert.results.brief import Brief
 from mlxbert.results.html import Shown
 from mlxbert.results.json import Each, listed
 from mlxbert.training.data.report import DataReport
+from mlxbert.training.loop.phase_times import Times
 from mlxbert.training.scores.summary import Evaluation, Summary
-from mlxbert.training.times import Times
 from mlxbert.weights.source import ModelRef
 
 _LOG = logging.getLogger("mlxbert")
