@@ -1,14 +1,18 @@
 """The device that tests run on, what fast tests may not do, and models that many tests share."""
 
+import contextlib
 import fcntl
 import functools
+import gc
+import importlib
+import inspect
 import os
 import re
 import resource
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -69,6 +73,31 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if _ALL_SLOW.search(collection_path.read_text(encoding="utf-8")) else None
 
 
+def _is_slow(thing: object) -> bool:
+    return any(mark.name == "slow" for mark in getattr(thing, "pytestmark", getattr(thing, "marks", ())))
+
+
+def _fast_cases(function: Callable[..., object]) -> bool:
+    """Takes the slow cases out of a test's parameters; returns whether any are left."""
+    marks, left = [], True
+    for mark in getattr(function, "pytestmark", ()):
+        if mark.name == "parametrize" and any(map(_is_slow, mark.args[1])):
+            cases = [case for case in mark.args[1] if not _is_slow(case)]
+            mark, left = pytest.mark.parametrize(mark.args[0], cases, **mark.kwargs).mark, left and bool(cases)
+        marks.append(mark)
+    if marks:
+        vars(function)["pytestmark"] = marks
+    return left
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(collector: pytest.Collector, name: str, obj: object) -> list[pytest.Item] | None:
+    """Makes no slow tests for a run without them: there are half as many as fast ones."""
+    if collector.config.option.markexpr != "not slow" or not name.startswith("test") or not inspect.isfunction(obj):
+        return None
+    return [] if _is_slow(obj) or not _fast_cases(obj) else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out most of the combinations of sampled tests; a third meets every family, head and dtype."""
     if os.environ.get("MLXBERT_TEST_ALL"):
@@ -85,6 +114,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         dropped = {*map(id, left_out)}
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if id(item) not in dropped]
+
+
+def _compile_a_share(root: Path) -> None:
+    """Imports the tests from another place on in each process: what one has compiled, the others read."""
+    worker, count = (os.environ.get(f"PYTEST_XDIST_WORKER{name}", "gw0").strip("gw") for name in ("", "_COUNT"))
+    files = [path for path in sorted(root.rglob("test_*.py")) if (path.parent / "__init__.py").is_file()]
+    for path in files[len(files) * int(worker) // max(int(count), 1) :] if int(worker) else ():
+        if not _ALL_SLOW.search(path.read_text(encoding="utf-8")):
+            with contextlib.suppress(Exception):  # pytest imports the file again, and says what is wrong with it
+                importlib.import_module(".".join(path.relative_to(root.parent).with_suffix("").parts))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Iterator[object]:
+    """Keeps what collecting makes out of garbage collections, of which each would look at all of it."""
+    gc.disable()
+    if session.config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        _compile_a_share(Path(__file__).parent)
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
