@@ -105,10 +105,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     seen: Counter[str] = Counter()
     left_out = []
     for item in items:
-        if item.get_closest_marker("sampled"):
-            name = item.nodeid.partition("[")[0]
+        marker = item.get_closest_marker("sampled")
+        if marker:
+            name, _, case = item.nodeid.partition("[")
             number, seen[name] = seen[name], seen[name] + 1
-            if (number + number // _SAMPLED) % _SAMPLED:  # one of three, in turn the first, the third, the second
+            chosen = (number + number // _SAMPLED) % _SAMPLED == 0  # of three in turn the first, the third, the second
+            if not chosen and case.removesuffix("]") not in marker.args:
                 left_out.append(item)
     if left_out:
         dropped = {*map(id, left_out)}

@@ -12,6 +12,7 @@ from mlxbert.cli.views import colours, console
 from mlxbert.cli.views.training import confusion
 from mlxbert.cli.views.vectors import _colour as of_cosine
 from tests.docs.pages import ROOT
+from tests.helpers.cases import together
 
 Colour = tuple[int, int, int]
 System = Literal["standard", "256", "truecolor"]
@@ -95,9 +96,9 @@ def test_the_styles_of_the_views_are_found() -> None:
     assert {"bold green", "cyan", "bold red", "yellow", "bold reverse green"} <= STYLES.keys()
 
 
-@pytest.mark.parametrize("style", [*STYLES, *colours.OF_RICH, "dim"])
-@pytest.mark.parametrize("system", ["standard", "256", "truecolor"])
-@pytest.mark.parametrize("palette", PALETTES)
+@together("style", [*STYLES, *colours.OF_RICH, "dim"])
+@together("system", ["standard", "256", "truecolor"])
+@together("palette", PALETTES)
 def test_every_style_can_be_read_on_white_and_on_black(style: str, system: System, palette: str) -> None:
     if style.startswith("white"):  # it has a background, see below
         return

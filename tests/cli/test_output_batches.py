@@ -18,6 +18,7 @@ from mlxbert.labels.labels import Labels
 from mlxbert.tasks import runner
 from mlxbert.text import batch
 from tests.helpers.answering import save_answering
+from tests.helpers.cases import fast
 from tests.helpers.classifiers import save_classifier
 from tests.helpers.program import Outcome, call
 
@@ -80,7 +81,7 @@ def run(task: str, model: Path, texts: Path, output: Path) -> Outcome:
 
 
 @pytest.mark.parametrize("killed", [False, True])
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", fast(TASKS, "embed", "answer"))
 def test_batches_are_computed_once(
     task: str, killed: bool, models: dict[str, Path], texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

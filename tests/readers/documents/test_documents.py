@@ -13,6 +13,7 @@ from mlxbert.readers.documents.document import Document, UnreadableError
 from mlxbert.readers.documents.kinds import kind_of
 from mlxbert.readers.documents.read import READERS, Reader, read_documents
 from mlxbert.readers.documents.records import Columns
+from tests.helpers.cases import together
 from tests.helpers.papers import DOCUMENT, docx, paragraph, pdf, pdf_of
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -37,7 +38,7 @@ def headings(document: Document) -> list[tuple[int, str]]:
     return [(one.level, one.text) for one in document.headings]
 
 
-@pytest.mark.parametrize(
+@together(
     ("name", "start", "kind"),
     [
         ("a.txt", b"text", "text"), ("A.TXT", b"text", "text"), ("Makefile", b"all:\n", "text"),
