@@ -13,7 +13,6 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -161,14 +160,25 @@ def unflushed() -> Iterator[None]:
         yield
 
 
+_all_cores = cores._cores
+
+
 @pytest.fixture(scope="session", autouse=True)
-def one_blas_thread() -> Iterator[None]:
-    """Where there is a process for each core, threads of BLAS that wait for a core keep it from another process."""
+def one_core() -> Iterator[None]:
+    """Where there is a process for each core, threads that wait for a core keep it from another process."""
     with pytest.MonkeyPatch.context() as patch:
-        if "PYTEST_XDIST_WORKER" in os.environ and device.BLAS.set_threads is not None:
-            device.BLAS.set_threads(1)
-            patch.setattr(cores, "BLAS", replace(device.BLAS, set_threads=lambda count: None))
+        if "PYTEST_XDIST_WORKER" in os.environ and sys.platform == "linux":
+            cores._stream_per_core()  # as many as `all_cores` needs
+            patch.setattr(cores, "_cores", lambda: 1)
+            if device.BLAS.set_threads is not None:
+                device.BLAS.set_threads(1)
         yield
+
+
+@pytest.fixture
+def all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches and training steps are split over the cores of the machine."""
+    monkeypatch.setattr(cores, "_cores", _all_cores)
 
 
 @pytest.fixture

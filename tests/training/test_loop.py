@@ -36,6 +36,7 @@ def test_events_of_a_run(tmp_path: Path) -> None:
     assert [event.epoch for event in events if isinstance(event, Evaluated)] == [1.0, 2.0]
 
 
+@pytest.mark.usefixtures("all_cores")
 @pytest.mark.parametrize("stop", fast([3, 7, 8, 14], 3, 7))
 def test_a_resumed_run_has_the_same_bits(tmp_path: Path, stop: int) -> None:
     whole = make_run(epochs=2)
@@ -173,6 +174,7 @@ def test_an_interrupted_evaluation_is_repeated(tmp_path: Path) -> None:
     assert isinstance(next(resumed.events()), Evaluated)
 
 
+@pytest.mark.usefixtures("all_cores")
 def test_accumulated_batches_are_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     one = make_run(rate=0, batch_size=24, epochs=1, weight_decay=0.1)
     three = make_run(rate=0, batch_size=8, gradient_accumulation=3, epochs=1, weight_decay=0.1)
@@ -191,6 +193,7 @@ def _fixed(step: int, size: int) -> list[list[int]]:
     return [numbers[start : start + size] for start in range(0, len(numbers), size)]
 
 
+@pytest.mark.usefixtures("all_cores")
 @pytest.mark.parametrize("parts", [3, 20])
 def test_parts_of_a_batch_add_up(parts: int) -> None:
     one, many = make_run(rate=0, epochs=1), make_run(rate=0, epochs=1, streams=parts)
