@@ -1,6 +1,7 @@
 """Runs that are interrupted within a window of texts: what is computed is not computed again."""
 
 import functools
+import itertools
 import random
 import shutil
 from collections.abc import Iterator
@@ -80,8 +81,9 @@ def run(task: str, model: Path, texts: Path, output: Path) -> Outcome:
     return call(*task.split(), *TASKS[task], *options)
 
 
-@pytest.mark.parametrize("killed", [False, True])
-@pytest.mark.parametrize("task", fast(TASKS, "embed", "answer"))
+@pytest.mark.parametrize(
+    ("task", "killed"), fast(itertools.product(TASKS, [False, True]), ("embed", True), ("answer", False))
+)
 def test_batches_are_computed_once(
     task: str, killed: bool, models: dict[str, Path], texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,17 +20,24 @@ def _values(case: Any) -> tuple[Any, ...]:
 Test = Callable[..., None]
 
 
-def together(names: str | tuple[str, ...], cases: Iterable[Any]) -> Callable[[Test], Test]:
+def together(
+    names: str | tuple[str, ...], cases: Iterable[Any] | Callable[[], Iterable[Any]]
+) -> Callable[[Test], Test]:
     """Like `pytest.mark.parametrize` for many cases that take next to no time, which become one test.
 
     Each test of its own costs milliseconds. All cases run, with the same fixtures, and a failure names those that fail.
+
+    Args:
+        names: Parameters of the test.
+        cases: Their values, or what makes the values when the test runs.
     """
     parameters = names.split(",") if isinstance(names, str) else names
-    rows = [(case,) if len(parameters) == 1 else tuple(case) for case in cases]
 
     def decorate(test: Test) -> Test:
         @functools.wraps(test)
         def all_cases(**fixtures: Any) -> None:
+            made = cases() if callable(cases) else cases
+            rows = [(case,) if len(parameters) == 1 else tuple(case) for case in made]
             failed = []
             for row in rows:
                 try:

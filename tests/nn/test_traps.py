@@ -93,7 +93,7 @@ def test_embeddings_are_those_made_by_hand(family: str, tmp_path: Path) -> None:
         assert np.abs(np.array(found) - embedded(family, folder, ids, segments or [0] * 7)).max() < 1e-5
 
 
-@pytest.mark.sampled("bert-Model")
+@pytest.mark.sampled("bert-ForPreTraining")
 @pytest.mark.parametrize(("family", "head"), FROZEN_CELLS, ids=str)
 def test_layer_norm_eps_reaches_every_norm(family: str, head: str, tmp_path: Path) -> None:
     classes = FROZEN[family].classes
