@@ -2,10 +2,13 @@
 
 import functools
 import inspect
+import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
+
+ALL = bool(os.environ.get("MLXBERT_TEST_ALL"))  # every case of what is sampled otherwise
 
 
 def fast(cases: Iterable[Any], *chosen: Any) -> list[Any]:
