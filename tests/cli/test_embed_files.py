@@ -112,7 +112,7 @@ def read(path: Path) -> dict[str, Any]:
     ("ending", "count"),
     [
         pytest.param(
-            ending, count, marks=() if count in (0, 9) or (ending in QUICK and count == MANY) else pytest.mark.slow
+            ending, count, marks=() if count == 9 or (ending in QUICK and count in (0, MANY)) else pytest.mark.slow
         )
         for ending in formats.VECTORS
         for count in (0, 1, 9, PART, MANY)

@@ -85,6 +85,7 @@ class Counted(io.RawIOBase):
         return length
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("ending", formats.VECTORS)
 def test_parts_are_never_in_memory_together(ending: str, tmp_path: Path) -> None:
     count, rows = (30, 16) if ending in (".csv", ".sqlite", ".db") else (80, 128)  # tables are slow

@@ -51,6 +51,7 @@ def model(tiny_folder: Path) -> mlxbert.Model:
     return mlxbert.load(tiny_folder, dtype="float32")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CALLS)
 def test_results_and_counts_are_those_of_a_cpu(name: str, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = mlxbert.load(tiny_folder, dtype="float32", new_heads=HEADS.get(name))

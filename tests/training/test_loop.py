@@ -194,7 +194,7 @@ def _fixed(step: int, size: int) -> list[list[int]]:
 
 
 @pytest.mark.usefixtures("all_cores")
-@pytest.mark.parametrize("parts", [3, 20])
+@pytest.mark.parametrize("parts", fast([2, 3, 20], 20))
 def test_parts_of_a_batch_add_up(parts: int) -> None:
     one, many = make_run(rate=0, epochs=1), make_run(rate=0, epochs=1, streams=parts)
     pairs = list(zip(steps(one.events()), steps(many.events()), strict=True))

@@ -28,7 +28,7 @@ CASES: dict[str, tuple[str, Any, dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("case", fast(CASES, "vectors in chunks", "dora"))
+@pytest.mark.parametrize("case", fast(CASES, "dora"))
 def test_an_interrupted_run_ends_in_the_same_bits(case: str, base: Path, tmp_path: Path) -> None:
     task, data, changes, other = CASES[case]
     options: dict[str, Any] = {"model": base, "epochs": 2, "lr": 1e-2, "batch_size": 8, "device": "cpu"}

@@ -124,7 +124,7 @@ def compare_runs(options: dict[str, Any], patch: pytest.MonkeyPatch, *, compiles
     assert here.updates < here.step if "dtype" in options else here.updates == here.step
 
 
-@pytest.mark.parametrize("options", OPTIONS[1:], ids=str)  # the first has no options
+@pytest.mark.parametrize("options", fast(OPTIONS, OPTIONS[1], OPTIONS[-1]), ids=str)
 def test_updates_are_those_of_a_cpu(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     compare_runs(options, monkeypatch, compiles=False)
 
@@ -192,7 +192,7 @@ TASKS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("task", fast(TASKS, "embed, in chunks", "mlm"))
+@pytest.mark.parametrize("task", fast(TASKS, "embed, in chunks"))
 def test_models_are_those_of_a_cpu(
     task: str, base: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
