@@ -81,9 +81,11 @@ def _fast_cases(function: Callable[..., object]) -> bool:
     """Takes the slow cases out of a test's parameters; returns whether any are left."""
     marks, left = [], True
     for mark in getattr(function, "pytestmark", ()):
-        if mark.name == "parametrize" and any(map(_is_slow, mark.args[1])):
-            cases = [case for case in mark.args[1] if not _is_slow(case)]
-            mark, left = pytest.mark.parametrize(mark.args[0], cases, **mark.kwargs).mark, left and bool(cases)
+        if mark.name == "parametrize":
+            names, cases = mark.args[0], [*mark.args[1]]
+            some = [case for case in cases if not _is_slow(case)]
+            mark = pytest.mark.parametrize(names, some, *mark.args[2:], **mark.kwargs).mark
+            left = left and (bool(some) or not cases)
         marks.append(mark)
     if marks:
         vars(function)["pytestmark"] = marks

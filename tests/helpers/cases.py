@@ -35,13 +35,14 @@ def together(
         cases: Their values, or what makes the values when the test runs.
     """
     parameters = names.split(",") if isinstance(names, str) else names
+    given = cases if callable(cases) else [*cases]
 
     def decorate(test: Test) -> Test:
         @functools.wraps(test)
         def all_cases(**fixtures: Any) -> None:
-            made = cases() if callable(cases) else cases
+            made = given() if callable(given) else given
             rows = [(case,) if len(parameters) == 1 else tuple(case) for case in made]
-            failed = []
+            failed: list[Exception] = [] if rows else [ValueError("there is no case")]
             for row in rows:
                 try:
                     test(**fixtures, **dict(zip(parameters, row, strict=True)))
