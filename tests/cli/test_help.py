@@ -25,6 +25,7 @@ from mlxbert.training.options.tasks import TASKS
 from mlxbert.training.plan import usual_share
 from mlxbert.weights.formats.quantized import Quantization
 from tests.cli.test_terminal import plain
+from tests.helpers.cases import together
 from tests.helpers.commands import COMMANDS, PROGRAM
 from tests.helpers.program import call, process, terminal
 
@@ -60,7 +61,7 @@ def completed(*words: str) -> list[str]:
     return [one.value for one in found]
 
 
-@pytest.mark.parametrize("name", ALL)
+@together("name", ALL)
 def test_every_option_and_command_has_one_line_at_100_columns(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     lines = lines_of(name, ALL[name])
@@ -76,7 +77,7 @@ def test_the_help_of_embed_fits_on_a_screen_of_80_columns(monkeypatch: pytest.Mo
     assert len(lines_of("embed", COMMANDS["embed"])) <= 43
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@together("name", COMMANDS)
 def test_the_long_help_has_the_same_options_and_both_have_the_example_apart(name: str) -> None:
     short, whole = lines_of(name, COMMANDS[name]), lines_of(name, COMMANDS[name], whole=True)
     first, second = (re.findall(r"^  (\S+)", "\n".join(lines), re.MULTILINE) for lines in (short, whole))

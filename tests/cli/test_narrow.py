@@ -48,6 +48,7 @@ from mlxbert.results.related import NextSentence, PairSimilarity, Reranked, Simi
 from mlxbert.results.tag import Entity, Tagged
 from mlxbert.results.tokens import Replaced, ReplacedToken, Token, Tokens
 from tests.helpers import events
+from tests.helpers.cases import together
 from tests.helpers.measured import measured
 from tests.helpers.program import terminal
 
@@ -260,8 +261,8 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("view", VIEWS)
+@together("width", WIDTHS)
+@together("view", VIEWS)
 def test_the_answer_is_there_at_any_width(view: str, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     draw, answers = VIEWS[view]

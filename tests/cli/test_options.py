@@ -12,6 +12,7 @@ import mlxbert
 from mlxbert.cli.views import help as view
 from mlxbert.text.batch import BATCH_TOKENS
 from mlxbert.training.options.tasks import TASKS
+from tests.helpers.cases import together
 from tests.helpers.commands import COMMANDS, PROGRAM
 
 DOCS = sorted((Path(__file__).parents[2] / "docs").glob("*.md"))
@@ -34,7 +35,7 @@ def default(option: Any) -> str:
     return usual if isinstance(usual, str) else str(getattr(option.default, "value", option.default))
 
 
-@pytest.mark.parametrize(("file", "names", "usual", "text"), ROWS, ids=lambda value: str(value)[:30])
+@together(("file", "names", "usual", "text"), ROWS)
 def test_tables_of_options_say_what_the_help_says(file: str, names: str, usual: str, text: str) -> None:
     for name, unit in re.findall(r"`(--[\w-]+)(?: ([A-Z][A-Z,=…]*))?`", names):
         assert name in KNOWN, f"{file}: {name}"

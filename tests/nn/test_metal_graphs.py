@@ -194,6 +194,7 @@ def loaded(family: str, head: str, dtype: str, tmp_path: Path, monkeypatch: pyte
     return made
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("family", "head", "dtype"), CELLS)
 def test_metal_computes_all_of_it(loaded: Loaded, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     network, batch, found, zeros = loaded
@@ -218,6 +219,7 @@ def _of(found: Gradients) -> list[mx.array]:
     return [found.loss, found.weight, *found.terms.values(), *found.arrays.values()]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("family", "head", "dtype"), CELLS)
 def test_kernels_stay_within_the_budget(
     family: str, head: str, dtype: str, loaded: Loaded, monkeypatch: pytest.MonkeyPatch
@@ -243,6 +245,7 @@ def test_kernels_stay_within_the_budget(
     assert not more
 
 
+@pytest.mark.sampled("nomic-moe-ForMaskedLM-float32")
 @pytest.mark.parametrize(("family", "head", "dtype"), CELLS)
 def test_no_graph_has_what_mlx_gets_wrong(loaded: Loaded, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     network, batch, found, zeros = loaded

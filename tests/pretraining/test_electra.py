@@ -162,6 +162,7 @@ def _bytes(folder: Path) -> list[bytes]:
     return [(folder / inner / "model.safetensors").read_bytes() for inner in ("", GENERATOR)]
 
 
+@pytest.mark.slow
 def test_a_resumed_run_has_the_same_bits(folder: Folder) -> None:
     expected = _bytes(folder.train("whole"))
     stream = folder.run("cut")

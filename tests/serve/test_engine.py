@@ -110,7 +110,7 @@ def test_truncated_texts_are_named(engine: Engine) -> None:
 
 
 def test_windows_of_a_long_text_are_all_computed(engine: Engine, model: mlxbert.Model) -> None:
-    long = "word and " * 1500
+    long = "word and " * 500
     expected = mlxbert.embed(model, long, overflow="window")
     found = vectors(engine.submit("one", "embed", [long], overflow="window").result())[0]
     np.testing.assert_allclose(found, expected, atol=1e-6)

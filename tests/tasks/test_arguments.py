@@ -13,6 +13,7 @@ import mlxbert
 from mlxbert.nn.pooling import POOLINGS
 from mlxbert.tasks.embed import EmbedOptions
 from mlxbert.tasks.similarity import SimilarityOptions
+from tests.helpers.cases import together
 
 PUBLIC = {name: getattr(mlxbert, name) for name in dir(mlxbert) if inspect.isfunction(getattr(mlxbert, name))}
 OF_TEXTS = ("embed", "embed_stream", "fill_mask", "next_sentence", "tokenize", "similarity_pairs", "similarity_matrix")
@@ -71,7 +72,7 @@ def test_a_query_behind_its_texts_is_told(tiny: mlxbert.Model) -> None:
 OPEN_ENDED = ("finetune", "evaluate", "pretrain", "distill", "evaluate_words")
 
 
-@pytest.mark.parametrize("name", PUBLIC)
+@together("name", PUBLIC)
 def test_help_shows_parameters_with_their_meaning_and_an_example(name: str) -> None:
     parameters = inspect.signature(PUBLIC[name]).parameters
     told = PUBLIC[name].__doc__

@@ -83,6 +83,7 @@ def test_evaluations_compare_as_the_files_say(folder: Path) -> None:
     assert mlxbert.evaluate_search(model, data=search).metrics["mrr@10"] == pytest.approx(np.mean(1 / np.array(place)))
 
 
+@pytest.mark.sampled
 def test_what_is_written_names_the_function(folder: Path, tmp_path: Path) -> None:
     data = [{"anchor": f"the {word}", "positive": f"a {word}"} for word in ("cat", "dog", "milk", "store")]
     for _ in mlxbert.finetune("embed", train=data, model=folder, output=tmp_path / "trained", epochs=1):

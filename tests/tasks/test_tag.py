@@ -166,6 +166,7 @@ HARD = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", HARD)
 @pytest.mark.parametrize("how", HOWS)
 def test_offsets_are_those_of_the_text_in_code_points(

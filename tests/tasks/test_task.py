@@ -176,6 +176,7 @@ def test_a_model_without_the_head_is_refused_with_what_has_or_makes_one(task: st
     assert hint in (caught.value.hint or "")
 
 
+@pytest.mark.usefixtures("all_cores")
 def test_a_task_prepares_on_any_thread_and_computes_on_the_models(tiny: mlxbert.Model) -> None:
     task = FillMaskTask(tiny, top_k=2, overflow="window")
     with ThreadPoolExecutor(1) as thread:

@@ -51,6 +51,7 @@ def model(tiny_folder: Path) -> mlxbert.Model:
     return mlxbert.load(tiny_folder, dtype="float32")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CALLS)
 def test_results_and_counts_are_those_of_a_cpu(name: str, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = mlxbert.load(tiny_folder, dtype="float32", new_heads=HEADS.get(name))
@@ -107,9 +108,10 @@ def test_a_single_text_is_one_row(model: mlxbert.Model, monkeypatch: pytest.Monk
 def test_many_texts_are_one_window_of_a_gpu_and_keep_their_order(
     model: mlxbert.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    texts = [f"the {'cat ' * (number % 13)}" for number in range(LARGE + 40)]
+    size = WINDOWS["small"]
+    texts = [f"the {'cat ' * (number % 13)}" for number in range(size + 40)]
     expected, sizes = mlxbert.embed(model, texts), list[int]()
-    as_on_a_gpu(monkeypatch)
+    as_on_a_gpu(monkeypatch, "small")
     results = EmbedTask.results
 
     def noted(task: EmbedTask, jobs: Any) -> Any:
@@ -118,11 +120,11 @@ def test_many_texts_are_one_window_of_a_gpu_and_keep_their_order(
 
     monkeypatch.setattr(EmbedTask, "results", noted)
     assert np.abs(mlxbert.embed(model, texts) - expected).max() < 1e-5
-    assert sizes == [LARGE, 40]
+    assert sizes == [size, 40]
     sizes.clear()
     found = np.stack([one.embedding for one in embed_stream(model, texts)])
     assert np.abs(found - expected).max() < 1e-5
-    assert sizes == [WINDOW, LARGE - WINDOW, 40]
+    assert sizes == [WINDOW, size - WINDOW, 40]
 
 
 def test_tasks_with_large_outputs_keep_usual_windows(

@@ -103,6 +103,7 @@ def _broken(logits: Any) -> Any:
     raise OSError("no such weights")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("change", "told"),
     [

@@ -105,6 +105,7 @@ def check(stopped: Stopped, file: str, kind: str, folder: Path, places: int) -> 
     return refused, whole
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", DAMAGES)
 @pytest.mark.parametrize("file", FILES)
 def test_damage_never_gives_another_result(stopped: Stopped, file: str, kind: str, tmp_path: Path) -> None:

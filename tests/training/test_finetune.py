@@ -23,6 +23,7 @@ from mlxbert.training.command import FinetuneArguments
 from mlxbert.training.loop.events import Evaluated, Event, Finished, Saved, Started, Step
 from mlxbert.training.options.tasks import TASKS
 from mlxbert.training.workspace import Workspace, clean_up
+from tests.helpers.cases import fast
 from tests.helpers.classifiers import save_classifier
 from tests.helpers.commands import COMMANDS
 from tests.training.runs import parameters
@@ -100,7 +101,7 @@ def test_rows_that_a_model_was_trained_on_are_counted(
 
 def test_a_run_that_ends_early_says_so(base: Path, tmp_path: Path) -> None:
     train = write(
-        tmp_path / "train.csv", [row for row in rows(240) if row[1] == ("animal" if "cat" in row[0] else "place")]
+        tmp_path / "train.csv", [row for row in rows(120) if row[1] == ("animal" if "cat" in row[0] else "place")]
     )
     finished = one(run("classify", train=train, model=base, output=tmp_path / "out", epochs=20), Finished)
     assert finished.score == 1.0 and finished.ended < finished.planned
@@ -128,6 +129,7 @@ def test_every_event_is_json(base: Path, train: Path, tmp_path: Path) -> None:
 )
 def test_an_interrupted_call_resumes_to_the_same_bits(base: Path, train: Path, tmp_path: Path, kind: type[Any]) -> None:
     options: dict[str, Any] = {"train": train, "model": base, "save_every": 3, "epochs": 2, "seeds": 2}
+    write(train, rows(60))
     run("classify", output=tmp_path / "whole", **options)
     for _ in range(100):
         stream = mlxbert.finetune("classify", **{"lr": 1e-2, "batch_size": 16} | options, output=tmp_path / "parts")
@@ -143,7 +145,7 @@ def test_an_interrupted_call_resumes_to_the_same_bits(base: Path, train: Path, t
     assert files[0] == files[1]
 
 
-@pytest.mark.parametrize("lora", [None, 2])
+@pytest.mark.parametrize("lora", fast([None, 2], 2))
 def test_a_call_that_is_run_gives_the_model_and_one_that_is_not_says_so(
     base: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, lora: int | None
 ) -> None:
@@ -188,8 +190,8 @@ def test_another_call_is_refused_and_says_what_differs(base: Path, train: Path, 
     assert one(list(mlxbert.finetune("classify", lr=2e-3, overwrite=True, **options)), Finished)
 
 
-@pytest.mark.parametrize("streams", [False, True])
-@pytest.mark.parametrize("changed", ["train", "valid"])
+@pytest.mark.parametrize("streams", fast([False, True], True))
+@pytest.mark.parametrize("changed", fast(["train", "valid"], "train"))
 def test_other_records_are_another_call(base: Path, tmp_path: Path, streams: bool, changed: str) -> None:
     def call(other: str | None) -> mlxbert.TrainingEvents:
         data: dict[str, Any] = {"train": rows(48), "valid": rows(12)}

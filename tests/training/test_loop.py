@@ -22,6 +22,7 @@ from mlxbert.training.loop.optimizer import AdamW
 from mlxbert.training.loop.state import Progress, Store
 from mlxbert.training.loop.trained_parameters import TABLE
 from mlxbert.training.objectives.objective import TrainBatch
+from tests.helpers.cases import fast
 from tests.training.runs import Parity, digest, make_run, parameters, steps
 
 
@@ -35,7 +36,8 @@ def test_events_of_a_run(tmp_path: Path) -> None:
     assert [event.epoch for event in events if isinstance(event, Evaluated)] == [1.0, 2.0]
 
 
-@pytest.mark.parametrize("stop", [3, 7, 8, 14])
+@pytest.mark.usefixtures("all_cores")
+@pytest.mark.parametrize("stop", fast([3, 7, 8, 14], 3, 7))
 def test_a_resumed_run_has_the_same_bits(tmp_path: Path, stop: int) -> None:
     whole = make_run(epochs=2)
     expected = [(step.loss, step.lr, step.gradient_norm) for step in steps(whole.events())]
@@ -172,6 +174,7 @@ def test_an_interrupted_evaluation_is_repeated(tmp_path: Path) -> None:
     assert isinstance(next(resumed.events()), Evaluated)
 
 
+@pytest.mark.usefixtures("all_cores")
 def test_accumulated_batches_are_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     one = make_run(rate=0, batch_size=24, epochs=1, weight_decay=0.1)
     three = make_run(rate=0, batch_size=8, gradient_accumulation=3, epochs=1, weight_decay=0.1)
@@ -190,7 +193,8 @@ def _fixed(step: int, size: int) -> list[list[int]]:
     return [numbers[start : start + size] for start in range(0, len(numbers), size)]
 
 
-@pytest.mark.parametrize("parts", [2, 3, 20])
+@pytest.mark.usefixtures("all_cores")
+@pytest.mark.parametrize("parts", fast([2, 3, 20], 20))
 def test_parts_of_a_batch_add_up(parts: int) -> None:
     one, many = make_run(rate=0, epochs=1), make_run(rate=0, epochs=1, streams=parts)
     pairs = list(zip(steps(one.events()), steps(many.events()), strict=True))
@@ -229,7 +233,7 @@ def test_training_ends_where_the_score_cannot_be_better(
 ) -> None:
     monkeypatch.setattr(Parity, "perfect", perfect)
     scores = iter([0.5, 1.0, 0.9, 0.9, 0.9, 1.0, 1.0, 1.0, 1.0, 1.0])  # three evaluations later it is there again
-    run = make_run(epochs=10, patience=patience, evaluate=lambda: {"accuracy": next(scores)})
+    run = make_run(data=16, epochs=10, patience=patience, evaluate=lambda: {"accuracy": next(scores)})
     assert sum(isinstance(event, Evaluated) for event in run.events()) == expected
 
 

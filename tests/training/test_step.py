@@ -34,6 +34,7 @@ from mlxbert.training.loop.optimizer import AdamW
 from mlxbert.training.loop.state import Progress
 from mlxbert.training.loop.training_run import Run
 from mlxbert.training.objectives import make_objective
+from tests.helpers.cases import fast
 from tests.pretraining.files import model_folder, text_file
 from tests.training import runs
 from tests.training.files import data_file
@@ -129,7 +130,7 @@ def compare_runs(options: dict[str, Any], patch: pytest.MonkeyPatch, *, compiles
     assert here.updates < here.step if "dtype" in options else here.updates == here.step
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("options", fast(OPTIONS, OPTIONS[1], OPTIONS[-1]), ids=str)
 def test_updates_are_those_of_a_cpu(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     compare_runs(options, monkeypatch, compiles=False)
 
@@ -176,7 +177,7 @@ def compare_networks(family: str, head: str, folder: Path, patch: pytest.MonkeyP
     patch.setattr(Compiled, "_compiled", traced)
 
     def made() -> tuple[Run, list[Step]]:
-        run = make_run(evaluate=None, epochs=3, lr=1e-4)
+        run = make_run(evaluate=None, epochs=1, lr=1e-4)
         return run, steps(run.events())
 
     (cpu, expected), (gpu, found) = both(patch, made)
@@ -197,7 +198,7 @@ TASKS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", fast(TASKS, "embed, in chunks"))
 def test_models_are_those_of_a_cpu(
     task: str, base: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -258,7 +258,7 @@ PLAIN = [{"text": one["text"]} for one in texts()]
 
 def test_vectors_become_those_of_the_teacher(tmp_path: Path) -> None:
     start, guide = embedder(tmp_path / "start"), embedder(tmp_path / "guide", num_hidden_layers=1)
-    given = {"valid": PLAIN[:9], "dropout": 0.0, "batch_size": len(PLAIN), "epochs": 30}
+    given = {"valid": PLAIN[:9], "dropout": 0.0, "batch_size": len(PLAIN), "epochs": 20}
     events = finetune("embed", start, tmp_path / "out", PLAIN, teacher=guide, **given)
     losses = [event.loss for event in events if isinstance(event, Step)]
     sentences = [one["text"] for one in PLAIN]
