@@ -1,6 +1,8 @@
 """Answers to questions."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from mlxbert.results.brief import Brief
 from mlxbert.results.json import NOT_IN_JSON, omit_if
@@ -49,3 +51,9 @@ class Answer(Result):
     spans: tuple[Span, ...] = field(default=(), metadata=omit_if(lambda spans: len(spans) < 2))
     context: str = field(default="", repr=False, metadata=NOT_IN_JSON)
     truncated: bool = field(default=False, metadata=NOT_IN_JSON)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Result:
+        """See `Result.from_dict`; a single span is the answer."""
+        span = {name: values[name] for name in ("answer", "start", "end", "score")}
+        return super().from_dict({"spans": [span] if span["answer"] is not None else [], **values})

@@ -1,5 +1,6 @@
 """Classes and numbers of texts."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +42,11 @@ class Classification(Result):
         """The result without `pair` for a single text, and without `chosen` where one class is right."""
         return _texts(self) | {"labels": each(self.labels, plain)}
 
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Result:
+        """See `Result.from_dict`; without labels it is a `Regression`."""
+        return super().from_dict(values) if "labels" in values else Regression.from_dict(values)
+
 
 @dataclass(frozen=True)
 class Regression(Result):
@@ -63,6 +69,12 @@ class Regression(Result):
         """The result with `value`, or with `values` where there are several."""
         several = [{"label": name, "value": plain(value)} for name, value in self.values]
         return _texts(self) | ({"values": several} if several else {"value": plain(self.value)})
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Result:
+        """See `Result.from_dict`."""
+        several = [(one["label"], one["value"]) for one in values.get("values", ())]
+        return super().from_dict({"value": several[0][1] if several else None, **values, "values": several})
 
 
 def _texts(result: Classification | Regression) -> dict[str, Any]:

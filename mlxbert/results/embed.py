@@ -1,7 +1,8 @@
 """Vectors of texts."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mlxbert.results.brief import Brief
 from mlxbert.results.json import NOT_IN_JSON, UNLESS_SET
@@ -30,6 +31,11 @@ class Embedding(Result):
     truncated: bool = False
     unknown_tokens: int = field(default=0, metadata=UNLESS_SET)
     only_unknown: bool = field(default=False, metadata=NOT_IN_JSON)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Embedding":
+        """See `Result.from_dict`; the vector may be an array already."""
+        return cls(**{**values, "embedding": _vector(values["embedding"])})
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,3 +66,17 @@ class Words(Result):
     text: str
     words: tuple[WordVector, ...]
     truncated: bool = False
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Words":
+        """See `Result.from_dict`."""
+        words = tuple(WordVector(**{**word, "embedding": _vector(word["embedding"])}) for word in values["words"])
+        return cls(values["text"], words, values["truncated"])
+
+
+def _vector(numbers: Any) -> "NDArray[Any]":
+    """The array of numbers as JSON has them: whole ones are int8."""
+    import numpy as np
+
+    whole = isinstance(numbers, list) and bool(numbers) and type(numbers[0]) is int
+    return np.asarray(numbers, np.int8 if whole else None if isinstance(numbers, np.ndarray) else np.float32)

@@ -1,5 +1,6 @@
 """What all results have in common, and what stands for one that failed."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,13 @@ from mlxbert.results.json import Each, listed
 @dataclass(frozen=True, eq=False)
 class Result(Shown):
     """Base of all results."""
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Result":
+        """The result of values that `to_dict` gives, as a server sends them; what it leaves out may be among them."""
+        import msgspec
+
+        return msgspec.convert(values, cls)
 
 
 @dataclass(frozen=True)

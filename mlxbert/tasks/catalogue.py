@@ -57,6 +57,8 @@ class TaskEntry:
         else:
             task = imported(self.task)
             given = {name: value for name, value in given.items() if name not in ("labels", "hypothesis", "multi")}
+            if self.options is task_options.RerankOptions:  # whoever ranks the results applies it
+                given.pop("top_k")
         made: Task[Any, Any, Any, Any] = task(model, usage=usage, **given)
         return made
 
@@ -117,3 +119,8 @@ CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
         ),
     )
 })  # fmt: skip
+# Ranks texts by vectors that `embed` makes, so it has no task of its own: a command, a function and a route.
+SIMILARITY = TaskEntry(
+    name="similarity", task="mlxbert.tasks.embed:EmbedTask", options=task_options.RankingOptions, items="query",
+    result="mlxbert.results.related:Similarity", summary="Texts in the order of similarity",
+)  # fmt: skip

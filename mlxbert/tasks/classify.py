@@ -8,7 +8,7 @@ Shapes: B batch, C outputs.
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal, cast, overload
+from typing import Any, ClassVar, Literal, cast, overload
 
 from mlxbert.data.trained import missing_pair, trained_columns
 from mlxbert.errors import ArgumentError, InputError
@@ -45,9 +45,10 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
     Attributes:
         labels: The classes of the model.
         top_k: The number of labels in a result; `None` for all.
-        raw: Whether scores are the outputs of the model as they are.
+        logits: Whether scores are the outputs of the model as they are.
     """
 
+    logits: ClassVar[bool] = False
     name = "classify"
     overflows = ("truncate", "window", "error")
 
@@ -59,12 +60,11 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
         overflow: str,
         batch_tokens: int | None = None,
         usage: Usage | None = None,
-        raw: bool = False,
     ) -> None:
         super().__init__(model, overflow, batch_tokens, usage)
         check_top_k(top_k)
         assert model.labels is not None  # a model with the head has labels
-        self.labels, self.top_k, self.raw = model.labels, top_k, raw
+        self.labels, self.top_k = model.labels, top_k
         self._pairs = "pair" in trained_columns(model.folder)
 
     @property
@@ -96,7 +96,7 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
     def forward(self, batch: Batch, parts: Sequence[tuple[ClassifyJob, int]]) -> tuple[mx.array, mx.array]:
         """The scores (B, C), and the logits."""
         logits = self.model.network.logits(HEAD, batch)
-        return logits.astype(mx.float32) if self.raw else scores(logits, self.labels), logits
+        return logits.astype(mx.float32) if self.logits else scores(logits, self.labels), logits
 
     def read(self, found: tuple[mx.array, mx.array], parts: Sequence[tuple[ClassifyJob, int]]) -> list[list[float]]:
         """For each row its scores (C)."""
@@ -115,6 +115,12 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
         several = self.labels.problem_type == MULTI_LABEL
         thresholds = self.labels.thresholds or [THRESHOLD] * len(found) if several else None
         return Classification(text, ranked(self.labels.names, found, self.top_k, thresholds), pair, job.truncated)
+
+
+class ClassifyLogitsTask(ClassifyTask):
+    """The same with the outputs of the model as they are in the place of scores."""
+
+    logits = True
 
 
 # fmt: off

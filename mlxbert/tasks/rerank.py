@@ -28,7 +28,7 @@ class RerankTask(Task[Pair, Job[Pair], tuple[float, float], Scored]):
     """The scores of texts for queries, given as pairs of a query and a text.
 
     Attributes:
-        probabilities: Whether scores are probabilities; with `raw` they are the outputs of the model.
+        probabilities: Whether scores are probabilities.
     """
 
     name = "classify"
@@ -42,11 +42,10 @@ class RerankTask(Task[Pair, Job[Pair], tuple[float, float], Scored]):
         batch_tokens: int | None = None,
         usage: Usage | None = None,
         prompt: str | None = None,
-        raw: bool = False,
     ) -> None:
         super().__init__(model, overflow, batch_tokens, usage)
         check_one_score(model)
-        self.probabilities = gives_probabilities(model.files) and not raw
+        self.probabilities = gives_probabilities(model.files)
         if prompt is not None:
             self.tokenizer = _instructed(self.tokenizer, prompt)
 
