@@ -49,10 +49,12 @@ def rerank(
     def score(query: str, others: Iterator[Any], usage: "Usage") -> Iterator[Any]:
         if session.is_remote(loaded):
             return loaded.scores("rerank", query, others, usage, prompt=prompt, overflow=overflow)
+        from mlxbert.tasks.options import RerankOptions
         from mlxbert.tasks.ranking import with_query
         from mlxbert.tasks.rerank import RerankTask
 
-        task = RerankTask(loaded, prompt=prompt, overflow=overflow, batch_tokens=model.batch_tokens, usage=usage)
+        options = RerankOptions(prompt=prompt, overflow=overflow, batch_tokens=model.batch_tokens)
+        task = RerankTask(loaded, options, usage=usage)
         task.check_query(query)
         return task.run(with_query(query, others), "return")
 

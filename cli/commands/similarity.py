@@ -72,9 +72,10 @@ def similarity(
     def score(query: str, others: Iterator[Any], usage: "Usage") -> Iterator[Any]:
         if session.is_remote(loaded):
             return loaded.scores("similarity", query, others, usage, **given)
+        from mlxbert.tasks.options import SimilarityOptions
         from mlxbert.tasks.similarity import score_texts, score_vectors
 
-        how: Any = given | {"batch_tokens": model.batch_tokens}
+        how = SimilarityOptions(**given, batch_tokens=model.batch_tokens)
         if stored is None:
             return score_texts(loaded, query, others, how, usage)
         return score_vectors(loaded, query, _paired(others, stored.rows, f"{opened.name}, {vectors}"), how, usage)

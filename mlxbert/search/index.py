@@ -32,9 +32,9 @@ from mlxbert.search.signs import unit
 from mlxbert.search.sqlite import SqliteStore
 from mlxbert.search.store import About, FoundChunk, Scores, Stats, Store, StoredFile, now, storable
 from mlxbert.tasks.embed import EmbedTask
+from mlxbert.tasks.options import EmbedOptions
 from mlxbert.tasks.prompts import KINDS, own_prompt
 from mlxbert.tasks.rerank import rerank as rerank_texts
-from mlxbert.tasks.task import check_top_k
 from mlxbert.weights.source import BUILTIN, ModelRef, local_folder
 
 if TYPE_CHECKING:
@@ -272,7 +272,7 @@ class Index:
             raise InputError(f"the query is {query!r:.60}, expected a text")
         if mode not in MODES:
             raise not_one_of("mode", mode, MODES)
-        check_top_k(top_k)
+        check_whole("top_k", top_k)
         check_whole("candidates", candidates)
         only = make_filter(where, self._under(as_paths(paths)))
         wanted = top_k if rerank is None else max(top_k, candidates)
@@ -366,7 +366,7 @@ class Index:
 
     def _query(self, query: str) -> "Vector":
         """The vector of a query, of length 1 where vectors are compared by cosine."""
-        task = EmbedTask(self.model, prompt=self.about.prompts[0])
+        task = EmbedTask(self.model, EmbedOptions(prompt=self.about.prompts[0]))
         result = next(iter(task.run([query], "raise")))
         assert isinstance(result, Embedding)
         if result.truncated:
@@ -387,7 +387,8 @@ class Index:
         from mlxbert.search.writer import Writer
 
         def tools() -> "tuple[EmbedTask, Splits]":
-            return EmbedTask(self.model, prompt=self.about.prompts[1], overflow="error"), self.splitter
+            options = EmbedOptions(prompt=self.about.prompts[1], overflow="error")
+            return EmbedTask(self.model, options), self.splitter
 
         return Writer(self.store, tools)
 

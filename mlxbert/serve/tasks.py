@@ -7,6 +7,7 @@ is part of the item, as the query is of a pair that is scored.
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -14,6 +15,7 @@ from mlxbert.counterparts import not_one_of
 from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.model import Model
 from mlxbert.tasks.answer import MAX_LENGTH, AnswerTask
+from mlxbert.tasks.catalogue import find_task
 from mlxbert.tasks.classify import ClassifyTask
 from mlxbert.tasks.embed import EmbedTask
 from mlxbert.tasks.embed_tokens import EmbedTokensTask
@@ -24,7 +26,6 @@ from mlxbert.tasks.replaced import ReplacedTask
 from mlxbert.tasks.rerank import RerankTask
 from mlxbert.tasks.tag import TagTask
 from mlxbert.tasks.task import Task
-from mlxbert.tasks.zero_shot import ZeroShotTask
 
 AnyTask = Task[Any, Any, Any, Any]
 _SPECIAL = 4  # special tokens of a pair, at most
@@ -38,7 +39,7 @@ TASKS: Mapping[str, type[AnyTask]] = MappingProxyType({
     "embed-words": EmbedWordsTask,
     "embed-tokens": EmbedTokensTask,
     "fill-mask": FillMaskTask,
-    "classify": ClassifyTask,  # or, with labels, ZeroShotTask
+    "classify": ClassifyTask,
     "tag": TagTask,
     "answer": AnswerTask,
     "rerank": RerankTask,
@@ -85,20 +86,23 @@ def measure(items: Sequence[Any], options: Mapping[str, Any], max_length: int) -
 def make_task(name: str, model: Model, options: Mapping[str, Any]) -> AnyTask:
     """The task of a request."""
     check_task(name)
-    kind: type[AnyTask] = ZeroShotTask if name == "classify" and "labels" in options else TASKS[name]
-    given: dict[str, Any] = {"overflow": kind.overflows[0], **options}
+    entry = (
+        replace(find_task("embed"), task="mlxbert.tasks.embed_tokens:EmbedTokensTask")
+        if name == "embed-tokens"
+        else find_task(name)
+    )
+    given = {key: value for key, value in options.items() if key != "raw"}
+    if name == "embed-words":
+        given = {"overflow": "window", **given}
+    internal = {"raw": options["raw"]} if "raw" in options else {}
     try:
-        return kind(model, **given)
+        return entry.make(model, entry.read_options(given), **internal)
     except CheckpointError as problem:
-        if kind is not ZeroShotTask:
+        if options.get("labels") is None:
             raise
         # Nothing is wrong with its files: it is another model than labels need.
         message = problem.message.removeprefix(f"{model.source}: ")
         raise ArgumentError(f"labels are given to a model that is not for them: {message}", hint=problem.hint) from None
-    except TypeError as problem:
-        if "argument" not in str(problem) and "option" not in str(problem):
-            raise
-        raise ArgumentError(f"{name}: {problem}") from None
 
 
 def check_task(name: str) -> None:

@@ -26,7 +26,7 @@ class TaskEntry:
 
     Attributes:
         name: What the command line and routes call it; its function has `_` in place of `-`.
-        task: The module and the name of its subclass of `Task`.
+        task: The module and the name of its subclass of `Task`, or of a function that chooses one by the options.
         options: Its options.
         items: What an item is: a text; a text or a pair of texts; a pair; a question with its context; or a query with
             a text.
@@ -49,16 +49,12 @@ class TaskEntry:
                 raise no_argument(name, known, f"{self.name} has no option {name!r:.60}")
         return self.options(**given)
 
-    def make(self, model: "Model", chosen: Any, usage: "Usage | None" = None) -> "Task[Any, Any, Any, Any]":
-        """The task of a model, with the options that `read_options` gives."""
-        given = vars(chosen)
-        if self.options is task_options.ClassifyOptions and chosen.labels is not None:
-            task = imported("mlxbert.tasks.zero_shot:ZeroShotTask")
-        else:
-            task = imported(self.task)
-            given = {name: value for name, value in given.items() if name not in ("labels", "hypothesis", "multi")}
-        made: Task[Any, Any, Any, Any] = task(model, usage=usage, **given)
-        return made
+    def make(
+        self, model: "Model", options: Any, usage: "Usage | None" = None, **internal: Any
+    ) -> "Task[Any, Any, Any, Any]":
+        """The task of a model, with the options that `read_options` gives, and more arguments of its class."""
+        task: Task[Any, Any, Any, Any] = imported(self.task)(model, options, usage=usage, **internal)
+        return task
 
 
 def imported(place: str) -> Any:
@@ -90,7 +86,7 @@ CATALOGUE: Mapping[str, TaskEntry] = MappingProxyType({
             items="text", result="mlxbert.results.fill_mask:FillMask", summary="Words for masks",
         ),
         TaskEntry(
-            name="classify", task="mlxbert.tasks.classify:ClassifyTask", options=task_options.ClassifyOptions,
+            name="classify", task="mlxbert.tasks.classify:make_task", options=task_options.ClassifyOptions,
             items="text or pair", result="mlxbert.results.classify:Classification",
             summary="Classes of texts or pairs of texts",
         ),

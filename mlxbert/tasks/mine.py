@@ -13,6 +13,7 @@ from mlxbert.readers.rows import read_rows
 from mlxbert.results.related import Mined
 from mlxbert.tasks.arguments import check_model
 from mlxbert.tasks.embed import stacked
+from mlxbert.tasks.options import SimilarityOptions
 from mlxbert.tasks.ranking import nearest, scores_of_pairs
 from mlxbert.tasks.similarity import embed_tasks
 
@@ -104,7 +105,7 @@ def _mined(
     import numpy as np
 
     texts = list(dict.fromkeys(text for positives in belonging.values() for text in positives))
-    asking, task = embed_tasks(model, {"batch_tokens": batch_tokens, "normalize": True}, None)
+    asking, task = embed_tasks(model, SimilarityOptions(batch_tokens=batch_tokens, normalize=True), None)
     total = len(belonging) + len(texts)
     tell = on_progress or (lambda done, total: None)
     queries = stacked(asking, [*belonging], "raise", lambda done, _: tell(done, total))

@@ -24,6 +24,7 @@ from mlxbert.serve.protocols.vectors import compare
 from mlxbert.serve.queue import Answered
 from mlxbert.serve.service import ModelFacts, Service
 from mlxbert.tasks.answer import MAX_WORDS
+from mlxbert.tasks.options import RerankOptions
 from mlxbert.tasks.ranking import rank, reranked
 from mlxbert.tasks.rerank import RerankTask
 from mlxbert.version import __version__
@@ -305,7 +306,7 @@ async def rerank(service: Service, body: Rerank) -> Reply:
 
 def _check_query(model: Model, body: Rerank) -> None:
     try:
-        RerankTask(model, overflow=body.overflow).check_query(body.query)
+        RerankTask(model, RerankOptions(overflow=body.overflow)).check_query(body.query)
     except InputError as problem:  # not each text, but the query is to blame
         raise Problem("too_long", problem.message, hint=problem.hint, param="query") from None
 

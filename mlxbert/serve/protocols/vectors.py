@@ -3,7 +3,7 @@
 import asyncio
 import base64
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
@@ -11,9 +11,10 @@ from mlxbert.results.result import Failure
 from mlxbert.serve.protocol import Problem, Reply
 from mlxbert.serve.queue import Answered
 from mlxbert.serve.service import Service
+from mlxbert.tasks.options import SimilarityOptions
 from mlxbert.tasks.prompts import own_prompt
 from mlxbert.tasks.ranking import Scored, scores_of_pairs
-from mlxbert.tasks.similarity import SimilarityOptions, embed_tasks
+from mlxbert.tasks.similarity import embed_tasks
 from mlxbert.tasks.vector_dtype import as_dtype, check_output_dtype
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ async def compare(
         options: See `SimilarityOptions`.
         on_error: See `Service.run`.
     """
-    made = service.engine.call(model, lambda one: embed_tasks(one, cast(SimilarityOptions, options), None))
+    made = service.engine.call(model, lambda one: embed_tasks(one, SimilarityOptions(**options), None))
     asking, task = await asyncio.wrap_future(made)
     how = {name: value for name, value in options.items() if "prompt" not in name}
     if task.similarity == "cosine":

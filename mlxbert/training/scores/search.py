@@ -11,6 +11,7 @@ from mlxbert.model import Model
 from mlxbert.readers.lines import UTF8
 from mlxbert.tasks.arguments import check_model
 from mlxbert.tasks.embed import stacked
+from mlxbert.tasks.options import SimilarityOptions
 from mlxbert.tasks.ranking import nearest
 from mlxbert.tasks.rerank import check_one_score, rerank
 from mlxbert.tasks.similarity import embed_tasks
@@ -151,7 +152,7 @@ def _search(
     """The documents nearest to each query that has judgements, the nearest first."""
     embedder.require("embed")
     names, queries = [*data.documents], [query for query in data.queries if query in data.judgements]
-    asking, task = embed_tasks(embedder, {"batch_tokens": batch_tokens}, usage)
+    asking, task = embed_tasks(embedder, SimilarityOptions(batch_tokens=batch_tokens), usage)
     asked = stacked(asking, [data.queries[query] for query in queries], "raise")
     best, _ = nearest(task.similarity, asked, stacked(task, [*data.documents.values()], "raise"), depth)
     return {query: [names[number] for number in row] for query, row in zip(queries, best.tolist(), strict=True)}
