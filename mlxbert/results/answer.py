@@ -1,10 +1,11 @@
 """Answers to questions."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from mlxbert.results.brief import Brief
-from mlxbert.results.result import Each, PartedResult, listed
+from mlxbert.results.result import Each, PartedResult, Result, listed
 
 
 @dataclass(frozen=True)
@@ -55,3 +56,9 @@ class Answer(PartedResult):
         names = ("question", "answer", "start", "end", "score", "no_answer_score")
         several = {"spans": each(self.spans, asdict)} if len(self.spans) > 1 else {}
         return {name: getattr(self, name) for name in names} | several
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Result:
+        """See `Result.from_dict`; a single span is the answer."""
+        span = {name: values[name] for name in ("answer", "start", "end", "score")}
+        return super().from_dict({"spans": [span] if span["answer"] is not None else [], **values})

@@ -1,5 +1,6 @@
 """Classes and numbers of texts."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -41,6 +42,11 @@ class Classification(Result):
         labels = [without_none(asdict(label)) for label in self.labels]
         return without_none({"text": self.text, "pair": self.pair}) | {"labels": labels}
 
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Result:
+        """See `Result.from_dict`; without labels it is a `Regression`."""
+        return super().from_dict(values) if "labels" in values else Regression.from_dict(values)
+
 
 @dataclass(frozen=True)
 class Regression(Result):
@@ -64,3 +70,9 @@ class Regression(Result):
         several = [{"label": name, "value": value} for name, value in self.values]
         found = {"values": several} if several else {"value": self.value}
         return without_none({"text": self.text, "pair": self.pair}) | found
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Result:
+        """See `Result.from_dict`."""
+        several = [(one["label"], one["value"]) for one in values.get("values", ())]
+        return super().from_dict({"value": several[0][1] if several else None, **values, "values": several})

@@ -1,5 +1,6 @@
 """Vectors of texts."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,11 @@ class Embedding(Result):
         }
         return found | ({"unknown_tokens": self.unknown_tokens} if self.unknown_tokens else {})
 
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Embedding":
+        """See `Result.from_dict`; the vector may be an array already."""
+        return cls(**{**values, "embedding": _vector(values["embedding"])})
+
 
 @dataclass(frozen=True, eq=False)
 class WordVector(Brief):
@@ -75,7 +81,21 @@ class Words(PartedResult):
         words = each(self.words, lambda word: vars(word) | {"embedding": _numbers(word.embedding)})
         return {"text": self.text, "words": words, "truncated": self.truncated}
 
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Words":
+        """See `Result.from_dict`."""
+        words = tuple(WordVector(**{**word, "embedding": _vector(word["embedding"])}) for word in values["words"])
+        return cls(values["text"], words, values["truncated"])
+
 
 def _numbers(vector: "NDArray[Any]") -> list[float]:
     """The shortest decimal numbers that are these float32 values; int8 as it is."""
     return vector.tolist() if vector.dtype.kind == "i" else [float(number) for number in vector.astype("U16")]
+
+
+def _vector(numbers: Any) -> "NDArray[Any]":
+    """The array of numbers as `_numbers` gives them: whole ones are int8."""
+    import numpy as np
+
+    whole = isinstance(numbers, list) and bool(numbers) and type(numbers[0]) is int
+    return np.asarray(numbers, np.int8 if whole else None if isinstance(numbers, np.ndarray) else np.float32)

@@ -1,7 +1,7 @@
 """What all results have in common, and what stands for one that failed."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,6 +16,13 @@ class Result(Shown):
     def to_dict(self) -> dict[str, Any]:
         """The result as plain dicts and lists, as the command line prints it; whether it was cut is counted there."""
         return without_counted(asdict(self))
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Result":
+        """The result of values that `to_dict` gives, as a server sends them; what it leaves out may be among them."""
+        import msgspec
+
+        return msgspec.convert(values, cls)
 
 
 Each = Callable[[Sequence[Any], Callable[[Any], Any]], Any]  # parts and the JSON of each → a list of it

@@ -8,7 +8,7 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mlxbert.errors import MlxbertError, ModelChangedError
+from mlxbert.errors import MissingHeadError, MlxbertError, ModelChangedError
 from mlxbert.folders.fingerprint import hash_model
 from mlxbert.folders.inspect import inspect
 from mlxbert.machine.device import choose_dtype, dtype_name, use
@@ -16,9 +16,8 @@ from mlxbert.machine.faults import free_memory
 from mlxbert.model import Model, load
 from mlxbert.serve.options import EngineOptions
 from mlxbert.serve.prepare import next_to_prepare, prepare
-from mlxbert.serve.queue import Entry, Request, choose
+from mlxbert.serve.queue import AnyTask, Entry, Key, Request, choose
 from mlxbert.serve.state import State
-from mlxbert.serve.tasks import make_task
 from mlxbert.tasks.runner import remembering
 from mlxbert.text.batch import default_batch_tokens
 from mlxbert.weights.adapted import find_model
@@ -131,9 +130,9 @@ class Owner:
 
     def _open(self, request: Request) -> None:
         """Loads the model of a request and makes its task; then it is prepared."""
-        state, (name, task, _) = self._state, request.key
+        state = self._state
         try:
-            made = None if request.over else make_task(task, self._model(name).model, request.options)
+            made = None if request.over else _make_task(request.key, self._model(request.key.model).model)
         except BaseException as problem:
             with state.locked():
                 state.fail(request, problem)
@@ -169,7 +168,7 @@ class Owner:
     def _budget(self, entry: Entry) -> int:
         """Tokens of a batch of a model."""
         most = self._options.max_batch_tokens or default_batch_tokens()
-        loaded = self.loaded.get(entry.request.key[0])
+        loaded = self.loaded.get(entry.request.key.model)
         found = loaded.budget if loaded is not None else 0.0
         return min(most, int(found or _FIRST))
 
@@ -242,7 +241,7 @@ class Owner:
 
     def _finish(self, entries: Sequence[Entry], results: Sequence[Any], seconds: float) -> None:
         """Gives the results to those who asked."""
-        tokens, name = sum(entry.tokens for entry in entries), entries[0].request.key[0]
+        tokens, name = sum(entry.tokens for entry in entries), entries[0].request.key.model
         loaded = self.loaded.get(name)
         if loaded is not None:
             loaded.used = time.monotonic()
@@ -297,10 +296,10 @@ class Owner:
         """Forgets a model, once what is prepared for it is computed."""
         state = self._state
         with state.changed:
-            for key in [key for key in state.tasks if key[0] == name]:
+            for key in [key for key in state.tasks if key.model == name]:
                 del state.tasks[key]
-            state.changed.wait_for(lambda: state.preparing is None or state.preparing[0] != name)
-        while any(entry.request.key[0] == name for entry in state.ready):
+            state.changed.wait_for(lambda: state.preparing is None or state.preparing.model != name)
+        while any(entry.request.key.model == name for entry in state.ready):
             self._compute_next(long=True)
         del self.loaded[name]
         free_memory()
@@ -319,6 +318,14 @@ class Owner:
         since = time.monotonic() - 60 * self._options.idle_minutes
         for name in [name for name, one in self.loaded.items() if one.used <= since]:
             self._unload(name)
+
+
+def _make_task(key: Key, model: Model) -> AnyTask:
+    try:
+        return key.entry.make(model, key.options)
+    except MissingHeadError as problem:  # callers know the model by the name in the key, not by its path
+        message = problem.message.removeprefix(f"{model.source}: ")
+        raise MissingHeadError(f"{key.model}: {message}", hint=problem.hint) from None
 
 
 def _size(ref: ModelRef) -> int:

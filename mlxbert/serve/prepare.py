@@ -5,10 +5,9 @@ from typing import Any
 
 from mlxbert.errors import InputError, TooLargeError
 from mlxbert.results.result import Failure
-from mlxbert.serve.queue import Entry, Request
+from mlxbert.serve.queue import AnyTask, Entry, Request
 from mlxbert.serve.room import too_large
 from mlxbert.serve.state import State
-from mlxbert.serve.tasks import AnyTask
 
 _PIECE = 64  # items that are prepared before those of another request
 

@@ -11,8 +11,7 @@ from functools import partial
 from typing import Any
 
 from mlxbert.errors import ArgumentError, InputError, MissingHeadError, MlxbertError
-from mlxbert.serve.queue import Answered, Entry, Key, Request
-from mlxbert.serve.tasks import AnyTask
+from mlxbert.serve.queue import Answered, AnyTask, Entry, Key, Request
 
 
 @dataclass

@@ -49,11 +49,9 @@ class TaskEntry:
                 raise no_argument(name, known, f"{self.name} has no option {name!r:.60}")
         return self.options(**given)
 
-    def make(
-        self, model: "Model", options: Any, usage: "Usage | None" = None, **internal: Any
-    ) -> "Task[Any, Any, Any, Any]":
-        """The task of a model, with the options that `read_options` gives, and more arguments of its class."""
-        task: Task[Any, Any, Any, Any] = imported(self.task)(model, options, usage=usage, **internal)
+    def make(self, model: "Model", options: Any, usage: "Usage | None" = None) -> "Task[Any, Any, Any, Any]":
+        """The task of a model, with the options that `read_options` gives."""
+        task: Task[Any, Any, Any, Any] = imported(self.task)(model, options, usage=usage)
         return task
 
 
@@ -113,3 +111,8 @@ CATALOGUE: Mapping[str, TaskEntry] = MappingProxyType({
         ),
     )
 })  # fmt: skip
+# Ranks texts by vectors that `embed` makes, so it has no task of its own: a command, a function and a route.
+SIMILARITY = TaskEntry(
+    name="similarity", task="mlxbert.tasks.embed:EmbedTask", options=task_options.RankingOptions, items="query",
+    result="mlxbert.results.related:Similarity", summary="Texts in the order of similarity",
+)  # fmt: skip

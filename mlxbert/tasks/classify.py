@@ -8,7 +8,7 @@ Shapes: B batch, C outputs.
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from mlxbert.data.trained import missing_pair, trained_columns
 from mlxbert.errors import ArgumentError, InputError
@@ -46,21 +46,20 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
 
     Attributes:
         labels: The classes of the model.
-        raw: Whether scores are the outputs of the model as they are.
+        logits: Whether scores are the outputs of the model as they are.
     """
 
+    logits: ClassVar[bool] = False
     name = "classify"
     options: ClassifyOptions
 
-    def __init__(
-        self, model: Model, options: ClassifyOptions, *, usage: Usage | None = None, raw: bool = False
-    ) -> None:
+    def __init__(self, model: Model, options: ClassifyOptions, *, usage: Usage | None = None) -> None:
         super().__init__(model, options, usage=usage)
         for name, value in (("hypothesis", options.hypothesis), ("multi", options.multi or None)):
             if value is not None:
                 raise ArgumentError(f"{name} is given, which works only with labels")
         assert model.labels is not None  # a model with the head has labels
-        self.labels, self.raw = model.labels, raw
+        self.labels = model.labels
         self._pairs = "pair" in trained_columns(model.folder)
 
     @property
@@ -92,7 +91,7 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
     def forward(self, batch: Batch, parts: Sequence[tuple[ClassifyJob, int]]) -> tuple[mx.array, mx.array]:
         """The scores (B, C), and the logits."""
         logits = self.model.network.logits(HEAD, batch)
-        return logits.astype(mx.float32) if self.raw else scores(logits, self.labels), logits
+        return logits.astype(mx.float32) if self.logits else scores(logits, self.labels), logits
 
     def read(self, found: tuple[mx.array, mx.array], parts: Sequence[tuple[ClassifyJob, int]]) -> list[list[float]]:
         """For each row its scores (C)."""
@@ -114,9 +113,19 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
         return Classification(text, labels, pair, job.truncated)
 
 
-def make_task(model: Model, options: ClassifyOptions, **internal: Any) -> Task[Item, Any, Any, Any]:
+class ClassifyLogitsTask(ClassifyTask):
+    """The same with the outputs of the model as they are in the place of scores."""
+
+    logits = True
+
+
+def make_task(
+    model: Model, options: ClassifyOptions, *, usage: Usage | None = None
+) -> Task[Item, Any, Any, Classification | Regression]:
     """The task that the options ask for: with labels zero-shot classification."""
-    return (ClassifyTask if options.labels is None else ZeroShotTask)(model, options, **internal)
+    if options.labels is not None:
+        return ZeroShotTask(model, options, usage=usage)
+    return ClassifyTask(model, options, usage=usage)
 
 
 @takes_keywords

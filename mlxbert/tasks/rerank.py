@@ -29,16 +29,16 @@ class RerankTask(Task[Pair, Job[Pair], tuple[float, float], Scored]):
     """The scores of texts for queries, given as pairs of a query and a text.
 
     Attributes:
-        probabilities: Whether scores are probabilities; with `raw` they are the outputs of the model.
+        probabilities: Whether scores are probabilities.
     """
 
     name = "classify"
     options: RerankOptions
 
-    def __init__(self, model: Model, options: RerankOptions, *, usage: Usage | None = None, raw: bool = False) -> None:
+    def __init__(self, model: Model, options: RerankOptions, *, usage: Usage | None = None) -> None:
         super().__init__(model, options, usage=usage)
         check_one_score(model)
-        self.probabilities = gives_probabilities(model.files) and not raw
+        self.probabilities = gives_probabilities(model.files)
         if options.prompt is not None:
             self.tokenizer = _instructed(self.tokenizer, options.prompt)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import cast
 
 from mlxbert.bounds import check_listed
-from mlxbert.errors import ArgumentError, CheckpointError, InputError
+from mlxbert.errors import ArgumentError, InputError, MissingHeadError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
@@ -115,7 +115,7 @@ def _first(labels: Labels, start: str, source: str) -> int:
         if name.casefold().startswith(start):
             return number
     shown = ", ".join(labels.names[:5]) + (", …" if len(labels) > 5 else "")
-    raise CheckpointError(
+    raise MissingHeadError(
         f"{source}: its labels are {shown}, expected one that begins with '{start}'",
         hint="labels of your own need an NLI model, for example FacebookAI/roberta-large-mnli; "
         "names of labels are in id2label of its config.json",

@@ -13,7 +13,8 @@ from mlxbert.serve.pieces import each
 from mlxbert.serve.protocol import STATUS, Problem, Protocol, Reply, Route
 from mlxbert.serve.protocols.vectors import Form, Truncate, check_forms, in_form, overflow_of, prompt_of, texts_of
 from mlxbert.serve.queue import Answered
-from mlxbert.serve.service import Service
+from mlxbert.serve.service import EMBED, RERANK, Service
+from mlxbert.tasks.options import EmbedOptions, RerankOptions
 
 Document = str | dict[str, Any]
 
@@ -118,7 +119,7 @@ def _notes(version: int, answered: Answered, units: dict[str, int]) -> Notes:
 
 async def rerank(service: Service, body: RerankBody, version: int = 1) -> Reply:
     """Documents by how well they answer a query, the best first."""
-    name = service.find(body.model, "rerank")
+    name = service.find(body.model, RERANK.name)
     most = service.facts[name].max_length
     if body.max_tokens_per_doc is not None and body.max_tokens_per_doc < most:
         raise Problem(
@@ -126,8 +127,8 @@ async def rerank(service: Service, body: RerankBody, version: int = 1) -> Reply:
             "model takes: documents are truncated to fit it", param="max_tokens_per_doc",
         )  # fmt: skip
     texts = texts_of([_text(one, body.rank_fields or ["text"]) for one in body.documents], "documents")
-    overflow = overflow_of(service, body.truncation is not False)
-    best, _, answered = await service.rerank(name, body.query, texts, body.top_n, overflow=overflow)
+    options = RerankOptions(top_k=body.top_n, overflow=overflow_of(service, body.truncation is not False))
+    best, _, answered = await service.rerank(name, body.query, texts, options)
 
     def shown(number: int) -> dict[str, Any] | UnsetType:
         document = body.documents[number]
@@ -160,13 +161,14 @@ async def _embed(service: Service, body: EmbedBody, version: int) -> Reply:
     """The vectors of texts: by types; in version 1 floats alone where no types are named."""
     if body.images or body.inputs or body.input_type == "image":
         raise Problem("invalid", "there are images or mixed inputs, expected texts", param="texts")
-    name, texts = service.find(body.model, "embed"), texts_of(body.texts, "texts")
+    name, texts = service.find(body.model, EMBED.name), texts_of(body.texts, "texts")
     prompt = prompt_of(service, name, body.input_type, "input_type")
     size = body.output_dimension
-    answered = await service.run(
-        name, "embed", texts, overflow=overflow_of(service, body.truncate or "END"), prompt_name=prompt,
-        dimensions=size, normalize=None if size is None else True,
+    options = EmbedOptions(
+        overflow=overflow_of(service, body.truncate or "END"), prompt_name=prompt, dimensions=size,
+        normalize=None if size is None else True,
     )  # fmt: skip
+    answered = await service.run(name, EMBED, texts, options)
     forms: list[Form] = body.embedding_types or ["float"]
     plain = version == 1 and body.embedding_types is None
     notes = _notes(version, answered, {"input_tokens": answered.tokens})

@@ -17,7 +17,8 @@ from mlxbert.serve.protocols.vectors import (
     prompt_of,
     texts_of,
 )
-from mlxbert.serve.service import Service
+from mlxbert.serve.service import EMBED, Service
+from mlxbert.tasks.options import EmbedOptions
 
 _KINDS = {
     "not_found": "invalid_request_error",
@@ -105,12 +106,12 @@ async def embeddings(service: Service, body: EmbeddingsBody) -> Reply:
     """The vectors of texts; of length 1 where they are shortened, as OpenAI's are."""
     if body.late_chunking:
         raise Problem("invalid", "late_chunking is true, expected false", param="late_chunking")
-    texts, name = texts_of(body.input, "input"), service.find(body.model, "embed")
-    answered = await service.run(
-        name, "embed", texts, dimensions=body.dimensions, overflow=_overflow(service, name, body),
-        prompt_name=_prompt(service, name, body),
+    texts, name = texts_of(body.input, "input"), service.find(body.model, EMBED.name)
+    options = EmbedOptions(
+        dimensions=body.dimensions, overflow=_overflow(service, name, body), prompt_name=_prompt(service, name, body),
         normalize=True if body.normalized is None and body.dimensions is not None else body.normalized,
     )  # fmt: skip
+    answered = await service.run(name, EMBED, texts, options)
     form: Form = body.embedding_type or body.encoding_format or "float"
     check_forms([form], answered)
 
@@ -121,7 +122,7 @@ async def embeddings(service: Service, body: EmbeddingsBody) -> Reply:
     return Reply(value, answered.tokens, len(answered.truncated))
 
 
-def _overflow(service: Service, name: str, body: EmbeddingsBody) -> str:
+def _overflow(service: Service, name: str, body: EmbeddingsBody) -> Literal["truncate", "error"]:
     """What is done with a text that is too long."""
     cut, most = body.truncate_prompt_tokens, service.facts[name].max_length
     if cut is not None and cut != -1 and cut < most:

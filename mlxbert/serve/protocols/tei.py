@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 from msgspec import UNSET, Struct, UnsetType
@@ -11,7 +12,9 @@ from mlxbert.serve.pieces import each
 from mlxbert.serve.protocol import STATUS, Problem, Protocol, Reply, Route
 from mlxbert.serve.protocols.vectors import Sentences, Texts, overflow_of, similarities, texts_of
 from mlxbert.serve.queue import Answered
-from mlxbert.serve.service import ModelFacts, Service
+from mlxbert.serve.service import EMBED, RERANK, ModelFacts, Service
+from mlxbert.tasks.catalogue import CATALOGUE
+from mlxbert.tasks.options import ClassifyOptions, EmbedOptions, RerankOptions, SimilarityOptions
 from mlxbert.text.batch import default_batch_tokens
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.version import __version__
@@ -28,6 +31,10 @@ _ERRORS = {
 }
 
 
+_CLASSIFY = CATALOGUE["classify"]
+# What no other protocol has, and neither a command nor a function: vectors of all tokens, and logits of classes.
+_EMBED_TOKENS = replace(EMBED, name="embed-tokens", task="mlxbert.tasks.embed_tokens:EmbedTokensTask")
+_CLASSIFY_LOGITS = replace(_CLASSIFY, name="classify-logits", task="mlxbert.tasks.classify:ClassifyLogitsTask")
 _TOKEN_BYTES = 300  # of a `Token`
 _ID_BYTES = 30  # of the part of a text that an id stands for
 
@@ -44,7 +51,7 @@ class Truncation(Struct, kw_only=True):
     truncate: bool | None = None
     truncation_direction: Literal["right", "Right", "left", "Left"] | None = "right"
 
-    def overflow(self, service: Service) -> str:
+    def overflow(self, service: Service) -> Literal["truncate", "error"]:
         """The option of the tasks."""
         left = bool(self.truncate) and (self.truncation_direction or "").lower() == "left"
         return overflow_of(service, "START" if left else self.truncate, "truncation_direction")
@@ -74,7 +81,7 @@ class EmbedBody(EmbedAllBody, kw_only=True):
     dimensions: int | None = None
 
 
-class SimilarityOptions(Truncation, kw_only=True):
+class SimilarityParameters(Truncation, kw_only=True):
     """How they become vectors; the model's own prompts for queries and documents are used if none is named."""
 
     prompt_name: str | None = None
@@ -85,7 +92,7 @@ class SimilarityBody(Struct):
 
     shorten: ClassVar[str] = '"parameters": {"truncate": true} truncates it'
     inputs: Sentences
-    parameters: SimilarityOptions | None = None
+    parameters: SimilarityParameters | None = None
 
 
 class RerankBody(Truncation, kw_only=True):
@@ -161,22 +168,20 @@ def _reply(value: Any, answered: Answered) -> Reply:
 
 async def vectors(service: Service, body: EmbedBody) -> Reply:
     """The vectors of texts."""
-    answered = await service.run(
-        None, "embed", texts_of(body.inputs, "inputs"), overflow=body.overflow(service), normalize=body.normalize,
-        dimensions=body.dimensions, prompt_name=body.prompt_name,
+    options = EmbedOptions(
+        overflow=body.overflow(service), normalize=body.normalize, dimensions=body.dimensions,
+        prompt_name=body.prompt_name,
     )  # fmt: skip
+    name = service.find(None, EMBED.name)
+    answered = await service.run(name, EMBED, texts_of(body.inputs, "inputs"), options)
     return _reply(lambda: each(answered.results, lambda one: one.embedding), answered)
 
 
 async def vectors_of_tokens(service: Service, body: EmbedAllBody) -> Reply:
     """The vectors of the tokens of texts."""
-    answered = await service.run(
-        None,
-        "embed-tokens",
-        texts_of(body.inputs, "inputs"),
-        overflow=body.overflow(service),
-        prompt_name=body.prompt_name,
-    )
+    options = EmbedOptions(overflow=body.overflow(service), prompt_name=body.prompt_name)
+    name = service.find(None, EMBED.name)
+    answered = await service.run(name, _EMBED_TOKENS, texts_of(body.inputs, "inputs"), options)
     return _reply(lambda: each(answered.results, lambda one: one.embedding), answered)
 
 
@@ -187,18 +192,22 @@ async def sparse(service: Service, body: Any) -> Reply:
 
 async def similarity(service: Service, body: SimilarityBody) -> Reply:
     """How similar texts are to one, in their order."""
-    given = body.parameters or SimilarityOptions()
-    how = {"overflow": given.overflow(service), "prompt_name": given.prompt_name}
-    return await similarities(service, service.find(None, "embed"), body.inputs, how)
+    given = body.parameters or SimilarityParameters()
+    options = SimilarityOptions(overflow=given.overflow(service), prompt_name=given.prompt_name)
+    return await similarities(service, service.find(None, EMBED.name), body.inputs, options)
 
 
 async def rerank(service: Service, body: RerankBody) -> Reply:
     """Texts by how well they answer a query, the best first."""
     texts = texts_of(body.texts, "texts")
-    best, _, answered = await service.rerank(
-        None, body.query, texts, overflow=body.overflow(service), raw=body.raw_scores or None
-    )
-    return _reply([Rank(one.number, one.score, one.text if body.return_text else UNSET) for one in best], answered)
+    options = RerankOptions(overflow=body.overflow(service))
+    best, _, answered = await service.rerank(service.find(None, RERANK.name), body.query, texts, options)
+    scores = [one.logit if body.raw_scores and one.logit is not None else one.score for one in best]
+    found = [
+        Rank(one.number, score, one.text if body.return_text else UNSET)
+        for one, score in zip(best, scores, strict=True)
+    ]
+    return _reply(found, answered)
 
 
 async def predict(service: Service, body: PredictBody) -> Reply:
@@ -208,8 +217,8 @@ async def predict(service: Service, body: PredictBody) -> Reply:
     if given == []:
         raise Problem("empty", "inputs is empty, expected at least one text", param="inputs")
     pairs = [_item(one) for one in (given if batch else [[given] if isinstance(given, str) else given])]
-    name = service.find(None, "classify")
-    answered = await service.run(name, "classify", pairs, overflow=body.overflow(service), raw=body.raw_scores or None)
+    name, entry = service.find(None, _CLASSIFY.name), _CLASSIFY_LOGITS if body.raw_scores else _CLASSIFY
+    answered = await service.run(name, entry, pairs, ClassifyOptions(overflow=body.overflow(service)))
     found = [_predictions(one, service.facts[name].labels) for one in answered.results]
     return _reply(found if batch else found[0], answered)
 
@@ -283,10 +292,8 @@ async def _with_tokenizer(service: Service, work: Callable[[Tokenizer], Any], it
     service.check_size(len(items), size)
     await service.claim(min(size * unit, service.room.most))
     facts = _first(service)
-    model = service.engine.call(
-        facts.name, lambda model: model.embed_tokenizer if facts.main == "embed" else model.tokenizer
-    )
-    return await asyncio.to_thread(work, await asyncio.wrap_future(model))
+    tokenizer = await asyncio.wrap_future(service.engine.call(facts.name, facts.tokenizer))
+    return await asyncio.to_thread(work, tokenizer)
 
 
 def _first(service: Service) -> ModelFacts:
