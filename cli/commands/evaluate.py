@@ -11,7 +11,7 @@ from mlxbert.cli.training import DataFiles, LabelledData, TextData, task_options
 from mlxbert.cli.views import console, progress
 from mlxbert.cli.views.training import evaluation
 from mlxbert.errors import ArgumentError
-from mlxbert.options import Option
+from mlxbert.options import COUNT, Option
 from mlxbert.pretraining.settings import Settings
 from mlxbert.training.options.tasks import TASKS
 
@@ -32,7 +32,7 @@ class RetrievalOptions:
     embedder: Annotated[
         str | None, Option("Rank what this model finds. --data is a folder of BEIR, or records of texts.")
     ] = None
-    top_k: Annotated[int, Option("Documents per query that are ranked.")] = 100
+    top_k: Annotated[int, Option("Documents per query that are ranked.", bounds=COUNT)] = 100
 
 
 def _evaluate(task: str, model: ModelOptions, out: OutputOptions, given: dict[str, Any]) -> None:

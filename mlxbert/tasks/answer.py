@@ -7,13 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, overload
 
-from mlxbert.bounds import check_number, check_whole
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
+from mlxbert.options import LENGTH, OVERLAP, bounds_of
 from mlxbert.results.answer import Answer, Span
 from mlxbert.results.result import Failure
+from mlxbert.tasks.options import AnswerOptions
 from mlxbert.tasks.runner import breathe
 from mlxbert.tasks.task import CHARACTERS, RESULT_BYTES, Job, Task, characters_of, one_or_many
 from mlxbert.text.blocks import pair_blocks
@@ -87,10 +88,10 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
         usage: Usage | None = None,
     ) -> None:
         super().__init__(model, overflow, batch_tokens, usage)
-        check_whole("top_k", top_k)
-        check_whole("max_words", max_words)
+        for name, value in (("top_k", top_k), ("max_words", max_words)):
+            bounds_of(AnswerOptions, name).check_whole(name, value)
         if no_answer_threshold is not None:
-            check_number("no_answer_threshold", no_answer_threshold)
+            bounds_of(AnswerOptions, "no_answer_threshold").check_number("no_answer_threshold", no_answer_threshold)
         self.context, self.top_k, self.max_words = context, top_k, max_words
         self.threshold = threshold_of(model) if no_answer_threshold is None else float(no_answer_threshold)
         self.tokenizer = window_tokenizer(model.tokenizer, max_length)
@@ -280,7 +281,7 @@ def window_tokenizer(tokenizer: Tokenizer, max_length: int | None) -> Tokenizer:
     """The tokenizer with windows of `max_length` tokens; `None` for 384, or what the model takes."""
     if max_length is None:
         return tokenizer.adapted(max_length=min(MAX_LENGTH, tokenizer.max_length))
-    check_whole("max_length", max_length)
+    LENGTH.check_whole("max_length", max_length)
     if max_length > tokenizer.max_length:
         raise ArgumentError(f"max_length is {max_length}, the model takes at most {tokenizer.max_length} tokens")
     return tokenizer.adapted(max_length=max_length)
@@ -290,7 +291,7 @@ def window_stride(tokenizer: Tokenizer, stride: int | None) -> int:
     """How many tokens windows have in common; `None` for 128, or a third of a window."""
     if stride is None:
         return min(STRIDE, tokenizer.max_length // 3)
-    check_whole("stride", stride)
+    OVERLAP.check_whole("stride", stride)
     return stride
 
 

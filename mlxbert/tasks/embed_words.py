@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, overload
 
-from mlxbert.bounds import shown
-from mlxbert.errors import ArgumentError, InputError
+from mlxbert.errors import ArgumentError, InputError, shown
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch

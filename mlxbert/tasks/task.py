@@ -7,13 +7,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
-from mlxbert.bounds import check_whole
 from mlxbert.counterparts import not_one_of
 from mlxbert.errors import InputError, MlxbertError, TooLargeError
 from mlxbert.machine.cores import inference
 from mlxbert.machine.device import nn
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
+from mlxbert.options import COUNT
 from mlxbert.results.result import Failure
 from mlxbert.tasks.arguments import check_inputs, check_model
 from mlxbert.tasks.runner import check_on_error, run, run_batches
@@ -88,7 +88,7 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
         if overflow not in self.overflows:
             raise not_one_of("overflow", overflow, self.overflows)
         if batch_tokens is not None:
-            check_whole("batch_tokens", batch_tokens)
+            COUNT.check_whole("batch_tokens", batch_tokens)
         self.model, self.overflow, self.batch_tokens, self.usage = model, overflow, batch_tokens, usage
         self.tokenizer = model.tokenizer
 
@@ -289,7 +289,7 @@ def characters_of(item: object) -> int:
 def check_top_k(top_k: int | None) -> None:
     """Refuses a `top_k` that is neither `None` nor a positive integer."""
     if top_k is not None:
-        check_whole("top_k", top_k)
+        COUNT.check_whole("top_k", top_k)
 
 
 def check_finite(scores: list[float]) -> list[float]:

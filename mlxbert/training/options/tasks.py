@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar, Literal
 
 from mlxbert.labels.schemes import Scheme
-from mlxbert.options import POOLINGS, Option
+from mlxbert.options import LENGTH, OVERLAP, POOLINGS, RATE, SMALLEST, Bounds, Option
 from mlxbert.training.options import TeacherOptions, TrainingOptions, VectorLossName
 
 
@@ -20,7 +20,7 @@ class TextData:
     text_column: Annotated[str | None, Option("Column of the text.", usual="guessed")] = None
     pair_column: Annotated[str | None, Option("Column of the second text, if any.")] = None
     label_column: Annotated[str | None, Option("Column of the label.", usual="guessed")] = None
-    max_length: Annotated[int | None, Option("Truncate inputs to N tokens.", usual="the model's")] = None
+    max_length: Annotated[int | None, Option("Truncate inputs to N tokens.", usual="the model's", bounds=LENGTH)] = None
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,9 @@ class ClassOptions:
     """How labels are learned."""
 
     panel: ClassVar[str] = "Training"
-    label_smoothing: Annotated[float, Option("Share of the target for all labels. It is spread evenly.")] = 0.0
+    label_smoothing: Annotated[
+        float, Option("Share of the target for all labels. It is spread evenly.", bounds=RATE)
+    ] = 0.0
     class_weights: Annotated[
         Literal["none", "balanced"], Option("Weights of labels. With balanced, rare labels count more.")
     ] = "none"
@@ -81,10 +83,12 @@ class WordData:
         str | None, Option("Column of the tags or the spans. In .conll its number, by default the last one.")
     ] = None
     max_length: Annotated[
-        int | None, Option("Longest input in tokens. Longer sentences become windows.", usual="the model's")
+        int | None,
+        Option("Longest input in tokens. Longer sentences become windows.", usual="the model's", bounds=LENGTH),
     ] = None
     stride: Annotated[
-        int | None, Option("Overlap of windows, in tokens. Long sentences have them.", usual="a quarter")
+        int | None,
+        Option("Overlap of windows, in tokens. Long sentences have them.", usual="a quarter", bounds=OVERLAP),
     ] = None
 
 
@@ -111,12 +115,11 @@ class QuestionData:
     max_length: Annotated[
         int | None,
         Option(
-            "Tokens of a window. Longer contexts become several windows.",
-            usual="384, or the model's",
+            "Tokens of a window. Longer contexts become several windows.", usual="384, or the model's", bounds=LENGTH
         ),
     ] = None
-    stride: Annotated[int | None, Option("Overlap of windows, in tokens.", usual="128")] = None
-    max_words: Annotated[int, Option("Most words of an answer.")] = 30
+    stride: Annotated[int | None, Option("Overlap of windows, in tokens.", usual="128", bounds=OVERLAP)] = None
+    max_words: Annotated[int, Option("Most words of an answer.", bounds=Bounds(1, 10_000))] = 30
 
 
 @dataclass(frozen=True)
@@ -128,7 +131,7 @@ class RelatedData:
     pair_column: Annotated[str | None, Option("Column of the text, or texts, that belong to it.")] = None
     negative_column: Annotated[str | None, Option("Column of texts that do not belong to it.")] = None
     label_column: Annotated[str | None, Option("Column of the similarity score.")] = None
-    max_length: Annotated[int | None, Option("Truncate texts to N tokens.", usual="the model's")] = None
+    max_length: Annotated[int | None, Option("Truncate texts to N tokens.", usual="the model's", bounds=LENGTH)] = None
 
 
 @dataclass(frozen=True)
@@ -137,19 +140,29 @@ class VectorOptions:
 
     panel: ClassVar[str] = "Training"
     loss: Annotated[VectorLossName | None, Option("Loss. By default cosent with scores, otherwise in-batch.")] = None
-    temperature: Annotated[float, Option("Divides the cosines. Of in-batch and cosent.")] = 0.05
-    margin: Annotated[float, Option("Margin of triplet. How much farther a negative should be.")] = 5.0
+    temperature: Annotated[
+        float, Option("Divides the cosines. Of in-batch and cosent.", bounds=Bounds(SMALLEST, 1_000_000))
+    ] = 0.05
+    margin: Annotated[
+        float, Option("Margin of triplet. How much farther a negative should be.", bounds=Bounds(SMALLEST, 1_000_000))
+    ] = 5.0
     symmetric: Annotated[bool, Option("Also match positives to texts, in in-batch. Not only texts to positives.")] = (
         False
     )
     dimensions: Annotated[
         tuple[int, ...] | None,
-        Option("Sizes that vectors can be truncated to. Matryoshka: 384,192,96."),
+        Option("Sizes that vectors can be truncated to. Matryoshka: 384,192,96.", bounds=Bounds(1, 1_000_000)),
     ] = None
-    max_score: Annotated[float, Option("Score of the most similar pair. Scores are divided by it.")] = 1.0
+    max_score: Annotated[
+        float, Option("Score of the most similar pair. Scores are divided by it.", bounds=Bounds(SMALLEST, 1_000_000))
+    ] = 1.0
     chunk: Annotated[
         int | None,
-        Option("Examples that are computed at a time. A large batch then takes little memory.", usual="all"),
+        Option(
+            "Examples that are computed at a time. A large batch then takes little memory.",
+            usual="all",
+            bounds=Bounds(1, 1_000_000),
+        ),
     ] = None
     pooling: Annotated[
         str | None, Option("How tokens become a vector. As in embed.", usual="the model's", values=POOLINGS)
@@ -165,8 +178,10 @@ class QueryData:
     query_column: Annotated[str | None, Option("Column of the query.", usual="guessed")] = None
     text_column: Annotated[str | None, Option("Column of the text.", usual="guessed")] = None
     label_column: Annotated[str | None, Option("Column of the label or score.", usual="guessed")] = None
-    max_length: Annotated[int | None, Option("Truncate pairs to N tokens.", usual="the model's")] = None
-    max_score: Annotated[float, Option("Largest score in the data. All are divided by it.")] = 1.0
+    max_length: Annotated[int | None, Option("Truncate pairs to N tokens.", usual="the model's", bounds=LENGTH)] = None
+    max_score: Annotated[
+        float, Option("Largest score in the data. All are divided by it.", bounds=Bounds(SMALLEST, 1_000_000))
+    ] = 1.0
 
 
 @dataclass(frozen=True)
