@@ -180,7 +180,7 @@ class StudentOptions:
 
 
 @dataclass(frozen=True)
-class TextData:
+class PlainText:
     """Text to evaluate on."""
 
     panel: ClassVar[str] = "Data"

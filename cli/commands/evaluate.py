@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from mlxbert.cli import processes, session
 from mlxbert.cli.options import ModelOptions, OutputOptions, options_of, with_options
-from mlxbert.cli.training import DataFiles, LabelledData, TextData, task_options
+from mlxbert.cli.training import DataFiles, LabelledData, PlainText, task_options
 from mlxbert.cli.views import console, progress
 from mlxbert.cli.views.training import evaluation
 from mlxbert.errors import ArgumentError
@@ -147,6 +147,6 @@ _MLM = with_options(
 
     Example: mlxbert evaluate mlm --data notes.txt --model my-bert
     """,
-    [*options_of(TextData), *options_of(Settings, only=["field", "encoding", "documents", "whole_words"])],
+    [*options_of(PlainText), *options_of(Settings, only=["field", "encoding", "documents", "whole_words"])],
 )
 COMMANDS = {**{task: _command(task) for task in TASKS}, "mlm": _MLM}

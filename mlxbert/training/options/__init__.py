@@ -80,9 +80,9 @@ class TrainingOptions:
         ),
     ] = None
     seed: Annotated[int, Option("Random seed. For new weights, the order of the data, and dropout.", bounds=SEED)] = 0
-    lora: Annotated[int | None, _Lora("Train only the head and adapters of rank R.", "R", bounds=Bounds(1, 8_192))] = (
-        None
-    )
+    lora: Annotated[
+        int | None, _Lora("Train only the head and adapters of rank R.", "R", usual="off", bounds=Bounds(1, 8_192))
+    ] = None
     lora_alpha: Annotated[
         float | None, _Lora("Scale of adapters, divided by the rank.", usual="2R", bounds=Bounds(SMALLEST, 1_000_000))
     ] = None

@@ -18,7 +18,7 @@ class TextData:
 
     panel: ClassVar[str] = "Data"
     text_column: Annotated[str | None, Option("Column of the text.", usual="guessed")] = None
-    pair_column: Annotated[str | None, Option("Column of the second text, if any.")] = None
+    pair_column: Annotated[str | None, Option("Column of the second text, if any.", usual="guessed")] = None
     label_column: Annotated[str | None, Option("Column of the label.", usual="guessed")] = None
     max_length: Annotated[int | None, Option("Truncate inputs to N tokens.", usual="the model's", bounds=LENGTH)] = None
 
@@ -27,11 +27,13 @@ class TextData:
 class ClassData(TextData):
     """The same, and what the labels are called."""
 
-    label_names: Annotated[str | None, Option("Names of the labels in order: no,yes for 0,1.", "NAMES")] = None
+    label_names: Annotated[
+        str | None, Option("Names of the labels in order: no,yes for 0,1.", "NAMES", usual="the labels")
+    ] = None
 
 
 @dataclass(frozen=True)
-class ClassOptions:
+class ClassLearning:
     """How labels are learned."""
 
     panel: ClassVar[str] = "Training"
@@ -93,12 +95,12 @@ class WordData:
 
 
 @dataclass(frozen=True)
-class TagOptions:
+class TagLearning:
     """How tags are learned."""
 
     panel: ClassVar[str] = "Training"
     scheme: Annotated[
-        Scheme | None, Option("Tagging scheme. By default the model's, or for a new head the data's.")
+        Scheme | None, Option("Tagging scheme. The data's is that of a new head.", usual="the model's or the data's")
     ] = None
     crf: Annotated[bool, Option("Also learn which tag follows which (a CRF).")] = False
     label_all_pieces: Annotated[bool, Option("Train on all tokens of a word, not only its first.")] = False
@@ -135,11 +137,11 @@ class RelatedData:
 
 
 @dataclass(frozen=True)
-class VectorOptions:
+class VectorLearning:
     """How vectors are learned."""
 
     panel: ClassVar[str] = "Training"
-    loss: Annotated[VectorLossName | None, Option("Loss. By default cosent with scores, otherwise in-batch.")] = None
+    loss: Annotated[VectorLossName | None, Option("Loss.", usual="in-batch; cosent for scores")] = None
     temperature: Annotated[
         float, Option("Divides the cosines. Of in-batch and cosent.", bounds=Bounds(SMALLEST, 1_000_000))
     ] = 0.05
@@ -185,7 +187,7 @@ class QueryData:
 
 
 @dataclass(frozen=True)
-class RerankOptions:
+class RerankLearning:
     """How scores are learned."""
 
     panel: ClassVar[str] = "Training"
@@ -271,7 +273,7 @@ TASKS: Mapping[str, TaskSpec] = {
         metrics=("accuracy", "macro_f1", "weighted_f1", "macro_precision", "macro_recall", "matthews", "log_loss"),
         shares=("accuracy",),
         data=ClassData,
-        learning=ClassOptions,
+        learning=ClassLearning,
         mistakes="class",
         problem_type="single_label_classification",
         finetune="""Train a model to give each text, or pair, one of several labels.
@@ -328,7 +330,7 @@ TASKS: Mapping[str, TaskSpec] = {
         by_data="f1; accuracy for plain tags",
         formats=("conll", "conllu"),
         data=WordData,
-        learning=TagOptions,
+        learning=TagLearning,
         needs="tag",
         use="tag",
         of_words=True,
@@ -370,7 +372,7 @@ TASKS: Mapping[str, TaskSpec] = {
         by_data="ndcg@10; spearman for scores",
         shares=("triplet_accuracy",),
         data=RelatedData,
-        learning=VectorOptions,
+        learning=VectorLearning,
         teacher=(VectorGuidance,),
         needs="embed",
         use="embed",
@@ -394,7 +396,7 @@ TASKS: Mapping[str, TaskSpec] = {
         metrics=("average_precision", "f1", "accuracy", "spearman", "pearson", "ndcg@10", "map", "mrr@10"),
         by_data="average_precision or spearman",
         data=QueryData,
-        learning=RerankOptions,
+        learning=RerankLearning,
         use="rerank",
         arguments='"…" --input FILE',
         numeric=True,
