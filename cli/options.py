@@ -270,7 +270,7 @@ def _checked(option: inspect.Parameter, value: Any) -> Any:
     """The value of an option; several numbers as a list, several texts as a tuple."""
     if isinstance(value, float) and math.isnan(value):  # within any range, as typer compares
         raise ArgumentError(f"{option.name} is nan, expected a number")
-    kinds = kinds_of(typing.get_args(option.annotation)[0])
+    kinds = kinds_of((typing.get_args(option.annotation) or (option.annotation,))[0])
     if value is not None and _TEXTS in kinds:
         return _split(option.name, value)
     if isinstance(value, str) and _NUMBERS in kinds:
