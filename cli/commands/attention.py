@@ -10,13 +10,13 @@ from mlxbert.cli.options import ComputingOptions, OutputOptions
 from mlxbert.cli.output.attention import check, write
 from mlxbert.cli.views import attention as view
 from mlxbert.options import Bounds, Option, Written
-from mlxbert.tasks.options import AttentionOptions
+from mlxbert.tasks.options import TokenizeOptions
 
 
 def attention(
     model: ComputingOptions,
     out: OutputOptions,
-    chosen: AttentionOptions,
+    chosen: TokenizeOptions,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The text.")],
     layer: Annotated[
         int | None,

@@ -185,7 +185,12 @@ class AnswerOptions(WindowedOptions):
 
     top_k: Annotated[int, Option("Spans per question.", bounds=COUNT)] = 1
     max_words: Annotated[int, Option("Most words of an answer.", bounds=Bounds(1, 10_000))] = 30
-    max_length: Annotated[int | None, Option("Tokens of a window.", usual="384, or the model's", bounds=LENGTH)] = None
+    max_length: Annotated[
+        int | None,
+        Option(
+            "Tokens of a window. A longer text becomes several windows.", usual="384, or the model's", bounds=LENGTH
+        ),
+    ] = None
     stride: Annotated[int | None, Option("Overlap of windows, in tokens.", usual="128", bounds=OVERLAP)] = None
     no_answer_threshold: Annotated[
         float | None, Option('Threshold of "no answer".', usual="the model's", bounds=Bounds(0, 1))
@@ -232,15 +237,10 @@ class ReplacedOptions(WindowedOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizeOptions:
-    """Options of `tokenize`."""
+    """Options of `tokenize` and `attention`, which show what the model sees."""
 
     pair: Annotated[str | None, Option("A second text, in segment B.", "TEXT")] = None
     overflow: Annotated[Literal["error", "truncate"], _UNWINDOWED] = "error"
 
     def __post_init__(self) -> None:
         check_fields(self)
-
-
-@dataclass(frozen=True, kw_only=True)
-class AttentionOptions(TokenizeOptions):
-    """Options of `attention`."""

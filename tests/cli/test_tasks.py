@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,9 +29,10 @@ def entry(request: pytest.FixtureRequest) -> TaskEntry:
 
 
 def test_a_task_has_a_command_with_the_options_of_its_class_and_a_view(entry: TaskEntry) -> None:
+    declared: Any = entry.options
     command = COMMANDS["embed" if entry.about is None else entry.name]
     options = {one.name: one for one in command.params if one.param_type_name == "option"}
-    assert declared_options(entry.options).keys() <= options.keys()
+    assert declared_options(declared).keys() <= options.keys()
     assert entry.about is None or command.help.split() == entry.about.split()
     own = (CLI / f"commands/{entry.name.replace('-', '_')}.py").is_file()
     assert entry.about is None or own != (entry.name in SPECIAL and entry.items in ITEMS)
@@ -44,7 +46,8 @@ def test_the_classes_that_an_entry_names_exist(entry: TaskEntry) -> None:
 def test_the_table_of_texts_that_are_too_long_has_what_each_task_does(entry: TaskEntry) -> None:
     table = {name: cells for names, *cells in rows("docs/command-line.md", "command") for name in names.split(", ")}
     name = f"`{entry.name}`" if entry.about is not None else "`embed`"
-    choices = choices_of(declared_options(entry.options)["overflow"][0])
+    declared: Any = entry.options
+    choices = choices_of(declared_options(declared)["overflow"][0])
     assert {f"`{choice}`" for choice in choices} == {word[: word.rindex("`") + 1] for word in _words(table[name][-1])}
 
 

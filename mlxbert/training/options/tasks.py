@@ -8,8 +8,11 @@ from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar, Literal
 
 from mlxbert.labels.schemes import Scheme
-from mlxbert.options import LENGTH, OVERLAP, POOLINGS, RATE, SMALLEST, Bounds, Option
+from mlxbert.options import LENGTH, OVERLAP, RATE, SMALLEST, Bounds, Option, declared_options
+from mlxbert.tasks.options import AnswerOptions, VectorOptions
 from mlxbert.training.options import TeacherOptions, TrainingOptions, VectorLossName
+
+_ANSWERS, _VECTORS = declared_options(AnswerOptions), declared_options(VectorOptions)  # of the tasks themselves
 
 
 @dataclass(frozen=True)
@@ -114,14 +117,9 @@ class QuestionData:
     text_column: Annotated[str | None, Option("Column of the question.", usual="question")] = None
     pair_column: Annotated[str | None, Option("Column of the context.", usual="context")] = None
     label_column: Annotated[str | None, Option("Column of the answers.", usual="answers, or answer")] = None
-    max_length: Annotated[
-        int | None,
-        Option(
-            "Tokens of a window. Longer contexts become several windows.", usual="384, or the model's", bounds=LENGTH
-        ),
-    ] = None
-    stride: Annotated[int | None, Option("Overlap of windows, in tokens.", usual="128", bounds=OVERLAP)] = None
-    max_words: Annotated[int, Option("Most words of an answer.", bounds=Bounds(1, 10_000))] = 30
+    max_length: Annotated[int | None, _ANSWERS["max_length"][1]] = None
+    stride: Annotated[int | None, _ANSWERS["stride"][1]] = None
+    max_words: Annotated[int, _ANSWERS["max_words"][1]] = 30
 
 
 @dataclass(frozen=True)
@@ -166,10 +164,8 @@ class VectorLearning:
             bounds=Bounds(1, 1_000_000),
         ),
     ] = None
-    pooling: Annotated[
-        str | None, Option("How tokens become a vector. As in embed.", usual="the model's", values=POOLINGS)
-    ] = None
-    normalize: Annotated[bool | None, Option("Scale vectors to length 1.", usual="the model's")] = None
+    pooling: Annotated[str | None, _VECTORS["pooling"][1]] = None
+    normalize: Annotated[bool | None, _VECTORS["normalize"][1]] = None
 
 
 @dataclass(frozen=True)
