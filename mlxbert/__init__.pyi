@@ -115,11 +115,12 @@ def answer(  # type: ignore[overload-overlap]
         context: The text of questions that come without one.
         top_k: Spans per question. Default: 1. From 1 to 10,000,000.
         max_words: Most words of an answer. Default: 30. From 1 to 10,000.
-        max_length: Tokens of a window. Default: 384, or the model's. From 8 to 1,000,000.
+        max_length: Tokens of a window. A longer text becomes several windows. Default: 384, or the model's. From 8 to
+            1,000,000.
         stride: Overlap of windows, in tokens. Default: 128. From 0 to 1,000,000.
         no_answer_threshold: Threshold of "no answer". Default: the model's. From 0 to 1.
-        overflow: Overlong texts. A text too long for the model is computed in overlapping windows; truncate drops its
-            end, error refuses it. Default: `window`.
+        overflow: Overlong texts. A text too long for the model is computed in windows; truncate drops the end, error
+            refuses the text. Default: `window`.
         batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
             Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
         usage: Counts tokens, padding and truncated inputs.
@@ -150,8 +151,8 @@ def answer(
 # from mlxbert.tasks.classify import classify as classify
 @overload
 def classify(  # type: ignore[overload-overlap]
-    model: Model, texts: str | tuple[str, str], *, top_k: int | None = None, labels: Iterable[str] | None = None,
-    hypothesis: str | None = None, multi: bool = False, overflow: Literal["truncate", "window", "error"] = "truncate",
+    model: Model, texts: str | tuple[str, str], *, overflow: Literal["truncate", "window", "error"] = "truncate",
+    top_k: int | None = None, labels: Iterable[str] | None = None, hypothesis: str | None = None, multi: bool = False,
     batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise", "return"] = "raise"
 ) -> Classification | Regression:
     """Classifies texts or pairs of texts with a fine-tuned model, or texts with any labels through an NLI model.
@@ -167,12 +168,13 @@ def classify(  # type: ignore[overload-overlap]
     Args:
         model: A model with a sequence classifier; with `labels`, one that was trained on natural language inference.
         texts: One text, one pair (a tuple of two texts), or any number of texts and pairs; with `labels` no pairs.
+        overflow: Overlong texts. Of a text too long for the model, truncate drops the end (of a pair, of the longer
+            text), window takes the mean of the scores of windows that cover the text (not with labels), and error
+            refuses the text. Default: `truncate`.
         top_k: Labels per text. Default: all, in a terminal 5. From 1 to 10,000,000.
         labels: Choose among these labels, through an NLI model. May be repeated.
         hypothesis: Sentence of a label. {} stands for the label. Default: This example is {}.
         multi: Several labels may be right. Default: False.
-        overflow: Overlong texts. Of a text too long for the model, truncate drops the end, window computes windows that
-            cover the text, and error refuses it. Default: `truncate`.
         batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
             Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
         usage: Counts tokens, padding and truncated inputs.
@@ -189,27 +191,27 @@ def classify(  # type: ignore[overload-overlap]
     """
 @overload
 def classify(
-    model: Model, texts: Iterable[str | tuple[str, str] | InputError], *, top_k: int | None = None,
+    model: Model, texts: Iterable[str | tuple[str, str] | InputError], *,
+    overflow: Literal["truncate", "window", "error"] = "truncate", top_k: int | None = None,
     labels: Iterable[str] | None = None, hypothesis: str | None = None, multi: bool = False,
-    overflow: Literal["truncate", "window", "error"] = "truncate", batch_tokens: int | None = None,
-    usage: Usage | None = None, on_error: Literal["raise"] = "raise"
+    batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise"] = "raise"
 ) -> Iterator[Classification | Regression]: ...
 @overload
 def classify(
-    model: Model, texts: Iterable[str | tuple[str, str] | InputError], *, top_k: int | None = None,
+    model: Model, texts: Iterable[str | tuple[str, str] | InputError], *,
+    overflow: Literal["truncate", "window", "error"] = "truncate", top_k: int | None = None,
     labels: Iterable[str] | None = None, hypothesis: str | None = None, multi: bool = False,
-    overflow: Literal["truncate", "window", "error"] = "truncate", batch_tokens: int | None = None,
-    usage: Usage | None = None, on_error: Literal["raise", "return"]
+    batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise", "return"]
 ) -> Iterator[Classification | Regression | Failure]: ...
 
 # from mlxbert.tasks.embed import embed as embed
 def embed(
     model: Model, texts: str | Iterable[str], *, kind: Literal["query", "document"] | None = None,
-    output_dtype: Literal["float32", "int8", "binary"] = "float32", pooling: str | None = None,
+    output_dtype: Literal["float32", "int8", "binary"] = "float32",
+    overflow: Literal["truncate", "window", "error"] = "truncate", pooling: str | None = None,
     normalize: bool | None = None, dimensions: int | None = None, prompt: str | None = None,
-    prompt_name: str | None = None, overflow: Literal["truncate", "window", "error"] = "truncate",
-    batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise", "return"] = "raise",
-    on_progress: Callable[[int, int], None] | None = None
+    prompt_name: str | None = None, batch_tokens: int | None = None, usage: Usage | None = None,
+    on_error: Literal["raise", "return"] = "raise", on_progress: Callable[[int, int], None] | None = None
 ) -> NDArray[np.float32]:
     """Computes the vectors of texts.
 
@@ -235,14 +237,14 @@ def embed(
         kind: Use the model's own prompt. For queries, or for documents. One of `query`, `document`.
         output_dtype: Dtype of the vectors. binary is one bit per dimension. One of `float32`, `int8`, `binary`.
             Default: `float32`.
+        overflow: Overlong texts. Of a text too long for the model, truncate drops the end, window takes the mean of the
+            vectors of windows that cover the text, and error refuses the text. Default: `truncate`.
         pooling: How tokens become a vector. Join several with +: mean+max. Values: `cls`, `mean`, `max`,
             `mean_sqrt_len`, `weighted_mean`, `last_token`, `attention`. Default: the model's.
         normalize: Scale vectors to length 1. Default: the model's.
         dimensions: Keep only the first N values (Matryoshka). From 1 to 1,000,000.
         prompt: Text to put before each text.
         prompt_name: Name of one of the model's own prompts.
-        overflow: Overlong texts. Of a text too long for the model, truncate drops the end, window computes windows that
-            cover the text, and error refuses it. Default: `truncate`.
         batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
             Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
         usage: Counts tokens, padding and truncated inputs.
@@ -259,11 +261,11 @@ def embed(
 @overload
 def embed_stream(  # type: ignore[overload-overlap]
     model: Model, texts: str, *, kind: Literal["query", "document"] | None = None,
-    output_dtype: Literal["float32", "int8", "binary"] = "float32", pooling: str | None = None,
+    output_dtype: Literal["float32", "int8", "binary"] = "float32",
+    overflow: Literal["truncate", "window", "error"] = "truncate", pooling: str | None = None,
     normalize: bool | None = None, dimensions: int | None = None, prompt: str | None = None,
-    prompt_name: str | None = None, overflow: Literal["truncate", "window", "error"] = "truncate",
-    batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise", "return"] = "raise",
-    group: ProcessGroup | None = None
+    prompt_name: str | None = None, batch_tokens: int | None = None, usage: Usage | None = None,
+    on_error: Literal["raise", "return"] = "raise", group: ProcessGroup | None = None
 ) -> Embedding:
     """Computes the vectors of any number of texts, in their order and in constant memory.
 
@@ -280,14 +282,14 @@ def embed_stream(  # type: ignore[overload-overlap]
         kind: Use the model's own prompt. For queries, or for documents. One of `query`, `document`.
         output_dtype: Dtype of the vectors. binary is one bit per dimension. One of `float32`, `int8`, `binary`.
             Default: `float32`.
+        overflow: Overlong texts. Of a text too long for the model, truncate drops the end, window takes the mean of the
+            vectors of windows that cover the text, and error refuses the text. Default: `truncate`.
         pooling: How tokens become a vector. Join several with +: mean+max. Values: `cls`, `mean`, `max`,
             `mean_sqrt_len`, `weighted_mean`, `last_token`, `attention`. Default: the model's.
         normalize: Scale vectors to length 1. Default: the model's.
         dimensions: Keep only the first N values (Matryoshka). From 1 to 1,000,000.
         prompt: Text to put before each text.
         prompt_name: Name of one of the model's own prompts.
-        overflow: Overlong texts. Of a text too long for the model, truncate drops the end, window computes windows that
-            cover the text, and error refuses it. Default: `truncate`.
         batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
             Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
         usage: Counts tokens, padding and truncated inputs.
@@ -303,20 +305,20 @@ def embed_stream(  # type: ignore[overload-overlap]
 @overload
 def embed_stream(
     model: Model, texts: Iterable[str | InputError], *, kind: Literal["query", "document"] | None = None,
-    output_dtype: Literal["float32", "int8", "binary"] = "float32", pooling: str | None = None,
+    output_dtype: Literal["float32", "int8", "binary"] = "float32",
+    overflow: Literal["truncate", "window", "error"] = "truncate", pooling: str | None = None,
     normalize: bool | None = None, dimensions: int | None = None, prompt: str | None = None,
-    prompt_name: str | None = None, overflow: Literal["truncate", "window", "error"] = "truncate",
-    batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise"] = "raise",
-    group: ProcessGroup | None = None
+    prompt_name: str | None = None, batch_tokens: int | None = None, usage: Usage | None = None,
+    on_error: Literal["raise"] = "raise", group: ProcessGroup | None = None
 ) -> Iterator[Embedding]: ...
 @overload
 def embed_stream(
     model: Model, texts: Iterable[str | InputError], *, kind: Literal["query", "document"] | None = None,
-    output_dtype: Literal["float32", "int8", "binary"] = "float32", pooling: str | None = None,
+    output_dtype: Literal["float32", "int8", "binary"] = "float32",
+    overflow: Literal["truncate", "window", "error"] = "truncate", pooling: str | None = None,
     normalize: bool | None = None, dimensions: int | None = None, prompt: str | None = None,
-    prompt_name: str | None = None, overflow: Literal["truncate", "window", "error"] = "truncate",
-    batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise", "return"],
-    group: ProcessGroup | None = None
+    prompt_name: str | None = None, batch_tokens: int | None = None, usage: Usage | None = None,
+    on_error: Literal["raise", "return"], group: ProcessGroup | None = None
 ) -> Iterator[Embedding | Failure]: ...
 
 # from mlxbert.tasks.embed_words import embed_words as embed_words
@@ -339,9 +341,10 @@ def embed_words(  # type: ignore[overload-overlap]
     Args:
         model: Any model.
         texts: One text, or any number of texts. In place of a text its words can be given, as in `tag`.
-        layer: Layer. 0 is the embeddings, 1 the first layer, -1 the last. Default: -1. From -1,000 to 1,000.
-        overflow: Overlong texts. Of a text too long for the model, truncate drops the end, window computes windows that
-            cover the text, and error refuses it. Default: `truncate`.
+        layer: Layer of the vectors of words. 0 is the embeddings, 1 the first layer, -1 the last. Default: the last.
+            From -1,000 to 1,000.
+        overflow: Overlong texts. Of a text too long for the model, truncate drops the end, window covers the text with
+            windows and combines their results, and error refuses the text. Default: `truncate`.
         batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
             Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
         usage: Counts tokens, padding and truncated inputs.
@@ -387,10 +390,10 @@ def fill_mask(  # type: ignore[overload-overlap]
         texts: One text, or any number of texts; each with at least one `[MASK]` (or the model's own mask token).
             Several masks of a text are filled independently, each while the others stay masked.
         top_k: Words per mask. Default: 5, or all targets. From 1 to 10,000,000.
-        targets: Choose among these words only. Scores stay probabilities over the whole vocabulary.
+        targets: Choose among these words only. Scores stay probabilities over the whole vocabulary. May be repeated.
         text: Repeat the filled text with each word. From the 50th mask of a text on it is left out. Default: True.
-        overflow: Overlong texts. A text too long for the model is computed in overlapping windows; truncate drops its
-            end, error refuses it. Default: `window`.
+        overflow: Overlong texts. A text too long for the model is computed in windows; truncate drops the end, error
+            refuses the text. Default: `window`.
         batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
             Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
         usage: Counts tokens, padding and truncated inputs.
@@ -430,8 +433,8 @@ def next_sentence(
     Args:
         model: A model with a next-sentence head.
         pairs: One pair, a tuple of two texts; or any number of pairs.
-        overflow: Overlong texts. truncate drops the end of the longer text. One of `truncate`, `error`. Default:
-            `truncate`.
+        overflow: Overlong texts. Of a text too long for the model, truncate drops the end; error refuses the text. A
+            pair loses the end of its longer text. Default: `truncate`.
         batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
             Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
         usage: Counts tokens, padding and truncated inputs.
@@ -473,8 +476,8 @@ def replaced(  # type: ignore[overload-overlap]
     Args:
         model: A model with a discriminator: ELECTRA (arXiv:2003.10555).
         texts: One text, or any number of texts.
-        overflow: Overlong texts. A text too long for the model is computed in overlapping windows; truncate drops its
-            end, error refuses it. Default: `window`.
+        overflow: Overlong texts. A text too long for the model is computed in windows; truncate drops the end, error
+            refuses the text. Default: `window`.
         batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
             Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
         usage: Counts tokens, padding and truncated inputs.
@@ -501,9 +504,9 @@ def replaced(
 # from mlxbert.tasks.rerank import rerank as rerank
 @overload
 def rerank(
-    model: Model, query: str, texts: Iterable[str | InputError], *, top_k: int | None = None, prompt: str | None = None,
-    overflow: Literal["truncate", "window", "error"] = "truncate", batch_tokens: int | None = None,
-    usage: Usage | None = None, on_error: Literal["raise"] = "raise"
+    model: Model, query: str, texts: Iterable[str | InputError], *,
+    overflow: Literal["truncate", "window", "error"] = "truncate", top_k: int | None = None, prompt: str | None = None,
+    batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise"] = "raise"
 ) -> list[Reranked]:
     """Ranks texts by how well they answer a query, with a cross-encoder.
 
@@ -519,10 +522,10 @@ def rerank(
             Qwen3-Reranker.
         query: The query.
         texts: The texts, any number.
+        overflow: Overlong texts. Of a text too long for the model, truncate drops the end, window takes the score of
+            the best window, and error refuses the text. Default: `truncate`.
         top_k: Keep only the N best texts. From 1 to 10,000,000.
         prompt: What texts are judged by, for models that are given an instruction.
-        overflow: Overlong texts. Of a text too long for the model, truncate drops the end, window computes windows that
-            cover the text, and error refuses it. Default: `truncate`.
         batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
             Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
         usage: Counts tokens, padding and truncated inputs.
@@ -540,19 +543,20 @@ def rerank(
     """
 @overload
 def rerank(
-    model: Model, query: str, texts: Iterable[str | InputError], *, top_k: int | None = None, prompt: str | None = None,
-    overflow: Literal["truncate", "window", "error"] = "truncate", batch_tokens: int | None = None,
-    usage: Usage | None = None, on_error: Literal["raise", "return"]
+    model: Model, query: str, texts: Iterable[str | InputError], *,
+    overflow: Literal["truncate", "window", "error"] = "truncate", top_k: int | None = None, prompt: str | None = None,
+    batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise", "return"]
 ) -> list[Reranked | Failure]: ...
 
 # from mlxbert.tasks.similarity import similarity as similarity
 @overload
 def similarity(
     model: Model, query: str, texts: Iterable[str | InputError], *, top_k: int | None = None,
-    query_prompt: str | None = None, query_prompt_name: str | None = None, pooling: str | None = None,
+    query_prompt: str | None = None, query_prompt_name: str | None = None,
+    overflow: Literal["truncate", "window", "error"] = "truncate", pooling: str | None = None,
     normalize: bool | None = None, dimensions: int | None = None, prompt: str | None = None,
-    prompt_name: str | None = None, overflow: Literal["truncate", "window", "error"] = "truncate",
-    batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise"] = "raise"
+    prompt_name: str | None = None, batch_tokens: int | None = None, usage: Usage | None = None,
+    on_error: Literal["raise"] = "raise"
 ) -> list[Similarity]:
     """Ranks texts by how similar their vectors are to that of a query.
 
@@ -572,14 +576,14 @@ def similarity(
         top_k: Keep only the N most similar texts. From 1 to 10,000,000.
         query_prompt: Text to put before the query only.
         query_prompt_name: One of the model's own prompts, for the query only.
+        overflow: Overlong texts. Of a text too long for the model, truncate drops the end, window takes the mean of the
+            vectors of windows that cover the text, and error refuses the text. Default: `truncate`.
         pooling: How tokens become a vector. Join several with +: mean+max. Values: `cls`, `mean`, `max`,
             `mean_sqrt_len`, `weighted_mean`, `last_token`, `attention`. Default: the model's.
         normalize: Scale vectors to length 1. Default: the model's.
         dimensions: Keep only the first N values (Matryoshka). From 1 to 1,000,000.
         prompt: Text to put before each text.
         prompt_name: Name of one of the model's own prompts.
-        overflow: Overlong texts. Of a text too long for the model, truncate drops the end, window computes windows that
-            cover the text, and error refuses it. Default: `truncate`.
         batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
             Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
         usage: Counts tokens, padding and truncated inputs.
@@ -596,19 +600,20 @@ def similarity(
 @overload
 def similarity(
     model: Model, query: str, texts: Iterable[str | InputError], *, top_k: int | None = None,
-    query_prompt: str | None = None, query_prompt_name: str | None = None, pooling: str | None = None,
+    query_prompt: str | None = None, query_prompt_name: str | None = None,
+    overflow: Literal["truncate", "window", "error"] = "truncate", pooling: str | None = None,
     normalize: bool | None = None, dimensions: int | None = None, prompt: str | None = None,
-    prompt_name: str | None = None, overflow: Literal["truncate", "window", "error"] = "truncate",
-    batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise", "return"]
+    prompt_name: str | None = None, batch_tokens: int | None = None, usage: Usage | None = None,
+    on_error: Literal["raise", "return"]
 ) -> list[Similarity | Failure]: ...
 
 # from mlxbert.tasks.pairs import similarity_matrix as similarity_matrix
 def similarity_matrix(
     model: Model, queries: Sequence[str], texts: Sequence[str] | None = None, *, query_prompt: str | None = None,
-    query_prompt_name: str | None = None, pooling: str | None = None, normalize: bool | None = None,
-    dimensions: int | None = None, prompt: str | None = None, prompt_name: str | None = None,
-    overflow: Literal["truncate", "window", "error"] = "truncate", batch_tokens: int | None = None,
-    usage: Usage | None = None, on_error: Literal["raise", "return"] = "raise"
+    query_prompt_name: str | None = None, overflow: Literal["truncate", "window", "error"] = "truncate",
+    pooling: str | None = None, normalize: bool | None = None, dimensions: int | None = None, prompt: str | None = None,
+    prompt_name: str | None = None, batch_tokens: int | None = None, usage: Usage | None = None,
+    on_error: Literal["raise", "return"] = "raise"
 ) -> NDArray[np.float32]:
     """Computes how similar every query is to every text, see `similarity`.
 
@@ -625,14 +630,14 @@ def similarity_matrix(
         on_error: `raise`; or `return` NaN for all scores of a text that cannot be used. The log says why.
         query_prompt: Text to put before the query only.
         query_prompt_name: One of the model's own prompts, for the query only.
+        overflow: Overlong texts. Of a text too long for the model, truncate drops the end, window takes the mean of the
+            vectors of windows that cover the text, and error refuses the text. Default: `truncate`.
         pooling: How tokens become a vector. Join several with +: mean+max. Values: `cls`, `mean`, `max`,
             `mean_sqrt_len`, `weighted_mean`, `last_token`, `attention`. Default: the model's.
         normalize: Scale vectors to length 1. Default: the model's.
         dimensions: Keep only the first N values (Matryoshka). From 1 to 1,000,000.
         prompt: Text to put before each text.
         prompt_name: Name of one of the model's own prompts.
-        overflow: Overlong texts. Of a text too long for the model, truncate drops the end, window computes windows that
-            cover the text, and error refuses it. Default: `truncate`.
         batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
             Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
         usage: Counts tokens, padding and truncated inputs.
@@ -649,9 +654,10 @@ def similarity_matrix(
 @overload
 def similarity_pairs(
     model: Model, pairs: tuple[str, str], *, query_prompt: str | None = None, query_prompt_name: str | None = None,
-    pooling: str | None = None, normalize: bool | None = None, dimensions: int | None = None, prompt: str | None = None,
-    prompt_name: str | None = None, overflow: Literal["truncate", "window", "error"] = "truncate",
-    batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise", "return"] = "raise"
+    overflow: Literal["truncate", "window", "error"] = "truncate", pooling: str | None = None,
+    normalize: bool | None = None, dimensions: int | None = None, prompt: str | None = None,
+    prompt_name: str | None = None, batch_tokens: int | None = None, usage: Usage | None = None,
+    on_error: Literal["raise", "return"] = "raise"
 ) -> PairSimilarity:
     """Computes how similar the two texts of each pair are; the first text is the query, see `similarity`.
 
@@ -664,14 +670,14 @@ def similarity_pairs(
         pairs: One pair, a tuple of two texts; or any number of pairs.
         query_prompt: Text to put before the query only.
         query_prompt_name: One of the model's own prompts, for the query only.
+        overflow: Overlong texts. Of a text too long for the model, truncate drops the end, window takes the mean of the
+            vectors of windows that cover the text, and error refuses the text. Default: `truncate`.
         pooling: How tokens become a vector. Join several with +: mean+max. Values: `cls`, `mean`, `max`,
             `mean_sqrt_len`, `weighted_mean`, `last_token`, `attention`. Default: the model's.
         normalize: Scale vectors to length 1. Default: the model's.
         dimensions: Keep only the first N values (Matryoshka). From 1 to 1,000,000.
         prompt: Text to put before each text.
         prompt_name: Name of one of the model's own prompts.
-        overflow: Overlong texts. Of a text too long for the model, truncate drops the end, window computes windows that
-            cover the text, and error refuses it. Default: `truncate`.
         batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
             Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
         usage: Counts tokens, padding and truncated inputs.
@@ -687,18 +693,18 @@ def similarity_pairs(
 @overload
 def similarity_pairs(
     model: Model, pairs: Iterable[tuple[str, str] | InputError], *, query_prompt: str | None = None,
-    query_prompt_name: str | None = None, pooling: str | None = None, normalize: bool | None = None,
-    dimensions: int | None = None, prompt: str | None = None, prompt_name: str | None = None,
-    overflow: Literal["truncate", "window", "error"] = "truncate", batch_tokens: int | None = None,
-    usage: Usage | None = None, on_error: Literal["raise"] = "raise"
+    query_prompt_name: str | None = None, overflow: Literal["truncate", "window", "error"] = "truncate",
+    pooling: str | None = None, normalize: bool | None = None, dimensions: int | None = None, prompt: str | None = None,
+    prompt_name: str | None = None, batch_tokens: int | None = None, usage: Usage | None = None,
+    on_error: Literal["raise"] = "raise"
 ) -> Iterator[PairSimilarity]: ...
 @overload
 def similarity_pairs(
     model: Model, pairs: Iterable[tuple[str, str] | InputError], *, query_prompt: str | None = None,
-    query_prompt_name: str | None = None, pooling: str | None = None, normalize: bool | None = None,
-    dimensions: int | None = None, prompt: str | None = None, prompt_name: str | None = None,
-    overflow: Literal["truncate", "window", "error"] = "truncate", batch_tokens: int | None = None,
-    usage: Usage | None = None, on_error: Literal["raise", "return"]
+    query_prompt_name: str | None = None, overflow: Literal["truncate", "window", "error"] = "truncate",
+    pooling: str | None = None, normalize: bool | None = None, dimensions: int | None = None, prompt: str | None = None,
+    prompt_name: str | None = None, batch_tokens: int | None = None, usage: Usage | None = None,
+    on_error: Literal["raise", "return"]
 ) -> Iterator[PairSimilarity | Failure]: ...
 
 # from mlxbert.tasks.tag import tag as tag
@@ -729,8 +735,8 @@ def tag(  # type: ignore[overload-overlap]
             tuple, a single one as a tuple. The words are joined by spaces, and offsets are those of this text.
         aggregation: How to join tokens. As transformers does; by default words are tagged as in training. One of
             `none`, `simple`, `first`, `average`, `max`.
-        overflow: Overlong texts. A text too long for the model is computed in overlapping windows; truncate drops its
-            end, error refuses it. Default: `window`.
+        overflow: Overlong texts. A text too long for the model is computed in windows; truncate drops the end, error
+            refuses the text. Default: `window`.
         batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
             Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
         usage: Counts tokens, padding and truncated inputs.

@@ -5,7 +5,6 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
-from mlxbert.bounds import check_number, check_whole
 from mlxbert.counterparts import no_argument
 from mlxbert.errors import ArgumentError
 from mlxbert.files import to_path
@@ -14,6 +13,7 @@ from mlxbert.machine import device as devices
 from mlxbert.machine.distributed import join
 from mlxbert.model import Model
 from mlxbert.nn import dropout
+from mlxbert.options import STEPS, bounds_of
 from mlxbert.pretraining.data import Data, Maker, OnRead
 from mlxbert.pretraining.electra import Electra, discriminator_of, generator_of, with_generator, write_generator
 from mlxbert.pretraining.initial import InitialModel, find_initial
@@ -183,13 +183,13 @@ def _known(options: Mapping[str, Any], objective: str, electra: bool) -> dict[st
 def _passes(steps: int | None, epochs: float | None, minutes: float | None) -> float:
     """The passes over the corpus, where nothing else says how long training is."""
     if steps is not None:
-        check_whole("steps", steps)
+        STEPS.check_whole("steps", steps)
     lengths = {"steps": steps, "epochs": epochs, "minutes": minutes}
     if len(given := [name for name, value in lengths.items() if value is not None]) > 1:
         raise ArgumentError(f"{' and '.join(given)} are given, expected one")
     if epochs is None:
         return 1.0
-    check_number("epochs", epochs)
+    bounds_of(TrainingOptions, "epochs").check_number("epochs", epochs)
     return epochs
 
 

@@ -4,8 +4,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from mlxbert.bounds import shown
-from mlxbert.errors import ArgumentError, InputError, MlxbertError
+from mlxbert.errors import ArgumentError, InputError, MlxbertError, shown
 from mlxbert.machine.device import mx
 from mlxbert.machine.distributed import ProcessGroup, Turns
 from mlxbert.model import Model

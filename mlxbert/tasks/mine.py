@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mlxbert.bounds import check_number, check_whole
 from mlxbert.data.related import Related, find_related_columns, read_related
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.model import Model
@@ -13,7 +12,7 @@ from mlxbert.readers.rows import read_rows
 from mlxbert.results.related import Mined
 from mlxbert.tasks.arguments import check_model
 from mlxbert.tasks.embed import stacked
-from mlxbert.tasks.options import SimilarityOptions
+from mlxbert.tasks.options import MiningOptions, SimilarityOptions
 from mlxbert.tasks.ranking import nearest, scores_of_pairs
 from mlxbert.tasks.similarity import embed_tasks
 
@@ -65,9 +64,7 @@ def mine(
         InputError: The data are not pairs, or one cannot be used.
     """
     check_model(model)
-    check_whole("negatives", negatives)
-    check_whole("skip", skip)
-    check_number("mine.margin", margin)
+    MiningOptions(negatives=negatives, margin=margin, skip=skip)
     model.require("embed")
     # The largest difference of scores of vectors of length 1; the Manhattan distance depends on their size.
     most = 2.0 * (model.embedder.size**0.5 if model.embedder.config.similarity == "manhattan" else 1)

@@ -10,12 +10,12 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import cast
 
-from mlxbert.bounds import check_listed
 from mlxbert.errors import ArgumentError, InputError, MissingHeadError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
+from mlxbert.options import check_listed
 from mlxbert.results.classify import Classification, Regression
 from mlxbert.tasks.options import ClassifyOptions
 from mlxbert.tasks.scored import HEAD, THRESHOLD, Item, is_item, labels_bytes, ranked

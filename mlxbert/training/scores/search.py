@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mlxbert.bounds import check_whole
 from mlxbert.counterparts import not_one_of
 from mlxbert.data.retrieval import Retrieval, read_retrieval
 from mlxbert.model import Model
+from mlxbert.options import COUNT
 from mlxbert.readers.lines import UTF8
 from mlxbert.tasks.arguments import check_model
 from mlxbert.tasks.embed import stacked
@@ -106,7 +106,7 @@ def evaluate_reranking(
     """
     for one in (model, embedder):
         check_model(one)
-    check_whole("top_k", top_k)
+    COUNT.check_whole("top_k", top_k)
     _check_metric(metric)
     model.require("classify")
     check_one_score(model)
