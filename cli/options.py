@@ -249,7 +249,11 @@ def _for_typer(option: inspect.Parameter) -> inspect.Parameter:
         values, bounds, unit = told.values, told.bounds, next((_UNITS[one] for one in kinds if one in _UNITS), None)
         told = typer.Option(
             *_names(option.name, kinds, default, told), metavar=told.unit or unit,
-            help=" ".join([told.help, *([f"One of {', '.join(values)}."] if values else [])]),
+            help=" ".join([
+                told.help,
+                *([f"One of {', '.join(values)}."] if values else []),
+                *(["May be repeated."] if _TEXTS in kinds else []),
+            ]),
             rich_help_panel=told.panel, envvar=told.variable, show_default=told.usual or True,
             autocompletion=(lambda: values) if values else None,
         )  # fmt: skip

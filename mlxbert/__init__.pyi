@@ -172,7 +172,7 @@ def classify(  # type: ignore[overload-overlap]
             text), window takes the mean of the scores of windows that cover the text (not with labels), and error
             refuses the text. Default: `truncate`.
         top_k: Labels per text. Default: all, in a terminal 5. From 1 to 10,000,000.
-        labels: Choose among these labels, through an NLI model. May be repeated.
+        labels: Choose among these labels, through an NLI model.
         hypothesis: Sentence of a label. {} stands for the label. Default: This example is {}.
         multi: Several labels may be right. Default: False.
         batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
@@ -390,7 +390,7 @@ def fill_mask(  # type: ignore[overload-overlap]
         texts: One text, or any number of texts; each with at least one `[MASK]` (or the model's own mask token).
             Several masks of a text are filled independently, each while the others stay masked.
         top_k: Words per mask. Default: 5, or all targets. From 1 to 10,000,000.
-        targets: Choose among these words only. Scores stay probabilities over the whole vocabulary. May be repeated.
+        targets: Choose among these words only. Scores stay probabilities over the whole vocabulary.
         text: Repeat the filled text with each word. From the 50th mask of a text on it is left out. Default: True.
         overflow: Overlong texts. A text too long for the model is computed in windows; truncate drops the end, error
             refuses the text. Default: `window`.

@@ -133,7 +133,7 @@ class FillMaskOptions(WindowedOptions):
     top_k: Annotated[int | None, Option("Words per mask.", usual="5, or all targets", bounds=COUNT)] = None
     targets: Annotated[
         tuple[str, ...] | None,
-        Option("Choose among these words only. Scores stay probabilities over the whole vocabulary. May be repeated."),
+        Option("Choose among these words only. Scores stay probabilities over the whole vocabulary."),
     ] = None
     text: Annotated[
         bool, Option("Repeat the filled text with each word. From the 50th mask of a text on it is left out.")
@@ -154,7 +154,7 @@ class ClassifyOptions(TruncatingOptions):
     top_k: Annotated[int | None, Option("Labels per text.", usual="all, in a terminal 5", bounds=COUNT)] = None
     labels: Annotated[
         tuple[str, ...] | None,
-        Option("Choose among these labels, through an NLI model. May be repeated.", panel="Zero-shot"),
+        Option("Choose among these labels, through an NLI model.", panel="Zero-shot"),
     ] = None
     hypothesis: Annotated[
         str | None,
