@@ -1,7 +1,8 @@
 """The public names: the only list of them, read by type checkers and editors, and by `__init__.py`."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Literal, overload
+from pathlib import Path
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,9 +67,6 @@ from mlxbert.search.index import Index as Index, Passage as Passage, open_index 
 from mlxbert.serve.engine import Engine as Engine
 from mlxbert.serve.options import EngineOptions as EngineOptions
 from mlxbert.serve.queue import Answered as Answered
-from mlxbert.tasks.attention import attention as attention
-from mlxbert.tasks.mine import mine as mine
-from mlxbert.tasks.tokenize import tokenize as tokenize
 from mlxbert.text.tokenizer import Tokenizer as Tokenizer
 from mlxbert.text.usage import Usage as Usage
 from mlxbert.training.evaluate import evaluate as evaluate
@@ -147,6 +145,32 @@ def answer(
     no_answer_threshold: float | None = None, overflow: Literal["window", "truncate", "error"] = "window",
     batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise", "return"]
 ) -> Iterator[Answer | Failure]: ...
+
+# from mlxbert.tasks.attention import attention as attention
+def attention(
+    model: Model, text: str, *, pair: str | None = None, overflow: Literal["truncate", "error"] = "error",
+    layers: int | Sequence[int] | None = None, heads: int | Sequence[int] | None = None
+) -> Attention:
+    """Computes what each token of a text attends to.
+
+    Example:
+        >>> result = mlxbert.attention(mlxbert.load(), "The river bank was muddy.", layers=[0, 5])
+        >>> result.weights.shape  # layers, heads, tokens, tokens
+
+    Args:
+        model: Any model; its heads are not used.
+        text: The text.
+        pair: A second text, in segment B.
+        overflow: Overlong texts. Of a text too long for the model, truncate drops the end; error refuses the text. A
+            pair loses the end of its longer text. Default: `error`.
+        layers: Numbers of layers, from 0; negative ones count from the last. `None` for all.
+        heads: Numbers of heads, as those of layers.
+
+    Raises:
+        InputError: Not a text, or too long with `overflow="error"`.
+        ArgumentError: An argument is invalid; the model has fewer layers or heads.
+        DeviceError: The device failed, or has too little memory.
+    """
 
 # from mlxbert.tasks.classify import classify as classify
 @overload
@@ -418,6 +442,46 @@ def fill_mask(
     text: bool = True, overflow: Literal["window", "truncate", "error"] = "window", batch_tokens: int | None = None,
     usage: Usage | None = None, on_error: Literal["raise", "return"]
 ) -> Iterator[FillMask | Failure]: ...
+
+# from mlxbert.tasks.mine import mine as mine
+def mine(
+    model: Model, pairs: str | Path | Iterable[Any], *, negatives: int = 5, margin: float = 0.05, skip: int = 0,
+    format: str | None = None, no_header: bool = False, encoding: str = "utf-8", text_column: str | None = None,
+    pair_column: str | None = None, batch_tokens: int | None = None,
+    on_progress: Callable[[int, int], None] | None = None
+) -> list[Mined]:
+    """Finds hard negatives for training embedders and rerankers: the texts nearest to a query that are not its own.
+
+    Vectors are scaled to length 1, as sentence-transformers does, and compared as the model's files say, see
+    `similarity`. The candidates are the positives of all queries. Texts nearly as similar as the positive are often
+    unlabelled positives: `margin` leaves them out.
+
+    Example:
+        >>> pairs = [{"anchor": "a cat", "positive": "a kitten"}, {"anchor": "a dog", "positive": "a puppy"}]
+        >>> mlxbert.mine(mlxbert.load(), pairs)[0].negatives
+
+    Args:
+        model: The model whose vectors are compared.
+        pairs: Texts that belong together: files or records, as `finetune("embed", …)` takes them.
+        negatives: Negatives for each query, at most. Default: 5. From 1 to 10,000.
+        margin: How much less similar a negative must be. Than the positive of its query. Default: 0.05. From -1,000 to
+            1,000.
+        skip: Leave out the N most similar texts. Default: 0. From 0 to 1,000,000.
+        format: The format of the files, if their extensions do not name it.
+        no_header: Whether the first row of a .csv or .tsv is data; its columns are then called `1`, `2`, …
+        encoding: The encoding of text files.
+        text_column: The column of the queries; found if left out. The same for `pair_column`.
+        pair_column: The column of the positives.
+        batch_tokens: Tokens per batch, padding included.
+        on_progress: Called with how many texts have vectors, and of how many.
+
+    Returns:
+        One for each different query, in their order.
+
+    Raises:
+        ArgumentError: An argument is invalid.
+        InputError: The data are not pairs, or one cannot be used.
+    """
 
 # from mlxbert.tasks.next_sentence import next_sentence as next_sentence
 @overload
@@ -764,4 +828,44 @@ def tag(
     overflow: Literal["window", "truncate", "error"] = "window", batch_tokens: int | None = None,
     usage: Usage | None = None, on_error: Literal["raise", "return"]
 ) -> Iterator[Tagged | Failure]: ...
+
+# from mlxbert.tasks.tokenize import tokenize as tokenize
+@overload
+def tokenize(  # type: ignore[overload-overlap]
+    model: Model | Tokenizer, texts: str, *, pair: str | None = None, overflow: Literal["truncate", "error"] = "error",
+    on_error: Literal["raise", "return"] = "raise"
+) -> Tokens:
+    """Splits texts into tokens and adds the special tokens.
+
+    Example:
+        >>> model = mlxbert.load()
+        >>> result = mlxbert.tokenize(model, "Hello, playwrights!")
+        >>> [token.token for token in result.tokens]
+        >>> model.tokenizer.decode([token.id for token in result.tokens])
+
+    Args:
+        model: A model, or the tokenizer of one.
+        texts: One text, or any number of texts.
+        pair: A second text, in segment B.
+        overflow: Overlong texts. Of a text too long for the model, truncate drops the end; error refuses the text. A
+            pair loses the end of its longer text. Default: `error`.
+        on_error: `raise`, or `return` a Failure in place of a text that cannot be used.
+
+    Returns:
+        One result for one text; for several an iterator in their order, in constant memory.
+
+    Raises:
+        InputError: Not a text, or too long with `overflow="error"`.
+        ArgumentError: An argument has an invalid value.
+    """
+@overload
+def tokenize(
+    model: Model | Tokenizer, texts: Iterable[str | InputError], *, pair: str | None = None,
+    overflow: Literal["truncate", "error"] = "error", on_error: Literal["raise"] = "raise"
+) -> Iterator[Tokens]: ...
+@overload
+def tokenize(
+    model: Model | Tokenizer, texts: Iterable[str | InputError], *, pair: str | None = None,
+    overflow: Literal["truncate", "error"] = "error", on_error: Literal["raise", "return"]
+) -> Iterator[Tokens | Failure]: ...
 # fmt: on

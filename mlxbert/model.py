@@ -100,11 +100,13 @@ class Model(Brief):
 
     # Written by scripts/signatures.py.
     answer = functions.answer
+    attention = functions.attention
     classify = functions.classify
     embed = functions.embed
     embed_stream = functions.embed_stream
     embed_words = functions.embed_words
     fill_mask = functions.fill_mask
+    mine = functions.mine
     next_sentence = functions.next_sentence
     replaced = functions.replaced
     rerank = functions.rerank
@@ -112,11 +114,9 @@ class Model(Brief):
     similarity_matrix = functions.similarity_matrix
     similarity_pairs = functions.similarity_pairs
     tag = functions.tag
-    # Written by hand.
-    attention = functions.attention
-    mine = functions.mine
-    save = functions.save
     tokenize = functions.tokenize
+    # Written by hand.
+    save = functions.save
 
     if not TYPE_CHECKING:
 
