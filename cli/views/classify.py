@@ -18,7 +18,7 @@ _COLUMNS = (
 def drawing(
     top_k: int | None, known: Labels | None
 ) -> Callable[[Classification | Regression], Iterator["rich.RenderableType"]]:
-    """How results of a model with these labels look, of which so many are asked for."""
+    """How results of a model with these labels look; `top_k` labels of each are shown."""
     return functools.partial(draw, most=top_k or MOST, known=known)
 
 

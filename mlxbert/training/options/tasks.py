@@ -103,7 +103,7 @@ class TagLearning:
 
     panel: ClassVar[str] = "Training"
     scheme: Annotated[
-        Scheme | None, Option("Tagging scheme. The data's is that of a new head.", usual="the model's or the data's")
+        Scheme | None, Option("Tagging scheme. By default the model's, or for a new head the data's.")
     ] = None
     crf: Annotated[bool, Option("Also learn which tag follows which (a CRF).")] = False
     label_all_pieces: Annotated[bool, Option("Train on all tokens of a word, not only its first.")] = False
@@ -139,7 +139,7 @@ class VectorLearning:
     """How vectors are learned."""
 
     panel: ClassVar[str] = "Training"
-    loss: Annotated[VectorLossName | None, Option("Loss.", usual="in-batch; cosent for scores")] = None
+    loss: Annotated[VectorLossName | None, Option("Loss. By default cosent with scores, otherwise in-batch.")] = None
     temperature: Annotated[
         float, Option("Divides the cosines. Of in-batch and cosent.", bounds=Bounds(SMALLEST, 1_000_000))
     ] = 0.05
