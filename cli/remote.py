@@ -187,11 +187,11 @@ class RemoteModel:
         """The results of records in their order, of a few hundred at a time.
 
         Args:
-            task: What is asked for, by the name of the command line.
+            task: The name of the task, as the command line has it.
             records: Items, or errors in their place.
             on_error: `raise`, or `return` a Failure in place of a record that cannot be used.
             usage: Counts texts and tokens.
-            options: Those of the task.
+            options: The options of the task.
         """
         entry, start = _ENTRIES[task], 0
         for window, _ in windows(records, _WINDOW):
@@ -229,17 +229,17 @@ class RemoteModel:
             half = len(items) // 2
             return [one for part in (items[:half], items[half:]) for one in self._results(entry, part, options, usage)]
         try:
-            truncated, unknown, found = {*reply["truncated"]}, {*reply["only_unknown"]}, reply["results"]
+            truncated, unknown, results = {*reply["truncated"]}, {*reply["only_unknown"]}, reply["results"]
             if entry.items == "query":
-                found.sort(key=lambda one: one["index"])
+                results.sort(key=lambda values: values["index"])
             if usage is not None:
-                usage.texts += sum("error" not in one for one in found)
+                usage.texts += sum("error" not in values for values in results)
                 usage.tokens += reply["tokens"]
                 usage.truncated += len(truncated)
                 usage.only_unknown += len(unknown)
-            for number, one in enumerate(found):
-                one |= {"truncated": number in truncated, "only_unknown": number in unknown}
-            return [_result(entry, item, one, options) for item, one in zip(items, found, strict=True)]
+            for number, values in enumerate(results):
+                values |= {"truncated": number in truncated, "only_unknown": number in unknown}
+            return [_result(entry, item, values, options) for item, values in zip(items, results, strict=True)]
         except (KeyError, TypeError, AttributeError, ValueError):  # also where there are more results than items
             raise _foreign(self._server.url, "other results") from None
 
@@ -316,9 +316,9 @@ def _result(entry: TaskEntry, item: Any, values: dict[str, Any], options: Mappin
     return imported(entry.result).from_dict(values)
 
 
-def _scored(found: Any) -> Any:
-    """A text with its score, of a result that has its place among the texts of one request."""
-    if isinstance(found, Failure):
-        return found
-    unknown, logit = getattr(found, "unknown_tokens", 0), getattr(found, "logit", None)
-    return Scored(found.score, found.text, found.truncated, unknown, logit)
+def _scored(result: Any) -> Any:
+    """The text of a result with its score; its place is among the texts of one request, and so of no use."""
+    if isinstance(result, Failure):
+        return result
+    unknown, logit = getattr(result, "unknown_tokens", 0), getattr(result, "logit", None)
+    return Scored(result.score, result.text, result.truncated, unknown, logit)

@@ -24,7 +24,7 @@ from mlxbert.serve.owner import Owner
 from mlxbert.serve.prepare import prepare_all
 from mlxbert.serve.queue import Answered, Key, Request
 from mlxbert.serve.room import Budget
-from mlxbert.serve.state import Counts, State
+from mlxbert.serve.state import EngineCounts, EngineState
 from mlxbert.tasks.catalogue import find_task
 from mlxbert.tasks.options import TaskOptions
 from mlxbert.weights.source import BUILTIN, ModelRef
@@ -61,7 +61,7 @@ class Engine:
         self.models = {name: ref if isinstance(ref, ModelRef) else ModelRef(ref) for name, ref in named.items()}
         if not self.models:
             raise ArgumentError("there are no models, expected at least one")
-        self.options, self._state = options, State()
+        self.options, self._state = options, EngineState()
         owner = Owner(self.models, options, self._state)  # which does not have the engine, or that would never end
         self._loaded, self._owner = owner.loaded, owner
         threads = (
@@ -95,7 +95,7 @@ class Engine:
         return self._state.closed
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> EngineCounts:
         """What has been done so far."""
         return self._state.counts
 
@@ -225,7 +225,7 @@ def _check_plain(options: TaskOptions) -> None:
         raise ArgumentError(f"options take {size:,} bytes as JSON, expected at most {_OPTIONS_BYTES:,}")
 
 
-def _stop(state: State, threads: Sequence[threading.Thread]) -> None:
+def _stop(state: EngineState, threads: Sequence[threading.Thread]) -> None:
     with state.changed:
         state.closed = True
         state.changed.notify_all()

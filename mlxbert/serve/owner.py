@@ -16,8 +16,8 @@ from mlxbert.machine.faults import free_memory
 from mlxbert.model import Model, load
 from mlxbert.serve.options import EngineOptions
 from mlxbert.serve.prepare import next_to_prepare, prepare
-from mlxbert.serve.queue import AnyTask, Entry, Key, Request, choose
-from mlxbert.serve.state import State
+from mlxbert.serve.queue import AnyTask, Key, QueuedItem, Request, choose
+from mlxbert.serve.state import EngineState
 from mlxbert.tasks.runner import remembering
 from mlxbert.text.batch import default_batch_tokens
 from mlxbert.weights.adapted import find_model
@@ -61,7 +61,7 @@ class Owner:
         on_change: Is called with a model that has other files than before, and its name, if such are taken.
     """
 
-    def __init__(self, refs: Mapping[str, ModelRef], options: EngineOptions, state: State) -> None:
+    def __init__(self, refs: Mapping[str, ModelRef], options: EngineOptions, state: EngineState) -> None:
         self._refs, self._options, self._state = refs, options, state
         self.loaded: OrderedDict[str, Loaded] = OrderedDict()
         self.on_change: Callable[[str, Model], object] = lambda name, model: None
@@ -165,7 +165,7 @@ class Owner:
         self._compute(chosen)
         state.computing = outside
 
-    def _budget(self, entry: Entry) -> int:
+    def _budget(self, entry: QueuedItem) -> int:
         """Tokens of a batch of a model."""
         most = self._options.max_batch_tokens or default_batch_tokens()
         loaded = self.loaded.get(entry.request.key.model)
@@ -179,7 +179,7 @@ class Owner:
         if 2 * tokens >= budget:
             loaded.budget = min(max(budget * (1.25 if seconds < BATCH_SECONDS else 0.8), min(_SMALLEST, most)), most)
 
-    def _compute(self, entries: Sequence[Entry]) -> None:
+    def _compute(self, entries: Sequence[QueuedItem]) -> None:
         """Computes entries together; alone, where they fail, so that only those that do are lost."""
         begun, nested = time.perf_counter(), self._nested
         try:
@@ -197,7 +197,7 @@ class Owner:
         for entry in entries:
             self._compute_again(entry)
 
-    def _compute_again(self, entry: Entry) -> None:
+    def _compute_again(self, entry: QueuedItem) -> None:
         """Computes an entry alone, whose job may be used up in part."""
         if not entry.request.over:
             try:
@@ -208,7 +208,7 @@ class Owner:
                 return
             self._compute([replace(entry, job=job)])
 
-    def _results(self, entries: Sequence[Entry]) -> list[Any]:
+    def _results(self, entries: Sequence[QueuedItem]) -> list[Any]:
         task, jobs, budget = entries[0].task, [entry.job for entry in entries], self._budget(entries[0])
 
         def pause() -> None:
@@ -239,7 +239,7 @@ class Owner:
         with remembering(between, pause=pause):
             return task.compute(jobs)
 
-    def _finish(self, entries: Sequence[Entry], results: Sequence[Any], seconds: float) -> None:
+    def _finish(self, entries: Sequence[QueuedItem], results: Sequence[Any], seconds: float) -> None:
         """Gives the results to those who asked."""
         tokens, name = sum(entry.tokens for entry in entries), entries[0].request.key.model
         loaded = self.loaded.get(name)

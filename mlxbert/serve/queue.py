@@ -86,7 +86,7 @@ class Request:
 
 
 @dataclass(frozen=True, eq=False)
-class Entry:
+class QueuedItem:
     """An item of a request, ready to be computed.
 
     Attributes:
@@ -106,7 +106,7 @@ class Entry:
     size: int = 0
 
 
-def choose(entries: Sequence[Entry], budget: Callable[[Entry], int], overdue: float) -> list[Entry]:
+def choose(entries: Sequence[QueuedItem], budget: Callable[[QueuedItem], int], overdue: float) -> list[QueuedItem]:
     """Which entries are computed next: of one key, similar in length, and together within bounds of tokens and bytes.
 
     The request that has got nothing for the longest time decides on the key. Short ones come first; but what has waited

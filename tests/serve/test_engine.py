@@ -20,7 +20,7 @@ from mlxbert.errors import ArgumentError, MissingHeadError, MlxbertError, ModelC
 from mlxbert.results.result import Failure
 from mlxbert.serve.engine import Engine
 from mlxbert.serve.options import EngineOptions
-from mlxbert.serve.queue import Entry, Key, Request, choose
+from mlxbert.serve.queue import Key, QueuedItem, Request, choose
 from mlxbert.serve.service import Service, read_facts
 from mlxbert.tasks.catalogue import find_task
 from mlxbert.tasks.task import Job
@@ -431,7 +431,7 @@ def _key(model: str, task: str) -> Key:
 
 def test_a_bulk_request_does_not_keep_another_task_waiting() -> None:
     bulk, other = Request(_key("m", "embed"), ["x"], 1.0), Request(_key("m", "tag"), ["x"], 2.0)
-    entries = [Entry(one, 0, None, Job("x", [], False), 10) for one in (bulk, bulk, other)]  # type: ignore[arg-type]
+    entries = [QueuedItem(one, 0, None, Job("x", [], False), 10) for one in (bulk, bulk, other)]  # type: ignore[arg-type]
     assert choose(entries, lambda _: 10, overdue=0.0)[0].request is bulk
     bulk.served = 3.0
     assert choose(entries, lambda _: 10, overdue=0.0)[0].request is other
@@ -479,9 +479,9 @@ def test_a_long_answer_is_whole_although_its_batch_failed(tmp_path: Path, monkey
     assert [(one.start, one.end) for one in found.spans] == [(one.start, one.end) for one in expected.spans]
 
 
-def _entry(tokens: int, arrived: float, model: str = "m") -> Entry:
+def _entry(tokens: int, arrived: float, model: str = "m") -> QueuedItem:
     request = Request(_key(model, "embed"), ["x"], arrived)
-    return Entry(request, 0, None, Job("x", [], False), tokens)  # type: ignore[arg-type]
+    return QueuedItem(request, 0, None, Job("x", [], False), tokens)  # type: ignore[arg-type]
 
 
 def test_short_ones_come_first_unless_others_have_waited_too_long() -> None:

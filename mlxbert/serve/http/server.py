@@ -29,7 +29,7 @@ from mlxbert.serve.http.connection import Connection
 from mlxbert.serve.http.safety import AccessPolicy, Guard, is_loopback, read_key
 from mlxbert.serve.options import EngineOptions, ServeOptions
 from mlxbert.serve.service import ModelFacts, Service, read_facts
-from mlxbert.serve.state import Counts
+from mlxbert.serve.state import EngineCounts
 from mlxbert.tasks.catalogue import TaskEntry, find_task
 from mlxbert.tasks.options import EmbedWordsOptions, FillMaskOptions
 from mlxbert.weights.source import ModelRef
@@ -193,7 +193,7 @@ async def _prepare(service: Service, done: Callable[[Service, float], None]) -> 
             if entry.options is not EmbedWordsOptions:  # its encoder is that of the other tasks
                 with suppress(MlxbertError):  # a task that needs more than a text
                     await service.engine.ask(name, entry.name, [_item(entry, words, mask)])
-    vars(service.engine.counts).update(vars(Counts()))  # nobody has asked for these
+    vars(service.engine.counts).update(vars(EngineCounts()))  # nobody has asked for these
     service.ready = True
     done(service, time.perf_counter() - begun)
     await asyncio.Event().wait()  # until the server ends, which it does when this does

@@ -18,7 +18,7 @@ from mlxbert.results.classify import Regression
 from mlxbert.serve.bodies import explain
 from mlxbert.serve.pieces import each
 from mlxbert.serve.protocol import STATUS, Problem, Protocol, Reply, Route
-from mlxbert.serve.protocols.vectors import Sentences, overflow_of, similarities
+from mlxbert.serve.protocols.vectors import SentencesToCompare, overflow_of, similarities
 from mlxbert.serve.service import EMBED, ModelFacts, Service
 from mlxbert.tasks.catalogue import CATALOGUE, TaskEntry
 from mlxbert.tasks.fill_mask import DEFAULT_TOP_K
@@ -101,14 +101,14 @@ class TextPair(Struct, forbid_unknown_fields=True):
     text_pair: str
 
 
-class Question(Struct, forbid_unknown_fields=True):
+class QuestionWithContext(Struct, forbid_unknown_fields=True):
     """A question, and the text that answers it."""
 
     question: str
     context: str
 
 
-class Inputs(Features, kw_only=True, forbid_unknown_fields=False):
+class PipelineBody(Features, kw_only=True, forbid_unknown_fields=False):
     """What is asked for.
 
     Attributes:
@@ -250,7 +250,9 @@ _ZERO_SHOT = _Pipeline(CATALOGUE["classify"], str | list[str], ZeroShot, _zero_s
 _CLASSES = _Pipeline(
     CATALOGUE["classify"], str | TextPair | list[str | TextPair], Classes, _class_options, _show_classes, always=True
 )
-_ANSWERS = _Pipeline(CATALOGUE["answer"], Question | list[Question], Answers, _answer_options, _show_answers)
+_ANSWERS = _Pipeline(
+    CATALOGUE["answer"], QuestionWithContext | list[QuestionWithContext], Answers, _answer_options, _show_answers
+)
 # By the main task of a model.
 _PIPELINES: Mapping[str, _Pipeline] = MappingProxyType({
     "embed": _Pipeline(EMBED, str | list[str], Features, _vector_options, _show_vectors, always=True),
@@ -262,7 +264,7 @@ _PIPELINES: Mapping[str, _Pipeline] = MappingProxyType({
 })  # fmt: skip
 
 
-def _choose(service: Service, body: Inputs) -> tuple[str, _Pipeline]:
+def _choose(service: Service, body: PipelineBody) -> tuple[str, _Pipeline]:
     """The model and the pipeline of a request."""
     first = body.inputs[0] if isinstance(body.inputs, list) and body.inputs else body.inputs
     keys = {*first, *(body.parameters or ())} if isinstance(first, dict) else {*(body.parameters or ())}
@@ -281,12 +283,12 @@ def _converted(given: Any, kind: Any) -> Any:
         raise explain(problem, kind) from None
 
 
-async def infer(service: Service, body: Inputs) -> Reply:
+async def infer(service: Service, body: PipelineBody) -> Reply:
     """What a pipeline gives."""
     if isinstance(body.inputs, dict) and "source_sentence" in body.inputs:
         if body.parameters:
             raise Problem("invalid", "there are parameters, expected none", param="parameters")
-        sentences = _converted(body.inputs, Sentences)
+        sentences = _converted(body.inputs, SentencesToCompare)
         options = SimilarityOptions(normalize=True, prompt="", overflow=overflow_of(service, None))  # none is a query
         return await similarities(service, service.find(body.model, EMBED.name), sentences, options)
     model, pipeline = _choose(service, body)
@@ -315,8 +317,10 @@ def shape(problem: Problem) -> tuple[int, Any]:
 PROTOCOL = Protocol(
     "huggingface",
     (
-        Route("POST", "/", infer, "What the pipeline of the model gives", Inputs, Any),
-        Route("POST", "/models/{model:path}", infer, "What the pipeline of one of several models gives", Inputs, Any),
+        Route("POST", "/", infer, "What the pipeline of the model gives", PipelineBody, Any),
+        Route(
+            "POST", "/models/{model:path}", infer, "What the pipeline of one of several models gives", PipelineBody, Any
+        ),
     ),
     shape,
 )

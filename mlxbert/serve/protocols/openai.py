@@ -61,7 +61,7 @@ class EmbeddingsBody(Struct):
     late_chunking: bool | None = None
 
 
-class Embedding(Struct):
+class OpenAIEmbedding(Struct):
     """One vector."""
 
     embedding: list[float] | str
@@ -69,19 +69,19 @@ class Embedding(Struct):
     object: str = "embedding"
 
 
-class Usage(Struct):
+class OpenAIUsage(Struct):
     """Tokens of all texts."""
 
     prompt_tokens: int
     total_tokens: int
 
 
-class Embeddings(Struct):
+class OpenAIEmbeddings(Struct):
     """The vectors of all texts, and the numbers of those that were truncated."""
 
-    data: list[Embedding]
+    data: list[OpenAIEmbedding]
     model: str
-    usage: Usage
+    usage: OpenAIUsage
     truncated: Sequence[int] | UnsetType = UNSET
     object: str = "list"
 
@@ -115,9 +115,11 @@ async def embeddings(service: Service, body: EmbeddingsBody) -> Reply:
     form: Form = body.embedding_type or body.encoding_format or "float"
     check_forms([form], answered)
 
-    def value() -> Embeddings:
-        data = each([*enumerate(answered.results)], lambda one: Embedding(in_form(one[1].embedding, form), one[0]))
-        return Embeddings(data, name, Usage(answered.tokens, answered.tokens), answered.truncated or UNSET)
+    def value() -> OpenAIEmbeddings:
+        data = each(
+            [*enumerate(answered.results)], lambda one: OpenAIEmbedding(in_form(one[1].embedding, form), one[0])
+        )
+        return OpenAIEmbeddings(data, name, OpenAIUsage(answered.tokens, answered.tokens), answered.truncated or UNSET)
 
     return Reply(value, answered.tokens, len(answered.truncated))
 
@@ -168,7 +170,7 @@ def shape(problem: Problem) -> tuple[int, Any]:
 PROTOCOL = Protocol(
     "openai",
     (
-        Route("POST", "/v1/embeddings", embeddings, "Vectors of texts", EmbeddingsBody, Embeddings),
+        Route("POST", "/v1/embeddings", embeddings, "Vectors of texts", EmbeddingsBody, OpenAIEmbeddings),
         Route("GET", "/v1/models", models, "The models that are served", reply=Models),
         Route("GET", "/v1/models/{name:path}", model, "One of these models", reply=ModelCard),
     ),

@@ -35,7 +35,7 @@ _HIT_BYTES = 5000  # of a hit, about
 _OF_OLLAMA = ("model", "input", "truncate", "options", "keep_alive", "dimensions")  # of a body with `input`
 
 
-class Body(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class TaskBody(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """The fields of all tasks.
 
     Attributes:
@@ -47,7 +47,7 @@ class Body(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True)
     on_error: Literal["raise", "return"] = "raise"
 
 
-class Texts(Body, kw_only=True):
+class TextsBody(TaskBody, kw_only=True):
     """The items of a task of texts.
 
     Attributes:
@@ -61,7 +61,7 @@ class Texts(Body, kw_only=True):
         return self.texts
 
 
-class TextsOrPairs(Body, kw_only=True):
+class TextsOrPairsBody(TaskBody, kw_only=True):
     """The items of a task of texts and of pairs of texts.
 
     Attributes:
@@ -75,7 +75,7 @@ class TextsOrPairs(Body, kw_only=True):
         return self.texts
 
 
-class Pairs(Body, kw_only=True):
+class PairsBody(TaskBody, kw_only=True):
     """The items of a task of pairs of texts.
 
     Attributes:
@@ -89,7 +89,7 @@ class Pairs(Body, kw_only=True):
         return self.pairs
 
 
-class Questions(Body, kw_only=True):
+class QuestionsBody(TaskBody, kw_only=True):
     """Questions about one context, or each with its own.
 
     Attributes:
@@ -111,7 +111,7 @@ class Questions(Body, kw_only=True):
         return [(question, self.context) for question in self.questions]
 
 
-class QueryWithTexts(Body, kw_only=True):
+class QueryBody(TaskBody, kw_only=True):
     """A query, and the texts that are ranked for it.
 
     Attributes:
@@ -123,7 +123,7 @@ class QueryWithTexts(Body, kw_only=True):
     texts: list[str]
 
 
-class TextsToEmbed(Body, kw_only=True):
+class TextsToEmbedBody(TaskBody, kw_only=True):
     """Texts that get vectors, as our clients send them or as those of ollama do.
 
     Attributes:
@@ -145,8 +145,9 @@ class TextsToEmbed(Body, kw_only=True):
     encoding_format: Literal["float", "base64"] = "float"
 
 
-_BODIES: Mapping[str, type[Body]] = {
-    "text": Texts, "text or pair": TextsOrPairs, "pair": Pairs, "question": Questions, "query": QueryWithTexts,
+_BODIES: Mapping[str, type[TaskBody]] = {
+    "text": TextsBody, "text or pair": TextsOrPairsBody, "pair": PairsBody, "question": QuestionsBody,
+    "query": QueryBody,
 }  # fmt: skip
 
 
@@ -156,7 +157,7 @@ def request_options(entry: TaskEntry) -> Mapping[str, tuple[Any, Option]]:
     return {name: declared for name, declared in of_task.items() if name not in of_all}
 
 
-def make_body(entry: TaskEntry, items: type[Body]) -> type[Body]:
+def make_body(entry: TaskEntry, items: type[TaskBody]) -> type[TaskBody]:
     """The type of the bodies of a task: its items, and its options with their types, defaults and descriptions.
 
     Bounds are in the description of the type alone: the options check them, and name the value in the error.
@@ -172,7 +173,7 @@ def make_body(entry: TaskEntry, items: type[Body]) -> type[Body]:
         title, options, bases=(items,), module=__name__, namespace=about, kw_only=True, forbid_unknown_fields=True,
         omit_defaults=True,
     )  # fmt: skip
-    return cast(type[Body], made)
+    return cast(type[TaskBody], made)
 
 
 def _meta(option: Option) -> Meta:
@@ -184,12 +185,12 @@ def _meta(option: Option) -> Meta:
     return Meta(description=" ".join(f"{option.help}{usual}".split()), extra_json_schema=more)
 
 
-def read_options(entry: TaskEntry, body: Body) -> Any:
+def read_options(entry: TaskEntry, body: TaskBody) -> Any:
     """The options of a request."""
     return entry.options(**{name: getattr(body, name) for name in request_options(entry)})
 
 
-class Search(Struct, kw_only=True, forbid_unknown_fields=True):
+class SearchBody(Struct, kw_only=True, forbid_unknown_fields=True):
     """See `mlxbert.Index.search`.
 
     Attributes:
@@ -221,14 +222,14 @@ class Results(Struct):
     only_unknown: Sequence[int]
 
 
-class Found(Struct):
+class SearchResults(Struct):
     """What a search finds."""
 
     index: str
     results: list[dict[str, Any]]
 
 
-class Known(Struct):
+class ServedModels(Struct):
     """The models and indexes that are served."""
 
     models: list[ModelFacts]
@@ -309,7 +310,7 @@ async def similarity(entry: TaskEntry, service: Service, body: Any) -> Reply:
     return _reply(model, answered, results, len(answered.truncated) + len(asked.truncated))
 
 
-async def search(service: Service, body: Search) -> Reply:
+async def search(service: Service, body: SearchBody) -> Reply:
     """Passages of files. An index belongs to the thread that opens it, and has a model of its own in memory."""
     name = next(iter(service.indexes), None) if body.index is None else body.index
     if name is None or name not in service.indexes:
@@ -329,12 +330,12 @@ async def search(service: Service, body: Search) -> Reply:
         return found
 
     hits = await asyncio.wrap_future(service.engine.call(None, find))
-    return Reply(lambda: Found(name, each(hits, lambda hit: without_nan(hit.to_dict()))), tokens=len(hits))
+    return Reply(lambda: SearchResults(name, each(hits, lambda hit: without_nan(hit.to_dict()))), tokens=len(hits))
 
 
 async def models(service: Service, path: Mapping[str, str]) -> Reply:
     """The models and the indexes."""
-    return Reply(Known([*service.facts.values()], [*service.indexes]))
+    return Reply(ServedModels([*service.facts.values()], [*service.indexes]))
 
 
 async def status(service: Service, path: Mapping[str, str]) -> Reply:
@@ -353,7 +354,7 @@ _ANSWERS: Mapping[type[TaskOptions], Callable[[TaskEntry, Service, Any], Awaitab
 def _route(entry: TaskEntry) -> Route:
     """The route of a task."""
     compute = _ANSWERS.get(entry.options, answer)
-    items, reply = (TextsToEmbed, dict[str, Any]) if compute is embed else (_BODIES[entry.items], Results)
+    items, reply = (TextsToEmbedBody, dict[str, Any]) if compute is embed else (_BODIES[entry.items], Results)
     bound = functools.update_wrapper(functools.partial(compute, entry), compute)
     return Route("POST", f"/api/{entry.name}", bound, entry.summary, make_body(entry, items), reply)
 
@@ -362,8 +363,8 @@ PROTOCOL = Protocol(
     "own",
     (
         *map(_route, (*CATALOGUE.values(), SIMILARITY)),
-        Route("POST", "/api/search", search, "Passages of files", Search, Found),
-        Route("GET", "/api/models", models, "The models and indexes that are served", reply=Known),
+        Route("POST", "/api/search", search, "Passages of files", SearchBody, SearchResults),
+        Route("GET", "/api/models", models, "The models and indexes that are served", reply=ServedModels),
         Route("GET", "/api/status", status, "What the server is doing", reply=dict[str, Any]),
     ),
     plain_shape,

@@ -10,7 +10,7 @@ from msgspec import UNSET, Struct, UnsetType
 from mlxbert.results.classify import Regression
 from mlxbert.serve.pieces import each
 from mlxbert.serve.protocol import STATUS, Problem, Protocol, Reply, Route
-from mlxbert.serve.protocols.vectors import Sentences, Texts, overflow_of, similarities, texts_of
+from mlxbert.serve.protocols.vectors import SentencesToCompare, Texts, overflow_of, similarities, texts_of
 from mlxbert.serve.queue import Answered
 from mlxbert.serve.service import EMBED, RERANK, ModelFacts, Service
 from mlxbert.tasks.catalogue import CATALOGUE
@@ -35,7 +35,7 @@ _CLASSIFY = CATALOGUE["classify"]
 # What no other protocol has, and neither a command nor a function: vectors of all tokens, and logits of classes.
 _EMBED_TOKENS = replace(EMBED, name="embed-tokens", task="mlxbert.tasks.embed_tokens:EmbedTokensTask")
 _CLASSIFY_LOGITS = replace(_CLASSIFY, name="classify-logits", task="mlxbert.tasks.classify:ClassifyLogitsTask")
-_TOKEN_BYTES = 300  # of a `Token`
+_TOKEN_BYTES = 300  # of a `SimpleToken`
 _ID_BYTES = 30  # of the part of a text that an id stands for
 
 
@@ -69,7 +69,7 @@ class EmbedAllBody(Truncation, kw_only=True):
     prompt_name: str | None = None
 
 
-class EmbedBody(EmbedAllBody, kw_only=True):
+class TeiEmbedBody(EmbedAllBody, kw_only=True):
     """Texts that get vectors.
 
     Attributes:
@@ -91,11 +91,11 @@ class SimilarityBody(Struct):
     """What is compared."""
 
     shorten: ClassVar[str] = '"parameters": {"truncate": true} truncates it'
-    inputs: Sentences
+    inputs: SentencesToCompare
     parameters: SimilarityParameters | None = None
 
 
-class RerankBody(Truncation, kw_only=True):
+class TeiRerankBody(Truncation, kw_only=True):
     """Texts to rank.
 
     Attributes:
@@ -131,7 +131,7 @@ class PredictBody(Truncation, kw_only=True):
     raw_scores: bool = False
 
 
-class Prediction(Struct):
+class PredictedLabel(Struct):
     """A label."""
 
     label: str
@@ -145,7 +145,7 @@ class TokenizeBody(Struct):
     add_special_tokens: bool = True
 
 
-class Token(Struct):
+class SimpleToken(Struct):
     """A token, and where it stands in the text."""
 
     id: int
@@ -166,7 +166,7 @@ def _reply(value: Any, answered: Answered) -> Reply:
     return Reply(value, answered.tokens, len(answered.truncated))
 
 
-async def vectors(service: Service, body: EmbedBody) -> Reply:
+async def vectors(service: Service, body: TeiEmbedBody) -> Reply:
     """The vectors of texts."""
     options = EmbedOptions(
         overflow=body.overflow(service), normalize=body.normalize, dimensions=body.dimensions,
@@ -197,7 +197,7 @@ async def similarity(service: Service, body: SimilarityBody) -> Reply:
     return await similarities(service, service.find(None, EMBED.name), body.inputs, options)
 
 
-async def rerank(service: Service, body: RerankBody) -> Reply:
+async def rerank(service: Service, body: TeiRerankBody) -> Reply:
     """Texts by how well they answer a query, the best first."""
     texts = texts_of(body.texts, "texts")
     options = RerankOptions(overflow=body.overflow(service))
@@ -232,17 +232,17 @@ def _item(given: Any) -> Any:
     return given[0] if len(given) == 1 else tuple(given)
 
 
-def _predictions(result: Any, labels: Sequence[str]) -> list[Prediction]:
+def _predictions(result: Any, labels: Sequence[str]) -> list[PredictedLabel]:
     if isinstance(result, Regression):
-        return [Prediction(name, value) for name, value in result.values or ((labels[0], result.value),)]
-    return [Prediction(one.label, one.score) for one in result.labels]
+        return [PredictedLabel(name, value) for name, value in result.values or ((labels[0], result.value),)]
+    return [PredictedLabel(one.label, one.score) for one in result.labels]
 
 
 async def tokenize(service: Service, body: TokenizeBody) -> Reply:
     """The tokens of texts of any length."""
     texts = texts_of(body.inputs, "inputs")
 
-    def split(tokenizer: Tokenizer) -> list[list[Token]]:
+    def split(tokenizer: Tokenizer) -> list[list[SimpleToken]]:
         found, count = [], 0
         for text in texts:
             found.append(_tokens(tokenizer, text, special=body.add_special_tokens))
@@ -254,14 +254,16 @@ async def tokenize(service: Service, body: TokenizeBody) -> Reply:
     return Reply(lambda: each(found, each), tokens=sum(map(len, found)))
 
 
-def _tokens(tokenizer: Tokenizer, text: str, *, special: bool) -> list[Token]:
+def _tokens(tokenizer: Tokenizer, text: str, *, special: bool) -> list[SimpleToken]:
     pieces = tokenizer.split(text)
     if not special:
         places = zip(pieces.ids, pieces.offsets, strict=True)
-        return [Token(id, text[start:end], False, start, end) for id, (start, end) in places]
+        return [SimpleToken(id, text[start:end], False, start, end) for id, (start, end) in places]
     whole = tokenizer.assemble([pieces], truncated=False)
     return [
-        Token(id, text[slice(*span)], False, *span) if owner == 0 else Token(id, tokenizer.token(id), True, None, None)
+        SimpleToken(id, text[slice(*span)], False, *span)
+        if owner == 0
+        else SimpleToken(id, tokenizer.token(id), True, None, None)
         for id, span, owner in zip(whole.ids, whole.offsets, whole.sequence_ids, strict=True)
     ]
 
@@ -327,13 +329,13 @@ def shape(problem: Problem) -> tuple[int, Any]:
 PROTOCOL = Protocol(
     "tei",
     (
-        Route("POST", "/embed", vectors, "Vectors of texts", EmbedBody, list[list[float]]),
+        Route("POST", "/embed", vectors, "Vectors of texts", TeiEmbedBody, list[list[float]]),
         Route("POST", "/embed_all", vectors_of_tokens, "Vectors of tokens", EmbedAllBody, list[list[list[float]]]),
         Route("POST", "/embed_sparse", sparse, "Sparse vectors, which no model gives", Any),
         Route("POST", "/similarity", similarity, "How similar texts are to one", SimilarityBody, list[float]),
-        Route("POST", "/rerank", rerank, "Texts ranked for a query", RerankBody, list[Rank]),
-        Route("POST", "/predict", predict, "Labels of texts", PredictBody, list[Prediction | list[Prediction]]),
-        Route("POST", "/tokenize", tokenize, "Tokens of texts", TokenizeBody, list[list[Token]]),
+        Route("POST", "/rerank", rerank, "Texts ranked for a query", TeiRerankBody, list[Rank]),
+        Route("POST", "/predict", predict, "Labels of texts", PredictBody, list[PredictedLabel | list[PredictedLabel]]),
+        Route("POST", "/tokenize", tokenize, "Tokens of texts", TokenizeBody, list[list[SimpleToken]]),
         Route("POST", "/decode", decode, "Texts of ids", DecodeBody, list[str]),
         Route("GET", "/info", info, "The first model, and the limits of the server", reply=dict[str, Any]),
     ),

@@ -33,7 +33,7 @@ _KINDS = {
 }  # fmt: skip
 
 
-class Sentences(Struct):
+class SentencesToCompare(Struct):
     """A sentence, and others that it is compared with."""
 
     source_sentence: str
@@ -109,7 +109,7 @@ async def compare(
     return asked, answered, [scored(one) for one in answered.results]
 
 
-async def similarities(service: Service, model: str, given: Sentences, options: SimilarityOptions) -> Reply:
+async def similarities(service: Service, model: str, given: SentencesToCompare, options: SimilarityOptions) -> Reply:
     """How similar sentences are to one, in their order; the scores of `mlxbert.similarity`."""
     sentences = texts_of(given.sentences, "sentences")
     asked, answered, found = await compare(service, model, given.source_sentence, sentences, options)
