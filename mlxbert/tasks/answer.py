@@ -25,7 +25,6 @@ from mlxbert.text.usage import Usage
 HEAD = "question_answering"
 MAX_LENGTH = 384  # of a window, in tokens: models are trained with it
 STRIDE = 128
-MAX_WORDS = 30
 _TOGETHER = 8192  # spans that are made without a pause
 _SPAN_BYTES = 280  # of a `Span`, without its text
 THRESHOLD = 0.5  # where the model has none of its own
