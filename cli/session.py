@@ -23,6 +23,8 @@ from mlxbert.machine.data import is_due
 from mlxbert.readers.stream import RecordStream
 from mlxbert.results.json import to_json
 from mlxbert.results.result import Failure
+from mlxbert.tasks.catalogue import TaskEntry, find_task
+from mlxbert.tasks.options import TaskOptions
 from mlxbert.weights.source import BUILTIN, BUILTIN_QUALITY
 
 if TYPE_CHECKING:
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     from mlxbert.text.usage import Usage
 
 Draw = Callable[[Any], Iterable["rich.RenderableType"]]
-_CROSS_ENCODER = "cross-encoder/ms-marco-MiniLM-L6-v2"
 NOTED = "noted-builtin"  # what the data folder remembers the note on the built-in model by
 _KEPT: list[object] = []
 _HELD: list[str] = []  # a note for the first result
@@ -71,31 +72,24 @@ def load_or_ask(task: str, options: ServedOptions) -> "Model | RemoteModel":
 
 
 def results(
-    task: str,
+    task: TaskEntry,
     model: "Model | RemoteModel",
     opened: RecordStream,
-    options: ServedOptions,
-    given: Mapping[str, Any],
-    **more: Any,
+    chosen: TaskOptions,
+    usage: "Usage | None" = None,
 ) -> Iterator[Any]:
-    """The results of a task.
+    """The results of a task, in the order of the records of an input.
 
     Args:
-        task: Its name on the command line, which is almost that of its function.
+        task: The task.
         model: The model.
-        opened: Its records.
-        options: How to compute.
-        given: The options of the task.
-        more: Arguments that are not options.
+        opened: The input.
+        chosen: The options of the task.
+        usage: Counts texts and tokens.
     """
-    how = {**given, **more, "on_error": opened.on_error}
     if is_remote(model):
-        return model.run(task, opened, **how)
-    import mlxbert
-
-    compute = getattr(mlxbert, "embed_stream" if task == "embed" else task.replace("-", "_"))
-    found: Iterator[Any] = compute(model, opened, batch_tokens=options.batch_tokens, **how)
-    return found
+        return model.run(task.name, opened, on_error=opened.on_error, usage=usage, **chosen.counting())
+    return task.make(model, chosen, usage).run(opened, opened.on_error)
 
 
 def is_remote(model: object) -> "TypeIs[RemoteModel]":
@@ -108,13 +102,14 @@ def load(task: str | None, options: ComputingOptions, heads: Sequence[str] | Non
     from mlxbert.model import load as load_model
 
     note_builtin(task, options.model)
+    entry = None if task is None else find_task(task)
     with progress.download(options.model) as update:
         try:
-            needed = "classify" if task == "rerank" else task
+            needed = None if entry is None else entry.needs or entry.name
             found = load_model(options.ref, task=needed, heads=heads, on_progress=update)
         except MissingHeadError as problem:
-            if task == "rerank":
-                problem.hint = f"rerank needs a cross-encoder, for example {_CROSS_ENCODER}"
+            if entry is not None:
+                problem.hint = entry.hint or problem.hint
             raise
     hint_emulated(options.dtype)
     keep(found)

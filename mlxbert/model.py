@@ -98,23 +98,25 @@ class Model(Brief):
     _loaded: Mapping[str, mx.array | None] = field(default_factory=dict, repr=False)  # only vectors: they are small
     _others: dict[str, "Model"] = field(default_factory=dict, repr=False)  # see `for_prompt`
 
+    # Written by scripts/signatures.py.
     answer = functions.answer
     attention = functions.attention
-    embed_words = functions.embed_words
     classify = functions.classify
     embed = functions.embed
     embed_stream = functions.embed_stream
+    embed_words = functions.embed_words
     fill_mask = functions.fill_mask
     mine = functions.mine
     next_sentence = functions.next_sentence
     replaced = functions.replaced
     rerank = functions.rerank
-    save = functions.save
     similarity = functions.similarity
     similarity_matrix = functions.similarity_matrix
     similarity_pairs = functions.similarity_pairs
     tag = functions.tag
     tokenize = functions.tokenize
+    # Written by hand.
+    save = functions.save
 
     if not TYPE_CHECKING:
 

@@ -2,14 +2,13 @@
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from dataclasses import dataclass
 from types import NoneType
 from typing import Annotated, Any, Literal, NamedTuple, cast, get_args, get_origin, get_type_hints
 
-from mlxbert.bounds import BOUNDS, shown
 from mlxbert.counterparts import not_one_of
-from mlxbert.errors import ArgumentError
+from mlxbert.errors import ArgumentError, shown
 from mlxbert.frozen import FrozenDict
 
 DType = Literal["auto", "float32", "float16", "bfloat16"]  # of computation
@@ -41,7 +40,18 @@ class Bounds(NamedTuple):
             raise ArgumentError(f"{name} is {shown(value)}, expected a number from {self.least:,} to {self.most:,}")
 
 
+SMALLEST = 1e-6  # of what has to be above 0
 COUNT = Bounds(1, 10_000_000)  # of what memory or the data limit, too
+STEPS = Bounds(1, 1_000_000_000)
+LENGTH = Bounds(8, 1_000_000)  # of an input or a window, in tokens
+OVERLAP = Bounds(0, 1_000_000)  # of windows, in tokens
+RATE = Bounds(0, 0.99)  # of dropout and the like
+SEED = Bounds(0, 2**32 - 1)
+SHARE = Bounds(SMALLEST, 0.99)  # of the data
+TOLERANCE = Bounds(0, 1_000_000)
+CANDIDATES = Bounds(1, 100_000)  # of a search, which are ranked anew
+ROUNDS = Bounds(1, 1000)  # of measuring
+MOST_LISTED = 1000  # numbers or names in one option
 
 
 @dataclass(frozen=True)
@@ -95,7 +105,9 @@ def declared_options(options: Any) -> Mapping[str, tuple[Any, Option]]:
 
 def bounds_of(options: Any, name: str) -> Bounds:
     """The bounds of an option of a dataclass."""
-    return declared_options(options)[name][1].bounds or Bounds(*BOUNDS[name])
+    bounds = declared_options(options)[name][1].bounds
+    assert bounds is not None, name
+    return bounds
 
 
 def check_fields(options: Any) -> None:
@@ -112,6 +124,12 @@ def check_fields(options: Any) -> None:
             _check_flag(name, value, optional=NoneType in kinds)
         else:
             check_choice(name, value, hint)
+
+
+def check_listed(name: str, values: Sized) -> None:
+    """Refuses more numbers or names than anybody lists in one argument."""
+    if len(values) > MOST_LISTED:
+        raise ArgumentError(f"{name} has {len(values):,} values, expected at most {MOST_LISTED:,}")
 
 
 def _check_flag(name: str, value: object, *, optional: bool) -> None:

@@ -20,7 +20,7 @@ FOLDERS = {"mlxbert": ROOT / "mlxbert", "mlxbert.cli": ROOT / "cli", "mlxbert.we
 # What a module may import: those of its own room and of the rooms before it.
 ROOMS = (
     (
-        *("mlxbert", "mlxbert.version", "mlxbert.errors", "mlxbert.bounds", "mlxbert.options", "mlxbert.invisible"),
+        *("mlxbert", "mlxbert.version", "mlxbert.errors", "mlxbert.options", "mlxbert.invisible"),
         *("mlxbert.counterparts", "mlxbert.frozen"),
         *("mlxbert.results", "mlxbert.paths", "mlxbert.files", "mlxbert.partial", "mlxbert.progress"),
     ),

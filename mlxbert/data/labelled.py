@@ -6,15 +6,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from mlxbert.bounds import BOUNDS, MOST_SHOWN, shown
 from mlxbert.counterparts import not_one_of
 from mlxbert.data.columns import Columns
-from mlxbert.errors import InputError
+from mlxbert.errors import MOST_SHOWN, InputError, shown
 from mlxbert.files import from_json
+from mlxbert.options import Bounds
 from mlxbert.readers.reading import json_type
 from mlxbert.readers.stream import Record
 
 KINDS = ("class", "classes", "number")
+_TARGETS = Bounds(-1e15, 1e15)  # to learn: the square is a float32
 _SEPARATORS = (",", ";", "|")
 _WHOLE = re.compile(r"(-?\d+)(\.0*)?")
 T = TypeVar("T")
@@ -210,7 +211,7 @@ def to_number(value: Any, column: str) -> float:
         raise InputError(f"{column!r} is {said}, expected a number", hint=hint) from None
     if not math.isfinite(number):
         raise InputError(f"{column!r} is {value}, expected a finite number")
-    least, most = BOUNDS["number"]
+    least, most = _TARGETS
     if not least <= number <= most:
         raise InputError(f"{column!r} is {number:g}, expected a number from {least:g} to {most:g}")
     return number

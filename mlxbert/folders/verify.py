@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from mlxbert.bounds import check_number
 from mlxbert.folders import compare_facts, compare_outputs, compare_tensors
 from mlxbert.folders.compare_tensors import Comparison
 from mlxbert.folders.compared_model import OpenedModel, open_model
@@ -13,6 +12,7 @@ from mlxbert.folders.judge import judge
 from mlxbert.folders.results import Difference, OutputDifferences, Verification, finite_or_name
 from mlxbert.machine import device as devices
 from mlxbert.nn.embedder import Embedder
+from mlxbert.options import TOLERANCE
 from mlxbert.weights.adapted import find_model
 from mlxbert.weights.source import ModelRef, check_source
 
@@ -57,7 +57,7 @@ def verify(
         if not isinstance(source, OpenedModel):
             check_source(source, name)
     if tolerance is not None:
-        check_number("tolerance", tolerance)
+        TOLERANCE.check_number("tolerance", tolerance)
     devices.use(device)
     one, other = (_open(source, offline, on_progress) for source in (a, b))
     compared = compare_tensors.compare(one, other)

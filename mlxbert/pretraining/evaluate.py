@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlxbert.bounds import check_whole
 from mlxbert.errors import ArgumentError
 from mlxbert.machine.distributed import ProcessGroup
 from mlxbert.model import Model
 from mlxbert.nn.heads import HEADS
+from mlxbert.options import COUNT, LENGTH, STEPS
 from mlxbert.pretraining.data import Maker
 from mlxbert.pretraining.objective import Pretraining, heads_of, make_terms, read_terms
 from mlxbert.pretraining.settings import Settings, files_of, pairs_of
@@ -75,10 +75,10 @@ def evaluate_words(
     """
     check_model(model, data)
     if examples is not None:
-        check_whole("examples", examples)
-    check_whole("length", length)
+        STEPS.check_whole("examples", examples)
+    LENGTH.check_whole("length", length)
     batch_tokens = default_batch_tokens() if batch_tokens is None else batch_tokens
-    check_whole("batch_tokens", batch_tokens)
+    COUNT.check_whole("batch_tokens", batch_tokens)
     weights = read_terms(objective)
     pretraining = Pretraining(make_terms(weights))
     if other := [name for name in weights if name not in _OBJECTIVES]:

@@ -5,10 +5,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from mlxbert.bounds import check_number, check_whole
 from mlxbert.counterparts import no_argument
 from mlxbert.errors import ArgumentError
 from mlxbert.files import to_path
+from mlxbert.options import STEPS, bounds_of
 from mlxbert.pretraining.corpus_material import CorpusMaterial, Passes, begun
 from mlxbert.pretraining.data import Maker, OnRead
 from mlxbert.pretraining.electra import Electra
@@ -167,13 +167,13 @@ def _known(options: Mapping[str, Any], objective: str, electra: bool) -> dict[st
 def _passes(steps: int | None, epochs: float | None, minutes: float | None) -> float:
     """The passes over the corpus, where nothing else says how long training is."""
     if steps is not None:
-        check_whole("steps", steps)
+        STEPS.check_whole("steps", steps)
     lengths = {"steps": steps, "epochs": epochs, "minutes": minutes}
     if len(given := [name for name, value in lengths.items() if value is not None]) > 1:
         raise ArgumentError(f"{' and '.join(given)} are given, expected one")
     if epochs is None:
         return 1.0
-    check_number("epochs", epochs)
+    bounds_of(TrainingOptions, "epochs").check_number("epochs", epochs)
     return epochs
 
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mlxbert.bounds import check_whole
 from mlxbert.counterparts import not_one_of
 from mlxbert.errors import InputError
 from mlxbert.files import sha256
 from mlxbert.folders import destination
 from mlxbert.folders.destination import VOCABULARY
+from mlxbert.options import COUNT
 from mlxbert.pretraining import subwords
 from mlxbert.pretraining.corpus.documents import DocumentReader, check_files
 from mlxbert.readers.inputs import stamp_of
@@ -136,7 +136,7 @@ def vocabulary(
     """
     if kind not in KINDS:
         raise not_one_of("kind", kind, KINDS)
-    check_whole("size", size)
+    COUNT.check_whole("size", size)
     paths = check_files(files, field, documents)
     targets = [destination.check_target(output, path, overwrite) for path in paths]
     corpus = _Texts(paths, {"field": field, "documents": documents, "encoding": encoding}, on_progress)

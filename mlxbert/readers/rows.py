@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from mlxbert.bounds import shown
-from mlxbert.errors import ArgumentError, InputError
+from mlxbert.errors import ArgumentError, InputError, shown
 from mlxbert.files import identity
 from mlxbert.readers.class_names import class_names, name_classes
 from mlxbert.readers.formats import Format, check_format, find_words, format_of, read_records

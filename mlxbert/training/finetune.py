@@ -99,7 +99,7 @@ def finetune(
             `multilabel` also `label_names`; for `classify` `label_smoothing`, `class_weights` and `few_shot`; for `tag`
             `scheme`, `crf`, `label_all_pieces` and `stride`; for `answer` `stride` and `max_words`; for `rerank`
             `query_column`, `loss` and `max_score`; for `embed` `negative_column`, and those of
-            `mlxbert.training.options.tasks.VectorOptions`; with `teacher` also those of
+            `mlxbert.training.options.tasks.VectorLearning`; with `teacher` also those of
             `mlxbert.training.options.TeacherOptions`, not of `embed`. `epochs` and `lr` depend on data and model if
             they are left out; `minutes` takes the place of `epochs`.
 

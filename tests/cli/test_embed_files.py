@@ -170,7 +170,7 @@ def test_options_decide_the_width_and_are_written_down(
 @ENDINGS
 @pytest.mark.parametrize("dtype", ["int8", "binary"])
 def test_vectors_in_fewer_bits_are_those_of_the_library(
-    dtype: str, ending: str, embed: Callable[..., Outcome], unit: mlxbert.Model, tmp_path: Path
+    dtype: Any, ending: str, embed: Callable[..., Outcome], unit: mlxbert.Model, tmp_path: Path
 ) -> None:
     if ending == ".parquet":
         pytest.importorskip("pyarrow")

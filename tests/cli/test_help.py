@@ -37,8 +37,6 @@ DEFAULTS = {  # in words, because they are made later or depend on something; an
     "finetune classify --lr": " to ".join(RATES),
     "finetune classify --save-every": str(training_run._SAVE_EVERY),
     "finetune classify --validation-fraction": str(usual_share(10_000)),
-    "finetune answer --stride": str(answer.STRIDE),
-    "finetune answer --max-length": f"{answer.MAX_LENGTH}, or the model's",
     "answer --stride": str(answer.STRIDE),
     "answer --max-length": f"{answer.MAX_LENGTH}, or the model's",
     "classify --hypothesis": zero_shot.HYPOTHESIS,

@@ -172,10 +172,7 @@ def test_several_inputs_are_read_one_after_the_other(small: str, tmp_path: Path)
     call("tokenize", "--field", "x", "-i", str(tmp_path / "b.txt"), "-i", str(tmp_path / "a.csv")).fails(2, "txt, csv")
 
 
-@pytest.mark.parametrize(
-    "options",
-    [["--targets", "a", "--targets", "b"], ["-m", "x", "--model", "y"], ["--strict", "--top-k", "1", "--top-k", "1"]],
-)
+@pytest.mark.parametrize("options", [["-m", "x", "--model", "y"], ["--strict", "--top-k", "1", "--top-k", "1"]])
 def test_an_option_that_takes_one_value_is_not_repeated(options: list[str]) -> None:
     call("fill-mask", "the [MASK]", *options).fails(2, "2 times")
 

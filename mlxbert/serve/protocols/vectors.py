@@ -90,9 +90,8 @@ async def compare(
         options: How the query and the texts become vectors.
         on_error: See `Service.run`.
     """
-    given: Any = {name: getattr(options, name) for name in declared_options(SimilarityOptions)}
-    asking, task = await asyncio.wrap_future(service.engine.call(model, lambda one: embed_tasks(one, given, None)))
-    how = {name: given[name] for name in declared_options(VectorOptions) if "prompt" not in name}
+    asking, task = await asyncio.wrap_future(service.engine.call(model, lambda one: embed_tasks(one, options, None)))
+    how: Any = {name: getattr(options, name) for name in declared_options(VectorOptions) if "prompt" not in name}
     if task.similarity == "cosine":
         how["normalize"] = True
     asked, answered = await asyncio.gather(
