@@ -39,7 +39,7 @@ ITEMS: dict[str, tuple[str, list[Any]]] = {
     "replaced": ("electra", TEXTS),
     "similarity": ("embed", [("a dog", text) for text in (*TEXTS, TEXTS[0], LONG)]),
 }
-# Names of tasks in the code of the server that are no look-ups in the catalogue, and why.
+# Names of tasks in the code of the server that are not keys of the catalogue, and why.
 NAMED = {
     "mlxbert/serve/service.py": "the order in which the heads of a model say what it was made for",
     "mlxbert/serve/protocols/huggingface.py": "a pipeline for what a model was made for: its inputs, parameters, JSON",
