@@ -144,7 +144,7 @@ def table() -> str:
             for keyword in keywords_of(group):
                 rows.setdefault((keyword.name, describe(group, keyword.name)), []).append(f"`{function.__name__}`")
     lines = [f"| `{name}` | {', '.join(named)} | {text} |\n" for (name, text), named in sorted(rows.items())]
-    return "".join(["| option | of | what it does |\n|---|---|---|\n", *lines])
+    return "".join(["| keyword | of | what it does |\n|---|---|---|\n", *lines])
 
 
 def written() -> dict[str, str]:
