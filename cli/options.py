@@ -20,7 +20,7 @@ import typer
 
 from mlxbert.cli.output.written import check_written
 from mlxbert.errors import ArgumentError
-from mlxbert.options import Device, DType, Option, Written, kinds_of
+from mlxbert.options import TEXTS, Device, DType, Option, Written, kinds_of
 from mlxbert.readers.lines import UTF8
 from mlxbert.tasks.options import TaskOptions
 from mlxbert.weights.source import BUILTIN, ModelRef
@@ -30,8 +30,7 @@ TextFormat = Literal["txt", "jsonl", "json", "csv", "tsv", "parquet"]  # those t
 _Mark = TypeVar("_Mark")
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 _NUMBERS = tuple[int, ...]  # written as N,N,…
-_TEXTS = tuple[str, ...]  # written as A,B, which may be repeated
-_UNITS = {_NUMBERS: "N,N,…", _TEXTS: "A,B"}
+_UNITS = {_NUMBERS: "N,N,…", TEXTS: "A,B"}  # texts may be repeated
 
 Revision = Annotated[str | None, Option("Branch, tag or commit on the hub.", panel="Model")]
 Offline = Annotated[bool, Option("Use only the cache; never contact the hub.", panel="Model")]
@@ -243,7 +242,7 @@ def _for_typer(option: inspect.Parameter) -> inspect.Parameter:
     if not declared or typing.get_origin(option.annotation) is not Annotated:
         return option
     told, default, kinds = declared[0], option.default, kinds_of(kind)
-    kind = str | None if _NUMBERS in kinds else list[str] | None if _TEXTS in kinds else kind
+    kind = str | None if _NUMBERS in kinds else list[str] | None if TEXTS in kinds else kind
     if isinstance(told, Option):
         default = None if told.usual and default is not inspect.Parameter.empty else default
         values, bounds, unit = told.values, told.bounds, next((_UNITS[one] for one in kinds if one in _UNITS), None)
@@ -252,7 +251,7 @@ def _for_typer(option: inspect.Parameter) -> inspect.Parameter:
             help=" ".join([
                 told.help,
                 *([f"One of {', '.join(values)}."] if values else []),
-                *(["May be repeated."] if _TEXTS in kinds else []),
+                *(["May be repeated."] if TEXTS in kinds else []),
             ]),
             rich_help_panel=told.panel, envvar=told.variable, show_default=told.usual or True,
             autocompletion=(lambda: values) if values else None,
@@ -275,7 +274,7 @@ def _checked(option: inspect.Parameter, value: Any) -> Any:
     if isinstance(value, float) and math.isnan(value):  # within any range, as typer compares
         raise ArgumentError(f"{option.name} is nan, expected a number")
     kinds = kinds_of((typing.get_args(option.annotation) or (option.annotation,))[0])
-    if value is not None and _TEXTS in kinds:
+    if value is not None and TEXTS in kinds:
         return _split(option.name, value)
     if isinstance(value, str) and _NUMBERS in kinds:
         try:

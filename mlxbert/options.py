@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Mapping, Sized
+from collections.abc import Iterable, Mapping, Sized
 from dataclasses import dataclass
 from types import NoneType
 from typing import Annotated, Any, Literal, NamedTuple, cast, get_args, get_origin, get_type_hints
@@ -52,6 +52,7 @@ TOLERANCE = Bounds(0, 1_000_000)
 CANDIDATES = Bounds(1, 100_000)  # of a search, which are ranked anew
 ROUNDS = Bounds(1, 1000)  # of measuring
 MOST_LISTED = 1000  # numbers or names in one option
+TEXTS = tuple[str, ...]  # the type of an option that is several texts
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def bounds_of(options: Any, name: str) -> Bounds:
 
 
 def check_fields(options: Any) -> None:
-    """Refuses values of a dataclass that the types or the bounds of its options do not allow."""
+    """Refuses values of a dataclass that the types or the bounds of its options do not allow; texts become a tuple."""
     for name, (hint, _) in declared_options(cast(Any, type(options))).items():
         value, kinds = getattr(options, name), kinds_of(hint)
         if value is None and NoneType in kinds:
@@ -122,6 +123,8 @@ def check_fields(options: Any) -> None:
             bounds_of(type(options), name).check_whole(name, value)
         elif bool in kinds:
             _check_flag(name, value, optional=NoneType in kinds)
+        elif TEXTS in kinds:
+            object.__setattr__(options, name, _texts(name, value))
         else:
             check_choice(name, value, hint)
 
@@ -135,6 +138,19 @@ def check_listed(name: str, values: Sized) -> None:
 def _check_flag(name: str, value: object, *, optional: bool) -> None:
     if not isinstance(value, bool):
         raise ArgumentError(f"{name} is {shown(value)}, expected True{', False or None' if optional else ' or False'}")
+
+
+def _texts(name: str, value: object) -> tuple[str, ...]:
+    """The texts of an iterable, which are read once."""
+    expected = "expected a list of at least one text"
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise ArgumentError(f"{name} is {shown(value)}, {expected}")
+    texts = tuple(value)
+    if not texts:
+        raise ArgumentError(f"{name} is empty, {expected}")
+    if wrong := [text for text in texts if not isinstance(text, str)]:
+        raise ArgumentError(f"{name} has {shown(wrong[0])}, {expected}")
+    return texts
 
 
 def check_choice(name: str, value: object, hint: Any) -> None:

@@ -133,7 +133,7 @@ def test_lists_have_bounds() -> None:
     more = MOST_LISTED + 1
     calls: list[tuple[str, Callable[[], object]]] = [
         ("dimensions", lambda: VectorLoss(None, dimensions=(8,) * more)),
-        ("labels", lambda: check_labels([str(number) for number in range(more)])),
+        ("labels", lambda: check_labels(tuple(map(str, range(more))))),
         ("pooling", lambda: parse_poolings("+".join(["mean"] * more))),
         ("length", lambda: read_lengths(",".join([f"8:{1 / more}"] * more), 8)),
     ]

@@ -142,8 +142,7 @@ class Engine:
         """
         self.check_model(model)
         entry = find_task(task)
-        given = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
-        return self.enqueue(Key(model, entry, entry.read_options(given)), items, budget)
+        return self.enqueue(Key(model, entry, entry.read_options(options)), items, budget)
 
     def enqueue(self, key: Key, items: Sequence[Any], budget: Budget | None = None) -> "Future[Answered]":
         """Asks for the results of items with options that are checked; see `submit`."""

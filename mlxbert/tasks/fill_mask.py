@@ -232,8 +232,6 @@ def target_ids(tokenizer: Tokenizer, targets: Sequence[str]) -> list[int]:
     A word is known if it is spelled as in the vocabulary ("ĠParis"), or if it is exactly one token at the beginning of
     a word ("Paris" as "ĠParis" or "paris"), or else within a word.
     """
-    if isinstance(targets, str) or not targets:
-        raise ArgumentError(f"targets is {targets!r}, expected a list of at least one word")
     found = []
     for target in targets:
         try:

@@ -7,7 +7,7 @@ Shapes: B batch, C outputs of the model.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 from mlxbert.errors import ArgumentError, InputError, MissingHeadError
@@ -44,6 +44,7 @@ class ZeroShotTask(Task[Item, Job[str], Logits, Classification | Regression]):
     def __init__(self, model: Model, options: ClassifyOptions, *, usage: Usage | None = None) -> None:
         super().__init__(model, options, usage=usage)
         check_no_window(options)
+        assert options.labels is not None  # or it would not be this task
         self.labels = check_labels(options.labels)
         template = check_hypothesis(HYPOTHESIS if options.hypothesis is None else options.hypothesis)
         self.hypotheses = [template.replace(SLOT, label) for label in self.labels]
@@ -130,16 +131,13 @@ def _share(logits: Sequence[float]) -> list[float]:
     return [power / total for power in powers]
 
 
-def check_labels(given: object) -> tuple[str, ...]:
-    """The labels, if they are texts, each given once."""
-    names = () if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
-    if not names or not all(isinstance(name, str) for name in names):
-        raise ArgumentError(f"labels are {given!r:.60}, expected a list of texts")
-    check_listed("labels", names)
-    for name in names:
-        if not name.strip() or names.count(name) > 1:
-            raise ArgumentError(f"label {name!r:.60} is {'given twice' if name.strip() else 'empty'}")
-    return names
+def check_labels(labels: tuple[str, ...]) -> tuple[str, ...]:
+    """The labels, if none is empty or given twice."""
+    check_listed("labels", labels)
+    for label in labels:
+        if not label.strip() or labels.count(label) > 1:
+            raise ArgumentError(f"label {label!r:.60} is {'given twice' if label.strip() else 'empty'}")
+    return labels
 
 
 def check_hypothesis(given: str) -> str:

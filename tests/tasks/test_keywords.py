@@ -54,6 +54,15 @@ def test_keywords_become_options_and_errors_name_them() -> None:
         filled("m", overflow="cut")
 
 
+def test_several_texts_may_be_any_iterable_of_texts() -> None:
+    for texts in (["a", "b"], ("a", "b"), iter("ab")):
+        assert filled("m", "a", targets=texts)[2] == FillMaskOptions(targets=("a", "b"))
+    wrong: dict[str, Any] = {"is empty": iter(()), "is 'ab'": "ab", "is 5": 5, "has 5": ["a", 5], "has None": [None]}
+    for problem, value in wrong.items():
+        with pytest.raises(mlxbert.ArgumentError, match=f"^targets {problem}, expected a list of at least one text"):
+            filled("m", "a", targets=value)
+
+
 def test_signatures_and_help_have_each_option_with_its_default() -> None:
     parameters = inspect.signature(filled).parameters
     assert [*parameters] == [
