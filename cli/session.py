@@ -88,7 +88,7 @@ def results(
         usage: Counts texts and tokens.
     """
     if is_remote(model):
-        return model.run(task.name, opened, on_error=opened.on_error, usage=usage, **chosen.counting())
+        return model.run(task.name, opened, on_error=opened.on_error, usage=usage, **chosen.deciding())
     return task.make(model, chosen, usage).run(opened, opened.on_error)
 
 

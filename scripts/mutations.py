@@ -315,7 +315,7 @@ MUTATIONS = tuple(Mutation(*row) for row in (
      "request.size > request.budget.room.most", "request.size < 0",
      "tests/serve/test_answers.py::test_what_multiplies_is_refused_before_it_is_computed"),
     ("a route leaves out the options of a request", "mlxbert/serve/protocols/own.py",
-     "entry.options(**{name: getattr(body, name) for name in request_options(entry)})", "entry.options()",
+     "entry.options(**{name: getattr(body, name) for name in deciding_options(entry.options)})", "entry.options()",
      "tests/serve/test_own.py::test_a_bad_text_is_an_error_or_stands_in_its_place"),
     ("a model with other files is taken for the one that was loaded", "mlxbert/serve/owner.py",
      "if found == before:", "if True:",

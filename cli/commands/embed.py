@@ -54,7 +54,7 @@ def _embed(
     from mlxbert.text.usage import Usage
 
     group, usage = None, Usage()
-    how = chosen.counting()
+    how = chosen.deciding()
     task = session.OutputManifest(_ENTRY.name, loaded, model, how, _format(loaded, out.output, how, source.keep))
     view = vectors.Embeddings(compare=opened.name == ARGUMENTS and chosen.output_dtype != "binary")
     if session.is_remote(loaded):
@@ -93,7 +93,7 @@ def _embed_words(
 ) -> None:
     from mlxbert.text.usage import Usage
 
-    usage, how = Usage(), chosen.counting()
+    usage, how = Usage(), chosen.deciding()
     about = {"model": loaded.source, "options": json.dumps(how, sort_keys=True)}
     width = loaded.facts["hidden"] if session.is_remote(loaded) else loaded.config.hidden_size
     format = choose(out.output, WORDS, width=width, metadata=about, keep=keep, words=True)

@@ -32,7 +32,7 @@ def _rerank(
     check_output(out.output, out.overwrite, sources=source.input)
     opened = open_ranking(texts or (), source)
     loaded = session.load_or_ask(_ENTRY.name, model)
-    how = {name: value for name, value in vars(chosen).items() if name != "top_k"}  # which `write_ranking` keeps
+    how = {name: value for name, value in chosen.deciding().items() if name != "top_k"}  # which `write_ranking` keeps
 
     def score(query: str, others: Iterator[Any], usage: "Usage") -> Iterator[Any]:
         if session.is_remote(loaded):
@@ -45,7 +45,7 @@ def _rerank(
         return task.run(with_query(query, others), "return")
 
     draw = functools.partial(view.draw_ranked, bars=_gives_probabilities(loaded))
-    made_of = session.OutputManifest(_ENTRY.name, loaded, model, {"texts": texts, **chosen.counting()})
+    made_of = session.OutputManifest(_ENTRY.name, loaded, model, {"texts": texts, **chosen.deciding()})
     write_ranking(texts or (), opened, out, draw, chosen.top_k, made_of, score, reranked)
 
 

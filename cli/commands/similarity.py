@@ -19,11 +19,11 @@ from mlxbert.cli.ranking import open_ranking, write_ranking
 from mlxbert.cli.views import console, vectors as view
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.files import sha256
-from mlxbert.options import Option, declared_options
+from mlxbert.options import Option
 from mlxbert.readers.stream import RecordStream
 from mlxbert.readers.vectors import DATABASES, StoredVectors, read_texts, read_vectors
 from mlxbert.results.related import Similarity
-from mlxbert.tasks.options import RankingOptions, TaskOptions
+from mlxbert.tasks.options import RankingOptions, deciding_options
 
 if TYPE_CHECKING:
     from mlxbert.cli.remote import RemoteModel
@@ -84,7 +84,7 @@ similarity = with_options(
 
     Example: mlxbert similarity "A man eats." "Someone is having lunch." "The sky is blue."
     """,
-    options_of(RankingOptions, without=["normalize", *declared_options(TaskOptions)]),
+    options_of(RankingOptions, only=deciding_options(RankingOptions).keys() - {"normalize"}),
 )
 
 

@@ -182,5 +182,5 @@ def _run(entry: TaskEntry, typed: Typed, out: FileOptions) -> None:
     loaded = session.load_or_ask(entry.name, typed.model)
     results = session.results(entry, loaded, opened, typed.chosen)
     remembered = {name: getattr(typed.items, name) for name in typed.items.remembered}
-    made_of = session.OutputManifest(entry.name, loaded, typed.model, typed.chosen.counting() | remembered)
+    made_of = session.OutputManifest(entry.name, loaded, typed.model, typed.chosen.deciding() | remembered)
     session.stream(opened, results, special.draw(loaded, typed.chosen), out, task=made_of)

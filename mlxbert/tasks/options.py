@@ -1,7 +1,8 @@
 """The options of the tasks: each is declared here once, for the functions, the command line and the server."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 from mlxbert.options import COUNT, LENGTH, OVERLAP, POOLINGS, Bounds, Option, check_fields, declared_options
 
@@ -49,9 +50,15 @@ class TaskOptions:
     def __post_init__(self) -> None:
         check_fields(self)
 
-    def counting(self) -> dict[str, Any]:
-        """The options that decide the results, by name: all but how much is computed at a time."""
-        return {name: value for name, value in vars(self).items() if name not in declared_options(TaskOptions)}
+    def deciding(self) -> dict[str, Any]:
+        """The values of `deciding_options`, by name."""
+        return {name: getattr(self, name) for name in deciding_options(type(self))}
+
+
+def deciding_options(options: type[TaskOptions]) -> Mapping[str, tuple[Any, Option]]:
+    """The options of a task that decide its results: all but how much is computed at a time."""
+    of_all, of_task = (declared_options(cast(Any, kind)) for kind in (TaskOptions, options))
+    return {name: declared for name, declared in of_task.items() if name not in of_all}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,11 +169,10 @@ class ClassifyOptions(TruncatingOptions):
     ] = None
     multi: Annotated[bool, Option("Several labels may be right.", panel="Zero-shot")] = False
 
-    def counting(self) -> dict[str, Any]:
-        """The same; without labels, none of the options that go with labels."""
-        chosen = super().counting()
+    def deciding(self) -> dict[str, Any]:
+        """The values of `deciding_options`; without labels, none of the options that go with labels."""
         zero_shot = () if self.labels is not None else ("labels", "hypothesis", "multi")
-        return {name: value for name, value in chosen.items() if name not in zero_shot}
+        return {name: value for name, value in super().deciding().items() if name not in zero_shot}
 
 
 @dataclass(frozen=True, kw_only=True)

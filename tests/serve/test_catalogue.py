@@ -14,9 +14,8 @@ from starlette.testclient import TestClient
 import mlxbert
 from mlxbert.cli import remote
 from mlxbert.serve.http.app import PROTOCOLS, _description, make_app
-from mlxbert.serve.protocols.own import request_options
 from mlxbert.tasks.catalogue import CATALOGUE, SIMILARITY, TaskEntry, imported
-from mlxbert.tasks.options import TaskOptions
+from mlxbert.tasks.options import TaskOptions, deciding_options
 from tests.cli.test_server import URL, connect
 from tests.helpers.serving import save_discriminator, serving
 from tests.serve.test_own import CONTEXT, LONG, MASKED, PAIRS, QUESTIONS, TEXTS, assert_same
@@ -64,10 +63,10 @@ def test_a_route_takes_the_options_of_its_task(entry: TaskEntry) -> None:
     defaults = {field.name: field.default for field in fields(entry.options)}
     of_all = {field.name for field in fields(TaskOptions)}  # how large batches are is up to the server
     options = {field.name: field for field in msgspec.structs.fields(body) if field.name not in APART}
-    assert {*request_options(entry)} | OF_OLLAMA.get(entry.name, set()) == {*options}
-    assert {*request_options(entry)} == {*defaults} - of_all
+    assert {*deciding_options(entry.options)} | OF_OLLAMA.get(entry.name, set()) == {*options}
+    assert {*deciding_options(entry.options)} == {*defaults} - of_all
     described = json.loads(_description())["components"]["schemas"][body.__name__]["properties"]
-    for name, (kind, option) in request_options(entry).items():
+    for name, (kind, option) in deciding_options(entry.options).items():
         assert options[name].default == defaults[name]
         assert described[name]["description"].startswith(" ".join(option.help.split()))
         if option.bounds is not None:

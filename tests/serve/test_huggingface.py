@@ -95,6 +95,7 @@ def test_a_request_says_itself_what_it_wants(client: TestClient, folders: dict[s
         ("sentiment", TEXTS[0], LABELS),
         ("sentiment", "cat " * 100, {}),
         ("fill-mask", "no mask", {}),
+        ("fill-mask", "the [MASK] sat", {"top_k": 0}),
         ("embed", {"source_sentence": "cat", "sentences": ["dog"]}, {"colour": 1}),
         ("embed", {"source_sentence": "cat", "sentences": "dog"}, {}),
         ("nli", TEXTS[0], LABELS | {"hypothesis_template": "none"}),

@@ -248,6 +248,8 @@ def test_cohere_and_jina_rerank(client: TestClient, models: dict[str, mlxbert.Mo
     assert found["usage"]["total_tokens"] > 0
     assert found["meta"]["api_version"]["version"] == path[2]
     assert "document" not in found["results"][0]
+    everything = {"query": QUERY, "documents": TEXTS, "top_n": 2**40, "model": "reranker"}
+    assert len(post(client, path, everything)["results"]) == len(TEXTS)
     objects = [{"title": text, "text": "a"} for text in TEXTS]
     asked = {"query": QUERY, "documents": objects, "rank_fields": ["title"], "return_documents": True}
     again = post(client, path, asked)["results"]

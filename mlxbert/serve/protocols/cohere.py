@@ -127,7 +127,8 @@ async def rerank(service: Service, body: CohereRerankBody, version: int = 1) -> 
             "model takes: documents are truncated to fit it", param="max_tokens_per_doc",
         )  # fmt: skip
     texts = texts_of([_text(one, body.rank_fields or ["text"]) for one in body.documents], "documents")
-    options = RerankOptions(top_k=body.top_n, overflow=overflow_of(service, body.truncation is not False))
+    top_k = None if body.top_n is None else min(body.top_n, len(texts))  # any number, as Cohere takes it
+    options = RerankOptions(top_k=top_k, overflow=overflow_of(service, body.truncation is not False))
     best, _, answered = await service.rerank(name, body.query, texts, options)
 
     def shown(number: int) -> dict[str, Any] | UnsetType:

@@ -235,7 +235,7 @@ def _tag_options(service: Service, given: Tags) -> TagOptions:
 
 
 def _mask_options(service: Service, given: Masks) -> FillMaskOptions:
-    return FillMaskOptions(targets=given.targets, top_k=given.top_k or DEFAULT_TOP_K)
+    return FillMaskOptions(targets=given.targets, top_k=DEFAULT_TOP_K if given.top_k is None else given.top_k)
 
 
 def _answer_options(service: Service, given: Answers) -> AnswerOptions:

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from mlxbert.errors import InputError
-from mlxbert.options import Option, declared_options
+from mlxbert.options import Option
 from mlxbert.results.embed import Embedding
 from mlxbert.results.json import plain
 from mlxbert.results.related import Similarity
@@ -25,7 +25,7 @@ from mlxbert.serve.protocols.vectors import compare
 from mlxbert.serve.queue import Answered
 from mlxbert.serve.service import EMBED, ModelFacts, Service
 from mlxbert.tasks.catalogue import CATALOGUE, SIMILARITY, TaskEntry
-from mlxbert.tasks.options import EmbedOptions, RankingOptions, RerankOptions, TaskOptions
+from mlxbert.tasks.options import EmbedOptions, RankingOptions, RerankOptions, TaskOptions, deciding_options
 from mlxbert.tasks.ranking import rank, reranked
 from mlxbert.version import __version__
 
@@ -151,21 +151,16 @@ _BODIES: Mapping[str, type[TaskBody]] = {
 }  # fmt: skip
 
 
-def request_options(entry: TaskEntry) -> Mapping[str, tuple[Any, Option]]:
-    """The options of a task that a request can have: how large batches are is up to the engine."""
-    of_all, of_task = (declared_options(cast(Any, kind)) for kind in (TaskOptions, entry.options))
-    return {name: declared for name, declared in of_task.items() if name not in of_all}
-
-
 def make_body(entry: TaskEntry, items: type[TaskBody]) -> type[TaskBody]:
     """The type of the bodies of a task: its items, and its options with their types, defaults and descriptions.
 
-    Bounds are in the description of the type alone: the options check them, and name the value in the error.
+    How large batches are is up to the engine. Bounds are in the description of the type alone: the options check them,
+    and name the value in the error.
     """
     defaults = {field.name: field.default for field in fields(entry.options)}
     options = [
         (name, Annotated[kind, _meta(option)], defaults[name])
-        for name, (kind, option) in request_options(entry).items()
+        for name, (kind, option) in deciding_options(entry.options).items()
     ]
     about = {"__doc__": f"{entry.summary}: the options of `mlxbert.{entry.name.replace('-', '_')}`."}
     title = "".join(word.capitalize() for word in entry.name.split("-"))
@@ -187,7 +182,7 @@ def _meta(option: Option) -> Meta:
 
 def read_options(entry: TaskEntry, body: TaskBody) -> Any:
     """The options of a request."""
-    return entry.options(**{name: getattr(body, name) for name in request_options(entry)})
+    return entry.options(**{name: getattr(body, name) for name in deciding_options(entry.options)})
 
 
 class SearchBody(Struct, kw_only=True, forbid_unknown_fields=True):
