@@ -91,10 +91,10 @@ from mlxbert.weights.source import ModelRef as ModelRef
 # from mlxbert.tasks.answer import answer as answer
 @overload
 def answer(  # type: ignore[overload-overlap]
-    model: Model, questions: str | tuple[str, str], *, context: str | None = None, top_k: int = 1, max_words: int = 30,
+    model: Model, questions: str | tuple[str, str], *, context: str | None = None,
+    overflow: Literal["window", "truncate", "error"] = "window", top_k: int = 1, max_words: int = 30,
     max_length: int | None = None, stride: int | None = None, no_answer_threshold: float | None = None,
-    overflow: Literal["window", "truncate", "error"] = "window", batch_tokens: int | None = None,
-    usage: Usage | None = None, on_error: Literal["raise", "return"] = "raise"
+    batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise", "return"] = "raise"
 ) -> Answer:
     """Answers questions with a part of a text, or says that the text has no answer.
 
@@ -111,14 +111,15 @@ def answer(  # type: ignore[overload-overlap]
         model: A model with a question-answering head.
         questions: One question, or one tuple `(question, context)`; or any number of them.
         context: The text of questions that come without one.
+        overflow: Overlong texts. A text longer than a window is computed in several; truncate drops the end, error
+            refuses the text. Default: `window`.
         top_k: Spans per question. Default: 1. From 1 to 10,000,000.
         max_words: Most words of an answer. Default: 30. From 1 to 10,000.
         max_length: Tokens of a window. A longer text becomes several windows. Default: 384, or the model's. From 8 to
             1,000,000.
-        stride: Overlap of windows, in tokens. Default: 128. From 0 to 1,000,000.
-        no_answer_threshold: Threshold of "no answer". Default: the model's. From 0 to 1.
-        overflow: Overlong texts. A text too long for the model is computed in windows; truncate drops the end, error
-            refuses the text. Default: `window`.
+        stride: Overlap of windows, in tokens. Short windows overlap by a third instead. Default: 128. From 0 to
+            1,000,000.
+        no_answer_threshold: Threshold of "no answer". Default: the model's, or 0.5. From 0 to 1.
         batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
             Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
         usage: Counts tokens, padding and truncated inputs.
@@ -134,15 +135,15 @@ def answer(  # type: ignore[overload-overlap]
 @overload
 def answer(
     model: Model, questions: Iterable[str | tuple[str, str] | InputError], *, context: str | None = None,
-    top_k: int = 1, max_words: int = 30, max_length: int | None = None, stride: int | None = None,
-    no_answer_threshold: float | None = None, overflow: Literal["window", "truncate", "error"] = "window",
+    overflow: Literal["window", "truncate", "error"] = "window", top_k: int = 1, max_words: int = 30,
+    max_length: int | None = None, stride: int | None = None, no_answer_threshold: float | None = None,
     batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise"] = "raise"
 ) -> Iterator[Answer]: ...
 @overload
 def answer(
     model: Model, questions: Iterable[str | tuple[str, str] | InputError], *, context: str | None = None,
-    top_k: int = 1, max_words: int = 30, max_length: int | None = None, stride: int | None = None,
-    no_answer_threshold: float | None = None, overflow: Literal["window", "truncate", "error"] = "window",
+    overflow: Literal["window", "truncate", "error"] = "window", top_k: int = 1, max_words: int = 30,
+    max_length: int | None = None, stride: int | None = None, no_answer_threshold: float | None = None,
     batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise", "return"]
 ) -> Iterator[Answer | Failure]: ...
 
@@ -367,8 +368,8 @@ def embed_words(  # type: ignore[overload-overlap]
         texts: One text, or any number of texts. In place of a text its words can be given, as in `tag`.
         layer: Layer of the vectors of words. 0 is the embeddings, 1 the first layer, -1 the last. Default: the last.
             From -1,000 to 1,000.
-        overflow: Overlong texts. Of a text too long for the model, truncate drops the end, window covers the text with
-            windows and combines their results, and error refuses the text. Default: `truncate`.
+        overflow: Overlong texts. Of a text too long for the model, truncate drops the end, window takes each token from
+            the window with the most text around it, and error refuses the text. Default: `truncate`.
         batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
             Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
         usage: Counts tokens, padding and truncated inputs.
@@ -464,8 +465,8 @@ def mine(
         model: The model whose vectors are compared.
         pairs: Texts that belong together: files or records, as `finetune("embed", …)` takes them.
         negatives: Negatives for each query, at most. Default: 5. From 1 to 10,000.
-        margin: How much less similar a negative must be. Than the positive of its query. Default: 0.05. From -1,000 to
-            1,000.
+        margin: How much less similar a negative must be. It is compared with the least similar positive of its query.
+            Default: 0.05. From -1,000 to 1,000.
         skip: Leave out the N most similar texts. Default: 0. From 0 to 1,000,000.
         format: The format of the files, if their extensions do not name it.
         no_header: Whether the first row of a .csv or .tsv is data; its columns are then called `1`, `2`, …
@@ -586,8 +587,9 @@ def rerank(
             Qwen3-Reranker.
         query: The query.
         texts: The texts, any number.
-        overflow: Overlong texts. Of a text too long for the model, truncate drops the end, window takes the score of
-            the best window, and error refuses the text. Default: `truncate`.
+        overflow: Overlong texts. Of a text too long for the model, truncate drops the end of the query or the text,
+            whichever is longer, window takes the score of the best window, and error refuses the text. Default:
+            `truncate`.
         top_k: Keep only the N best texts. From 1 to 10,000,000.
         prompt: What texts are judged by, for models that are given an instruction.
         batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and

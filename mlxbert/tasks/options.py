@@ -65,7 +65,9 @@ def deciding_options(options: type[TaskOptions]) -> Mapping[str, tuple[Any, Opti
 class TruncatingOptions(TaskOptions):
     """Options of a task that truncates texts which are too long for the model, unless windows are asked for."""
 
-    overflow: Annotated[Truncating, _truncated("covers the text with windows and combines their results")] = "truncate"
+    overflow: Annotated[Truncating, _truncated("takes each token from the window with the most text around it")] = (
+        "truncate"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,6 +191,14 @@ class TagOptions(WindowedOptions):
 class AnswerOptions(WindowedOptions):
     """Options of `answer`."""
 
+    overflow: Annotated[
+        Literal["window", "truncate", "error"],
+        Option(
+            "Overlong texts. A text longer than a window is computed in several; truncate drops the end, error refuses "
+            "the text.",
+            panel="Input",
+        ),
+    ] = "window"
     top_k: Annotated[int, Option("Spans per question.", bounds=COUNT)] = 1
     max_words: Annotated[int, Option("Most words of an answer.", bounds=Bounds(1, 10_000))] = 30
     max_length: Annotated[
@@ -197,9 +207,12 @@ class AnswerOptions(WindowedOptions):
             "Tokens of a window. A longer text becomes several windows.", usual="384, or the model's", bounds=LENGTH
         ),
     ] = None
-    stride: Annotated[int | None, Option("Overlap of windows, in tokens.", usual="128", bounds=OVERLAP)] = None
+    stride: Annotated[
+        int | None,
+        Option("Overlap of windows, in tokens. Short windows overlap by a third instead.", usual="128", bounds=OVERLAP),
+    ] = None
     no_answer_threshold: Annotated[
-        float | None, Option('Threshold of "no answer".', usual="the model's", bounds=Bounds(0, 1))
+        float | None, Option('Threshold of "no answer".', usual="the model's, or 0.5", bounds=Bounds(0, 1))
     ] = None
 
 
@@ -207,7 +220,10 @@ class AnswerOptions(WindowedOptions):
 class RerankOptions(TruncatingOptions):
     """Options of `rerank`."""
 
-    overflow: Annotated[Truncating, _truncated("takes the score of the best window")] = "truncate"
+    overflow: Annotated[
+        Truncating,
+        _truncated("takes the score of the best window", end="the end of the query or the text, whichever is longer"),
+    ] = "truncate"
     top_k: Annotated[int | None, Option("Keep only the N best texts.", bounds=COUNT)] = None
     prompt: Annotated[
         str | None, Option("What texts are judged by, for models that are given an instruction.", "TEXT")
@@ -221,7 +237,10 @@ class MiningOptions:
     negatives: Annotated[int, Option("Negatives for each query, at most.", bounds=Bounds(1, 10_000))] = 5
     margin: Annotated[
         float,
-        Option("How much less similar a negative must be. Than the positive of its query.", bounds=Bounds(-1000, 1000)),
+        Option(
+            "How much less similar a negative must be. It is compared with the least similar positive of its query.",
+            bounds=Bounds(-1000, 1000),
+        ),
     ] = 0.05
     skip: Annotated[int, Option("Leave out the N most similar texts.", bounds=Bounds(0, 1_000_000))] = 0
 
