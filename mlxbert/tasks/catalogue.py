@@ -48,13 +48,13 @@ class TaskEntry:
     needs: str | None = None
     hint: str | None = None
 
-    def read_options(self, given: Mapping[str, Any]) -> task_options.TaskOptions:
+    def read_options(self, values: Mapping[str, Any]) -> task_options.TaskOptions:
         """The options of a mapping, checked; `ArgumentError` names an unknown one, or a value that is not allowed."""
-        known = [field.name for field in fields(self.options)]
-        for name in given:
-            if name not in known:
-                raise no_argument(name, known, f"{self.name} has no option {name!r:.60}")
-        return self.options(**given)
+        names = [field.name for field in fields(self.options)]
+        for name in values:
+            if name not in names:
+                raise no_argument(name, names, f"{self.name} has no option {name!r:.60}")
+        return self.options(**values)
 
     def make(self, model: "Model", options: Any, usage: "Usage | None" = None) -> "Task[Any, Any, Any, Any]":
         """The task of a model, with the options that `read_options` gives."""
@@ -75,7 +75,7 @@ def find_task(name: str) -> TaskEntry:
     return CATALOGUE[name]
 
 
-# Those that are used most come first: the order of the help of the command line.
+# The tasks that are used most come first: the order of the help of the command line.
 CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
     entry.name: entry
     for entry in (

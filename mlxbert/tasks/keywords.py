@@ -52,15 +52,18 @@ def takes_keywords(function: Callable[..., Any]) -> Callable[..., Any]:
     groups = groups_of(function)
     owners = {keyword: name for name, group in groups.items() for keyword in declared_options(group)}
     parameters = [
-        each
-        for name, one in written.parameters.items()
-        for each in (keywords_of(groups[name]) if name in groups else [one])
+        keyword
+        for name, parameter in written.parameters.items()
+        for keyword in (keywords_of(groups[name]) if name in groups else [parameter])
     ]
     signature = written.replace(parameters=parameters)
 
     @functools.wraps(function)
     def with_keywords(*arguments: Any, **keywords: Any) -> Any:
-        signature.bind(*arguments, **keywords)  # what is missing is an error before the value of an option is
+        try:
+            signature.bind(*arguments, **keywords)  # what is missing is an error before the value of an option is
+        except TypeError as problem:
+            raise TypeError(f"{function.__name__}() {problem}") from None
         values: dict[str, dict[str, Any]] = {name: {} for name in groups}
         for keyword in keywords.keys() & owners.keys():
             values[owners[keyword]][keyword] = keywords.pop(keyword)
@@ -75,9 +78,8 @@ def takes_keywords(function: Callable[..., Any]) -> Callable[..., Any]:
 def groups_of(function: Callable[..., Any]) -> dict[str, Any]:
     """The dataclasses of options that a function takes, by the names of their parameters."""
     parameters = inspect.signature(function).parameters.values()
-    return {
-        one.name: one.annotation for one in parameters if one.kind is one.KEYWORD_ONLY and is_dataclass(one.annotation)
-    }
+    keywords = [parameter for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+    return {keyword.name: keyword.annotation for keyword in keywords if is_dataclass(keyword.annotation)}
 
 
 def keywords_of(group: Any) -> Iterator[inspect.Parameter]:
@@ -91,16 +93,16 @@ def keywords_of(group: Any) -> Iterator[inspect.Parameter]:
 
 def _accepted(kind: Any) -> Any:
     """The type of a keyword: a tuple can be given as any iterable."""
-    kinds = [Iterable[get_args(one)[0]] if get_origin(one) is tuple else one for one in kinds_of(kind)]  # type: ignore[misc]
+    kinds = [Iterable[get_args(each)[0]] if get_origin(each) is tuple else each for each in kinds_of(kind)]  # type: ignore[misc]
     return functools.reduce(lambda a, b: a | b, kinds)
 
 
 def _documented(text: str, groups: Mapping[str, Any]) -> str:
     """A docstring with lines for the options in place of the line of each group."""
 
-    def lines(found: re.Match[str]) -> str:
-        indent = found[1]
-        entries = [f"{one.name}: {describe(groups[found[2]], one.name)}" for one in keywords_of(groups[found[2]])]
+    def lines(line: re.Match[str]) -> str:
+        indent, group = line[1], groups[line[2]]
+        entries = [f"{keyword.name}: {describe(group, keyword.name)}" for keyword in keywords_of(group)]
         wrapper = textwrap.TextWrapper(_WIDTH, indent, indent + 4 * " ", break_on_hyphens=False)
         return "".join(f"{wrapper.fill(entry)}\n" for entry in entries)
 

@@ -15,8 +15,6 @@ from tests.helpers.commands import COMMANDS
 from tests.helpers.program import call
 
 CLI = Path(__file__).parents[2] / "cli"
-# Where the name of a task is compared, and why.
-COMPARED: dict[str, str] = {}
 
 
 @pytest.fixture(params=CATALOGUE.values(), ids=lambda entry: entry.name)
@@ -64,9 +62,8 @@ def _compared(path: Path) -> Iterator[str]:
             yield from (part.value for part in parts if isinstance(part, ast.Constant) and part.value in names)
 
 
-def test_no_file_of_the_command_line_compares_the_name_of_a_task_but_those_listed() -> None:
-    found = {str(path.relative_to(CLI)) for path in CLI.rglob("*.py") if [*_compared(path)]}
-    assert found == {*COMPARED}
+def test_no_file_of_the_command_line_compares_the_name_of_a_task() -> None:
+    assert [path.relative_to(CLI) for path in CLI.rglob("*.py") if [*_compared(path)]] == []
 
 
 def test_texts_with_commas_are_one_option_that_may_be_repeated() -> None:

@@ -50,7 +50,7 @@ def test_keywords_become_options_and_errors_name_them() -> None:
     for name in ("options", "call", "top_kk"):
         with pytest.raises(TypeError):
             filled("m", "a", **{name: 3})
-    with pytest.raises(TypeError, match="texts"):
+    with pytest.raises(TypeError, match=r"^filled\(\) missing .*'texts'"):
         filled("m", overflow="cut")
 
 
