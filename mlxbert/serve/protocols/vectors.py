@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
-from mlxbert.options import declared_options
 from mlxbert.results.result import Failure
 from mlxbert.serve.protocol import Problem, Reply
 from mlxbert.serve.queue import Answered
 from mlxbert.serve.service import EMBED, Service
-from mlxbert.tasks.options import EmbedOptions, SimilarityOptions, VectorOptions
+from mlxbert.tasks.options import SimilarityOptions
 from mlxbert.tasks.prompts import own_prompt
 from mlxbert.tasks.ranking import Scored, scores_of_pairs
 from mlxbert.tasks.similarity import embed_tasks
@@ -91,12 +90,9 @@ async def compare(
         on_error: See `Service.run`.
     """
     asking, task = await asyncio.wrap_future(service.engine.call(model, lambda one: embed_tasks(one, options, None)))
-    how: Any = {name: getattr(options, name) for name in declared_options(VectorOptions) if "prompt" not in name}
-    if task.similarity == "cosine":
-        how["normalize"] = True
     asked, answered = await asyncio.gather(
-        service.run(model, EMBED, [query], EmbedOptions(prompt=asking.prompt, **how)),
-        service.run(model, EMBED, texts, EmbedOptions(prompt=task.prompt, **how), on_error),
+        service.run(model, EMBED, [query], asking.options),
+        service.run(model, EMBED, texts, task.options, on_error),
     )
     first = asked.results[0].embedding
 
