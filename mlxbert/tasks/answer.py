@@ -6,8 +6,9 @@ Shapes: B batch, L length.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from mlxbert.errors import ArgumentError, InputError, MlxbertError
+from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
+from mlxbert.machine.finite import check_finite
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.results.answer import Answer, Span
@@ -151,12 +152,7 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
         """For each row its best spans, with offsets within the block."""
         import numpy as np
 
-        logits = np.array(found)
-        if not np.isfinite(logits).all():
-            raise MlxbertError(
-                "the model computed scores that are not finite (NaN or infinite)",
-                hint="load it with dtype='float32'; weights that are not finite cause this, too",
-            )
+        logits = check_finite(np.array(found))
         how = {"count": self.options.top_k, "max_words": self.options.max_words}
         return [
             window_spans(row, job.encodings[number], job.item[1], before=job.before, **how)

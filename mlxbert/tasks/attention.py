@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
 from mlxbert.machine.faults import device_errors
+from mlxbert.machine.finite import check_finite
 from mlxbert.model import Model
 from mlxbert.results.attention import Attention
 from mlxbert.tasks.arguments import check_model
@@ -67,7 +68,7 @@ def attention(
         ).attentions
         assert found is not None
         picked = mx.stack([found[layer][0][mx.array(of_them), :length, :length] for layer in chosen])
-        weights = np.array(picked.astype(mx.float32))
+        weights = check_finite(np.array(picked.astype(mx.float32)), "attention weights")
     return Attention(
         text, options.pair, tokens_of(model.tokenizer, encoding), chosen, of_them, weights, encoding.truncated
     )

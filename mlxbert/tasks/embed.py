@@ -4,9 +4,10 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from mlxbert.errors import ArgumentError, InputError, MlxbertError, shown
+from mlxbert.errors import ArgumentError, InputError, shown
 from mlxbert.machine.device import mx
 from mlxbert.machine.distributed import ProcessGroup, Turns
+from mlxbert.machine.finite import check_finite
 from mlxbert.model import Model
 from mlxbert.nn.embedder import SMALLEST_NORM
 from mlxbert.nn.encoder import Batch
@@ -127,13 +128,7 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
 
         if found is None:
             return cast(Sequence["Vector"], [None] * len(parts))
-        vectors = np.array(found)
-        if not np.isfinite(vectors).all():
-            raise MlxbertError(
-                "the model computed vectors that are not finite (NaN or infinite)",
-                hint="load it with dtype='float32'; weights that are not finite cause this, too",
-            )
-        return list(vectors)
+        return list(check_finite(np.array(found), "vectors"))
 
     def result(self, job: Job[str], outputs: Sequence["Vector"]) -> Embedding:
         """The vector of a text, or the mean of those of its windows."""

@@ -1,6 +1,5 @@
 """The base of all tasks, and of their public functions: `Task` is what a new task subclasses."""
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -8,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from mlxbert.counterparts import not_one_of
-from mlxbert.errors import InputError, MlxbertError, TooLargeError
+from mlxbert.errors import InputError, TooLargeError
 from mlxbert.machine.cores import inference
 from mlxbert.machine.device import nn
 from mlxbert.model import Model
@@ -298,13 +297,3 @@ def check_no_window(options: TruncatingOptions) -> None:
     """Refuses windows, for a task that has a use for only one input of the model."""
     if options.overflow == "window":
         raise not_one_of("overflow", options.overflow, ("truncate", "error"))
-
-
-def check_finite(scores: list[float]) -> list[float]:
-    """Returns `scores`, or refuses them if one is not finite."""
-    if not all(map(math.isfinite, scores)):
-        raise MlxbertError(
-            "the model computed scores that are not finite (NaN or infinite)",
-            hint="load it with dtype='float32'; weights that are not finite cause this, too",
-        )
-    return scores

@@ -69,3 +69,12 @@ def test_rows_of_every_family_add_up_to_one(family: str, tmp_path: Path) -> None
     for layer in range(len(config.layer_schedule)):
         sums = found[f"attention {layer}"].sum(-1)  # 0 for padding
         assert np.abs(sums - case.real[:, None]).max() <= 1e-6
+
+
+def test_weights_that_are_not_finite_are_refused(tiny_folder: Path) -> None:
+    broken = mlxbert.load(tiny_folder, dtype="float32")
+    broken.network.encoder.embeddings.norm.weight *= float("nan")
+    with pytest.raises(mlxbert.MlxbertError, match="attention weights that are not finite"):
+        mlxbert.attention(broken, "the cat")
+    with pytest.raises(mlxbert.MlxbertError, match="not finite"):
+        list(mlxbert.embed_words(broken, ["the cat"]))
