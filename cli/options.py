@@ -194,32 +194,33 @@ def flatten(command: Callable[..., None], prepare: Callable[[TalkOptions], None]
 
 def options_of(*groups: Any, only: Collection[str] = (), without: Collection[str] = ()) -> list[inspect.Parameter]:
     """The options that groups declare, as parameters: all, only some, or without some."""
-    found = [option for group in groups for option in _declared(group)]
-    return [option for option in found if (option.name in only if only else option.name not in without)]
+    options = [option for group in groups for option in _declared(group)]
+    return [option for option in options if (option.name in only if only else option.name not in without)]
 
 
 @functools.cache  # many commands have the same groups
 def _declared(group: Any) -> list[inspect.Parameter]:
     hints = typing.get_type_hints(group, include_extras=True)
-    found = []
+    options = []
     for field in dataclasses.fields(group):
         if typing.get_origin(hints[field.name]) is not Annotated:  # of the library alone
             continue
-        kind, told, *marks = typing.get_args(hints[field.name])
-        if isinstance(told, Option) and told.panel is None:
-            told = dataclasses.replace(told, panel=getattr(group, "panel", None))
+        kind, mark, *marks = typing.get_args(hints[field.name])
+        if isinstance(mark, Option) and mark.panel is None:
+            mark = dataclasses.replace(mark, panel=getattr(group, "panel", None))
         default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
-        found.append(inspect.Parameter(field.name, _KEYWORD, default=default, annotation=Annotated[kind, told, *marks]))
-    return found
+        annotation: Any = Annotated[kind, mark, *marks]
+        options.append(inspect.Parameter(field.name, _KEYWORD, default=default, annotation=annotation))
+    return options
 
 
 def with_changes(options: Sequence[inspect.Parameter], **changes: dict[str, Any]) -> list[inspect.Parameter]:
     """Options of a command, some of which have other attributes, or another `kind`, than elsewhere."""
 
     def changed(option: inspect.Parameter) -> inspect.Parameter:
-        kind, told, *marks = typing.get_args(option.annotation)
+        kind, mark, *marks = typing.get_args(option.annotation)
         new = {"kind": kind} | changes[option.name]
-        return option.replace(annotation=Annotated[new.pop("kind"), dataclasses.replace(told, **new), *marks])
+        return option.replace(annotation=Annotated[new.pop("kind"), dataclasses.replace(mark, **new), *marks])
 
     return [changed(option) if option.name in changes else option for option in options]
 
@@ -241,25 +242,25 @@ def _for_typer(option: inspect.Parameter) -> inspect.Parameter:
     kind, *declared = typing.get_args(option.annotation) or (option.annotation,)
     if not declared or typing.get_origin(option.annotation) is not Annotated:
         return option
-    told, default, kinds = declared[0], option.default, kinds_of(kind)
+    mark, default, kinds = declared[0], option.default, kinds_of(kind)
     kind = str | None if _NUMBERS in kinds else list[str] | None if TEXTS in kinds else kind
-    if isinstance(told, Option):
-        default = None if told.usual and default is not inspect.Parameter.empty else default
-        values, bounds, unit = told.values, told.bounds, next((_UNITS[one] for one in kinds if one in _UNITS), None)
-        told = typer.Option(
-            *_names(option.name, kinds, default, told), metavar=told.unit or unit,
+    if isinstance(mark, Option):
+        default = None if mark.usual and default is not inspect.Parameter.empty else default
+        values, bounds, unit = mark.values, mark.bounds, next((_UNITS[one] for one in kinds if one in _UNITS), None)
+        mark = typer.Option(
+            *_names(option.name, kinds, default, mark), metavar=mark.unit or unit,
             help=" ".join([
-                told.help,
+                mark.help,
                 *([f"One of {', '.join(values)}."] if values else []),
                 *(["May be repeated."] if TEXTS in kinds else []),
             ]),
-            rich_help_panel=told.panel, envvar=told.variable, show_default=told.usual or True,
+            rich_help_panel=mark.panel, envvar=mark.variable, show_default=mark.usual or True,
             autocompletion=(lambda: values) if values else None,
         )  # fmt: skip
         kind = kind if default is not None or NoneType in kinds else kind | None
         if bounds is not None:
-            told.min, told.max = bounds if float in kinds else (math.ceil(bounds.least), bounds.most)
-    return option.replace(annotation=Annotated[kind, told], default=default)
+            mark.min, mark.max = bounds if float in kinds else (math.ceil(bounds.least), bounds.most)
+    return option.replace(annotation=Annotated[kind, mark], default=default)
 
 
 def _names(name: str, kinds: Collection[Any], default: Any, declared: Option) -> tuple[str, ...]:

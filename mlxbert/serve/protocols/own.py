@@ -244,15 +244,15 @@ def _reply(
 
 def _coded(result: Embedding) -> dict[str, Any]:
     """A result whose vector is the base64 of its bytes: the shortest decimal numbers take long to find."""
-    found = replace(result, embedding=result.embedding[:0]).to_dict()
-    return found | {"embedding": base64.b64encode(result.embedding.tobytes()).decode()}
+    without = replace(result, embedding=result.embedding[:0]).to_dict()
+    return without | {"embedding": base64.b64encode(result.embedding.tobytes()).decode()}
 
 
 def _to_dict(result: Any) -> dict[str, Any]:
-    found: dict[str, Any] = plain(result, each)
+    values: dict[str, Any] = plain(result, each)
     if isinstance(result, Failure) and result.error.hint is not None:
-        found["hint"] = result.error.hint
-    return found
+        values["hint"] = result.error.hint
+    return values
 
 
 async def answer(entry: TaskEntry, service: Service, body: Any) -> Reply:
@@ -266,11 +266,11 @@ async def embed(entry: TaskEntry, service: Service, body: Any) -> Reply:
     """The vectors of texts; or, of the input of ollama's clients, in the shape that they expect."""
     if (body.texts is None) == (body.input is None):
         raise Problem("invalid", "expected either texts, or an input", param="texts")
-    given = {*msgspec.to_builtins(body)}
-    known = _OF_OLLAMA if body.texts is None else given - {"truncate", "options", "keep_alive"}
-    if odd := sorted(given - {*known}):
+    names = {*msgspec.to_builtins(body)}
+    allowed = _OF_OLLAMA if body.texts is None else names - {"truncate", "options", "keep_alive"}
+    if refused := sorted(names - {*allowed}):
         other = "input" if body.texts is None else "texts"
-        raise Problem("invalid", f"there are both {odd[0]} and {other}, expected one of them", param=odd[0])
+        raise Problem("invalid", f"there are both {refused[0]} and {other}, expected one of them", param=refused[0])
     if body.input is not None:
         texts = [body.input] if isinstance(body.input, str) else body.input
         return await ollama.embed(service, body.model, texts, body.truncate, body.dimensions)
