@@ -3,6 +3,8 @@
 import json
 import math
 
+import numpy as np
+
 from mlxbert.results.json import plain, to_json
 from mlxbert.results.tag import Entity, Tagged
 from mlxbert.training.loop.events import Evaluated
@@ -16,5 +18,7 @@ def test_a_line_has_no_invisible_characters_and_the_same_value() -> None:
 
 def test_numbers_that_json_does_not_have_are_null() -> None:
     assert plain({1: (math.nan, 1.5, [-math.inf])}) == {"1": [None, 1.5, [None]]}
+    assert plain(np.array([1.5, math.nan, 0.1], np.float32)) == [1.5, None, 0.1]
+    assert plain(np.array([[0.1], [math.inf]], np.float32)) == [[0.1], [None]]
     event = Evaluated(step=1, epoch=1, metrics={"loss": math.nan}, metric="loss", best=False, seconds=1)
     assert json.loads(to_json(event.to_dict()))["metrics"] == {"loss": None}

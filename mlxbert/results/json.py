@@ -85,5 +85,7 @@ def _fields(kind: Any) -> list[tuple[str, Omitted | None]]:
 
 def _numbers(array: Any) -> list[Any]:
     """The shortest decimal numbers that stand for the values of an array of float32; other values as they are."""
-    numbers: list[Any] = array.tolist()
-    return [float(text) for text in array.astype("U16")] if array.dtype == "float32" else numbers
+    if array.ndim > 1:
+        return [_numbers(part) for part in array]
+    numbers: list[Any] = [float(text) for text in array.astype("U16")] if array.dtype == "float32" else array.tolist()
+    return numbers if array.dtype.kind != "f" or all(map(math.isfinite, numbers)) else plain(numbers)
