@@ -10,7 +10,7 @@ from mlxbert.machine.distributed import ProcessGroup, Turns
 from mlxbert.model import Model
 from mlxbert.nn.embedder import SMALLEST_NORM
 from mlxbert.nn.encoder import Batch
-from mlxbert.progress import Progress, progress
+from mlxbert.progress import OnProgress, progress
 from mlxbert.results.embed import Embedding
 from mlxbert.results.result import Failure
 from mlxbert.tasks.arguments import check_inputs, check_model
@@ -161,7 +161,7 @@ def embed(
     options: EmbedOptions,
     call: UsageOptions,
     on_error: Literal["raise", "return"] = "raise",
-    on_progress: Progress | None = None,
+    on_progress: OnProgress | None = None,
 ) -> "NDArray[np.float32]":
     """Computes the vectors of texts.
 
@@ -204,7 +204,7 @@ def embed(
     return cast("Vector", vectors[0] if one else vectors)
 
 
-def stacked(task: EmbedTask, texts: Sequence[str], on_error: str, on_progress: Progress | None = None) -> "Vector":
+def stacked(task: EmbedTask, texts: Sequence[str], on_error: str, on_progress: OnProgress | None = None) -> "Vector":
     """The vectors of N texts in one array (N, D); a text that cannot be used is NaN, or 0 in whole numbers."""
     import numpy as np
 
