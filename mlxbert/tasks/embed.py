@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from mlxbert.errors import ArgumentError, InputError, MlxbertError, shown
+from mlxbert.errors import ArgumentError, InputError, shown
 from mlxbert.machine.device import mx
 from mlxbert.machine.distributed import ProcessGroup, Turns
 from mlxbert.model import Model
@@ -18,7 +18,7 @@ from mlxbert.tasks.keywords import CallOptions, UsageOptions, takes_keywords
 from mlxbert.tasks.options import EmbedOptions
 from mlxbert.tasks.prompts import KINDS, own_prompt
 from mlxbert.tasks.runner import check_on_error
-from mlxbert.tasks.task import RESULT_BYTES, Job, Task, one_or_many
+from mlxbert.tasks.task import RESULT_BYTES, Job, Task, check_finite, one_or_many
 from mlxbert.tasks.vector_dtype import as_dtype, check_output_dtype, stored_width
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.usage import Usage
@@ -127,13 +127,7 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
 
         if found is None:
             return cast(Sequence["Vector"], [None] * len(parts))
-        vectors = np.array(found)
-        if not np.isfinite(vectors).all():
-            raise MlxbertError(
-                "the model computed vectors that are not finite (NaN or infinite)",
-                hint="load it with dtype='float32'; weights that are not finite cause this, too",
-            )
-        return list(vectors)
+        return list(check_finite(np.array(found), "vectors"))
 
     def result(self, job: Job[str], outputs: Sequence["Vector"]) -> Embedding:
         """The vector of a text, or the mean of those of its windows."""
