@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
-from mlxbert.machine.finite import check_finite
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.results.answer import Answer, Span
@@ -16,7 +15,7 @@ from mlxbert.results.result import Failure
 from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.options import AnswerOptions
 from mlxbert.tasks.runner import breathe
-from mlxbert.tasks.task import CHARACTERS, RESULT_BYTES, Job, Task, characters_of, one_or_many
+from mlxbert.tasks.task import CHARACTERS, RESULT_BYTES, Job, Task, characters_of, check_finite, one_or_many
 from mlxbert.text.blocks import pair_blocks
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.spans import Candidate, Spans, window_spans

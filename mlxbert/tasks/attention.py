@@ -5,13 +5,12 @@ from collections.abc import Sequence
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
 from mlxbert.machine.faults import device_errors
-from mlxbert.machine.finite import check_finite
 from mlxbert.model import Model
 from mlxbert.results.attention import Attention
 from mlxbert.tasks.arguments import check_model
 from mlxbert.tasks.keywords import takes_keywords
 from mlxbert.tasks.options import TokenizeOptions
-from mlxbert.tasks.task import evaluation_mode
+from mlxbert.tasks.task import check_finite, evaluation_mode
 from mlxbert.tasks.tokenize import tokens_of
 from mlxbert.text.batch import make_batch
 

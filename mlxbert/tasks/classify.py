@@ -14,7 +14,6 @@ from mlxbert.data.trained import missing_pair, trained_columns
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.labels.labels import MULTI_LABEL, REGRESSION, Labels
 from mlxbert.machine.device import mx
-from mlxbert.machine.finite import check_finite
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import probabilities
@@ -23,7 +22,7 @@ from mlxbert.results.result import Failure
 from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.options import ClassifyOptions
 from mlxbert.tasks.scored import HEAD, THRESHOLD, Item, is_item, labels_bytes, ranked
-from mlxbert.tasks.task import RESULT_BYTES, Job, Task, one_or_many
+from mlxbert.tasks.task import RESULT_BYTES, Job, Task, check_finite, one_or_many
 from mlxbert.tasks.zero_shot import ZeroShotTask
 from mlxbert.text.usage import Usage
 

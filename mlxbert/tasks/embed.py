@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from mlxbert.errors import ArgumentError, InputError, shown
 from mlxbert.machine.device import mx
 from mlxbert.machine.distributed import ProcessGroup, Turns
-from mlxbert.machine.finite import check_finite
 from mlxbert.model import Model
 from mlxbert.nn.embedder import SMALLEST_NORM
 from mlxbert.nn.encoder import Batch
-from mlxbert.progress import Progress, progress
+from mlxbert.progress import OnProgress, progress
 from mlxbert.results.embed import Embedding
 from mlxbert.results.result import Failure
 from mlxbert.tasks.arguments import check_inputs, check_model
@@ -19,7 +18,7 @@ from mlxbert.tasks.keywords import CallOptions, UsageOptions, takes_keywords
 from mlxbert.tasks.options import EmbedOptions
 from mlxbert.tasks.prompts import KINDS, own_prompt
 from mlxbert.tasks.runner import check_on_error
-from mlxbert.tasks.task import RESULT_BYTES, Job, Task, one_or_many
+from mlxbert.tasks.task import RESULT_BYTES, Job, Task, check_finite, one_or_many
 from mlxbert.tasks.vector_dtype import as_dtype, check_output_dtype, stored_width
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.usage import Usage
@@ -156,7 +155,7 @@ def embed(
     options: EmbedOptions,
     call: UsageOptions,
     on_error: Literal["raise", "return"] = "raise",
-    on_progress: Progress | None = None,
+    on_progress: OnProgress | None = None,
 ) -> "NDArray[np.float32]":
     """Computes the vectors of texts.
 
@@ -199,7 +198,7 @@ def embed(
     return cast("Vector", vectors[0] if one else vectors)
 
 
-def stacked(task: EmbedTask, texts: Sequence[str], on_error: str, on_progress: Progress | None = None) -> "Vector":
+def stacked(task: EmbedTask, texts: Sequence[str], on_error: str, on_progress: OnProgress | None = None) -> "Vector":
     """The vectors of N texts in one array (N, D); a text that cannot be used is NaN, or 0 in whole numbers."""
     import numpy as np
 

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, cast
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
-from mlxbert.machine.finite import check_finite
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch, EncoderOutput
 from mlxbert.nn.heads import probabilities
@@ -18,7 +17,7 @@ from mlxbert.results.result import Failure
 from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.options import FillMaskOptions
 from mlxbert.tasks.runner import breathe
-from mlxbert.tasks.task import RESULT_BYTES, Job, Task, one_or_many
+from mlxbert.tasks.task import RESULT_BYTES, Job, Task, check_finite, one_or_many
 from mlxbert.text.batch import padded_count
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.text.usage import Usage

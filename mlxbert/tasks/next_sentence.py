@@ -5,7 +5,6 @@ from typing import cast
 
 from mlxbert.errors import InputError
 from mlxbert.machine.device import mx
-from mlxbert.machine.finite import check_finite
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import probabilities
@@ -13,7 +12,7 @@ from mlxbert.results.related import NextSentence
 from mlxbert.results.result import Failure
 from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.options import NextSentenceOptions
-from mlxbert.tasks.task import Job, Task, one_or_many
+from mlxbert.tasks.task import Job, Task, check_finite, one_or_many
 
 Pair = tuple[str, str]
 PairJob = Job[Pair]

@@ -5,14 +5,13 @@ from typing import cast
 
 from mlxbert.errors import InputError
 from mlxbert.machine.device import mx
-from mlxbert.machine.finite import check_finite
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.results.result import Failure
 from mlxbert.results.tokens import Replaced, ReplacedToken
 from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.options import ReplacedOptions
-from mlxbert.tasks.task import RESULT_BYTES, Job, Task, one_or_many
+from mlxbert.tasks.task import RESULT_BYTES, Job, Task, check_finite, one_or_many
 from mlxbert.text.windows import best_windows
 
 _JUDGED_BYTES = 360  # of a `ReplacedToken`

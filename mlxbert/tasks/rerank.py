@@ -6,7 +6,6 @@ from typing import cast
 
 from mlxbert.errors import ArgumentError, CheckpointError, InputError, TokenizerError
 from mlxbert.machine.device import mx
-from mlxbert.machine.finite import check_finite
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.results.html import Listed
@@ -18,7 +17,7 @@ from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.options import RerankOptions
 from mlxbert.tasks.ranking import Scored, check_query, rank, reranked, with_query
 from mlxbert.tasks.scored import HEAD
-from mlxbert.tasks.task import Job, Task
+from mlxbert.tasks.task import Job, Task, check_finite
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.text.usage import Usage
 from mlxbert.weights.cross_encoder import gives_probabilities

@@ -1,5 +1,6 @@
 """The base of all tasks, and of their public functions: `Task` is what a new task subclasses."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -7,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from mlxbert.counterparts import not_one_of
-from mlxbert.errors import InputError, TooLargeError
+from mlxbert.errors import InputError, MlxbertError, TooLargeError
 from mlxbert.machine.cores import inference
 from mlxbert.machine.device import nn
 from mlxbert.model import Model
@@ -25,6 +26,7 @@ Item = TypeVar("Item")
 Output = TypeVar("Output")
 Result = TypeVar("Result")
 AnyJob = TypeVar("AnyJob", bound="Job[Any]")
+Numbers = TypeVar("Numbers")
 CHARACTERS = 6  # of a token, at most: of a long text that has not been split, fewer tokens are never expected
 RESULT_BYTES = 600  # of a result that holds a few values, besides the texts that were given
 MOST_BYTES = 2**30  # of a result
@@ -297,3 +299,19 @@ def check_no_window(options: TruncatingOptions) -> None:
     """Refuses windows, for a task that has a use for only one input of the model."""
     if options.overflow == "window":
         raise not_one_of("overflow", options.overflow, ("truncate", "error"))
+
+
+def check_finite(values: Numbers, what: str = "scores") -> Numbers:
+    """Returns numbers that a model has computed, a list or an array of NumPy, or refuses them if one is not finite."""
+    if isinstance(values, list):
+        finite = all(map(math.isfinite, values))
+    else:
+        import numpy as np
+
+        finite = bool(np.isfinite(cast(Any, values)).all())
+    if not finite:
+        raise MlxbertError(
+            f"the model computed {what} that are not finite (NaN or infinite)",
+            hint="load it with dtype='float32'; weights that are not finite cause this, too",
+        )
+    return values

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from mlxbert.errors import InputError
 from mlxbert.machine.device import mx
-from mlxbert.machine.finite import check_finite
 from mlxbert.tasks.entities import Token, Word, words_with_tokens
-from mlxbert.tasks.task import CHARACTERS, Job, Task
+from mlxbert.tasks.task import CHARACTERS, Job, Task, check_finite
 from mlxbert.text.batch import default_batch_tokens
 from mlxbert.text.blocks import text_windows
 from mlxbert.text.encoding import Encoding

@@ -13,14 +13,13 @@ from typing import cast
 from mlxbert.errors import ArgumentError, InputError, MissingHeadError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
-from mlxbert.machine.finite import check_finite
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.options import check_listed
 from mlxbert.results.classify import Classification, Regression
 from mlxbert.tasks.options import ClassifyOptions
 from mlxbert.tasks.scored import HEAD, THRESHOLD, Item, is_item, labels_bytes, ranked
-from mlxbert.tasks.task import RESULT_BYTES, Job, Task, check_no_window
+from mlxbert.tasks.task import RESULT_BYTES, Job, Task, check_finite, check_no_window
 from mlxbert.text.usage import Usage
 
 HYPOTHESIS = "This example is {}."  # that of transformers

@@ -10,7 +10,7 @@ import numpy as np
 
 from mlxbert.counterparts import not_one_of
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.machine.finite import check_finite
+from mlxbert.tasks.task import check_finite
 from mlxbert.training.options.tasks import TASKS
 from mlxbert.training.scores.intervals import classify_interval, multilabel_interval, regress_interval
 from mlxbert.training.scores.metrics import (

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlxbert.errors import InputError
-from mlxbert.machine.finite import check_finite
 from mlxbert.tasks.ranking import nearest, scores_of_pairs
+from mlxbert.tasks.task import check_finite
 from mlxbert.training.scores.intervals import regress_interval, wilson
 from mlxbert.training.scores.metrics import Floats, Numbers, order, ranks, regress_metrics
 from mlxbert.training.scores.retrieval import RETRIEVAL, RetrievalScores, retrieval_scores
