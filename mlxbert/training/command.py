@@ -6,7 +6,8 @@ from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from mlxbert.readers.lines import UTF8
+from mlxbert.data.split import check_fraction
+from mlxbert.readers.lines import UTF8, check_encoding
 from mlxbert.training.options import check_sweep
 from mlxbert.training.options.tasks import TASKS
 from mlxbert.weights.source import ModelRef, check_source
@@ -35,6 +36,10 @@ class FinetuneArguments:
     seeds: int = 1
     sweep: Mapping[str, Any] | None = None
     options: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        check_encoding(self.encoding)
+        check_fraction(self.valid, self.validation_fraction)
 
     def ref(self) -> ModelRef:
         """The model that training starts from, and where it computes."""
