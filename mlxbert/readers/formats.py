@@ -225,5 +225,13 @@ def _read(name: str, file: BinaryIO, format: Format, wanted: Wanted) -> tuple[It
 
 
 def _closing(file: BinaryIO, items: Iterator[Item]) -> Iterator[Item]:
-    with file:
-        yield from items
+    """The items of a file, which is closed after the last one, or when nobody holds them any longer."""
+
+    def read() -> Iterator[Item]:
+        with file:
+            yield "", {}  # so that the file is closed, too, if no item is read
+            yield from items
+
+    started = read()
+    next(started)
+    return started
