@@ -192,8 +192,8 @@ def _read_options(task: str | Objective[Any], asked: FinetuneArguments, *, check
     rest, sweep = dict(asked.options), asked.sweep or {}
     loop = _taken(rest, _LOOP)
     spec = TASKS.get(task) if isinstance(task, str) else None
-    own = spec is not None and TeacherOptions not in spec.teacher  # of the task, whose `temperature` is another one
-    learned = _taken(rest, frozenset() if own else _TEACHER)
+    alone = spec is not None and TeacherOptions not in spec.teacher  # its `temperature` is another one
+    learned = _taken(rest, frozenset() if alone else _TEACHER)
     if asked.teacher is None:
         TeacherOptions(**learned).refuse_alone()
     if "lora" not in loop and isinstance(sweep.get("lora"), list | tuple):  # defaults depend on adapters
@@ -203,12 +203,12 @@ def _read_options(task: str | Objective[Any], asked: FinetuneArguments, *, check
     objective = task if isinstance(task, Objective) else make_objective(task, **rest)
     if isinstance(task, Objective) and any(value is not None for value in rest.values()):
         raise ArgumentError(f"{next(iter(rest))} is given, which works only with a task's name, not with an Objective")
-    given = TrainingOptions(**loop)
+    training = TrainingOptions(**loop)
     if check:
-        _check_comparable(given)
-    if given.minutes is not None and ("epochs" in loop or "epochs" in sweep):
+        _check_comparable(training)
+    if training.minutes is not None and ("epochs" in loop or "epochs" in sweep):
         raise ArgumentError("minutes and epochs are given, expected one")
-    return _Chosen(objective, given, loop.keys(), learned, spec is not None and spec.of_words)
+    return _Chosen(objective, training, loop.keys(), learned, spec is not None and spec.of_words)
 
 
 def _check_comparable(options: TrainingOptions) -> None:

@@ -39,13 +39,12 @@ def together(
         cases: Their values, or what makes the values when the test runs.
     """
     parameters = names.split(",") if isinstance(names, str) else names
-    given = cases if callable(cases) else [*cases]
+    make = cases if callable(cases) else [*cases].copy
 
     def decorate(test: Test) -> Test:
         @functools.wraps(test)
         def all_cases(**fixtures: Any) -> None:
-            made = given() if callable(given) else given
-            rows = [(case,) if len(parameters) == 1 else tuple(case) for case in made]
+            rows = [(case,) if len(parameters) == 1 else tuple(case) for case in make()]
             failed: list[BaseException] = [] if rows else [ValueError("there is no case")]
             for row in rows:
                 try:
