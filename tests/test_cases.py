@@ -54,5 +54,5 @@ def test_the_cases_that_are_not_chosen_are_slow() -> None:
 
 
 def test_a_chosen_case_must_be_one() -> None:
-    with pytest.raises(ValueError, match="4 is no case"):
+    with pytest.raises(ValueError, match="4 is not a case"):
         fast([1, 2, 3], 4)

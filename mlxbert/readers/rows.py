@@ -112,7 +112,7 @@ def read_rows(
 
 
 def check_sources(source: Source) -> None:
-    """Refuses what `read_rows` could not read: paths of nothing, and what is no data. Nothing is read."""
+    """Refuses what `read_rows` could not read: missing files, and values that are not data. Nothing is read."""
     for entry in _sources(source):
         if not (isinstance(entry, str) and (entry == STDIN or entry.startswith(HUB))):
             check_there(entry)

@@ -15,7 +15,7 @@ def fast(cases: Iterable[Any], *chosen: Any) -> list[Any]:
     """The cases, of which all but the chosen ones are slow tests: each chosen one proves the mechanism."""
     every = [*cases]
     if absent := [case for case in chosen if case not in every]:
-        raise ValueError(f"{absent[0]!r} is no case")  # otherwise no test of it would run, or none at all
+        raise ValueError(f"{absent[0]!r} is not a case")  # otherwise no test of it would run, or none at all
     return [case if case in chosen else pytest.param(*_values(case), marks=pytest.mark.slow) for case in every]
 
 
