@@ -39,6 +39,15 @@ _NAMING = {
 _CHOSEN = {"field", "column", "text_column", "pair_column"}
 
 
+def check_data(paths: Sequence[str], encoding: str) -> None:
+    """Refuses labelled data that are not there, and an unknown encoding: before a model is downloaded."""
+    from mlxbert.readers.rows import check_sources
+
+    check_encoding(encoding)
+    for path in paths:
+        check_sources(path)
+
+
 def open_input(
     arguments: Sequence[str],
     options: InputOptions,

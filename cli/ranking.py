@@ -73,7 +73,7 @@ def write_ranking(
     usage, ranking, failures, blank, count = Usage(), Ranking(most), list[tuple[Failure, Any]](), 0, 0
     with session.sink(opened, screen, out, task) as (sink, done):
         with progress.records(opened.size, shown=from_file) as update:
-            others = (_BLANK if isinstance(one, str) and not one.strip() else one for one in opened.items())
+            others = (_BLANK if isinstance(item, str) and not item.strip() else item for item in opened.items())
             for number, (record, found) in enumerate(opened.with_results(score(query, others, usage))):
                 update(opened.finished, number + 1)
                 if isinstance(found, Failure) and found.error is _BLANK:

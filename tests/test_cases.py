@@ -23,6 +23,21 @@ def test_all_cases_run_with_the_fixtures_and_those_that_fail_are_named(tmp_path:
     assert seen == [(number, str(number)) for number in range(4)] * 2
 
 
+def test_a_case_that_raises_nothing_does_not_hide_the_others() -> None:
+    seen: list[int] = []
+
+    @together("number", range(3))
+    def check(number: int) -> None:
+        seen.append(number)
+        with pytest.raises(ZeroDivisionError):
+            _ = 1 // number
+
+    with pytest.raises(BaseExceptionGroup, match="2 of 3 cases") as caught:
+        check()
+    assert [error.__notes__ for error in caught.value.exceptions] == [["case: (1,)"], ["case: (2,)"]]
+    assert seen == [0, 1, 2]
+
+
 def test_a_test_of_no_case_fails() -> None:
     @together("number", list)
     def check(number: int) -> None:
@@ -36,3 +51,8 @@ def test_the_cases_that_are_not_chosen_are_slow() -> None:
     one, two, three = fast([(1, "a"), (2, "b"), (3, "c")], (2, "b"))
     assert two == (2, "b") and [found.values for found in (one, three)] == [(1, "a"), (3, "c")]
     assert all(mark.name == "slow" for found in (one, three) for mark in found.marks)
+
+
+def test_a_chosen_case_must_be_one() -> None:
+    with pytest.raises(ValueError, match="4 is not a case"):
+        fast([1, 2, 3], 4)

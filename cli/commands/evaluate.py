@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from mlxbert.cli import processes, session
+from mlxbert.cli.inputs import check_data
 from mlxbert.cli.options import ModelOptions, OutputOptions, options_of, with_options
 from mlxbert.cli.training import DataFiles, LabelledData, PlainText, task_options
 from mlxbert.cli.views import console, progress
@@ -45,6 +46,7 @@ def _evaluate(task: str, model: ModelOptions, out: OutputOptions, given: dict[st
         given: The arguments of the library.
     """
     processes.check_stdin(given["data"])
+    check_data(given["data"], given["encoding"])
     loaded = session.load(TASKS[task].needs, model)
     from mlxbert.training.evaluate import evaluate
 
@@ -90,6 +92,7 @@ def _evaluate_rerank(task: str, model: ModelOptions, out: OutputOptions, given: 
     files = [option.name for option in options_of(DataFiles)]
     if changed := next((key for key in _changed(given, task) if key not in files), None):
         raise ArgumentError(f"{changed} cannot be combined with --embedder")
+    check_data(given["data"], given["encoding"])
     loaded = session.load("classify", model)
     embedder = session.load("embed", replace(model, model=name, revision=None, adapter=None))
     from mlxbert.training.scores.search import evaluate_reranking
@@ -129,6 +132,7 @@ def _command(task: str) -> Callable[..., None]:
 
 
 def _mlm(model: ModelOptions, out: OutputOptions, **given: Any) -> None:
+    check_data(given["data"], given["encoding"])
     loaded = session.load("fill-mask" if given["objective"] == "mlm" else None, model)
     from mlxbert.pretraining.evaluate import evaluate_words
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mlxbert.cli import session
+from mlxbert.cli.inputs import check_data
 from mlxbert.cli.options import ModelOptions, OutputOptions
 from mlxbert.cli.output.file import check_output
 from mlxbert.cli.output.formats import JSON_LINES
@@ -40,6 +41,7 @@ def mine(
     Example: mlxbert mine pairs.csv --output hard.jsonl
     """
     check_output(output, overwrite, JSON_LINES, pairs)
+    check_data(pairs, files.encoding)
     loaded = session.load("embed", model)
     from mlxbert.tasks.mine import mine as find
 

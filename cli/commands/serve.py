@@ -43,7 +43,7 @@ def serve(
     if missing := [file for file in indexes.values() if not file.is_file()]:
         raise ArgumentError(f"index is {missing[0]}: there is no such file", hint="`mlxbert indexes list` shows them")
     for file in indexes.values():
-        SqliteStore(file).close()  # a file that is no index is refused now, not by the first search
+        SqliteStore(file).close()  # a file that is not an index is refused now, not by the first search
     from mlxbert.serve.http.server import serve as run
 
     refs = {name: ModelRef(source, None, None, offline, dtype, device) for name, source in sources.items()}

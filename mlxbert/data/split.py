@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from operator import attrgetter
 from typing import TypeVar
 
-from mlxbert.errors import InputError
+from mlxbert.errors import ArgumentError, InputError
 from mlxbert.options import SHARE
 
 # With that many the 95 % interval of an accuracy of 0.9 is ± 0.8 points: more examples make evaluations longer, but
@@ -15,6 +15,15 @@ MOST = 5000
 
 T = TypeVar("T")
 _KEY, _NAMES = attrgetter("key"), attrgetter("names")  # of `Labelled`
+
+
+def check_fraction(valid: object, fraction: float | None) -> None:
+    """Refuses a share of validation data that is not one, or that comes with validation data."""
+    if fraction is None:
+        return
+    SHARE.check_number("validation_fraction", fraction)
+    if valid is not None:
+        raise ArgumentError("valid and validation_fraction are given, expected one: with valid, nothing is held out")
 
 
 def split(
@@ -36,7 +45,7 @@ def split(
         key: What makes two records the same input; by default text and pair.
         names: The labels of a record; none where a number is predicted.
     """
-    SHARE.check_number("validation_fraction", share)
+    check_fraction(None, share)
     wanted = min(max(round(share * len(records)), 1), MOST)
     left = Counter(name for record in records for name in (None, *names(record)))  # None counts all records
     groups = _shuffled(records, left, seed, key, names)

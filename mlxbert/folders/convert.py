@@ -84,11 +84,12 @@ def convert(
     stored, how = _options(dtype, quantize, group_size)
     most = save.parse_size(max_shard_size)
     devices.use()
+    target = destination.check_target(folder, local_folder(str(source)), overwrite)  # before a download
     files = find_model(ModelRef(source, adapter, revision, offline), on_progress)
     found = files.path
-    target = destination.check_target(folder, found, overwrite)
-    if files.adapter is not None:
-        destination.check_target(folder, files.adapter, overwrite)
+    for read in (found, files.adapter):
+        if read is not None:
+            destination.check_location(target, read)
     opened = open_model(str(found), files)  # a bad tokenizer is refused before writing
     checkpoint = opened.checkpoint
     destination.check_apart(target, [*checkpoint.weights.files, checkpoint.config_json.path])

@@ -31,8 +31,10 @@ MARKER = ".unfinished"  # a file in the folder until it is complete
 _HINT = "choose another folder"
 
 
-def check_target(target: str | Path, source: Path, overwrite: bool) -> Path:
+def check_target(target: str | Path, source: Path | None, overwrite: bool) -> Path:
     """Refuses a target that holds something else, or that is the source itself, before anything is read.
+
+    Where the source is not known yet, `check_location` refuses it later.
 
     Returns:
         The target, links resolved.
@@ -45,7 +47,8 @@ def check_target(target: str | Path, source: Path, overwrite: bool) -> Path:
         if exists and not target.is_dir():
             kind = kind_of(target.stat().st_mode) if target.exists() else "a broken link"
             raise ArgumentError(f"{target}: is {kind}, expected a folder that does not exist yet")
-        _check_location(target, source)
+        if source is not None:
+            check_location(target, source)
         if exists and any(target.iterdir()):
             if _manifest(target) is None:
                 raise ArgumentError(f"{target}: already exists, and mlxbert did not write it", hint=_HINT)
@@ -59,7 +62,7 @@ def check_target(target: str | Path, source: Path, overwrite: bool) -> Path:
         raise ArgumentError(f"{str(target)!r:.200}: cannot be a folder ({problem})") from None
 
 
-def _check_location(target: Path, source: Path) -> None:
+def check_location(target: Path, source: Path) -> None:
     """Refuses the source itself, folders inside it, and folders that contain it."""
     inside, outside = target.resolve(), source.resolve()
     if (same := identity(inside) == identity(outside)) or identity(outside) in map(identity, inside.parents):

@@ -48,8 +48,8 @@ def begun(
     if options.dropout is not None:
         dropout.set_rate(model.network, options.dropout)
     options.check_layers(model.config.num_stored_layers)
-    own = model.architecture.parts or ()
-    return model, adapt_model(model, options, tuple(head for head in model.network.heads if head not in own))
+    trained = model.architecture.parts or ()
+    return model, adapt_model(model, options, tuple(head for head in model.network.heads if head not in trained))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,14 +128,14 @@ class CorpusMaterial(Material):
 
     def filled(self) -> tuple[str, ...]:
         """The texts of `fill` with the best word in each of their blanks."""
-        found = []
+        texts = []
         filling = generator_of(self.first) if isinstance(self.first.network, Electra) and self.fill else self.first
-        for one in fill_mask(filling, [*self.fill], top_k=1) if self.fill else ():
-            text = one.text
-            for mask in reversed(one.masks):
+        for result in fill_mask(filling, [*self.fill], top_k=1) if self.fill else ():
+            text = result.text
+            for mask in reversed(result.masks):
                 text = text[: mask.start] + mask.fills[0].token.strip() + text[mask.end :]
-            found.append(text)
-        return tuple(found)
+            texts.append(text)
+        return tuple(texts)
 
     def reads(self) -> tuple[int, int]:
         """See `Material.reads`."""
@@ -170,12 +170,12 @@ class CorpusMaterial(Material):
 
     def _card(self, data: Data, result: Mapping[str, Any]) -> list[str]:
         name, report = self.base.name, data.report
-        found: Mapping[str, float] = next((one for one in result["history"] if one["step"] == result["step"]), {})
+        best: Mapping[str, float] = next((entry for entry in result["history"] if entry["step"] == result["step"]), {})
         terms = " + ".join(f"{weight:g} {term.name}" for term, weight in self.objective.weighted.items())
         return [
             f"Pre-trained by mlxbert {f'from {name}' if self.base.config is None else f'with fresh weights ({name})'}: "
-            f"{terms}, {result['step']:,} updates, {found.get('epoch', 0):g} passes over {report.tokens:,} tokens of "
+            f"{terms}, {result['step']:,} updates, {best.get('epoch', 0):g} passes over {report.tokens:,} tokens of "
             f"{report.documents:,} documents.",
             "", f"On {len(data.valid):,} examples that were not trained on:", "",
-            *metrics_table({name: value for name, value in found.items() if name not in ("step", "epoch")}),
+            *metrics_table({name: value for name, value in best.items() if name not in ("step", "epoch")}),
         ]  # fmt: skip

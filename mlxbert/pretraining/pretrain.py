@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.counterparts import no_argument
+from mlxbert.data.split import check_fraction
 from mlxbert.errors import ArgumentError
 from mlxbert.files import to_path
 from mlxbert.options import STEPS, bounds_of
@@ -17,7 +18,8 @@ from mlxbert.pretraining.objective import ELECTRA, Pretraining, heads_of, learne
 from mlxbert.pretraining.settings import Settings, files_of, pairs_of
 from mlxbert.pretraining.teacher import find_teacher, load_teacher
 from mlxbert.progress import OnProgress
-from mlxbert.training.adapters import refuse_with_adapters
+from mlxbert.readers.inputs import check_there
+from mlxbert.training.adapters import refuse_adapter
 from mlxbert.training.calls import TrainingRequest, begin
 from mlxbert.training.loop.events import TrainingEvents
 from mlxbert.training.loop.phase_times import LOADING, OnPhase, Times
@@ -106,53 +108,56 @@ def pretrain(
     """
     weights = read_terms(objective)
     known = _known(options, objective, ELECTRA in weights)
+    check_fraction(valid, known.get("validation_fraction"))
     settings = Settings(
         corpus=files_of(corpus, "corpus"), valid=files_of(valid, "valid"),
         shards=None if shards is None else to_path(shards, "shards"),
         **{name: known[name] for name in _SETTINGS & known.keys()},
     )  # fmt: skip
     pairs = pairs_of([*weights], settings.across_documents)
-    if valid is not None and "validation_fraction" in known:
-        raise ArgumentError("valid and validation_fraction are given, expected one: with valid, nothing is held out")
     times = Times(on_phase)
     times.begin(LOADING)
     loop = TrainingOptions(**{name: known[name] for name in _LOOP & known.keys()})
     length = Passes(steps, _passes(steps, epochs, loop.minutes))
-    if ELECTRA in weights:
-        _check_electra(loop)
-    if model is not None and config is not None:
-        raise ArgumentError(
-            "model and config are given: give model to continue one, or config to start a new one, not both"
-        )
-    if model is not None:
-        check_source(model, "model")
+    _check_electra(weights, loop)
     request = TrainingRequest(
         task="pretrain", what="pre-training", output=output,
-        ref=ModelRef(BUILTIN if model is None else model, adapter, revision, offline, dtype, device),
+        ref=ModelRef(_start(model, config), adapter, revision, offline, dtype, device),
         options=loop, named=known.keys(), overwrite=overwrite, times=times,
     )  # fmt: skip
 
     def find(ref: ModelRef) -> InitialModel:
+        for path in (*settings.corpus, *settings.valid):
+            check_there(path)
         base = find_initial(ref, config, vocabulary, layers, heads_of(weights), on_progress)
-        if loop.lora is not None:
-            _check_lora(base)
+        _check_lora(base, loop)
         return base
 
     def read(base: InitialModel) -> CorpusMaterial:
-        first, adapters = begun(base, weights, settings, loop)
         source = find_teacher(teacher, base, learned_from(weights), on_progress)
+        first, adapters = begun(base, weights, settings, loop)
         taught = None if source is None else load_teacher(source, learned_from(weights), first)
+        masked = isinstance(first.network, Electra)
         return CorpusMaterial(
             base=base, objective=Pretraining(make_terms(weights, temperature), taught), settings=settings,
-            length=length, teacher=source, first=first, adapters=adapters,
-            maker=Maker(
-                settings, first.tokenizer, pairs, first.config.max_length,
-                all_masked=isinstance(first.network, Electra),
-            ),
-            fill=(fill,) if isinstance(fill, str) else tuple(fill), on_read=on_read,
+            length=length, teacher=source, first=first, adapters=adapters, on_read=on_read,
+            maker=Maker(settings, first.tokenizer, pairs, first.config.max_length, all_masked=masked),
+            fill=(fill,) if isinstance(fill, str) else tuple(fill),
         )  # fmt: skip
 
     return begin(request, find, read)
+
+
+def _start(model: str | Path | None, config: str | Path | None) -> str | Path:
+    """The model to continue; the built-in one where none is named."""
+    if model is None:
+        return BUILTIN
+    if config is not None:
+        raise ArgumentError(
+            "model and config are given: give model to continue one, or config to start a new one, not both"
+        )
+    check_source(model, "model")
+    return model
 
 
 def _known(options: Mapping[str, Any], objective: str, electra: bool) -> dict[str, Any]:
@@ -178,18 +183,20 @@ def _passes(steps: int | None, epochs: float | None, minutes: float | None) -> f
     return epochs
 
 
-def _check_electra(options: TrainingOptions) -> None:
+def _check_electra(weights: Mapping[str, float], options: TrainingOptions) -> None:
     """Refuses what is said of the layers of one model where two are trained."""
-    for name in ("freeze", "layer_decay", "lora"):
+    for name in ("freeze", "layer_decay", "lora") if ELECTRA in weights else ():
         if (value := getattr(options, name)) != getattr(TrainingOptions, name):
             raise ArgumentError(f"{name} is {value} with {ELECTRA}, whose generator has layers of its own")
 
 
-def _check_lora(base: InitialModel) -> None:
+def _check_lora(base: InitialModel, options: TrainingOptions) -> None:
     """Refuses adapters where their base is not a model on disk."""
+    if options.lora is None:
+        return
     for name, value in (("config", base.config), ("layers", base.layers)):
         if value is not None:
             raise ArgumentError(
                 f"{name} is given with lora, but an adapter needs a trained model that is saved on disk"
             )
-    refuse_with_adapters(base.files, check=False)
+    refuse_adapter(base.files)

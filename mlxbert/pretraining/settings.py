@@ -10,7 +10,7 @@ from mlxbert.errors import ArgumentError
 from mlxbert.files import to_path
 from mlxbert.options import SMALLEST, Bounds, Option, check_fields
 from mlxbert.readers.inputs import Stamp, hashed
-from mlxbert.readers.lines import UTF8
+from mlxbert.readers.lines import UTF8, check_encoding
 
 if TYPE_CHECKING:
     from mlxbert.pretraining.examples import Pairs
@@ -64,6 +64,7 @@ class Settings:
         if not self.corpus:
             raise ArgumentError("corpus is empty, expected files")
         check_fields(self)
+        check_encoding(self.encoding)
         _SHARE.check_number("validation_fraction", self.validation_fraction)
 
     @cached_property

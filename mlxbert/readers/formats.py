@@ -114,7 +114,7 @@ def find_format(name: str, *, texts: bool = False) -> Format:
             f"{name}: is a folder, expected a file",
             hint="name a file in it; mlxbert.open_index(paths=FOLDER) searches whole folders",
         )
-    endings = [one for known in FORMATS.values() if not (texts and known.refused) for one in known.endings]
+    endings = [ending for known in FORMATS.values() if not (texts and known.refused) for ending in known.endings]
     raise ArgumentError(
         f"{name}: extension {Path(name).suffix!r}, expected one of {', '.join(endings)}, or a text format with .gz or "
         ".xz",
@@ -225,5 +225,13 @@ def _read(name: str, file: BinaryIO, format: Format, wanted: Wanted) -> tuple[It
 
 
 def _closing(file: BinaryIO, items: Iterator[Item]) -> Iterator[Item]:
-    with file:
-        yield from items
+    """The items of a file, which is closed after the last one, or when nobody holds them any longer."""
+
+    def read() -> Iterator[Item]:
+        with file:
+            yield "", {}  # so that the file is closed, too, if no item is read
+            yield from items
+
+    started = read()
+    next(started)
+    return started

@@ -18,7 +18,7 @@ from mlxbert.files import identity
 from mlxbert.readers.class_names import class_names, name_classes
 from mlxbert.readers.formats import Format, check_format, find_words, format_of, read_records
 from mlxbert.readers.hub import HUB, open_hub
-from mlxbert.readers.inputs import STDIN, open_source, stdin
+from mlxbert.readers.inputs import STDIN, check_there, open_source, stdin
 from mlxbert.readers.label_folder import LabelFolder
 from mlxbert.readers.lines import UTF8
 from mlxbert.readers.reading import Item
@@ -109,6 +109,13 @@ def read_rows(
         on_progress(before, total)
     known = {name: found for name, found in hashes.items() if found is not None}
     return Rows(tuple(columns), tuple(hashes), known, counts, len(known) == len(hashes), rows)
+
+
+def check_sources(source: Source) -> None:
+    """Refuses what `read_rows` could not read: missing files, and values that are not data. Nothing is read."""
+    for entry in _sources(source):
+        if not (isinstance(entry, str) and (entry == STDIN or entry.startswith(HUB))):
+            check_there(entry)
 
 
 def _sources(source: Any) -> list[Any]:

@@ -44,9 +44,9 @@ def listed(parts: Sequence[T], show: Callable[[T], Any]) -> list[Any]:
 def plain(value: Any, each: Each[Any] = listed) -> Any:
     """A value as plain JSON types, the same wherever the library makes JSON.
 
-    A dataclass is an object of its fields but for those that their metadata omit; one that is no result has its name as
-    `type`, since others may stand in its place. A number that JSON does not have, such as NaN, is `None`. A float32 is
-    the shortest decimal number that stands for it.
+    A dataclass is an object of its fields but for those that their metadata omit; a dataclass that is not a result has
+    its name as `type`, since others may stand in its place. A number that JSON does not have, such as NaN, is `None`. A
+    float32 is the shortest decimal number that stands for it.
 
     Args:
         value: A dataclass, mapping, list, tuple, array of NumPy, path or number, or what these consist of.

@@ -72,22 +72,12 @@ def adapt_model(model: Model, options: TrainingOptions, heads: tuple[str, ...] |
     return Adapters(chosen, settings, frozenset(names), heads)
 
 
-def refuse_with_adapters(files: ModelFolder, *, check: bool) -> None:
-    """Refuses what adapters cannot be trained on, or not be compared with.
-
-    Args:
-        files: The model that training starts from.
-        check: Whether the result is compared with transformers.
-    """
+def refuse_adapter(files: ModelFolder) -> None:
+    """Refuses a model to start from that is an adapter itself: other adapters cannot be trained on it."""
     if adapter := files.adapter or files.own_adapter:
         raise ArgumentError(
             f"{adapter}: is an adapter, expected a model: an adapter has one base",
             hint=f"mlxbert.convert(BASE, FOLDER, adapter={str(adapter)!r}) merges it into a model",
-        )
-    if check:
-        raise ArgumentError(
-            "check is True with lora, but check compares whole models",
-            hint="mlxbert.convert(BASE, FOLDER, adapter=DIR) merges the adapter into a model for transformers",
         )
 
 

@@ -38,7 +38,7 @@ from mlxbert.training.options import TrainingOptions
 from mlxbert.training.trained_folder import FolderContent, write_folder
 from mlxbert.training.workspace import Workspace, clean_up
 from mlxbert.version import __version__
-from mlxbert.weights.source import ModelRef
+from mlxbert.weights.source import ModelRef, local_folder
 
 _LOG = logging.getLogger("mlxbert")
 _FEW = 50  # updates: measuring some takes as long as a few of them
@@ -140,14 +140,17 @@ def begin(
 
     Args:
         request: What is asked for.
-        find: Finds the model that training starts from.
+        find: Checks what can be checked without the model that training starts from, and finds the model.
         read: Opens the data, and makes a plan of them.
     """
     ref, times, group = request.ref, request.times, join()
     with group.raise_together():
         devices.use(ref.device, fast_float32=request.options.fast_float32)
+        target = claim(request, group)
         base = find(ref)
-        target = claim(request.output, base, request.overwrite, group)
+        for folder in (base.files.adapter, base.folder):
+            if folder is not None and not group.rank:
+                destination.check_location(target, folder)
         base.warn_unless_it_fits(request.options)
         material = read(base)
         usual = material.usual(request.options)
@@ -377,15 +380,13 @@ class RunModels:
         return self._last[1:]
 
 
-def claim(output: str | Path, base: BaseModel, overwrite: bool, group: ProcessGroup) -> Path:
-    """The folder that a run may write, links resolved."""
+def claim(request: TrainingRequest, group: ProcessGroup) -> Path:
+    """The folder that a run may write, links resolved; refused before the model is downloaded."""
     if group.rank:
-        return Path(output)
-    if not overwrite:
-        clean_up(output)
-    if base.files.adapter is not None:
-        destination.check_target(output, base.files.adapter, overwrite)
-    return destination.check_target(output, base.folder, overwrite)
+        return Path(request.output)
+    if not request.overwrite:
+        clean_up(request.output)
+    return destination.check_target(request.output, local_folder(str(request.ref.source)), request.overwrite)
 
 
 def usual_rate(width: int, options: TrainingOptions, factor: float) -> float:

@@ -6,7 +6,8 @@ from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from mlxbert.readers.lines import UTF8
+from mlxbert.data.split import check_fraction
+from mlxbert.readers.lines import UTF8, check_encoding
 from mlxbert.training.options import check_sweep
 from mlxbert.training.options.tasks import TASKS
 from mlxbert.weights.source import ModelRef, check_source
@@ -36,6 +37,10 @@ class FinetuneArguments:
     sweep: Mapping[str, Any] | None = None
     options: Mapping[str, Any]
 
+    def __post_init__(self) -> None:
+        check_encoding(self.encoding)
+        check_fraction(self.valid, self.validation_fraction)
+
     def ref(self) -> ModelRef:
         """The model that training starts from, and where it computes."""
         check_source(self.model, "model")
@@ -53,11 +58,11 @@ class FinetuneArguments:
         """The command that does the same; `None` where the data are not files."""
         if not all(_is_files(data) for data in (self.train, self.valid)):
             return None
-        own = {field.name: field for field in fields(self) if field.name != "options"}
-        defaults = {name: field.default for name, field in own.items() if field.default is not MISSING}
+        named = {field.name: field for field in fields(self) if field.name != "options"}
+        defaults = {name: field.default for name, field in named.items() if field.default is not MISSING}
         defaults |= TASKS[task].defaults if task in TASKS else {}
         words = ["mlxbert", "finetune", task]
-        for name, value in {**{name: getattr(self, name) for name in own}, **self.options}.items():
+        for name, value in {**{name: getattr(self, name) for name in named}, **self.options}.items():
             if name in ("train", "valid"):
                 words += _option(name, *([value] if isinstance(value, str | Path) else value or ()))
             elif value is not None and value != defaults.get(name):

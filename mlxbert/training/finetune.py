@@ -9,8 +9,8 @@ from typing import Any
 from mlxbert.errors import ArgumentError
 from mlxbert.progress import OnProgress
 from mlxbert.readers.lines import UTF8
-from mlxbert.readers.rows import read_rows
-from mlxbert.training.adapters import refuse_with_adapters
+from mlxbert.readers.rows import check_sources, read_rows
+from mlxbert.training.adapters import refuse_adapter
 from mlxbert.training.base_model import BaseModel
 from mlxbert.training.calls import TrainingRequest, begin
 from mlxbert.training.command import Data, FinetuneArguments
@@ -23,7 +23,7 @@ from mlxbert.training.objectives.objective import Objective
 from mlxbert.training.options import TeacherOptions, TrainingOptions
 from mlxbert.training.options.tasks import TASKS
 from mlxbert.training.plan import make_plan
-from mlxbert.training.transformers_check import require
+from mlxbert.training.transformers_check import require_counterpart, require_packages
 from mlxbert.weights.adapted import find_model
 from mlxbert.weights.source import ModelRef
 
@@ -116,40 +116,56 @@ def finetune(
         validation_fraction=validation_fraction, seeds=seeds, sweep=sweep, options=options,
     )  # fmt: skip
     chosen = _read_options(task, asked, check=check)
-    loop, objective = chosen.loop, chosen.objective
     times = Times(on_phase)
     times.begin(LOADING)
     request = TrainingRequest(
-        task=objective.name, what="fine-tuning", output=output, variants=asked.variants(loop.seed), ref=asked.ref(),
-        options=loop, named=chosen.named, overwrite=overwrite, dry_run=dry_run,
+        task=chosen.objective.name, what="fine-tuning", output=output, variants=asked.variants(chosen.loop.seed),
+        ref=asked.ref(), options=chosen.loop, named=chosen.named, overwrite=overwrite, dry_run=dry_run,
         line=asked.command_line(task) if isinstance(task, str) else None, times=times,
     )  # fmt: skip
 
-    def find(ref: ModelRef) -> BaseModel:
-        base = BaseModel(ref=ref, files=find_model(ref, on_progress), packed=loop.lora is not None)
-        if loop.lora is not None:
-            refuse_with_adapters(base.files, check=check)
-        return base
-
-    def read(base: BaseModel) -> LabelledMaterial:
-        rows = partial(read_rows, format=format, header=not no_header, encoding=encoding, words=chosen.of_words)
-        parts = rows(train), None if valid is None else rows(valid)
-        plan = make_plan(objective, base, *parts, validation_fraction, loop.seed, times)
-        distillation = None
-        if teacher is not None:
-            times.begin(LOADING)
-            other = replace(base.ref, source=teacher, adapter=None, revision=None)
-            learned = TeacherOptions(**chosen.learned)
-            distillation = Distillation(other, plan.objective, plan.train, plan.valid, learned, on_progress)
-            plan = replace(plan, report=distillation.noted(plan.report))
-        if check:
-            require(plan.heads, base.files.config_json)
-        trained = plan.objective if distillation is None else distillation.objective
-        return LabelledMaterial(
-            base=base, objective=trained, plan=plan, distillation=distillation, encoding=encoding, compares=check
-        )
-
+    find = partial(_find_base, asked, chosen, on_progress)
+    read = partial(_read_material, asked, chosen, on_progress, times, check)
     return begin(request, find, read)
+
+
+def _find_base(asked: FinetuneArguments, chosen: "_Chosen", on_progress: OnProgress | None, ref: ModelRef) -> BaseModel:
+    """The model that training starts from, unless the data are not there."""
+    for data in (asked.train, () if asked.valid is None else asked.valid):
+        check_sources(data)
+    base = BaseModel(ref=ref, files=find_model(ref, on_progress), packed=chosen.loop.lora is not None)
+    if chosen.loop.lora is not None:
+        refuse_adapter(base.files)
+    return base
+
+
+def _read_material(
+    asked: FinetuneArguments,
+    chosen: "_Chosen",
+    on_progress: OnProgress | None,
+    times: Times,
+    check: bool,
+    base: BaseModel,
+) -> LabelledMaterial:
+    """The data, and the teacher if there is one."""
+    rows = partial(
+        read_rows, format=asked.format, header=not asked.no_header, encoding=asked.encoding, words=chosen.of_words
+    )
+    parts = rows(asked.train), None if asked.valid is None else rows(asked.valid)
+    plan = make_plan(chosen.objective, base, *parts, asked.validation_fraction, chosen.loop.seed, times)
+    distillation = None
+    if asked.teacher is not None:
+        times.begin(LOADING)
+        teacher = replace(base.ref, source=asked.teacher, adapter=None, revision=None)
+        options = TeacherOptions(**chosen.learned)
+        distillation = Distillation(teacher, plan.objective, plan.train, plan.valid, options, on_progress)
+        plan = replace(plan, report=distillation.noted(plan.report))
+    if check:
+        require_counterpart(plan.heads, base.files.config_json)
+    return LabelledMaterial(
+        base=base, objective=plan.objective if distillation is None else distillation.objective, plan=plan,
+        distillation=distillation, encoding=asked.encoding, compares=check,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -176,8 +192,8 @@ def _read_options(task: str | Objective[Any], asked: FinetuneArguments, *, check
     rest, sweep = dict(asked.options), asked.sweep or {}
     loop = _taken(rest, _LOOP)
     spec = TASKS.get(task) if isinstance(task, str) else None
-    own = spec is not None and TeacherOptions not in spec.teacher  # of the task, whose `temperature` is another one
-    learned = _taken(rest, frozenset() if own else _TEACHER)
+    alone = spec is not None and TeacherOptions not in spec.teacher  # its `temperature` is another one
+    learned = _taken(rest, frozenset() if alone else _TEACHER)
     if asked.teacher is None:
         TeacherOptions(**learned).refuse_alone()
     if "lora" not in loop and isinstance(sweep.get("lora"), list | tuple):  # defaults depend on adapters
@@ -187,10 +203,22 @@ def _read_options(task: str | Objective[Any], asked: FinetuneArguments, *, check
     objective = task if isinstance(task, Objective) else make_objective(task, **rest)
     if isinstance(task, Objective) and any(value is not None for value in rest.values()):
         raise ArgumentError(f"{next(iter(rest))} is given, which works only with a task's name, not with an Objective")
-    given = TrainingOptions(**loop)
-    if given.minutes is not None and ("epochs" in loop or "epochs" in sweep):
+    training = TrainingOptions(**loop)
+    if check:
+        _check_comparable(training)
+    if training.minutes is not None and ("epochs" in loop or "epochs" in sweep):
         raise ArgumentError("minutes and epochs are given, expected one")
-    return _Chosen(objective, given, loop.keys(), learned, spec is not None and spec.of_words)
+    return _Chosen(objective, training, loop.keys(), learned, spec is not None and spec.of_words)
+
+
+def _check_comparable(options: TrainingOptions) -> None:
+    """Refuses a comparison with transformers that cannot be made, whichever the model is."""
+    if options.lora is not None:
+        raise ArgumentError(
+            "check is True with lora, but check compares whole models",
+            hint="mlxbert.convert(BASE, FOLDER, adapter=DIR) merges the adapter into a model for transformers",
+        )
+    require_packages()
 
 
 def _taken(options: dict[str, Any], names: AbstractSet[str]) -> dict[str, Any]:

@@ -70,8 +70,8 @@ def write_folder(
         lines = [*content.card, *([] if adapters is None else card.adapter_note(base.name))]
         if line is not None:
             lines += ["The command that repeats it:", "", "```sh", line, "```", ""]
-        own = has_own(content.model.network.heads, content.model.network.encoder.config.labels)
-        library = card.library_of(own=own, embeds=content.embedder is not None) if adapters is None else "peft"
+        added = has_own(content.model.network.heads, content.model.network.encoder.config.labels)
+        library = card.library_of(own=added, embeds=content.embedder is not None) if adapters is None else "peft"
         text = card.trained(base.name, target.name, "\n".join(lines), library)
         record = {**manifest, "python": sys.version.split()[0], **content.record, **facts}
         return {"training.json": json.dumps(record, indent=1, ensure_ascii=False) + "\n", "README.md": text}

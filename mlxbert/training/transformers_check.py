@@ -26,8 +26,18 @@ _BOUND = 1e-4  # of the largest logit, or absolute where that is smaller than 1
 _HINT = "the trained model is kept; the same call without check=True puts it in place"
 
 
-def require(heads: Mapping[str, Labels | None], config_json: ConfigJson) -> None:
-    """Refuses a check that cannot be made, before training.
+def require_packages() -> None:
+    """Refuses a check without transformers."""
+    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ArgumentError(
+            f"check needs {' and '.join(_PACKAGES)}, not installed: {', '.join(missing)}",
+            hint=f"install it with: pip install {' '.join(missing)}",
+        )
+
+
+def require_counterpart(heads: Mapping[str, Labels | None], config_json: ConfigJson) -> None:
+    """Refuses a check of what transformers does not compute, before training.
 
     Args:
         heads: The heads that are trained, and their labels.
@@ -44,12 +54,6 @@ def require(heads: Mapping[str, Labels | None], config_json: ConfigJson) -> None
     family = family_of(config_json)[1]
     if family.foreign(config_json, family.read_config(config_json)):
         raise ArgumentError("check compares with transformers, which runs this model only with its authors' code")
-    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ArgumentError(
-            f"check needs {' and '.join(_PACKAGES)}, not installed: {', '.join(missing)}",
-            hint=f"install it with: pip install {' '.join(missing)}",
-        )
 
 
 def check(folder: Path, network: Network, examples: Sequence[Example], head: str) -> float:

@@ -137,6 +137,12 @@ def test_an_empty_folder_that_is_linked_to_is_filled(a: Path, tmp_path: Path) ->
 
 
 @pytest.mark.slow
+def test_a_place_that_is_taken_is_refused_before_a_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (tmp_path / "notes.md").write_text("mine")
+    call("convert", "org/none", str(tmp_path)).fails(2, "mlxbert did not write it")
+
+
 def test_a_place_that_is_taken_is_refused(a: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     (tmp_path / "full").mkdir()

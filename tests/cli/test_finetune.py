@@ -386,7 +386,30 @@ def test_the_curves_as_a_picture(library: Library, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["curves.png"]
 
 
-def test_an_evaluation_is_one_object(library: Library) -> None:
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["evaluate", "classify", "--data", "none.csv"], ["evaluate", "tag", "--data", "a.csv", "--encoding", "none"],
+        ["evaluate", "mlm", "--data", "none.txt"], ["mine", "none.csv", "--output", "hard.jsonl"],
+        ["evaluate", "rerank", "--data", "none.csv", "--embedder", "org/other"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_data_that_are_not_there_are_refused_before_a_model_is_downloaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("mlxbert.cli.session.load", None)
+    (tmp_path / "a.csv").touch()
+    outcome = call(*arguments, "--model", "org/none")
+    assert outcome.status in (1, 2) and "none" in outcome.err.replace("org/none", "")
+    assert [*tmp_path.iterdir()] == [tmp_path / "a.csv"]
+
+
+def test_an_evaluation_is_one_object(library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.csv", "b.csv", "x.txt"):
+        (tmp_path / name).touch()
     outcome = call("evaluate", "classify", "--data", "a.csv", "--data", "b.csv", "--model", "m", "--metric", "macro_f1")
     assert (outcome.status, outcome.err) == (0, "")
     (found,) = outcome.lines
@@ -398,8 +421,10 @@ def test_an_evaluation_is_one_object(library: Library) -> None:
     call("evaluate", "regress", "--model", "m").fails(2, "--data")
 
 
-def test_an_evaluation_at_a_terminal_is_drawn(library: Library) -> None:
-    outcome, shown = terminal("evaluate", "multilabel", "--data", "a.csv", "--model", "m", on=["stdout", "stderr"])
+def test_an_evaluation_at_a_terminal_is_drawn(library: Library, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").touch()
+    arguments = ("evaluate", "multilabel", "--data", str(tmp_path / "a.csv"), "--model", "m")
+    outcome, shown = terminal(*arguments, on=["stdout", "stderr"])
     text = "\n".join(plain(shown))
     assert outcome.status == 0 and "worst mistakes" in text and "250/500" in text
     assert (

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -154,6 +155,23 @@ def test_arguments_that_are_refused(folder: Path, tmp_path: Path, changes: dict[
     with pytest.raises(ArgumentError):
         start(folder, tmp_path / "out", **changes)
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"corpus": "none.txt"}, {"valid": "none.txt"}, {"encoding": "none"}, {"output": "mine"}], ids=str
+)
+def test_arguments_that_are_refused_before_a_model_is_downloaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/thesis.txt").write_text("years of work")
+    Path("text.txt").write_text("the cat\n")
+    with (
+        mock.patch("mlxbert.pretraining.pretrain.find_initial", side_effect=AssertionError),
+        pytest.raises(MlxbertError),
+    ):
+        mlxbert.pretrain(**{"corpus": "text.txt", "model": "org/none", "output": "out"} | changes)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Records from Python: .parquet, .gz, files and paths; the text formats are tested through the command line as well."""
 
 import datetime
+import gc
 import gzip
 import io
 import json
@@ -87,6 +88,12 @@ def test_a_path_is_closed_at_the_end(tmp_path: Path) -> None:
     assert isinstance(file, InputFile) and not file.closed
     assert contents(records) == ["the", "cat"]
     assert file.closed
+
+
+def test_a_path_that_nobody_reads_is_closed(tmp_path: Path) -> None:
+    (file,) = read_records(write(tmp_path / "in.txt", b"the\n")).files
+    gc.collect()
+    assert isinstance(file, InputFile) and file.closed
 
 
 @pytest.mark.parametrize(

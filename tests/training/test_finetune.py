@@ -428,6 +428,32 @@ def test_bad_options_are_refused_before_any_work(base: Path, train: Path, tmp_pa
     assert not list(tmp_path.glob("out*"))
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"train": "none.csv"}, {"valid": ["none.csv"]}, {"encoding": "none"}, {"check": True, "lora": 4},
+        {"output": "mine"}, {"validation_fraction": 1.5}, {"valid": "train.csv", "validation_fraction": 0.1},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_bad_options_are_refused_before_a_model_is_downloaded(
+    train: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: Any
+) -> None:
+    monkeypatch.chdir(train.parent)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/thesis.txt").write_text("years of work")
+    with mock.patch("mlxbert.training.finetune.find_model", side_effect=AssertionError), pytest.raises(MlxbertError):
+        mlxbert.finetune(**{"task": "classify", "train": "train.csv", "model": "org/none", "output": "out"} | options)
+
+
+def test_the_model_itself_is_no_output(base: Path, train: Path, tmp_path: Path) -> None:
+    model = shutil.copytree(base, tmp_path / "model")
+    (model / "saved.json").write_text('{"written": {}}')
+    for output in (model, model / "out"):
+        with pytest.raises(ArgumentError):
+            mlxbert.finetune("classify", train=train, model=model, output=output, overwrite=True)
+
+
 def test_evaluate_spells_labels_as_the_model_does(tmp_path: Path) -> None:
     model = mlxbert.load(save_classifier(tmp_path / "m", mlxbert.Labels(("NEGATIVE", "POSITIVE"))))
     unnamed = mlxbert.load(save_classifier(tmp_path / "u", mlxbert.Labels()))

@@ -45,7 +45,9 @@ def read_record_documents(path: str | Path, columns: Columns, opened: BinaryIO |
     format = find_format(name, texts=True)
     source = path if opened is None else opened
     names, text = _look(source, name, format, columns)
-    fields: list[str] | None = [one for one in (names if columns.fields is None else columns.fields) if one != text]
+    fields: list[str] | None = [
+        column for column in (names if columns.fields is None else columns.fields) if column != text
+    ]
     if columns.fields is None and FORMATS[format].value == "field":
         fields = None  # objects may have fields that the first ones lack
     read = skipped = 0
@@ -57,7 +59,7 @@ def read_record_documents(path: str | Path, columns: Columns, opened: BinaryIO |
                 skipped += 1
                 continue
             read += 1
-            document = _document(record, [one for one in record.values if one != text])
+            document = _document(record, [column for column in record.values if column != text])
             yield document if columns.text is not None else replace(document, guessed=text)
     if problem and not read:
         raise problem
@@ -68,7 +70,7 @@ def read_record_documents(path: str | Path, columns: Columns, opened: BinaryIO |
 def _document(record: Record, fields: Sequence[str]) -> Document:
     values = record.values
     title = next((values[one] for one in fields if plain_name(one) == "title" and isinstance(values[one], str)), "")
-    kept = {one: _field(values[one]) for one in fields if not isinstance(values[one], list | dict)}
+    kept = {name: _field(values[name]) for name in fields if not isinstance(values[name], list | dict)}
     return Document(record.text, title, kept, record.place)
 
 
