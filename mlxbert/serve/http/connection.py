@@ -1,256 +1,331 @@
-"""A connection of the server: it times out slow clients, and every request gets one answer, or none if its client left.
+"""A connection of the server: answers the requests of a client one after the other, within limits of size and time.
 
-uvicorn has no limit for slow or endless headers, for the rest of a body that is refused, and for a reader that does not
-read. It loses the body of a request that offers another protocol, takes trailers for headers, and does not answer a
-request whose body is damaged.
+h11 holds the rules of HTTP/1.1: heads, lengths, chunks, keep-alive, `Expect`, and offers of other protocols, which are
+ignored (RFC 9110, 7.8). What uvicorn, hypercorn and granian have no options for is here: how long a client may take to
+send a head and to read an answer, how many bytes may surround the parts of a body, and that a client which is still
+sending sees the error that refuses its request.
 """
 
 import asyncio
+import functools
 import json
+import logging
+import re
 import socket
-from collections.abc import Callable
+import time
 from contextlib import suppress
-from typing import Any
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
-import httptools
-from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+import h11
 
 from mlxbert.serve.options import ServeOptions
 from mlxbert.serve.protocol import Problem
 
-HEADERS = 65_536  # bytes of headers; and of what is sent around the parts of a body, if these are not as large
-_LINGER = 2.0  # seconds in which the rest of a request that is refused is read, so that its client sees the answer
-_PIPELINED = 16  # requests that wait for those before them, until no more of what has come is looked at
-_PIECE = 4096  # bytes that are looked at together
-_LINES = {
-    400: "Bad Request", 408: "Request Timeout", 431: "Request Header Fields Too Large", 503: "Service Unavailable",
-}  # fmt: skip
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Scope
+
+HEADERS = 65_536  # bytes of a head; and of what surrounds the parts of a body, beyond the size of the parts
+_IDLE = 5.0  # seconds between requests, after which a connection is closed
+_LINGER = 2.0  # seconds in which the rest of a refused request is read, so that the client sees the answer
+_AHEAD = 65_536  # received bytes that wait to be parsed, until no more are read
+_PIECE = 4096  # bytes of a head that are parsed together: h11 checks the size of a head only while it is incomplete
+_PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
+_TARGET = re.compile(rb"(?:(?i:https?)://[^/?#]*)?(/[^?#]*)(?:\?([^#]*))?(?:#.*)?")
+_LENGTHS = frozenset({b"content-length", b"transfer-encoding"})
+_LOG = logging.getLogger("mlxbert.serve")
 
 
-class _Flow(FlowControl):
-    """Reads nothing as long as there is something that is not looked at."""
-
-    full = False
-
-    def resume_reading(self) -> None:
-        """Reads on, if that is of use."""
-        if not self.full:
-            super().resume_reading()
-
-
-class Connection(HttpToolsProtocol):
+class Connection(asyncio.Protocol):
     """A connection.
 
     Args:
-        options: What the server allows.
-        given: What uvicorn gives.
+        app: The application that answers the requests. It is cancelled when the client leaves.
+        options: The limits.
+        connections: All connections of the server; this one is among them until it is closed.
     """
 
-    def __init__(self, options: ServeOptions, **given: Any) -> None:
-        super().__init__(**given)
-        self._options, self._spare, self._refused = options, HEADERS, False
-        self._held = b""  # has come, and is looked at when fewer requests wait
-        self._owed: tuple[int, str] | None = None  # an error to send when the requests before it are answered
-        self._begun = False  # whether a request has come in part
-        self._left = False  # whether the client sends no more
-        self._reading: asyncio.TimerHandle | None = None  # until the headers of a request have come
-        self._writing: asyncio.TimerHandle | None = None  # until the client has read what was written
-        self._waited, self._since = 0.0, 0.0  # seconds in which it has not read this answer, and when the last began
-        self._written = True  # whether all of it is in the buffer
-        self._gone: list[Callable[[], object]] = []  # what ends the requests that are answered
+    def __init__(self, app: "ASGIApp", options: ServeOptions, connections: "set[Connection]") -> None:
+        self._app, self._options, self._connections = app, options, connections
+        self.busy = False  # whether a request is being answered
+        self._loop, self._http = asyncio.get_running_loop(), _parser()
+        self._received = bytearray()  # not parsed yet
+        self._arrived = asyncio.Event()  # something was received, or the client sends no more
+        self._written = asyncio.Event()  # the client has read everything that was written
+        self._timer: asyncio.TimerHandle | None = None
+        self._sends_no_more = self._late = self._finishing = self._used = False
+        self._whole = self._without_body = False  # whether all of the request is read; whether the answer has no body
+        self._head: h11.Response | None = None  # of the answer, until its body begins
+        self._patience = options.read_seconds  # that is left for reading the answer
+        self._spare = HEADERS  # bytes that may still surround the parts of the body
 
     def connection_made(self, transport: Any) -> None:
-        """Begins; or refuses one connection too many."""
-        super().connection_made(transport)
-        self.flow: _Flow = _Flow(transport)
-        transport.set_write_buffer_limits(0)  # so that writing is paused until everything is read
-        # asyncio does this for sockets of its own only; without it an answer waits 40 ms for an acknowledgement.
-        with suppress(OSError):  # EINVAL on macOS, if the client is gone already
+        """Begins to answer requests."""
+        self._transport = transport
+        transport.set_write_buffer_limits(0)  # what is written counts as read when the system has taken all of it
+        self._written.set()
+        # asyncio does this for its own sockets only; without it an answer waits 40 ms for an acknowledgement.
+        with suppress(OSError):  # EINVAL on macOS, if the client has left already
             transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if len(self.connections) > self._options.max_connections:
-            self._refuse(503, "there are too many connections")
-        else:
-            self._await_headers()
+        self._connections.add(self)
+        self._task = self._loop.create_task(self._serve())
+        self._task.add_done_callback(self._end)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Ends, with the requests that nobody waits for any more."""
-        super().connection_lost(exc)
-        for timer in (self._reading, self._writing):
-            if timer is not None:
-                timer.cancel()
-        for leave in [*self._gone]:
-            leave()
+        """Cancels the request that nobody waits for any more."""
+        self._written.set()
+        self._wait_at_most(None)
+        self._task.cancel()
 
     def data_received(self, data: bytes) -> None:
-        """Looks at what has come, as long as few requests wait."""
-        data, self._held, self.flow.full = self._held + data, b"", False
-        for start in range(0, len(data), _PIECE):
-            if len(self.pipeline) >= _PIPELINED:
-                self._held, self.flow.full = data[start:], True
-                self.flow.pause_reading()
-                return
-            self._parse(data[start : start + _PIECE])
+        """Keeps what was received until it is parsed."""
+        self._received += data
+        self._arrived.set()
+        if len(self._received) > _AHEAD:
+            self._transport.pause_reading()
 
-    def _parse(self, data: bytes) -> None:
-        if self._refused or self.transport.is_closing():
-            return
-        if self._reading is None and (self.cycle is None or self.cycle.response_complete):
-            self._await_headers()
-        self._spare -= len(data)
-        self._unset_keepalive_if_required()
-        try:
-            while data:
-                data = self._feed(data)
-        except httptools.HttpParserError:
-            if self._spare >= 0:
-                self._refuse(400, "this is not a request of HTTP")
-        if self._spare < 0:
-            self._refuse(431, f"the headers, or the sizes of chunks, have more than {HEADERS:,} bytes")
-
-    def _feed(self, data: bytes) -> bytes:
-        """Parses data; returns what is to be parsed next.
-
-        An offer to switch to another protocol (HTTP/2, as Java's client and curl make it) is ignored: the head of the
-        request is parsed again without it, as the parser skips the body of a request with an offer (RFC 9110, 7.8).
-        """
-        try:
-            self.parser.feed_data(data)
-            return b""
-        except httptools.HttpParserUpgrade as offer:
-            method, version = self.parser.get_method(), self.parser.get_http_version().encode()
-            if method == b"CONNECT":
-                raise httptools.HttpParserError("a proxy is asked for") from None
-            self.parser = httptools.HttpRequestParser(self)  # the other one may take the connection for closed
-            kept = [b"%s: %s" % header for header in self.headers if header[0] != b"upgrade"]
-            head = b"\r\n".join((b"%s %s HTTP/%s" % (method, self.url, version), *kept, b"", b""))
-            return head + data[offer.args[0] :]
-
-    def on_message_begin(self) -> None:
-        """A request begins."""
-        super().on_message_begin()
-        self._spare, self._begun = HEADERS, True
-        self.scope["gone"] = self._gone  # type: ignore[typeddict-unknown-key]
-
-    def on_headers_complete(self) -> None:
-        """Its headers have come; they are parsed again if there is an offer among them."""
-        if self._spare < 0:
-            raise httptools.HttpParserError
-        if self.parser.should_upgrade():
-            return
-        if self._reading is not None:
-            self._reading.cancel()
-            self._reading = None
-        super().on_headers_complete()
-        self.headers = []  # of trailers, which nobody reads
-
-    def on_body(self, body: bytes) -> None:
-        """A part of its body has come."""
-        self._spare += 2 * len(body)
-        super().on_body(body)
-
-    def on_message_complete(self) -> None:
-        """All of it has come; reading on shows when the client leaves."""
-        if self.parser.should_upgrade():
-            return
-        self._begun = False
-        super().on_message_complete()
-        if not self.pipeline:
-            self.flow.resume_reading()
-
-    def on_response_complete(self) -> None:
-        """It is answered; what is left of its body is of no use."""
-        self._written = True
-        self._end_writing()
-        if self.transport.is_closing():
-            self._flush()
-        elif self.cycle.response_complete and self._owed:
-            self._send(*self._owed)
-        elif self.cycle.response_complete and self.cycle.more_body:
-            self._linger()
-        else:
-            super().on_response_complete()
-            if self._held:
-                self.data_received(b"")
-
-    def timeout_keep_alive_handler(self) -> None:
-        """Nothing more has come for a while."""
-        super().timeout_keep_alive_handler()
-        self._flush()
-
-    def pause_writing(self) -> None:
-        """The client does not read as fast as we write; it has so long for the whole answer, however often it reads."""
-        super().pause_writing()
-        self._written = False  # perhaps; `on_response_complete` follows if it is
-        if self._writing is None:
-            self._since = self.loop.time()
-            self._writing = self.loop.call_later(self._options.read_seconds - self._waited, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        """The client has read everything that was written; an answer in pieces may have more, which takes its time."""
-        super().resume_writing()
-        if self._writing is not None:
-            self._writing.cancel()
-            self._writing, self._waited = None, self._waited + self.loop.time() - self._since
-        self._end_writing()
-
-    def _end_writing(self) -> None:
-        """Forgets how long the client took for an answer that is whole and read."""
-        if self._written and not self.flow.write_paused:
-            self._waited = 0.0
-
-    def eof_received(self) -> bool:  # type: ignore[override]
-        """The client sends no more: it has left, or stops in the middle of a request, which is then answered.
+    def eof_received(self) -> bool:
+        """The client sends no more: it has left, or stopped in the middle of a request, which gets an error.
 
         Returns whether the connection stays open for that.
         """
-        self._left = True
-        if self._begun:
-            self._refuse(400, "the request ends before it is complete")
-        return self._begun and self.cycle is not None and not self.cycle.response_complete
+        self._sends_no_more = True
+        begun = self._http.their_state is h11.IDLE and bool(self._received or self._http.trailing_data[0])
+        if stays := begun or self._http.their_state in (h11.SEND_BODY, h11.ERROR):
+            self._arrived.set()
+        return stays
 
-    def _await_headers(self) -> None:
-        seconds = self._options.read_seconds
-        why = f"the headers have not come within {seconds:g} seconds"
-        self._reading = self.loop.call_later(seconds, self._refuse, 408, why)
+    def pause_writing(self) -> None:
+        """Holds the next part of the answer back."""
+        self._written.clear()
 
-    def _refuse(self, status: int, why: str) -> None:
-        """Stops reading, and answers a damaged or incomplete request with an error, after the requests before it."""
-        if self._refused or self.transport.is_closing():
+    def resume_writing(self) -> None:
+        """Lets the answer go on."""
+        self._written.set()
+
+    def finish(self) -> None:
+        """Closes the connection, once the request that is being answered, or has just come, has its answer."""
+        self._finishing = True
+        self._arrived.set()
+
+    def _end(self, task: "asyncio.Task[None]") -> None:
+        self._connections.discard(self)
+        self._transport.abort()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _LOG.error("a connection broke: %s", error, exc_info=error)
+
+    async def _serve(self) -> None:
+        """Answers requests until the client, a limit or an error ends the connection."""
+        try:
+            if len(self._connections) > self._options.max_connections:
+                raise _refusal("there are too many connections", 503)
+            while (scope := await self._next_request()) is not None and await self._answer(scope):
+                self._received[:0] = self._http.trailing_data[0]
+                self._http = _parser()
+        except h11.RemoteProtocolError as error:
+            await self._refuse(error)
+
+    async def _next_request(self) -> "Scope | None":
+        """Reads the head of the next request; `None` if none comes."""
+        seconds, self._without_body = self._options.read_seconds, False
+        try:
+            self._wait_at_most(_IDLE if self._used else seconds)
+            await self._receive_some()
+            if self._used:
+                self._wait_at_most(seconds)
+            request = await self._event()
+        except TimeoutError:
+            if self._finishing or (self._used and not self._http.trailing_data[0]):
+                return None
+            raise _refusal(f"the headers have not come within {seconds:g} seconds", 408) from None
+        finally:
+            self._wait_at_most(None)
+        assert isinstance(request, h11.Request)
+        self._used, self._without_body = True, request.method == b"HEAD"
+        target, lengths = _TARGET.fullmatch(request.target), [name for name, _ in request.headers if name in _LENGTHS]
+        if request.method == b"CONNECT" or target is None or request.http_version not in (b"1.0", b"1.1"):
+            raise _refusal("this is not a request of HTTP/1.1 to a server")
+        if len(lengths) > 1:
+            raise _refusal("the request has two lengths")
+        if not lengths:
+            self._http.next_event()  # its end
+        path, query = target[1], target[2] or b""
+        return {
+            "type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "scheme": "http", "root_path": "",
+            "http_version": request.http_version.decode(), "method": request.method.decode(),
+            "path": unquote(path.decode()), "raw_path": path, "query_string": query, "headers": list(request.headers),
+            "client": (self._transport.get_extra_info("peername") or ("-", 0))[:2],
+        }  # fmt: skip
+
+    async def _answer(self, scope: "Scope") -> bool:
+        """Runs the application for a request; returns whether another request may follow."""
+        self.busy, self._whole = True, False
+        self._patience, self._spare = self._options.read_seconds, HEADERS
+        try:
+            await self._app(scope, self._receive, self._send)
+        except Exception:
+            _LOG.exception("the application failed")
+        if self._transport.is_closing():
+            return False
+        if self._http.our_state is h11.SEND_RESPONSE:
+            raise _refusal("the request failed; the server's log says why", 500)
+        await self._drain()
+        if self._http.their_state in (h11.SEND_BODY, h11.ERROR):
+            await self._linger()
+        self.busy = False
+        return not self._finishing and self._http.our_state is self._http.their_state is h11.DONE
+
+    async def _receive(self) -> "Message":
+        """The next part of the body, as ASGI wants it.
+
+        Raises:
+            Problem: The body is damaged, or ends early.
+        """
+        if self._whole:
+            await asyncio.Event().wait()  # until the client leaves, which cancels the request
+        parts: list[bytes] = []
+        if self._http.they_are_waiting_for_100_continue:
+            self._write(h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue"))
+        try:
+            while self._http.their_state is h11.SEND_BODY:
+                event = await self._event() if not parts else self._http.next_event()
+                if not isinstance(event, h11.Data):
+                    break
+                parts.append(event.data)
+        except h11.RemoteProtocolError as error:
+            raise Problem("invalid", str(error)) from None
+        body = b"".join(parts)
+        self._spare += 2 * len(body)
+        self._whole = self._http.their_state is not h11.SEND_BODY
+        if self._whole and self._sends_no_more:
+            self._transport.close()
+        return {"type": "http.request", "body": body, "more_body": not self._whole}
+
+    async def _send(self, message: "Message") -> None:
+        """Writes a part of the answer, when the client has read the part before."""
+        await self._drain()
+        if message["type"] == "http.response.start":
+            self._skip_body()
+            headers = [(b"date", _date(int(time.time()))), *message["headers"]]
+            if self._finishing or self._http.their_state in (h11.SEND_BODY, h11.ERROR):
+                headers.append((b"connection", b"close"))
+            status = message["status"]
+            self._head = h11.Response(status_code=status, headers=headers, reason=_PHRASES.get(status, b""))
             return
-        self._refused, self._held = True, b""
-        if self.cycle is None or self.cycle.response_complete:
-            self._send(status, why)
-        elif self.cycle.more_body:  # the application waits for the rest of the body, and answers
-            self.cycle.scope["broken"] = Problem("invalid", why)  # type: ignore[typeddict-unknown-key]
-            self.cycle.message_event.set()
-        else:
-            self._owed = status, why
+        events: list[h11.Event] = [] if self._head is None else [self._head]
+        self._head = None
+        if not self._without_body:
+            events.append(h11.Data(data=message.get("body", b"")))
+        if not message.get("more_body", False):
+            events.append(h11.EndOfMessage())
+        self._write(*events)
 
-    def _send(self, status: int, why: str) -> None:
-        """Sends an error, then closes the connection."""
+    def _write(self, *events: h11.Event) -> None:
+        self._transport.write(b"".join([self._http.send(event) or b"" for event in events]))
+
+    def _skip_body(self) -> None:
+        """Reads past a body that has come, but was not asked for."""
+        with suppress(h11.RemoteProtocolError):
+            while self._http.their_state is h11.SEND_BODY and self._http.next_event() is not h11.NEED_DATA:
+                pass
+
+    async def _event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        """The next part of a request.
+
+        Raises:
+            h11.RemoteProtocolError: The request is damaged, ends early, or is too large around its body.
+        """
+        while (event := self._http.next_event()) is h11.NEED_DATA:
+            await self._receive_some()
+            if not self._received:
+                raise _refusal("the request ends before it is complete")
+            in_head = self._http.their_state is h11.IDLE
+            size = _PIECE if in_head else _AHEAD
+            piece = bytes(self._received[:size])
+            del self._received[:size]
+            if len(self._received) <= _AHEAD:
+                self._transport.resume_reading()
+            if in_head and not self._http.trailing_data[0]:
+                piece = piece.lstrip(b"\r\n")  # empty lines before a request (RFC 9112, 2.2)
+            if not in_head:
+                self._spare -= len(piece)
+            if self._spare < 0:
+                raise _refusal("", 431)
+            if piece:  # nothing would be the end
+                self._http.receive_data(piece)
+        return event
+
+    async def _receive_some(self) -> None:
+        """Waits until there are bytes to parse, or the client sends no more."""
+        while not self._received and not self._sends_no_more:
+            if self._late or (self._finishing and not self.busy):
+                raise TimeoutError
+            self._arrived.clear()
+            await self._arrived.wait()
+
+    def _wait_at_most(self, seconds: float | None) -> None:
+        """Gives the client some seconds, after which `_receive_some` raises a TimeoutError; `None` for any time."""
+        self._late = False
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if seconds is None else self._loop.call_later(seconds, self._expire)
+
+    def _expire(self) -> None:
+        self._late = True
+        self._arrived.set()
+
+    async def _drain(self) -> None:
+        """Waits until the client has read what was written. It has `read_seconds` for a whole answer."""
+        if self._written.is_set():
+            return
+        begun = time.monotonic()
+        try:
+            async with asyncio.timeout(self._patience):
+                await self._written.wait()
+        except TimeoutError:
+            self._transport.abort()
+            await asyncio.Event().wait()  # until this task is cancelled
+        self._patience -= time.monotonic() - begun
+
+    async def _refuse(self, error: h11.RemoteProtocolError) -> None:
+        """Sends an error for a request that cannot be parsed, then closes the connection."""
+        status, why = error.error_status_hint, str(error)
+        if status == 431:
+            why = f"the headers, or the sizes of chunks, have more than {HEADERS:,} bytes"
         body = json.dumps({"error": why}).encode()
-        head = (
-            f"HTTP/1.1 {status} {_LINES[status]}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
-            "connection: close\r\ncache-control: no-store\r\nx-content-type-options: nosniff\r\n\r\n"
-        )
-        self.transport.write(head.encode() + body)
-        self._linger()
+        headers = [
+            (b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)),
+            (b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"),
+        ]  # fmt: skip
+        self.busy = self._finishing = True
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        await self._send({"type": "http.response.body", "body": body})
+        await self._linger()
 
-    def _linger(self) -> None:
-        """Drops what else comes: a connection that is closed before all is read would take the answer with it."""
-        self._refused, self._held, self.flow.full = True, b"", False
-        if self._left:
-            self.transport.close()
-            self._flush()
-            return
-        self.flow.resume_reading()
-        if self.transport.can_write_eof():
-            with suppress(OSError):  # ENOTCONN, if the client is gone already
-                self.transport.write_eof()
-        self.loop.call_later(_LINGER, self.transport.abort)
+    async def _linger(self) -> None:
+        """Drops what else is received: a connection that is closed before that takes the answer with it."""
+        if self._transport.can_write_eof():
+            with suppress(OSError):  # ENOTCONN, if the client has left already
+                self._transport.write_eof()
+        self._wait_at_most(_LINGER)
+        with suppress(TimeoutError):
+            while not self._sends_no_more:
+                self._received.clear()
+                self._transport.resume_reading()
+                await self._receive_some()
 
-    def _flush(self) -> None:
-        """Gives the client time to read the rest of an answer, after which the connection is closed."""
-        if self.transport.get_write_buffer_size():
-            self.loop.call_later(self._options.read_seconds, self.transport.abort)
+
+def _parser() -> h11.Connection:
+    """A parser of one request; what follows the request is for the next parser."""
+    return h11.Connection(h11.SERVER, max_incomplete_event_size=HEADERS)
+
+
+def _refusal(why: str, status: int = 400) -> h11.RemoteProtocolError:
+    return h11.RemoteProtocolError(why, error_status_hint=status)
+
+
+@functools.lru_cache(1)
+def _date(seconds: int) -> bytes:
+    return formatdate(seconds, usegmt=True).encode()

@@ -160,7 +160,7 @@ class Guard:
                 _secure(MutableHeaders(raw=message["headers"]), origin)
             await send(message)
 
-        body = _Body(self, scope, receive, self._policy.options)
+        body = _Body(self, receive, self._policy.options)
         try:
             headers = Headers(scope=scope)
             host = _only(headers, "host") or ""
@@ -192,8 +192,8 @@ class Guard:
 class _Body:
     """What a request sends, within the limits of size and time."""
 
-    def __init__(self, guard: Guard, scope: "Scope", receive: "Receive", options: ServeOptions) -> None:
-        self._guard, self._scope, self._receive, self.size = guard, scope, receive, 0
+    def __init__(self, guard: Guard, receive: "Receive", options: ServeOptions) -> None:
+        self._guard, self._receive, self.size = guard, receive, 0
         self._most, self._seconds = int(options.max_body * 1e6), options.read_seconds
         self._until = asyncio.get_running_loop().time() + options.read_seconds
         self._whole = False
@@ -213,8 +213,6 @@ class _Body:
                 message = await self._receive()
         except TimeoutError:
             raise Problem("timeout", f"the body has not come within {self._seconds:g} seconds") from None
-        if (problem := self._scope.get("broken")) is not None:
-            raise problem
         size = len(message.get("body", b""))
         self.size += size
         self._guard.hold(size)
