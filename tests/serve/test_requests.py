@@ -1,6 +1,7 @@
 """Requests as they come in packets, without a network: offers, trailers, and what ends before it is complete."""
 
 import asyncio
+import json
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -264,6 +265,7 @@ def test_a_request_that_breaks_off_or_is_damaged_gets_one_answer(packets: Sequen
     found = exchange([*packets, post(b"never read")] if packets[-1] is not END else packets, guarded=True)
     assert [status // 100 for status, *_ in answers(found)] == [4]
     assert found.ended or found.closed
+    assert len(json.loads(answers(found)[0][2])["error"]) > 10
     before = exchange([post(b"a"), *packets], guarded=True)  # what came before it is answered
     assert [status // 100 for status, *_ in answers(before)] == [2, 4]
 
@@ -287,7 +289,7 @@ def test_a_client_that_ends_between_requests_has_left() -> None:
 
 def test_each_packet_boundary_gives_the_same_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     sent = post(CHUNKS, OFFER, chunked=True) + post(b"x") + post(b"5\r\nhello\r\n0\r\nA: b\r\n\r\n", chunked=True)
-    monkeypatch.setattr(connection, "formatdate", lambda *_, **__: "now")
+    monkeypatch.setattr(connection, "_date", lambda seconds: b"now")
     whole = exchange([sent]).written
     assert re.findall(rb"HTTP/1.1 (\d+)", whole) == [b"200"] * 3
     for place in range(1, len(sent), 7):

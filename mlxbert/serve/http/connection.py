@@ -87,10 +87,7 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def eof_received(self) -> bool:
-        """The client sends no more: it has left, or stopped in the middle of a request, which gets an error.
-
-        Returns whether the connection stays open for that.
-        """
+        """Closes the connection of a client that has left; one that stops in the middle of a request gets an error."""
         self._sends_no_more = True
         begun = self._http.their_state is h11.IDLE and bool(self._received or self._http.trailing_data[0])
         if stays := begun or self._http.their_state in (h11.SEND_BODY, h11.ERROR):
@@ -178,11 +175,7 @@ class Connection(asyncio.Protocol):
         return not self._finishing and self._http.our_state is self._http.their_state is h11.DONE
 
     async def _receive(self) -> "Message":
-        """The next part of the body, as ASGI wants it.
-
-        Raises:
-            Problem: The body is damaged, or ends early.
-        """
+        """The next part of the body, as ASGI defines it; a `Problem` if the body is damaged or ends early."""
         if self._whole:
             await asyncio.Event().wait()  # until the client leaves, which cancels the request
         parts: list[bytes] = []
@@ -195,7 +188,7 @@ class Connection(asyncio.Protocol):
                     break
                 parts.append(event.data)
         except h11.RemoteProtocolError as error:
-            raise Problem("invalid", str(error)) from None
+            raise Problem("invalid", _reason(error)) from None
         body = b"".join(parts)
         self._spare += 2 * len(body)
         self._whole = self._http.their_state is not h11.SEND_BODY
@@ -232,11 +225,7 @@ class Connection(asyncio.Protocol):
                 pass
 
     async def _event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
-        """The next part of a request.
-
-        Raises:
-            h11.RemoteProtocolError: The request is damaged, ends early, or is too large around its body.
-        """
+        """The next part of a request; a `RemoteProtocolError` if it is damaged, ends early or is too large."""
         while (event := self._http.next_event()) is h11.NEED_DATA:
             await self._receive_some()
             if not self._received:
@@ -277,7 +266,7 @@ class Connection(asyncio.Protocol):
         self._arrived.set()
 
     async def _drain(self) -> None:
-        """Waits until the client has read what was written. It has `read_seconds` for a whole answer."""
+        """Waits until the client has read what was written; the timeout covers the whole answer."""
         if self._written.is_set():
             return
         begun = time.monotonic()
@@ -291,21 +280,18 @@ class Connection(asyncio.Protocol):
 
     async def _refuse(self, error: h11.RemoteProtocolError) -> None:
         """Sends an error for a request that cannot be parsed, then closes the connection."""
-        status, why = error.error_status_hint, str(error)
-        if status == 431:
-            why = f"the headers, or the sizes of chunks, have more than {HEADERS:,} bytes"
-        body = json.dumps({"error": why}).encode()
+        body = json.dumps({"error": _reason(error)}).encode()
         headers = [
             (b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)),
             (b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"),
         ]  # fmt: skip
         self.busy = self._finishing = True
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        await self._send({"type": "http.response.start", "status": error.error_status_hint, "headers": headers})
         await self._send({"type": "http.response.body", "body": body})
         await self._linger()
 
     async def _linger(self) -> None:
-        """Drops what else is received: a connection that is closed before that takes the answer with it."""
+        """Reads on for a moment: closing a connection with unread bytes would take the answer with it."""
         if self._transport.can_write_eof():
             with suppress(OSError):  # ENOTCONN, if the client has left already
                 self._transport.write_eof()
@@ -324,6 +310,12 @@ def _parser() -> h11.Connection:
 
 def _refusal(why: str, status: int = 400) -> h11.RemoteProtocolError:
     return h11.RemoteProtocolError(why, error_status_hint=status)
+
+
+def _reason(error: h11.RemoteProtocolError) -> str:
+    if error.error_status_hint == 431:
+        return f"the headers, or the sizes of chunks, have more than {HEADERS:,} bytes"
+    return str(error)
 
 
 @functools.lru_cache(1)
