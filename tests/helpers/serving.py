@@ -59,9 +59,9 @@ def serving(
 @contextmanager
 def answering(app: Any, host: str = "127.0.0.1", **options: Any) -> Iterator[tuple[int, HttpServer]]:
     """An application behind our connections, on a free port; gives the port."""
-    given = ServeOptions(**{"host": host, "port": 0, **options})
-    with listen(given) as listeners:
-        server = HttpServer(app, given)
+    limits = ServeOptions(**{"host": host, "port": 0, **options})
+    with listen(limits) as listeners:
+        server = HttpServer(app, limits)
         loop = asyncio.new_event_loop()
         thread = threading.Thread(target=loop.run_until_complete, args=(server.run(listeners),), daemon=True)
         thread.start()

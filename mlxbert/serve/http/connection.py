@@ -1,9 +1,10 @@
 """A connection of the server: answers the requests of a client one after the other, within limits of size and time.
 
 h11 holds the rules of HTTP/1.1: heads, lengths, chunks, keep-alive, `Expect`, and offers of other protocols, which are
-ignored (RFC 9110, 7.8). What uvicorn, hypercorn and granian have no options for is here: how long a client may take to
-send a head and to read an answer, how many bytes may surround the parts of a body, and that a client which is still
-sending sees the error that refuses its request.
+ignored (RFC 9110, 7.8). The limits are here, since no server for ASGI (uvicorn, hypercorn, granian) has options for all
+of them: the time in which a head is sent and an answer is read, the bytes around the parts of a body, an error that
+reaches a client which is still sending, and the end of a request whose client has left. h11 takes some 70 microseconds
+longer for a request than httptools, which is written in C but reads no body after an offer of another protocol.
 """
 
 import asyncio

@@ -226,7 +226,7 @@ class HttpServer:
     async def run(self, listeners: Iterable[socket.socket]) -> None:
         """Accepts connections; when told to end, takes no more, and closes those there are once they are answered."""
         loop = asyncio.get_running_loop()
-        servers = [await loop.create_server(self._connect, sock=one, backlog=_BACKLOG) for one in listeners]
+        servers = [await loop.create_server(self._connect, sock=place, backlog=_BACKLOG) for place in listeners]
         await self._told.wait()
         if not self._quietly:
             count = sum(connection.busy for connection in self.connections)
