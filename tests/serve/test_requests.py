@@ -238,6 +238,39 @@ def test_a_body_that_nobody_asks_for_ends_the_connection_only_where_it_has_not_c
     assert headers[b"connection"] == b"close" and part.ended
 
 
+@pytest.mark.parametrize("value", [b"a\r\nSet-Cookie: b", b"a\nb", b"a\rb"])
+def test_a_header_with_a_line_break_is_not_sent(value: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    async def split(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"x", value)]})
+
+    ((status, headers, _),) = answers(exchange([post(b"a"), post(b"b")], split))
+    assert status == 500 and {b"set-cookie", b"x"}.isdisjoint(headers)
+
+
+def test_an_answer_that_breaks_off_ends_the_connection_without_an_end() -> None:
+    async def fail(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"hello", "more_body": True})
+        raise OSError
+
+    found = exchange([post(b"a"), post(b"b")], fail)
+    assert found.written.count(b"HTTP/1.1") == 1
+    assert found.written.endswith(b"transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n")
+
+
+def test_an_answer_without_a_length_comes_in_chunks_and_one_to_head_has_no_body() -> None:
+    async def stream(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for body in (b"hello", b"", b"0123456789abcdef"):
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+        await send({"type": "http.response.body"})
+
+    found = exchange([post(b"a"), b"HEAD / HTTP/1.1\r\nHost: localhost\r\n\r\n"], stream)
+    _, whole, head = found.written.split(b"HTTP/1.1 200 OK\r\n")
+    assert whole.endswith(b"\r\n\r\n5\r\nhello\r\n10\r\n0123456789abcdef\r\n0\r\n\r\n")
+    assert head.endswith(b"\r\n\r\n") and head.count(b"\r\n\r\n") == 1
+
+
 def test_a_request_to_a_proxy_is_refused() -> None:
     for place in (b"example.org:443", b"/"):
         found = exchange([b"CONNECT %s HTTP/1.1\r\nHost: localhost\r\n\r\n" % place, post(b"a")])

@@ -15,7 +15,6 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from mlxbert.errors import ArgumentError
@@ -172,8 +171,6 @@ class Guard:
                 self._policy.check_key(headers)
             body.check_length(headers)
             await self._app(scope, body.receive, sending)
-        except ClientDisconnect:
-            pass
         except Exception as problem:
             response = respond(scope["path"], problem)
             if not started:
