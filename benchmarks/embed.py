@@ -175,14 +175,14 @@ def compare(contestants: dict[str, Contestant], count: int, rounds: int) -> None
         for name, contestant in contestants.items():
             if number == 0 or not contestant.slow:
                 found[name].append(contestant.run(count))
-    reference = np.load(contestants[REFERENCE].path)
+    reference = np.load(contestants[REFERENCE].path).astype(np.float32)
     print(f"\n{count} texts{'texts/s':>27}{'min to max':>17}{'ratio':>7}{'tokens/s':>10}{'padding':>9}"
           f"{'batches':>9}{'shapes':>8}{'peak MB':>9}{'first pass':>12}{'cosine, lowest':>16}")  # fmt: skip
     base = statistics.median(row[0] for row in found[REFERENCE])
     for name, rows in found.items():
         seconds = sorted(row[0] for row in rows)
         median, (_, tokens, slots, peak, batches, shapes) = statistics.median(seconds), rows[-1]
-        vectors = np.load(contestants[name].path)
+        vectors = np.load(contestants[name].path).astype(np.float32)
         norms = np.linalg.norm(vectors, axis=1) * np.linalg.norm(reference, axis=1)
         cosine = ((vectors * reference).sum(axis=1) / norms).min()
         spread = f"{count / seconds[-1]:.1f} to {count / seconds[0]:.1f}"

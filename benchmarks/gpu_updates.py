@@ -85,7 +85,7 @@ def _measured(side: str, shape: str, dtype: str, updates: int, device: str) -> t
 
 def _ours(config: dict[str, Any], ids: list[steps.Ids], dtype: str, device: str, *, compiled: bool) -> steps.Step:
     import mlxbert
-    from mlxbert.training import compiled as compiling
+    from mlxbert.training.loop import compiled as compiling
 
     if not compiled:
         vars(compiling)["MOST_SHAPES"] = 0  # each batch is of one shape too many

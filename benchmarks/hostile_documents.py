@@ -21,8 +21,7 @@ from fuzz_mutate import change_zip, flips
 
 from mlxbert.readers.documents.apart import Limits
 from mlxbert.readers.documents.document import UnreadableError
-from mlxbert.readers.documents.kinds import kind_of
-from mlxbert.readers.documents.read import read_documents
+from mlxbert.readers.documents.read import kind_of, read_documents
 from tests.helpers.papers import docx, paragraph, pdf, pdf_of
 
 NUMBERS = (

@@ -39,7 +39,8 @@ class Both:
         from mlxbert.pretraining.objective import Pretraining
         from mlxbert.pretraining.settings import Settings
         from mlxbert.pretraining.terms import MaskedWords
-        from mlxbert.training.loop import Run, Training
+        from mlxbert.training.loop.training_inputs import Training
+        from mlxbert.training.loop.training_run import Run
         from mlxbert.training.options import TrainingOptions
         from mlxbert.weights.source import ModelRef
 
@@ -74,14 +75,14 @@ class Both:
 
     def ours(self) -> Iterator[float]:
         """The losses of mlxbert's updates."""
-        from mlxbert.training.events import Step
+        from mlxbert.training.loop.events import Step
 
         return (event.loss for event in self.run.events() if isinstance(event, Step))
 
     def our_loss(self) -> float:
         """The loss of the trained weights on what was held out."""
         from mlxbert.machine.distributed import ProcessGroup
-        from mlxbert.training.gradients import install
+        from mlxbert.training.loop.gradients import install
 
         install(self.model.network, self.run.best())
         return self.objective.measure(self.model.network, self.data.valid, ProcessGroup(), 32)["loss"]

@@ -175,8 +175,9 @@ def forward(model: str, seconds: float) -> dict[str, float]:
     """The forward pass of one text at a time."""
     import mlxbert
     from mlxbert.tasks.embed import EmbedTask
+    from mlxbert.tasks.options import EmbedOptions
 
-    task, took = EmbedTask(mlxbert.load(model, task="embed")), list[float]()
+    task, took = EmbedTask(mlxbert.load(model, task="embed"), EmbedOptions()), list[float]()
     until = time.perf_counter() + seconds
     for (text,) in texts(LOADS[0], 0):
         job = task.prepare(text)

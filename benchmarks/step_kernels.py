@@ -34,13 +34,13 @@ import mlxbert
 from mlxbert.machine.device import mx, nn, use
 from mlxbert.nn.encoder import Batch, KnownIds
 from mlxbert.nn.heads import Network
-from mlxbert.training.checkpoint import Progress
-from mlxbert.training.gradients import Differentiator, Gradients
+from mlxbert.training.loop.gpu_updater import DeviceStep
+from mlxbert.training.loop.gradients import Differentiator, Gradients
+from mlxbert.training.loop.optimizer import AdamW, weight_decays
+from mlxbert.training.loop.state import Progress
 from mlxbert.training.objectives import make_objective
 from mlxbert.training.objectives.objective import TrainBatch
-from mlxbert.training.optimizer import AdamW, weight_decays
 from mlxbert.training.options import TrainingOptions
-from mlxbert.training.step import DeviceStep
 from mlxbert.weights.build import parameters as parameters_of
 from tests.helpers.graphs import Graph, build_for_a_gpu, kernels
 from tests.helpers.tiny import CONFIG

@@ -22,16 +22,16 @@ from mlxbert.errors import ArgumentError, DeviceError, MlxbertError
 from mlxbert.files import PRIVACY, is_forbidden
 from mlxbert.machine import launched
 from mlxbert.machine.faults import device_errors
+from mlxbert.tasks.catalogue import CATALOGUE
 from mlxbert.version import __version__
 
 _ABOUT = "BERT encoders on Apple's MLX: embed, fill masks, fine-tune, look inside."
 
 # The commands in the order of the help, those that are used most first. Importing all of them takes longer than most of
 # them run.
+_TASKS = [name for name, entry in CATALOGUE.items() if entry.about is not None]
 _COMMANDS = {
-    "Use a model": (
-        *("embed", "similarity", "classify", "tag", "answer", "rerank", "fill-mask", "next-sentence", "replaced"),
-    ),
+    "Use a model": (_TASKS[0], "similarity", *_TASKS[1:]),
     "Serve other programs": ("serve",),
     "Search your files": ("search", "index", "indexes", "mcp"),
     "Train a model": ("finetune", "evaluate", "pretrain", "distill", "vocabulary", "mine"),
@@ -42,6 +42,7 @@ _PANELS = {name: panel for panel, names in _COMMANDS.items() for name in names}
 _MODULES = {  # of other names
     "index": "search", "distill": "pretrain", "vocabulary": "pretrain", "doctor": "machine", "bench": "machine",
 }  # fmt: skip
+_OWN = ("embed", "rerank")  # tasks whose commands are modules of their own
 _GROUPS = {  # whose modules have `COMMANDS`
     "finetune": "Train a model on labelled texts.",
     "evaluate": "Measure how good a model is on labelled texts.",
@@ -79,9 +80,10 @@ def make_app(first: str | None = None) -> typer.Typer:
             app.add_typer(group, name=name, rich_help_panel=_PANELS[name])
             for command, function in _module(name).COMMANDS.items():
                 _add(group, command, function)
+        elif name in _TASKS and name not in _OWN:
+            _add(app, name, _module("tasks").task_command(name), _PANELS[name])
         elif name != "help":
-            function = name.replace("-", "_")
-            _add(app, name, getattr(_module(_MODULES.get(name, function)), function), _PANELS[name])
+            _add(app, name, getattr(_module(_MODULES.get(name, name)), name), _PANELS[name])
     app.command("help", cls=Command, rich_help_panel=_PANELS["help"])(explained)
     return app
 

@@ -4,166 +4,96 @@ import csv
 import hashlib
 import json
 import sys
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, BinaryIO, Generic, TypeVar, overload
+from typing import Any, BinaryIO
 
 from mlxbert.cli.options import InputOptions, PairInputOptions, RecordOptions
 from mlxbert.cli.views import console
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
-from mlxbert.readers.formats import FORMATS, Format, find_format, format_of, read_items
-from mlxbert.readers.inputs import InputFile, open_source
+from mlxbert.readers.formats import FORMATS, Format, find_format, format_of, read_records
+from mlxbert.readers.inputs import STDIN, open_source, stdin
 from mlxbert.readers.lines import UTF8, check_encoding, read_text
-from mlxbert.readers.live import LONGEST, Live, as_it_comes, first_line
-from mlxbert.readers.reading import Wanted, placed
-from mlxbert.readers.records import Record, Records, read_records
-from mlxbert.results.result import Failure
+from mlxbert.readers.live import LONGEST, as_it_comes, first_line
+from mlxbert.readers.reading import Wanted
+from mlxbert.readers.stream import RecordSource, RecordStream
 
-STDIN = "-"
 ARGUMENTS = "arguments"  # the name of an input that is not a file
 Pair = tuple[str, str]
 _SAMPLE = 1000  # rows that are looked at
 _SENTENCE = 4  # words that are rather a text without quotes than texts
-T_co = TypeVar("T_co", covariant=True)
 _SOMETIMES = ("index", "error", "unknown_tokens")  # fields of results that the first ones may not have
 # The options that say what is read, and the formats that they go with.
-_TABLES = tuple(format for format, reader in FORMATS.items() if reader.value == "column")
-_NAMED = tuple(format for format, reader in FORMATS.items() if reader.value)
-_TEXT = tuple(format for format, reader in FORMATS.items() if not reader.binary and not reader.refused)
+_OBJECTS = tuple(format for format, known in FORMATS.items() if known.value == "field")
+_TABLES = tuple(format for format, known in FORMATS.items() if known.value == "column")
+_NAMED = tuple(format for format, known in FORMATS.items() if known.value)
+_TEXT = tuple(format for format, known in FORMATS.items() if not known.binary and not known.refused)
 _NAMING = {
-    **{"field": (Format.jsonl, Format.json), "column": _TABLES, "text_column": _NAMED, "pair_column": _NAMED},
+    **{"field": _OBJECTS, "column": _TABLES, "text_column": _NAMED, "pair_column": _NAMED},
     **{"no_header": (Format.csv, Format.tsv), "keep": _NAMED, "encoding": _TEXT},
 }
 
 _CHOSEN = {"field", "column", "text_column", "pair_column"}
 
 
-class Places:
-    """What is to be known of a record until its result is there: where it stands in the input, and what is kept of it.
-
-    Records are read ahead of the model: a bar must not count those that have no result.
-
-    Attributes:
-        kept: What results get of the last record that `after` counted.
-        file: The name of its file; empty for an argument.
-        place: Where it begins there: `line 17`.
-    """
-
-    def __init__(self, read: Callable[[], int] = lambda: 0) -> None:
-        self._read = read
-        # The records after the first `_passed` ones.
-        self._waiting: deque[tuple[int, Mapping[str, Any], str, str]] = deque()
-        self._passed = self._end = 0
-        self.kept: Mapping[str, Any] = MappingProxyType({})
-        self.file = self.place = ""
-
-    def following(self, documents: Iterator[tuple[str, Record]]) -> Iterator[Any]:
-        """The texts, pairs and errors of documents, each of which comes with the name of its file."""
-        for name, one in documents:
-            self._waiting.append((self._read(), one.fields, name, one.place))
-            yield one.problem or (one.text if one.pair is None else (one.text, one.pair))
-
-    def after(self, count: int) -> int:
-        """Bytes of the first `count` records; `count` never falls."""
-        while self._passed < count and self._waiting:
-            self._end, self.kept, self.file, self.place = self._waiting.popleft()
-            self._passed += 1
-        return self._end
-
-
-@dataclass(frozen=True)
-class InputStream(Generic[T_co]):
-    """An opened input.
-
-    Attributes:
-        name: What errors call it.
-        files: The files, if all of them can be read again.
-        read_as: How it is read: for each file its format and the names of fields or columns.
-        records: Its records, in order; those that cannot be used as errors.
-        size: Bytes of the files, `None` if that is not known.
-        places: Where records end, and what results get of them.
-        on_error: What a bad record does: `return` (it fails in its place), or `raise` if it is the only one.
-        strict: Whether the first failure ends the run.
-    """
-
-    name: str
-    files: tuple[InputFile, ...]
-    read_as: tuple[str, ...]
-    records: Live[T_co | InputError]
-    size: int | None
-    places: Places
-    on_error: str
-    strict: bool
-
-    def paired(self, pair: str, *read_as: str) -> "InputStream[tuple[T_co, str]]":
-        """The same with a second text for each record."""
-        pairs: Iterator[Any] = (record if isinstance(record, InputError) else (record, pair) for record in self.records)
-        read: InputStream[Any] = replace(
-            self,
-            records=Live(pairs, self.records.ready, piped=self.records.piped),
-            read_as=(*self.read_as, *read_as),
-        )
-        return read
-
-    def located(self, error: MlxbertError) -> MlxbertError:
-        """The error of the record that `places` has counted last, with its file and its place there."""
-        return placed(error, self.places.place, self.places.file) if self.places.file else error
-
-    def checked(self, result: Any, before: int = 0) -> Any:
-        """The result of that record; a failure with its place, and with an index that counts some records before."""
-        if not isinstance(result, Failure):
-            return result
-        failure = Failure(before + result.index, self.located(result.error))
-        if self.strict:
-            raise InputError(f"input {failure.index}: {failure.error.message}", hint=failure.error.hint)
-        return failure
-
-
-@overload
-def open_input(arguments: Sequence[str], options: InputOptions, names: str, guessed: str = "") -> InputStream[str]: ...
-
-
-@overload
-def open_input(arguments: Sequence[str], options: InputOptions, names: Pair) -> InputStream[Pair]: ...
-
-
 def open_input(
-    arguments: Sequence[str], options: InputOptions, names: str | Pair, guessed: str = ""
-) -> InputStream[Any]:
+    arguments: Sequence[str],
+    options: InputOptions,
+    names: str | Pair,
+    *,
+    guessed: str = "",
+    pair: str | None = None,
+    read_as: Sequence[str] = (),
+) -> RecordStream:
     """The records that a command works on: its arguments, or else the fields or columns `names` of its input.
 
     With two names the arguments are one record. `--field`, `--column` or `--text-column` rename a single name, which
-    becomes a pair with `--pair-column`; `--text-column` and `--pair-column` rename a pair. If `guessed` is `texts` or
-    `texts or pairs`, these are guessed of a table without the column `names`.
+    becomes a pair with `--pair-column`; `--text-column` and `--pair-column` rename a pair.
+
+    Args:
+        arguments: The texts on the command line.
+        options: Where records come from otherwise.
+        names: The field or column of texts, or the two of pairs.
+        guessed: `texts` or `texts or pairs`, which are then guessed of a table without the column `names`.
+        pair: The second text of each record that has one text.
+        read_as: What the manifest of an output file says of `pair`.
     """
     check_encoding(options.encoding)
     if arguments:
-        return _from_arguments(arguments, options, names)
+        texts = [arguments] if isinstance(names, tuple) else [[argument] for argument in arguments]
+        on_error = "raise" if len(texts) == 1 else "return"
+        sources = [_from_arguments(arguments, options, texts)]
+        return RecordStream(sources, read_as=read_as, pair=pair, on_error=on_error, strict=options.strict)
     if not options.input and (sys.stdin is None or sys.stdin.isatty()):
         raise ArgumentError("there is no input", hint="give a text, --input FILE, or pipe texts in")
     inputs = options.input or [STDIN]
     if inputs.count(STDIN) > 1:
         raise ArgumentError("--input - is given twice; stdin can be read only once")
-    return _from_files(inputs, options, names, guessed)
+    given, keep = _given(options), _kept(options)
+    sources = _from_files(inputs, options, names, guessed)
+    read_as = (
+        *(f"keep {name}" for name in keep or ()),  # in words: a name may be that of a second column of texts
+        *(["no header"] if "no_header" in given else []),
+        *([f"encoding {options.encoding}"] if "encoding" in given else []),
+        *read_as,
+    )
+    return RecordStream(sources, read_as=read_as, pair=pair, strict=options.strict)
 
 
-def open_texts(arguments: Sequence[str], options: PairInputOptions, pair: str | None) -> InputStream[str | Pair]:
+def open_texts(arguments: Sequence[str], options: PairInputOptions, pair: str | None) -> RecordStream:
     """Texts; or pairs, of each text with `pair` or of two columns."""
     if pair is not None and options.pair_column is not None:
         raise ArgumentError("there are both --pair and --pair-column", hint="give one of them")
     guessed = "texts" if pair is not None else "texts or pairs"
-    opened: InputStream[Any] = open_input(arguments, options, "text", guessed)
-    return opened if pair is None else opened.paired(pair)
+    return open_input(arguments, options, "text", guessed=guessed, pair=pair)
 
 
 def open_questions(
     arguments: Sequence[str], options: PairInputOptions, context: str | None, context_file: str | None
-) -> InputStream[Pair]:
+) -> RecordStream:
     """Questions, each with its context: one for all of them, or that of its own record."""
     if context is not None and context_file is not None:
         raise ArgumentError("there are both --context and --context-file", hint="give one of them")
@@ -181,14 +111,12 @@ def open_questions(
     if arguments:  # the encoding is that of the context
         options = replace(options, encoding=UTF8)
     digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
-    return open_input(arguments, options, "question").paired(text, f"context {digest}")
+    return open_input(arguments, options, "question", pair=text, read_as=[f"context {digest}"])
 
 
 def _read_context(source: str, encoding: str) -> str:
-    if source == STDIN and sys.stdin is None:
-        raise InputError("stdin is closed")
     if source == STDIN:
-        text = read_text("stdin", open_source(sys.stdin.buffer, "stdin"), encoding)
+        text = read_text("stdin", open_source(stdin(), "stdin"), encoding)
     else:
         with open_source(source) as file:
             text = read_text(source, file, encoding)
@@ -197,7 +125,8 @@ def _read_context(source: str, encoding: str) -> str:
     return text
 
 
-def _from_arguments(arguments: Sequence[str], options: InputOptions, names: str | Pair) -> InputStream[Any]:
+def _from_arguments(arguments: Sequence[str], options: InputOptions, records: Sequence[Sequence[str]]) -> RecordSource:
+    """Arguments as records of one text or two."""
     files = [argument for argument in arguments if _is_input_file(argument)]
     if options.input is not None:
         hint = f"--input takes one file; repeat it: --input {' --input '.join(files)}" if files else "give one of them"
@@ -209,16 +138,12 @@ def _from_arguments(arguments: Sequence[str], options: InputOptions, names: str 
         console.say("hint", f"{file} is taken as a text; --input {file} reads the file")
     if STDIN in arguments:
         console.say("hint", f"{STDIN} is taken as a text; --input {STDIN} reads stdin")
-    single = isinstance(names, str)
+    single = len(records[0]) == 1
     if single and len(arguments) >= _SENTENCE and not any(" " in argument for argument in arguments):
         console.say("hint", f"these are {len(arguments)} texts of one word each; for a single text, put it in quotes")
-    given = [("", Record(one, {}, ARGUMENTS)) for one in arguments]
-    if not single:
-        given = [("", Record(arguments[0], {}, ARGUMENTS, arguments[1]))]
-    places = Places()
-    on_error = "raise" if len(given) == 1 else "return"
-    records: Live[Any] = Live(places.following(iter(given)))
-    return InputStream(ARGUMENTS, (), (ARGUMENTS,), records, None, places, on_error, options.strict)
+    names = ("text", "pair")[: len(records[0])]
+    items = (("", dict(zip(names, texts, strict=True))) for texts in records)
+    return RecordSource(ARGUMENTS, items, (ARGUMENTS,), wanted=Wanted(names, keep=()))
 
 
 def _is_input_file(argument: str) -> bool:
@@ -236,69 +161,35 @@ def _given(options: InputOptions) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value not in (None, False)}
 
 
-def _from_files(inputs: Sequence[str], options: InputOptions, names: str | Pair, guessed: str) -> InputStream[Any]:
-    given = _given(options)
-    keep = options.keep and [*dict.fromkeys(options.keep)] if isinstance(options, RecordOptions) else ()
+def _kept(options: InputOptions) -> list[str] | None:
+    """The fields or columns that results get; `None` for `id`, if any."""
+    keep = options.keep if isinstance(options, RecordOptions) else []
+    return keep if keep is None else [*dict.fromkeys(keep)]
+
+
+def _from_files(inputs: Sequence[str], options: InputOptions, names: str | Pair, guessed: str) -> list[RecordSource]:
+    given, keep = _given(options), _kept(options)
     if taken := [name for name in keep or () if name in _SOMETIMES]:
         raise ArgumentError(f"--keep {taken[0]}: some results have a field of this name", hint="rename the column")
-    sources = [_stdin() if source == STDIN else source for source in inputs]
+    sources = [as_it_comes(stdin()) if source == STDIN else source for source in inputs]
     formats = [Format(options.format) if options.format else _guess_format(one, given, names) for one in sources]
     for name in given:
         if not set(formats) & set(_NAMING[name]):
             expected = ", ".join(f".{one.value}" for one in _NAMING[name])
             met = ", ".join(dict.fromkeys(format.value for format in formats))
             raise ArgumentError(f"{_option(name)} works only with {expected}, the input is {met}")
-    opened: list[Records] = []
-    read_as: list[str] = []
+    opened: list[RecordSource] = []
     for source, format in zip(sources, formats, strict=True):
         text, pair, choose = _names({key: given[key] for key in given if format in _NAMING[key]}, names, format)
         if guessed and format in _TABLES and not given.keys() & _CHOSEN and isinstance(source, str):
             text, pair = _guess_columns(source, format, options, text, pairs="pairs" in guessed)
-        found = read_records(
+        opened += read_records(
             source, text, pair, format=format, name=None if isinstance(source, str) else "stdin",
-            header="no_header" not in given or format not in _NAMING["no_header"], keep=keep, choose=choose,
+            header="no_header" not in given or format not in _NAMING["no_header"],
+            keep=keep or (), with_id=keep is None, choose=choose,
             encoding=options.encoding if format in _TEXT else UTF8,
-        )  # fmt: skip
-        opened.append(found)
-        read_as += [format, text] if pair is None else [format, text, pair]
-    documents = _joined(opened)
-    places = Places(lambda: sum(one.done for one in opened))
-    files = tuple(one.file for one in opened if one.file is not None)
-    sizes = [one.size for one in opened if one.size is not None]
-    return InputStream(
-        name=", ".join(one.name for one in opened),
-        files=files if len(files) == len(opened) else (),
-        read_as=(
-            *read_as,
-            *(f"keep {name}" for name in keep or ()),  # in words: a name may be that of a second column of texts
-            *(["no header"] if "no_header" in given else []),
-            *([f"encoding {options.encoding}"] if "encoding" in given else []),
-        ),
-        records=Live(places.following(documents), documents.ready, piped=documents.piped),
-        size=sum(sizes) if len(sizes) == len(opened) else None,
-        places=places,
-        on_error="return",
-        strict=options.strict,
-    )
-
-
-def _stdin() -> BinaryIO:
-    if sys.stdin is None:
-        raise InputError("stdin is closed")
-    return as_it_comes(sys.stdin.buffer)
-
-
-def _joined(opened: Sequence[Records]) -> Live[tuple[str, Record]]:
-    """The documents of files, each with the name of its file."""
-    reading = opened[0]
-
-    def documents() -> Iterator[tuple[str, Record]]:
-        nonlocal reading
-        for reading in opened:
-            for document in reading:
-                yield reading.name, document
-
-    return Live(documents(), lambda: iter(reading).ready(), piped=any(iter(one).piped for one in opened))
+        ).sources  # fmt: skip
+    return opened
 
 
 def _option(name: str) -> str:
@@ -355,8 +246,10 @@ def _guess_columns(
     if not Path(source).is_file():  # a pipe can be read only once
         return text, None
     with suppress(MlxbertError), open_source(source) as file:  # said again where it is read
-        items = read_items(source, file, format, Wanted(header=not options.no_header, encoding=options.encoding))[0]
-        rows = read_rows(values for _, values in islice(items, _SAMPLE) if not isinstance(values, InputError))
+        stream = read_records(
+            file, None, format=format, name=source, header=not options.no_header, encoding=options.encoding
+        )
+        rows = read_rows(record.values for record in islice(stream, _SAMPLE) if record.problem is None)
         found = find_columns(rows, labels=False)
         if text not in rows.columns and (pairs or found.pair is None):
             names = " and ".join(repr(column) for column in found.to_dict().values())

@@ -4,7 +4,7 @@ A group is a dataclass whose fields are declared with `mlxbert.options.Option`, 
 these fields into the signature of the command, where typer finds them, and passes filled dataclasses to the command.
 """
 
-import copy
+import csv
 import dataclasses
 import functools
 import inspect
@@ -18,23 +18,20 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import typer
 
-from mlxbert.bounds import BOUNDS
 from mlxbert.cli.output.written import check_written
 from mlxbert.errors import ArgumentError
-from mlxbert.options import POOLINGS, Device, DType, Option, Written, kinds_of
+from mlxbert.options import Device, DType, Option, Written, kinds_of
 from mlxbert.readers.lines import UTF8
+from mlxbert.tasks.options import TaskOptions
 from mlxbert.weights.source import BUILTIN, ModelRef
 
 TextFormat = Literal["txt", "jsonl", "json", "csv", "tsv", "parquet"]  # those that do not hold words with tags
-# What happens to a text too long for the model: windows can cover it; it becomes one vector or a few scores; or no
-# window can cover it.
-Window = Literal["window", "truncate", "error"]
-Overflow = Literal["truncate", "window", "error"]
-NoWindow = Literal["truncate", "error"]
 
 _Mark = TypeVar("_Mark")
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 _NUMBERS = tuple[int, ...]  # written as N,N,…
+_TEXTS = tuple[str, ...]  # written as A,B, which may be repeated
+_UNITS = {_NUMBERS: "N,N,…", _TEXTS: "A,B"}
 
 Revision = Annotated[str | None, Option("Branch, tag or commit on the hub.", panel="Model")]
 Offline = Annotated[bool, Option("Use only the cache; never contact the hub.", panel="Model")]
@@ -77,17 +74,8 @@ class ComputingOptions(ModelName):
 
 
 @dataclass(frozen=True)
-class ModelOptions(ComputingOptions):
+class ModelOptions(TaskOptions, ComputingOptions):
     """Which model, how to compute, and how much at once."""
-
-    batch_tokens: Annotated[
-        int | None,
-        Option(
-            "Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and Ultra "
-            "16384; 16384 on CUDA.",
-            usual="depends on the device",
-        ),
-    ] = None
 
 
 @dataclass(frozen=True)
@@ -98,21 +86,6 @@ class ServedOptions(ModelOptions):
         str | None,
         Option("Ask a server. It is one that `mlxbert serve` has started; --model is one of its names.", "URL"),
     ] = None
-
-
-@dataclass(frozen=True)
-class VectorOptions:
-    """How texts become vectors; the model's own files decide what is not given."""
-
-    panel: ClassVar[str] = "Vectors"
-    pooling: Annotated[
-        str | None,
-        Option("How tokens become a vector. Join several with +: mean+max.", usual="the model's", values=POOLINGS),
-    ] = None
-    dimensions: Annotated[int | None, Option("Keep only the first N values (Matryoshka).")] = None
-    prompt: Annotated[str | None, Option("Text to put before each text.", "TEXT")] = None
-    prompt_name: Annotated[str | None, Option("Name of one of the model's own prompts.")] = None
-    overflow: Annotated[Overflow, Option("Overlong texts. What happens to texts too long for the model.")] = "truncate"
 
 
 @dataclass(frozen=True)
@@ -190,9 +163,11 @@ def flatten(command: Callable[..., None], prepare: Callable[[TalkOptions], None]
     own = [one.replace(annotation=hints[one.name], kind=one.KEYWORD_ONLY) for one in named if one.name not in groups]
     more = getattr(command, "options", [])
     spread = [option for group in groups.values() for option in options_of(group)]
-    every = [*own, *more, *spread]
-    parameters = [_for_typer(one, command.__name__) for one in every]
-    declared = {one.name: one for one in every}
+    declared: dict[str, inspect.Parameter] = {}
+    for option in (*own, *more, *spread):  # several groups may have the same option
+        declared.setdefault(option.name, option)
+    every = [*declared.values()]
+    parameters = [_for_typer(one) for one in every]
     written = {one.name: mark for one in every if (mark := _mark(one, Written)) is not None}
     arguments = {one.name for one in every if _mark(one, Option) is None}
 
@@ -204,7 +179,8 @@ def flatten(command: Callable[..., None], prepare: Callable[[TalkOptions], None]
                 check_written(None if name in arguments else name, values[name], mark.kind)
         filled = {}
         for name, group in groups.items():
-            filled[name] = group(**{field.name: values[field.name] for field in dataclasses.fields(group)})
+            typed = {field.name: values[field.name] for field in dataclasses.fields(group)}
+            filled[name] = group(**{option: value for option, value in typed.items() if value is not None})
             if isinstance(filled[name], TalkOptions):
                 prepare(filled[name])
         command(**{one.name: values[one.name] for one in [*own, *more]}, **filled)
@@ -261,31 +237,29 @@ def _mark(option: inspect.Parameter, kind: type[_Mark]) -> _Mark | None:
     return next((one for one in typing.get_args(option.annotation) if isinstance(one, kind)), None)
 
 
-def _for_typer(option: inspect.Parameter, command: str) -> inspect.Parameter:
-    """An option as typer takes it, with the bounds that the library has for its number."""
+def _for_typer(option: inspect.Parameter) -> inspect.Parameter:
+    """An option as typer takes it."""
     kind, *declared = typing.get_args(option.annotation) or (option.annotation,)
     if not declared or typing.get_origin(option.annotation) is not Annotated:
         return option
     told, default, kinds = declared[0], option.default, kinds_of(kind)
-    if _NUMBERS in kinds:
-        kind = str | None
+    kind = str | None if _NUMBERS in kinds else list[str] | None if _TEXTS in kinds else kind
     if isinstance(told, Option):
         default = None if told.usual and default is not inspect.Parameter.empty else default
-        values = told.values
+        values, bounds, unit = told.values, told.bounds, next((_UNITS[one] for one in kinds if one in _UNITS), None)
         told = typer.Option(
-            *_names(option.name, kinds, default, told), metavar=told.unit or ("N,N,…" if _NUMBERS in kinds else None),
-            help=" ".join([told.help, *([f"One of {', '.join(values)}."] if values else [])]),
+            *_names(option.name, kinds, default, told), metavar=told.unit or unit,
+            help=" ".join([
+                told.help,
+                *([f"One of {', '.join(values)}."] if values else []),
+                *(["May be repeated."] if _TEXTS in kinds else []),
+            ]),
             rich_help_panel=told.panel, envvar=told.variable, show_default=told.usual or True,
             autocompletion=(lambda: values) if values else None,
         )  # fmt: skip
         kind = kind if default is not None or NoneType in kinds else kind | None
-    elif {int, float} & {*kinds}:
-        told = copy.copy(told)
-    own = f"{command}.{option.name}"
-    bounds = BOUNDS.get(own if own in BOUNDS else option.name)
-    if bounds is not None and {int, float} & {*kinds}:
-        whole = float not in kinds
-        told.min, told.max = math.ceil(bounds[0]) if whole else bounds[0], bounds[1]
+        if bounds is not None:
+            told.min, told.max = bounds if float in kinds else (math.ceil(bounds.least), bounds.most)
     return option.replace(annotation=Annotated[kind, told], default=default)
 
 
@@ -297,12 +271,27 @@ def _names(name: str, kinds: Collection[Any], default: Any, declared: Option) ->
 
 
 def _checked(option: inspect.Parameter, value: Any) -> Any:
-    """The value of an option; several numbers as a list."""
+    """The value of an option; several numbers as a list, several texts as a tuple."""
     if isinstance(value, float) and math.isnan(value):  # within any range, as typer compares
         raise ArgumentError(f"{option.name} is nan, expected a number")
-    if isinstance(value, str) and _NUMBERS in kinds_of(typing.get_args(option.annotation)[0]):
+    kinds = kinds_of((typing.get_args(option.annotation) or (option.annotation,))[0])
+    if value is not None and _TEXTS in kinds:
+        return _split(option.name, value)
+    if isinstance(value, str) and _NUMBERS in kinds:
         try:
             return [int(number) for number in value.split(",")]
         except ValueError:
             raise ArgumentError(f"{option.name} is {value!r:.60}, expected whole numbers: N,N,…") from None
     return value
+
+
+def _split(name: str, typed: Sequence[str]) -> tuple[str, ...]:
+    """The texts of `A,B`, all that are typed; as in a .csv, quotes hold a text that contains a comma."""
+    try:
+        rows = [row or [""] for one in typed for row in csv.reader([one], skipinitialspace=True)]
+    except csv.Error as problem:  # a line break outside of quotes, or more characters than a field may have
+        raise ArgumentError(f"{name} cannot be read as A,B ({problem})") from None
+    texts = tuple(text.strip() for row in rows for text in row)
+    if not all(texts):
+        raise ArgumentError(f"{name} is {','.join(typed)!r:.60}, expected texts separated by commas, none empty")
+    return texts

@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.cli import session
-from mlxbert.cli.inputs import ARGUMENTS, InputStream, open_input
+from mlxbert.cli.inputs import ARGUMENTS, open_input
 from mlxbert.cli.options import FileOptions, InputOptions
 from mlxbert.cli.views import console, progress
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.readers.stream import Record, RecordStream
 from mlxbert.results.result import Failure
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ _BLANK = InputError("empty")  # in place of an empty text, so that the others ke
 Score = Callable[[str, Iterator[str | InputError], "Usage"], Iterator["Scored | Failure"]]
 
 
-def open_ranking(texts: Sequence[str], source: InputOptions, vectors: Path | None = None) -> InputStream[str]:
+def open_ranking(texts: Sequence[str], source: InputOptions, vectors: Path | None = None) -> RecordStream:
     """The texts, without the query where it alone is on the command line; those of the file of vectors, if any."""
     alone = len(texts) == 1
     try:
@@ -40,7 +41,7 @@ def open_ranking(texts: Sequence[str], source: InputOptions, vectors: Path | Non
 
 def write_ranking(
     texts: Sequence[str],
-    opened: InputStream[str],
+    opened: RecordStream,
     out: FileOptions,
     draw: session.Draw,
     top_k: int | None,
@@ -65,23 +66,23 @@ def write_ranking(
     from mlxbert.tasks.ranking import Ranking
     from mlxbert.text.usage import Usage
 
-    query, before = (texts[0], 0) if len(texts) == 1 else _query(opened)
+    query = texts[0] if len(texts) == 1 else _query(opened)
     from_file = opened.name != ARGUMENTS
     screen = session.Screen(draw, out, gap=False, left_out=["query"] if from_file else ())
     most = MOST if top_k is None and from_file and out.output is None and screen.drawn else top_k
     usage, ranking, failures, blank, count = Usage(), Ranking(most), list[tuple[Failure, Any]](), 0, 0
     with session.sink(opened, screen, out, task) as (sink, done):
         with progress.records(opened.size, shown=from_file) as update:
-            others = (_BLANK if isinstance(one, str) and not one.strip() else one for one in opened.records)
-            for number, found in enumerate(score(query, others, usage)):
-                update(opened.places.after(before + number + 1), number + 1)
+            others = (_BLANK if isinstance(one, str) and not one.strip() else one for one in opened.items())
+            for number, (record, found) in enumerate(opened.with_results(score(query, others, usage))):
+                update(opened.finished, number + 1)
                 if isinstance(found, Failure) and found.error is _BLANK:
                     blank += 1
                 elif isinstance(found, Failure):
-                    failures.append((opened.checked(found), opened.places.kept))
+                    failures.append((opened.checked(record, found), record.as_json()))
                 else:
                     count += 1
-                    ranking.add(number, found, _kept(opened))
+                    ranking.add(number, found, _kept(record))
         if not count and not failures:
             hint = "give texts after the query, name a file with --input, or pipe texts in"
             where = f"{opened.name}: " if from_file else ""
@@ -98,22 +99,21 @@ def write_ranking(
     session.report(inputs, usage.truncated, usage.only_unknown, sink.failed, why, sink.hint)
 
 
-def _kept(opened: InputStream[str]) -> Mapping[str, Any]:
-    """What is kept of the last record, and where it stands in which file, unless columns of these names are kept."""
-    kind, _, number = opened.places.place.partition(" ")
-    where = {"path": opened.places.file, kind: int(number)} if opened.places.file else {}
-    kept = opened.places.kept
+def _kept(record: Record) -> Mapping[str, Any]:
+    """What is kept of a record, with its file and line unless kept columns have these names."""
+    kind, _, number = record.place.partition(" ")
+    where = {"path": record.file, kind: int(number)} if record.file else {}
+    kept = record.as_json()
     named = {name.lower() for name in kept}  # tables may not tell names apart by case
     return {**kept, **{name: value for name, value in where.items() if name not in named}}
 
 
-def _query(source: InputStream[str]) -> tuple[str, int]:
-    """The first text that is not empty, and how many records there are up to it."""
-    for number, record in enumerate(source.records, 1):
-        source.places.after(number)
-        if isinstance(record, InputError):
-            problem = source.located(record)
+def _query(source: RecordStream) -> str:
+    """The first text that is not empty."""
+    for record in source:
+        if record.problem is not None:
+            problem = record.located(record.problem)
             raise InputError(f"{problem.message} (this record is the query)", hint=problem.hint)
-        if record.strip():
-            return record, number
+        if record.text.strip():
+            return record.text
     raise InputError(f"{source.name}: there is no text")

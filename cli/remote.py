@@ -14,15 +14,10 @@ from urllib.parse import urlsplit
 
 from mlxbert.errors import ArgumentError, InputError, MissingHeadError, MlxbertError
 from mlxbert.labels.labels import Labels
-from mlxbert.readers.live import windows
-from mlxbert.results.answer import Answer
-from mlxbert.results.classify import Classification, Regression
-from mlxbert.results.embed import Embedding, Words, WordVector
-from mlxbert.results.fill_mask import FillMask
-from mlxbert.results.related import NextSentence
+from mlxbert.readers.stream import windows
 from mlxbert.results.result import Failure
-from mlxbert.results.tag import Tagged
-from mlxbert.results.tokens import Replaced
+from mlxbert.tasks.catalogue import CATALOGUE, SIMILARITY, TaskEntry, imported
+from mlxbert.tasks.options import EmbedOptions
 from mlxbert.tasks.ranking import Scored, with_query
 from mlxbert.version import __version__
 from mlxbert.weights.source import BUILTIN
@@ -42,9 +37,7 @@ _CERTIFICATES: Mapping[int, str] = {  # hints
     **dict.fromkeys((62, 64), "use an address for which the certificate is made"),  # another name, another IP address
 }
 _SURROGATE = "contains half of a surrogate pair, which is not a character"
-_PLAIN: Mapping[str, Any] = {  # results that consist of what their JSON does
-    "fill-mask": FillMask, "tag": Tagged, "replaced": Replaced, "next-sentence": NextSentence, "answer": Answer,
-}  # fmt: skip
+_ENTRIES: Mapping[str, TaskEntry] = {**CATALOGUE, SIMILARITY.name: SIMILARITY}
 
 
 class _TooLargeError(InputError):
@@ -185,7 +178,7 @@ class RemoteModel:
 
     def width(self, options: Mapping[str, Any]) -> int:
         """The size of the vectors that options give."""
-        (found,) = self._results("embed", ["a"], options, None)
+        (found,) = self._results(CATALOGUE["embed"], ["a"], options, None)
         return len(found.embedding)
 
     def run(
@@ -194,17 +187,17 @@ class RemoteModel:
         """The results of records in their order, of a few hundred at a time.
 
         Args:
-            task: What is asked for, by the name of the command line.
+            task: The name of the task, as the command line has it.
             records: Items, or errors in their place.
             on_error: `raise`, or `return` a Failure in place of a record that cannot be used.
             usage: Counts texts and tokens.
-            options: Those of the task.
+            options: The options of the task.
         """
-        start = 0
+        entry, start = _ENTRIES[task], 0
         for window, _ in windows(records, _WINDOW):
             checked = [_checked(record) for record in window]
             good = [record for record in checked if not isinstance(record, InputError)]
-            results = iter(self._results(task, good, options, usage) if good else ())
+            results = iter(self._results(entry, good, options, usage) if good else ())
             for number, record in enumerate(checked, start):
                 found = record if isinstance(record, InputError) else next(results)
                 if isinstance(found, InputError) and on_error == "raise":
@@ -219,32 +212,34 @@ class RemoteModel:
         """How near texts are to a query, or how well they answer it; see `run`."""
         if isinstance(problem := _checked(query), InputError):
             raise problem
-        usage.texts += task == "similarity"  # the query has a vector of its own
-        return self.run(task, with_query(query, texts), on_error="return", usage=usage, **options)
+        usage.texts += _ENTRIES[task] is SIMILARITY  # the query has a vector of its own
+        return map(_scored, self.run(task, with_query(query, texts), on_error="return", usage=usage, **options))
 
-    def _results(self, task: str, items: Sequence[Any], options: Mapping[str, Any], usage: "Usage | None") -> list[Any]:
+    def _results(
+        self, entry: TaskEntry, items: Sequence[Any], options: Mapping[str, Any], usage: "Usage | None"
+    ) -> list[Any]:
         """The results of items, which are counted; of fewer at a time, if they are too many for the server."""
         given = {name: value for name, value in options.items() if value is not None}
-        body = {**_body(task, items), **given, "model": self.source, "on_error": "return"}
+        body = {**_body(entry, items), **given, "model": self.source, "on_error": "return"}
         try:
-            reply = self._server.ask(f"/api/{task}", body)
+            reply = self._server.ask(f"/api/{entry.name}", body)
         except _TooLargeError as problem:
             if len(items) == 1:
                 return [InputError(problem.message, hint=problem.hint)]
             half = len(items) // 2
-            return [one for part in (items[:half], items[half:]) for one in self._results(task, part, options, usage)]
+            return [one for part in (items[:half], items[half:]) for one in self._results(entry, part, options, usage)]
         try:
-            truncated, unknown, found = {*reply["truncated"]}, {*reply["only_unknown"]}, reply["results"]
-            if task in ("rerank", "similarity"):
-                found.sort(key=lambda one: one["index"])
+            truncated, unknown, results = {*reply["truncated"]}, {*reply["only_unknown"]}, reply["results"]
+            if entry.items == "query":
+                results.sort(key=lambda values: values["index"])
             if usage is not None:
-                usage.texts += sum("error" not in one for one in found)
+                usage.texts += sum("error" not in values for values in results)
                 usage.tokens += reply["tokens"]
                 usage.truncated += len(truncated)
                 usage.only_unknown += len(unknown)
-            for number, one in enumerate(found):
-                one |= {"truncated": number in truncated, "only_unknown": number in unknown}
-            return [_result(task, item, one, options) for item, one in zip(items, found, strict=True)]
+            for number, values in enumerate(results):
+                values |= {"truncated": number in truncated, "only_unknown": number in unknown}
+            return [_result(entry, item, values, options) for item, values in zip(items, results, strict=True)]
         except (KeyError, TypeError, AttributeError, ValueError):  # also where there are more results than items
             raise _foreign(self._server.url, "other results") from None
 
@@ -286,57 +281,44 @@ def _checked(record: Any) -> Any:
     return record
 
 
-def _body(task: str, items: Sequence[Any]) -> dict[str, Any]:
+def _body(entry: TaskEntry, items: Sequence[Any]) -> dict[str, Any]:
     """Items as the route of a task takes them."""
-    if task == "embed":
-        return {"texts": items, "encoding_format": "base64"}
-    if task in ("rerank", "similarity"):
-        return {"query": items[0][0], "texts": [text for _, text in items]}
-    if task == "answer" and len({context for _, context in items}) == 1:
-        return {"questions": [question for question, _ in items], "context": items[0][1]}
-    return {"pairs" if task in ("answer", "next-sentence") else "texts": items}
+    if entry.options is EmbedOptions:
+        return {"texts": items, "encoding_format": "base64"}  # the shortest decimal numbers take long to find
+    match entry.items:
+        case "query":
+            return {"query": items[0][0], "texts": [text for _, text in items]}
+        case "question" if len({context for _, context in items}) == 1:
+            return {"questions": [question for question, _ in items], "context": items[0][1]}
+        case "question" | "pair":
+            return {"pairs": items}
+    return {"texts": items}
 
 
-def _result(task: str, item: Any, value: dict[str, Any], options: Mapping[str, Any]) -> Any:
-    """The result that a JSON object was made of, or the error.
+def _result(entry: TaskEntry, item: Any, values: dict[str, Any], options: Mapping[str, Any]) -> Any:
+    """The result of an item, or the error.
 
     Args:
-        task: The task.
-        item: What was computed.
-        value: The object.
-        options: Those of the task.
+        entry: The task.
+        item: The item.
+        values: The JSON object.
+        options: The options of the task.
     """
-    import msgspec
+    if "error" in values:
+        return InputError(values["error"], hint=values.get("hint"))
+    if isinstance(values.get("embedding"), str):
+        import numpy as np
 
-    if "error" in value:
-        return InputError(value["error"], hint=value.get("hint"))
-    match task:
-        case "embed":
-            value["embedding"] = _array(value["embedding"], options.get("output_dtype", "float32"))
-            return Embedding(**value)
-        case "embed-words":
-            words = tuple(WordVector(**one | {"embedding": _array(one["embedding"])}) for one in value["words"])
-            return Words(value["text"], words, value["truncated"])
-        case "rerank" | "similarity":
-            unknown, logit = value.get("unknown_tokens", 0), value["logit"] if task == "rerank" else None
-            return Scored(value["score"], value["text"], value["truncated"], unknown, logit)
-        case "classify" if "labels" not in value:
-            several = tuple((one["label"], one["value"]) for one in value.get("values", ()))
-            first = several[0][1] if several else value["value"]
-            return Regression(value["text"], first, several, value.get("pair"), value["truncated"])
-        case "classify":
-            return msgspec.convert(value, Classification)
-        case "answer":
-            span = {name: value[name] for name in ("answer", "start", "end", "score")}
-            spans = value.get("spans", [span] if span["answer"] is not None else [])
-            return msgspec.convert(value | {"spans": spans, "context": item[1]}, Answer)
-    return msgspec.convert(value, _PLAIN[task])
+        whole = options.get("output_dtype", "float32") != "float32"
+        values["embedding"] = np.frombuffer(base64.b64decode(values["embedding"]), "i1" if whole else "<f4")
+    if entry.items == "question":
+        values["context"] = item[1]
+    return imported(entry.result).from_dict(values)
 
 
-def _array(given: Any, dtype: str = "float32") -> Any:
-    """A vector that was sent as numbers, or as the base64 of its bytes."""
-    import numpy as np
-
-    if isinstance(given, list):
-        return np.array(given, np.float32)
-    return np.frombuffer(base64.b64decode(given), "<f4" if dtype == "float32" else "i1")
+def _scored(result: Any) -> Any:
+    """The text of a result with its score; its place is among the texts of one request, and so of no use."""
+    if isinstance(result, Failure):
+        return result
+    unknown, logit = getattr(result, "unknown_tokens", 0), getattr(result, "logit", None)
+    return Scored(result.score, result.text, result.truncated, unknown, logit)

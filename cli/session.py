@@ -1,7 +1,6 @@
 """What every command does around its one call of the library: print notes, load the model, write results, report."""
 
 import dataclasses
-import itertools
 import json
 import logging
 import time
@@ -12,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from mlxbert.cli.inputs import ARGUMENTS, InputStream
+from mlxbert.cli.inputs import ARGUMENTS
 from mlxbert.cli.options import ComputingOptions, FileOptions, ModelOptions, OutputOptions, ServedOptions, TalkOptions
 from mlxbert.cli.output.base import OutputFormat
 from mlxbert.cli.output.file import Dropped, FileOutput
@@ -21,8 +20,11 @@ from mlxbert.cli.views import console, json_lines, progress, rich
 from mlxbert.errors import ArgumentError, MissingHeadError, MlxbertError
 from mlxbert.folders.fingerprint import hash_folder, hash_model
 from mlxbert.machine.data import is_due
+from mlxbert.readers.stream import RecordStream
 from mlxbert.results.json import to_json
 from mlxbert.results.result import Failure
+from mlxbert.tasks.catalogue import TaskEntry, find_task
+from mlxbert.tasks.options import TaskOptions
 from mlxbert.weights.source import BUILTIN, BUILTIN_QUALITY
 
 if TYPE_CHECKING:
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     from mlxbert.text.usage import Usage
 
 Draw = Callable[[Any], Iterable["rich.RenderableType"]]
-_CROSS_ENCODER = "cross-encoder/ms-marco-MiniLM-L6-v2"
 NOTED = "noted-builtin"  # what the data folder remembers the note on the built-in model by
 _KEPT: list[object] = []
 _HELD: list[str] = []  # a note for the first result
@@ -71,31 +72,24 @@ def load_or_ask(task: str, options: ServedOptions) -> "Model | RemoteModel":
 
 
 def results(
-    task: str,
+    task: TaskEntry,
     model: "Model | RemoteModel",
-    opened: InputStream[Any],
-    options: ServedOptions,
-    given: Mapping[str, Any],
-    **more: Any,
+    opened: RecordStream,
+    chosen: TaskOptions,
+    usage: "Usage | None" = None,
 ) -> Iterator[Any]:
-    """The results of a task.
+    """The results of a task, in the order of the records of an input.
 
     Args:
-        task: Its name on the command line, which is almost that of its function.
+        task: The task.
         model: The model.
-        opened: Its records.
-        options: How to compute.
-        given: The options of the task.
-        more: Arguments that are not options.
+        opened: The input.
+        chosen: The options of the task.
+        usage: Counts texts and tokens.
     """
-    how = {**given, **more, "on_error": opened.on_error}
     if is_remote(model):
-        return model.run(task, opened.records, **how)
-    import mlxbert
-
-    compute = getattr(mlxbert, "embed_stream" if task == "embed" else task.replace("-", "_"))
-    found: Iterator[Any] = compute(model, opened.records, batch_tokens=options.batch_tokens, **how)
-    return found
+        return model.run(task.name, opened, on_error=opened.on_error, usage=usage, **chosen.counting())
+    return task.make(model, chosen, usage).run(opened, opened.on_error)
 
 
 def is_remote(model: object) -> "TypeIs[RemoteModel]":
@@ -108,13 +102,14 @@ def load(task: str | None, options: ComputingOptions, heads: Sequence[str] | Non
     from mlxbert.model import load as load_model
 
     note_builtin(task, options.model)
+    entry = None if task is None else find_task(task)
     with progress.download(options.model) as update:
         try:
-            needed = "classify" if task == "rerank" else task
+            needed = None if entry is None else entry.needs or entry.name
             found = load_model(options.ref, task=needed, heads=heads, on_progress=update)
         except MissingHeadError as problem:
-            if task == "rerank":
-                problem.hint = f"rerank needs a cross-encoder, for example {_CROSS_ENCODER}"
+            if entry is not None:
+                problem.hint = entry.hint or problem.hint
             raise
     hint_emulated(options.dtype)
     keep(found)
@@ -257,7 +252,7 @@ def show_object(
 
 
 def stream(
-    source: InputStream[Any],
+    source: RecordStream,
     results: Iterable[Any],
     draw: Draw,
     options: FileOptions,
@@ -286,16 +281,13 @@ def stream(
     shown = from_file and (options.output is not None or not console.at_terminal())
     start = time.perf_counter()
     with sink(source, screen, options, task, group) as (out, done):
-        for skipped, _ in enumerate(itertools.islice(source.records, done), 1):
-            source.places.after(skipped)  # one by one: there may be more than memory holds
-        before = (source.places.after(skipped), skipped)
-        with progress.records(source.size, shown=shown, before=before) as update:
-            for count, result in enumerate(results, 1):
+        skipped = source.skip(done)
+        with progress.records(source.size, shown=shown, before=(source.finished, skipped)) as update:
+            for count, (record, result) in enumerate(source.with_results(results), 1):
                 say_held()
                 failed += isinstance(result, Failure)
-                end = source.places.after(skipped + count)
-                out.write(source.checked(result, skipped), source.places.kept)
-                update(end, skipped + count)
+                out.write(source.checked(record, result, skipped), record.as_json())
+                update(source.finished, skipped + count)
         if isinstance(out, Screen):
             out.finish()
     if usage is not None and count > failed and from_file:
@@ -306,7 +298,7 @@ def stream(
 
 @contextmanager
 def sink(
-    source: InputStream[Any],
+    source: RecordStream,
     screen: Screen,
     options: FileOptions,
     task: OutputManifest,
@@ -336,7 +328,7 @@ def sink(
 
 
 def _file(
-    source: InputStream[Any], options: FileOptions, task: OutputManifest, group: "ProcessGroup | None"
+    source: RecordStream, options: FileOptions, task: OutputManifest, group: "ProcessGroup | None"
 ) -> AbstractContextManager[FileOutput | Dropped]:
     assert options.output is not None
     if not source.files and source.name != ARGUMENTS:

@@ -12,9 +12,9 @@ import typer
 
 from mlxbert.cli.options import Encoding, NoHeader, OutputOptions, TextFormat, options_of, with_changes
 from mlxbert.errors import ArgumentError
-from mlxbert.options import Option, Written, choices_of, kinds_of
+from mlxbert.options import LENGTH, SHARE, SMALLEST, STEPS, Bounds, Option, Written, choices_of, kinds_of
 from mlxbert.readers.lines import UTF8
-from mlxbert.training.options import VARIED, TrainingOptions
+from mlxbert.training.options import RUNS, VARIED, TrainingOptions
 from mlxbert.training.options.tasks import TaskSpec
 
 SIZES = ("tiny", "mini", "small", "medium", "base")  # of new models
@@ -48,7 +48,8 @@ class TrainingData:
         Option("Validation data. The best model is chosen on them.", "FILE", "a part of --train"),
     ] = None
     validation_fraction: Annotated[
-        float | None, Option("Share of --train to validate on. Of few examples about a fifth.", usual="0.1")
+        float | None,
+        Option("Share of --train to validate on. Of few examples about a fifth.", usual="0.1", bounds=SHARE),
     ] = None
     dry_run: Annotated[bool, Option("Report on the data, estimate time and memory, stop.")] = False
 
@@ -59,7 +60,9 @@ class RunOptions:
 
     panel: ClassVar[str] = "Training"
     metric: Annotated[str | None, Option("Main metric. It chooses the best model.")] = None
-    seeds: Annotated[int, Option("Train with N seeds, keep the best. The report has mean and standard deviation.")] = 1
+    seeds: Annotated[
+        int, Option("Train with N seeds, keep the best. The report has mean and standard deviation.", bounds=RUNS)
+    ] = 1
     sweep: Annotated[
         list[str] | None, Option("Try values of an option, keep the best: lr=1e-5,2e-5.", "NAME=A,B,…")
     ] = None
@@ -131,15 +134,18 @@ class PretrainingOptions:
             "mlm",
         ),
     ] = None
-    steps: Annotated[int | None, Option("Updates of the weights.", usual="set by --epochs")] = None
-    epochs: Annotated[float | None, Option("Passes over the corpus.", usual="1")] = None
+    steps: Annotated[int | None, Option("Updates of the weights.", usual="set by --epochs", bounds=STEPS)] = None
+    epochs: Annotated[float | None, Option("Passes over the corpus.", usual="1", bounds=Bounds(SMALLEST, 100_000))] = (
+        None
+    )
     fill: Annotated[
         list[str] | None, Option("A text with [MASK] to fill at each evaluation. May be repeated.", "TEXT")
     ] = None
     eval_every: Annotated[
-        int | None, Option("Steps between evaluations. At most a pass.", usual="a tenth of all", panel="Saving")
+        int | None,
+        Option("Steps between evaluations. At most a pass.", usual="a tenth of all", panel="Saving", bounds=STEPS),
     ] = None
-    temperature: Annotated[float, Option("Softens the scores of soft.")] = 2.0
+    temperature: Annotated[float, Option("Softens the scores of soft.", bounds=Bounds(SMALLEST, 1_000_000))] = 2.0
 
 
 @dataclass(frozen=True)
@@ -168,18 +174,19 @@ class StudentOptions:
     teacher: Annotated[str, Option("Model to learn from.")]
     student: Annotated[str | None, Option("Model to train.", usual="layers of the teacher")] = None
     layers: Annotated[
-        tuple[int, ...] | None, Option("Layers to start with. Those of the teacher.", usual="every other one")
+        tuple[int, ...] | None,
+        Option("Layers to start with. Those of the teacher.", usual="every other one", bounds=Bounds(0, 1_000)),
     ] = None
 
 
 @dataclass(frozen=True)
-class TextData:
+class PlainText:
     """Text to evaluate on."""
 
     panel: ClassVar[str] = "Data"
     data: Annotated[list[str], Option("Text to evaluate on.", "FILE")]
-    examples: Annotated[int | None, Option("Number of examples, drawn at random.")] = 1000
-    length: Annotated[int, Option("Tokens of an example.")] = 128
+    examples: Annotated[int | None, Option("Number of examples, drawn at random.", bounds=STEPS)] = 1000
+    length: Annotated[int, Option("Tokens of an example.", bounds=LENGTH)] = 128
     objective: Annotated[str, Option("mlm, or with pairs mlm,nsp or mlm,sop.", "TERMS", panel="")] = "mlm"
 
 

@@ -12,6 +12,7 @@ Importing the package does nothing; what is used is imported when it is used.
 
 import functools
 import importlib
+import re
 from types import FunctionType
 
 _homes: dict[str, str] = {}  # the module of each name; read when the first one is used
@@ -19,12 +20,11 @@ _homes: dict[str, str] = {}  # the module of each name; read when the first one 
 
 def _read_homes() -> dict[str, str]:
     if not _homes:
-        import ast
         from pathlib import Path
 
-        stub = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
-        found = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
-        _homes.update({alias.name: node.module for node in found if node.module for alias in node.names})
+        stub = Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")
+        for module, names in re.findall(r"^(?:# )?from (\S+) import (\([^)]*\)|.*)$", stub, re.MULTILINE):
+            _homes.update(dict.fromkeys(re.findall(r"\b(\w+) as \1\b", names), module))
     return _homes
 
 

@@ -1,5 +1,12 @@
 """The public names: the only list of them, read by type checkers and editors, and by `__init__.py`."""
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
 from mlxbert.errors import (
     ArgumentError as ArgumentError,
     BusyError as BusyError,
@@ -29,6 +36,7 @@ from mlxbert.folders.results import Conversion as Conversion, Difference as Diff
 from mlxbert.folders.save import save as save
 from mlxbert.folders.verify import verify as verify
 from mlxbert.labels.labels import Labels as Labels
+from mlxbert.machine.distributed import ProcessGroup
 from mlxbert.model import Model as Model, load as load, new_model as new_model
 from mlxbert.pretraining.distill import distill as distill
 from mlxbert.pretraining.evaluate import WordEvaluation as WordEvaluation, evaluate_words as evaluate_words
@@ -59,24 +67,11 @@ from mlxbert.search.index import Index as Index, Passage as Passage, open_index 
 from mlxbert.serve.engine import Engine as Engine
 from mlxbert.serve.options import EngineOptions as EngineOptions
 from mlxbert.serve.queue import Answered as Answered
-from mlxbert.tasks.answer import answer as answer
-from mlxbert.tasks.attention import attention as attention
-from mlxbert.tasks.classify import classify as classify
-from mlxbert.tasks.embed import embed as embed, embed_stream as embed_stream
-from mlxbert.tasks.embed_words import embed_words as embed_words
-from mlxbert.tasks.fill_mask import fill_mask as fill_mask
-from mlxbert.tasks.mine import mine as mine
-from mlxbert.tasks.next_sentence import next_sentence as next_sentence
-from mlxbert.tasks.pairs import similarity_matrix as similarity_matrix, similarity_pairs as similarity_pairs
-from mlxbert.tasks.replaced import replaced as replaced
-from mlxbert.tasks.rerank import rerank as rerank
-from mlxbert.tasks.similarity import similarity as similarity
-from mlxbert.tasks.tag import tag as tag
-from mlxbert.tasks.tokenize import tokenize as tokenize
 from mlxbert.text.tokenizer import Tokenizer as Tokenizer
 from mlxbert.text.usage import Usage as Usage
 from mlxbert.training.evaluate import evaluate as evaluate
-from mlxbert.training.events import (
+from mlxbert.training.finetune import finetune as finetune
+from mlxbert.training.loop.events import (
     Evaluated as Evaluated,
     Event as Event,
     Finished as Finished,
@@ -85,9 +80,792 @@ from mlxbert.training.events import (
     Step as Step,
     TrainingEvents as TrainingEvents,
 )
-from mlxbert.training.finetune import finetune as finetune
 from mlxbert.training.objectives.objective import Example as Example, Objective as Objective, TrainBatch as TrainBatch
 from mlxbert.training.scores.search import evaluate_reranking as evaluate_reranking, evaluate_search as evaluate_search
 from mlxbert.training.scores.summary import Evaluation as Evaluation
 from mlxbert.version import __version__ as __version__
 from mlxbert.weights.source import ModelRef as ModelRef
+
+# Functions with options, as scripts/signatures.py writes them.
+# fmt: off
+# from mlxbert.tasks.answer import answer as answer
+@overload
+def answer(  # type: ignore[overload-overlap]
+    model: Model, questions: str | tuple[str, str], *, context: str | None = None, top_k: int = 1, max_words: int = 30,
+    max_length: int | None = None, stride: int | None = None, no_answer_threshold: float | None = None,
+    overflow: Literal["window", "truncate", "error"] = "window", batch_tokens: int | None = None,
+    usage: Usage | None = None, on_error: Literal["raise", "return"] = "raise"
+) -> Answer:
+    """Answers questions with a part of a text, or says that the text has no answer.
+
+    Example:
+        >>> model = mlxbert.load("deepset/roberta-base-squad2", task="answer")
+        >>> mlxbert.answer(model, "Where was she born?", context="Angela Merkel was born in Hamburg.").answer
+
+    A text of any length is split into overlapping windows, in memory that does not grow with it. An answer is
+    made of whole tokens, as the model sees the text, without the whitespace around. Whitespace separates its words;
+    each ideograph or kana counts as a word. Spans may overlap. There is no answer where "no answer" has a greater share
+    than the threshold in what "no answer" and the best span score together: a threshold of 1 always gives an answer.
+
+    Args:
+        model: A model with a question-answering head.
+        questions: One question, or one tuple `(question, context)`; or any number of them.
+        context: The text of questions that come without one.
+        top_k: Spans per question. Default: 1. From 1 to 10,000,000.
+        max_words: Most words of an answer. Default: 30. From 1 to 10,000.
+        max_length: Tokens of a window. A longer text becomes several windows. Default: 384, or the model's. From 8 to
+            1,000,000.
+        stride: Overlap of windows, in tokens. Default: 128. From 0 to 1,000,000.
+        no_answer_threshold: Threshold of "no answer". Default: the model's. From 0 to 1.
+        overflow: Overlong texts. A text too long for the model is computed in windows; truncate drops the end, error
+            refuses the text. Default: `window`.
+        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
+            Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
+        usage: Counts tokens, padding and truncated inputs.
+        on_error: `raise`, or `return` a Failure for each item that cannot be used. Default: `raise`.
+
+    Returns:
+        One result for one question; for several an iterator in their order, in constant memory.
+
+    Raises:
+        InputError: A question or context is empty, or the question is longer than half a window.
+        ArgumentError: An argument has an invalid value.
+    """
+@overload
+def answer(
+    model: Model, questions: Iterable[str | tuple[str, str] | InputError], *, context: str | None = None,
+    top_k: int = 1, max_words: int = 30, max_length: int | None = None, stride: int | None = None,
+    no_answer_threshold: float | None = None, overflow: Literal["window", "truncate", "error"] = "window",
+    batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise"] = "raise"
+) -> Iterator[Answer]: ...
+@overload
+def answer(
+    model: Model, questions: Iterable[str | tuple[str, str] | InputError], *, context: str | None = None,
+    top_k: int = 1, max_words: int = 30, max_length: int | None = None, stride: int | None = None,
+    no_answer_threshold: float | None = None, overflow: Literal["window", "truncate", "error"] = "window",
+    batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise", "return"]
+) -> Iterator[Answer | Failure]: ...
+
+# from mlxbert.tasks.attention import attention as attention
+def attention(
+    model: Model, text: str, *, pair: str | None = None, overflow: Literal["truncate", "error"] = "error",
+    layers: int | Sequence[int] | None = None, heads: int | Sequence[int] | None = None
+) -> Attention:
+    """Computes what each token of a text attends to.
+
+    Example:
+        >>> result = mlxbert.attention(mlxbert.load(), "The river bank was muddy.", layers=[0, 5])
+        >>> result.weights.shape  # layers, heads, tokens, tokens
+
+    Args:
+        model: Any model; its heads are not used.
+        text: The text.
+        pair: A second text, in segment B.
+        overflow: Overlong texts. Of a text too long for the model, truncate drops the end; error refuses the text. A
+            pair loses the end of its longer text. Default: `error`.
+        layers: Numbers of layers, from 0; negative ones count from the last. `None` for all.
+        heads: Numbers of heads, as those of layers.
+
+    Raises:
+        InputError: Not a text, or too long with `overflow="error"`.
+        ArgumentError: An argument is invalid; the model has fewer layers or heads.
+        DeviceError: The device failed, or has too little memory.
+    """
+
+# from mlxbert.tasks.classify import classify as classify
+@overload
+def classify(  # type: ignore[overload-overlap]
+    model: Model, texts: str | tuple[str, str], *, overflow: Literal["truncate", "window", "error"] = "truncate",
+    top_k: int | None = None, labels: Iterable[str] | None = None, hypothesis: str | None = None, multi: bool = False,
+    batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise", "return"] = "raise"
+) -> Classification | Regression:
+    """Classifies texts or pairs of texts with a fine-tuned model, or texts with any labels through an NLI model.
+
+    Example:
+        >>> model = mlxbert.load("distilbert/distilbert-base-uncased-finetuned-sst-2-english", task="classify")
+        >>> mlxbert.classify(model, "What a lovely day!").labels[0].label
+
+    The scores of a text in windows are the mean of the windows' scores, weighted by their tokens. Windows of a pair
+    cover the longer text, and each has the other text in full. With `labels` there are no windows, and the hypothesis
+    is never truncated.
+
+    Args:
+        model: A model with a sequence classifier; with `labels`, one that was trained on natural language inference.
+        texts: One text, one pair (a tuple of two texts), or any number of texts and pairs; with `labels` no pairs.
+        overflow: Overlong texts. Of a text too long for the model, truncate drops the end (of a pair, of the longer
+            text), window takes the mean of the scores of windows that cover the text (not with labels), and error
+            refuses the text. Default: `truncate`.
+        top_k: Labels per text. Default: all, in a terminal 5. From 1 to 10,000,000.
+        labels: Choose among these labels, through an NLI model.
+        hypothesis: Sentence of a label. {} stands for the label. Default: This example is {}.
+        multi: Several labels may be right. Default: False.
+        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
+            Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
+        usage: Counts tokens, padding and truncated inputs.
+        on_error: `raise`, or `return` a Failure for each item that cannot be used. Default: `raise`.
+
+    Returns:
+        For one text or pair its `Classification`, or its `Regression` if the model computes numbers; for several an
+        iterator in their order, in constant memory.
+
+    Raises:
+        InputError: Not a text or a pair of texts, or too long with `overflow="error"`.
+        ArgumentError: An argument has an invalid value.
+        CheckpointError: With `labels`: the model has no label for entailment or contradiction.
+    """
+@overload
+def classify(
+    model: Model, texts: Iterable[str | tuple[str, str] | InputError], *,
+    overflow: Literal["truncate", "window", "error"] = "truncate", top_k: int | None = None,
+    labels: Iterable[str] | None = None, hypothesis: str | None = None, multi: bool = False,
+    batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise"] = "raise"
+) -> Iterator[Classification | Regression]: ...
+@overload
+def classify(
+    model: Model, texts: Iterable[str | tuple[str, str] | InputError], *,
+    overflow: Literal["truncate", "window", "error"] = "truncate", top_k: int | None = None,
+    labels: Iterable[str] | None = None, hypothesis: str | None = None, multi: bool = False,
+    batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise", "return"]
+) -> Iterator[Classification | Regression | Failure]: ...
+
+# from mlxbert.tasks.embed import embed as embed
+def embed(
+    model: Model, texts: str | Iterable[str], *, kind: Literal["query", "document"] | None = None,
+    output_dtype: Literal["float32", "int8", "binary"] = "float32",
+    overflow: Literal["truncate", "window", "error"] = "truncate", pooling: str | None = None,
+    normalize: bool | None = None, dimensions: int | None = None, prompt: str | None = None,
+    prompt_name: str | None = None, batch_tokens: int | None = None, usage: Usage | None = None,
+    on_error: Literal["raise", "return"] = "raise", on_progress: Callable[[int, int], None] | None = None
+) -> NDArray[np.float32]:
+    """Computes the vectors of texts.
+
+    Example:
+        >>> model = mlxbert.load()
+        >>> vectors = mlxbert.embed(model, ["A man eats.", "It rains."])  # (2, 384)
+        >>> vector = mlxbert.embed(model, "A man eats.")  # (384,)
+
+    Options that are left out follow the model's own files. `kind` puts the model's own prompt for searches before each
+    text, if the model has one: `query` and `retrieval.query` are for queries; `document`, `passage`, `corpus` and
+    `retrieval.passage` for documents. `normalize=False` leaves out the model's own normalization; vectors that
+    `dimensions` shortens are normalized again only with `normalize=True`, as in sentence-transformers. `int8` is
+    round(127 · x / max|x|) of each vector, `binary` is int8 with eight dimensions in each value. The vector of a text
+    in windows is the mean of the windows' vectors, weighted by their tokens.
+
+    Args:
+        model: Any model; without sentence-transformers files, tokens are mean-pooled.
+        texts: One text, or a sequence of texts.
+        on_error: `raise`; or `return` a row of NaN (of 0 with `int8` and `binary`) in place of a text that cannot be
+            used. The log says why.
+        on_progress: Called after each text with the number of texts done and of all texts; without it, a notebook shows
+            a bar.
+        kind: Use the model's own prompt. For queries, or for documents. One of `query`, `document`.
+        output_dtype: Dtype of the vectors. binary is one bit per dimension. One of `float32`, `int8`, `binary`.
+            Default: `float32`.
+        overflow: Overlong texts. Of a text too long for the model, truncate drops the end, window takes the mean of the
+            vectors of windows that cover the text, and error refuses the text. Default: `truncate`.
+        pooling: How tokens become a vector. Join several with +: mean+max. Values: `cls`, `mean`, `max`,
+            `mean_sqrt_len`, `weighted_mean`, `last_token`, `attention`. Default: the model's.
+        normalize: Scale vectors to length 1. Default: the model's.
+        dimensions: Keep only the first N values (Matryoshka). From 1 to 1,000,000.
+        prompt: Text to put before each text.
+        prompt_name: Name of one of the model's own prompts.
+        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
+            Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
+        usage: Counts tokens, padding and truncated inputs.
+
+    Returns:
+        (D,) for one text, (N, D) for N, where D is the size of a vector; D / 8 with `binary`.
+
+    Raises:
+        ArgumentError: An argument has an invalid value.
+        InputError: A text cannot be used.
+    """
+
+# from mlxbert.tasks.embed import embed_stream as embed_stream
+@overload
+def embed_stream(  # type: ignore[overload-overlap]
+    model: Model, texts: str, *, kind: Literal["query", "document"] | None = None,
+    output_dtype: Literal["float32", "int8", "binary"] = "float32",
+    overflow: Literal["truncate", "window", "error"] = "truncate", pooling: str | None = None,
+    normalize: bool | None = None, dimensions: int | None = None, prompt: str | None = None,
+    prompt_name: str | None = None, batch_tokens: int | None = None, usage: Usage | None = None,
+    on_error: Literal["raise", "return"] = "raise", group: ProcessGroup | None = None
+) -> Embedding:
+    """Computes the vectors of any number of texts, in their order and in constant memory.
+
+    Example:
+        >>> model = mlxbert.load()
+        >>> for result in mlxbert.embed_stream(model, ["A man eats.", "It rains."]):
+        ...     print(result.text, result.embedding.shape)  # (384,)
+
+    Args:
+        model: Any model; without sentence-transformers files, tokens are mean-pooled.
+        texts: An iterable of texts.
+        group: The processes that share the work, see `mlxbert.machine.distributed`; each gets all vectors of the
+            same texts.
+        kind: Use the model's own prompt. For queries, or for documents. One of `query`, `document`.
+        output_dtype: Dtype of the vectors. binary is one bit per dimension. One of `float32`, `int8`, `binary`.
+            Default: `float32`.
+        overflow: Overlong texts. Of a text too long for the model, truncate drops the end, window takes the mean of the
+            vectors of windows that cover the text, and error refuses the text. Default: `truncate`.
+        pooling: How tokens become a vector. Join several with +: mean+max. Values: `cls`, `mean`, `max`,
+            `mean_sqrt_len`, `weighted_mean`, `last_token`, `attention`. Default: the model's.
+        normalize: Scale vectors to length 1. Default: the model's.
+        dimensions: Keep only the first N values (Matryoshka). From 1 to 1,000,000.
+        prompt: Text to put before each text.
+        prompt_name: Name of one of the model's own prompts.
+        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
+            Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
+        usage: Counts tokens, padding and truncated inputs.
+        on_error: `raise`, or `return` a Failure for each item that cannot be used. Default: `raise`.
+
+    Returns:
+        An iterator of `Embedding`.
+
+    Raises:
+        ArgumentError: An argument has an invalid value.
+        InputError: A text cannot be used.
+    """
+@overload
+def embed_stream(
+    model: Model, texts: Iterable[str | InputError], *, kind: Literal["query", "document"] | None = None,
+    output_dtype: Literal["float32", "int8", "binary"] = "float32",
+    overflow: Literal["truncate", "window", "error"] = "truncate", pooling: str | None = None,
+    normalize: bool | None = None, dimensions: int | None = None, prompt: str | None = None,
+    prompt_name: str | None = None, batch_tokens: int | None = None, usage: Usage | None = None,
+    on_error: Literal["raise"] = "raise", group: ProcessGroup | None = None
+) -> Iterator[Embedding]: ...
+@overload
+def embed_stream(
+    model: Model, texts: Iterable[str | InputError], *, kind: Literal["query", "document"] | None = None,
+    output_dtype: Literal["float32", "int8", "binary"] = "float32",
+    overflow: Literal["truncate", "window", "error"] = "truncate", pooling: str | None = None,
+    normalize: bool | None = None, dimensions: int | None = None, prompt: str | None = None,
+    prompt_name: str | None = None, batch_tokens: int | None = None, usage: Usage | None = None,
+    on_error: Literal["raise", "return"], group: ProcessGroup | None = None
+) -> Iterator[Embedding | Failure]: ...
+
+# from mlxbert.tasks.embed_words import embed_words as embed_words
+@overload
+def embed_words(  # type: ignore[overload-overlap]
+    model: Model, texts: str | tuple[str, ...], *, layer: int = -1,
+    overflow: Literal["truncate", "window", "error"] = "truncate", batch_tokens: int | None = None,
+    usage: Usage | None = None, on_error: Literal["raise", "return"] = "raise"
+) -> Words:
+    """Computes the vector of every word in its context: the mean of the hidden states of its tokens.
+
+    Example:
+        >>> model = mlxbert.load()
+        >>> result = mlxbert.embed_words(model, "The river bank was muddy.")
+        >>> [(word.word, word.embedding.shape) for word in result.words]
+
+    Windows overlap, and each token comes from the window where it is furthest from the edge. `layer` is the index in
+    `hidden_states` of transformers.
+
+    Args:
+        model: Any model.
+        texts: One text, or any number of texts. In place of a text its words can be given, as in `tag`.
+        layer: Layer of the vectors of words. 0 is the embeddings, 1 the first layer, -1 the last. Default: the last.
+            From -1,000 to 1,000.
+        overflow: Overlong texts. Of a text too long for the model, truncate drops the end, window covers the text with
+            windows and combines their results, and error refuses the text. Default: `truncate`.
+        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
+            Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
+        usage: Counts tokens, padding and truncated inputs.
+        on_error: `raise`, or `return` a Failure for each item that cannot be used. Default: `raise`.
+
+    Returns:
+        One result for one text; for several an iterator in their order, in constant memory.
+
+    Raises:
+        InputError: Neither a text nor words, or too long with `overflow="error"`.
+        ArgumentError: An argument has an invalid value.
+    """
+@overload
+def embed_words(
+    model: Model, texts: Iterable[str | tuple[str, ...] | InputError], *, layer: int = -1,
+    overflow: Literal["truncate", "window", "error"] = "truncate", batch_tokens: int | None = None,
+    usage: Usage | None = None, on_error: Literal["raise"] = "raise"
+) -> Iterator[Words]: ...
+@overload
+def embed_words(
+    model: Model, texts: Iterable[str | tuple[str, ...] | InputError], *, layer: int = -1,
+    overflow: Literal["truncate", "window", "error"] = "truncate", batch_tokens: int | None = None,
+    usage: Usage | None = None, on_error: Literal["raise", "return"]
+) -> Iterator[Words | Failure]: ...
+
+# from mlxbert.tasks.fill_mask import fill_mask as fill_mask
+@overload
+def fill_mask(  # type: ignore[overload-overlap]
+    model: Model, texts: str, *, top_k: int | None = None, targets: Iterable[str] | None = None, text: bool = True,
+    overflow: Literal["window", "truncate", "error"] = "window", batch_tokens: int | None = None,
+    usage: Usage | None = None, on_error: Literal["raise", "return"] = "raise"
+) -> FillMask:
+    """Predicts words for the masked places of texts.
+
+    A text too long for the model is computed in windows: each mask gets as much text as fits on both sides.
+
+    Example:
+        >>> result = mlxbert.fill_mask(mlxbert.load(), "Tokyo is the largest city in [MASK].", top_k=3)
+        >>> [(fill.token, fill.score) for fill in result.masks[0].fills]
+
+    Args:
+        model: A model with a masked-LM head.
+        texts: One text, or any number of texts; each with at least one `[MASK]` (or the model's own mask token).
+            Several masks of a text are filled independently, each while the others stay masked.
+        top_k: Words per mask. Default: 5, or all targets. From 1 to 10,000,000.
+        targets: Choose among these words only. Scores stay probabilities over the whole vocabulary.
+        text: Repeat the filled text with each word. From the 50th mask of a text on it is left out. Default: True.
+        overflow: Overlong texts. A text too long for the model is computed in windows; truncate drops the end, error
+            refuses the text. Default: `window`.
+        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
+            Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
+        usage: Counts tokens, padding and truncated inputs.
+        on_error: `raise`, or `return` a Failure for each item that cannot be used. Default: `raise`.
+
+    Returns:
+        One result for one text; for several an iterator in their order, in constant memory.
+
+    Raises:
+        InputError: A text without a mask, or too long with `overflow="error"`.
+        ArgumentError: `top_k`, `targets` or another argument has an invalid value.
+    """
+@overload
+def fill_mask(
+    model: Model, texts: Iterable[str | InputError], *, top_k: int | None = None, targets: Iterable[str] | None = None,
+    text: bool = True, overflow: Literal["window", "truncate", "error"] = "window", batch_tokens: int | None = None,
+    usage: Usage | None = None, on_error: Literal["raise"] = "raise"
+) -> Iterator[FillMask]: ...
+@overload
+def fill_mask(
+    model: Model, texts: Iterable[str | InputError], *, top_k: int | None = None, targets: Iterable[str] | None = None,
+    text: bool = True, overflow: Literal["window", "truncate", "error"] = "window", batch_tokens: int | None = None,
+    usage: Usage | None = None, on_error: Literal["raise", "return"]
+) -> Iterator[FillMask | Failure]: ...
+
+# from mlxbert.tasks.mine import mine as mine
+def mine(
+    model: Model, pairs: str | Path | Iterable[Any], *, negatives: int = 5, margin: float = 0.05, skip: int = 0,
+    format: str | None = None, no_header: bool = False, encoding: str = "utf-8", text_column: str | None = None,
+    pair_column: str | None = None, batch_tokens: int | None = None,
+    on_progress: Callable[[int, int], None] | None = None
+) -> list[Mined]:
+    """Finds hard negatives for training embedders and rerankers: the texts nearest to a query that are not its own.
+
+    Vectors are scaled to length 1, as sentence-transformers does, and compared as the model's files say, see
+    `similarity`. The candidates are the positives of all queries. Texts nearly as similar as the positive are often
+    unlabelled positives: `margin` leaves them out.
+
+    Example:
+        >>> pairs = [{"anchor": "a cat", "positive": "a kitten"}, {"anchor": "a dog", "positive": "a puppy"}]
+        >>> mlxbert.mine(mlxbert.load(), pairs)[0].negatives
+
+    Args:
+        model: The model whose vectors are compared.
+        pairs: Texts that belong together: files or records, as `finetune("embed", …)` takes them.
+        negatives: Negatives for each query, at most. Default: 5. From 1 to 10,000.
+        margin: How much less similar a negative must be. Than the positive of its query. Default: 0.05. From -1,000 to
+            1,000.
+        skip: Leave out the N most similar texts. Default: 0. From 0 to 1,000,000.
+        format: The format of the files, if their extensions do not name it.
+        no_header: Whether the first row of a .csv or .tsv is data; its columns are then called `1`, `2`, …
+        encoding: The encoding of text files.
+        text_column: The column of the queries; found if left out. The same for `pair_column`.
+        pair_column: The column of the positives.
+        batch_tokens: Tokens per batch, padding included.
+        on_progress: Called with how many texts have vectors, and of how many.
+
+    Returns:
+        One for each different query, in their order.
+
+    Raises:
+        ArgumentError: An argument is invalid.
+        InputError: The data are not pairs, or one cannot be used.
+    """
+
+# from mlxbert.tasks.next_sentence import next_sentence as next_sentence
+@overload
+def next_sentence(
+    model: Model, pairs: tuple[str, str], *, overflow: Literal["truncate", "error"] = "truncate",
+    batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise", "return"] = "raise"
+) -> NextSentence:
+    """Predicts for pairs of texts whether the second follows the first.
+
+    Example:
+        >>> mlxbert.next_sentence(mlxbert.load(), ("The cat was hungry.", "It went to the kitchen.")).is_next
+
+    Args:
+        model: A model with a next-sentence head.
+        pairs: One pair, a tuple of two texts; or any number of pairs.
+        overflow: Overlong texts. Of a text too long for the model, truncate drops the end; error refuses the text. A
+            pair loses the end of its longer text. Default: `truncate`.
+        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
+            Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
+        usage: Counts tokens, padding and truncated inputs.
+        on_error: `raise`, or `return` a Failure for each item that cannot be used. Default: `raise`.
+
+    Returns:
+        One result for one pair; for several an iterator in their order, in constant memory.
+
+    Raises:
+        InputError: Not a pair of texts, or too long with `overflow="error"`.
+        ArgumentError: An argument has an invalid value.
+    """
+@overload
+def next_sentence(
+    model: Model, pairs: Iterable[tuple[str, str] | InputError], *, overflow: Literal["truncate", "error"] = "truncate",
+    batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise"] = "raise"
+) -> Iterator[NextSentence]: ...
+@overload
+def next_sentence(
+    model: Model, pairs: Iterable[tuple[str, str] | InputError], *, overflow: Literal["truncate", "error"] = "truncate",
+    batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise", "return"]
+) -> Iterator[NextSentence | Failure]: ...
+
+# from mlxbert.tasks.replaced import replaced as replaced
+@overload
+def replaced(  # type: ignore[overload-overlap]
+    model: Model, texts: str, *, overflow: Literal["window", "truncate", "error"] = "window",
+    batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise", "return"] = "raise"
+) -> Replaced:
+    """Scores every token of a text by how likely it is to be a replacement.
+
+    Windows overlap, and a token is scored in the window where it is furthest from the edge.
+
+    Example:
+        >>> model = mlxbert.load("google/electra-small-discriminator", task="replaced")
+        >>> result = mlxbert.replaced(model, "The quick brown fox fake over the lazy dog.")
+        >>> [token.token for token in result.tokens if token.replaced]
+
+    Args:
+        model: A model with a discriminator: ELECTRA (arXiv:2003.10555).
+        texts: One text, or any number of texts.
+        overflow: Overlong texts. A text too long for the model is computed in windows; truncate drops the end, error
+            refuses the text. Default: `window`.
+        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
+            Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
+        usage: Counts tokens, padding and truncated inputs.
+        on_error: `raise`, or `return` a Failure for each item that cannot be used. Default: `raise`.
+
+    Returns:
+        One result for one text; for several an iterator in their order, in constant memory.
+
+    Raises:
+        InputError: Not a text, or too long with `overflow="error"`.
+        ArgumentError: An argument has an invalid value.
+    """
+@overload
+def replaced(
+    model: Model, texts: Iterable[str | InputError], *, overflow: Literal["window", "truncate", "error"] = "window",
+    batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise"] = "raise"
+) -> Iterator[Replaced]: ...
+@overload
+def replaced(
+    model: Model, texts: Iterable[str | InputError], *, overflow: Literal["window", "truncate", "error"] = "window",
+    batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise", "return"]
+) -> Iterator[Replaced | Failure]: ...
+
+# from mlxbert.tasks.rerank import rerank as rerank
+@overload
+def rerank(
+    model: Model, query: str, texts: Iterable[str | InputError], *,
+    overflow: Literal["truncate", "window", "error"] = "truncate", top_k: int | None = None, prompt: str | None = None,
+    batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise"] = "raise"
+) -> list[Reranked]:
+    """Ranks texts by how well they answer a query, with a cross-encoder.
+
+    It reads the query together with each text, which is slower than `similarity` and more accurate: usually only the
+    nearest texts of a search are reranked. Of a text in windows the best score counts; each window has the whole query.
+
+    Example:
+        >>> model = mlxbert.load("cross-encoder/ms-marco-MiniLM-L6-v2", task="classify")
+        >>> mlxbert.rerank(model, "Who wrote Emma?", ["Jane Austen did.", "It rains."])[0].text
+
+    Args:
+        model: A cross-encoder: a sequence classifier with one output, as sentence-transformers trains them; or a
+            Qwen3-Reranker.
+        query: The query.
+        texts: The texts, any number.
+        overflow: Overlong texts. Of a text too long for the model, truncate drops the end, window takes the score of
+            the best window, and error refuses the text. Default: `truncate`.
+        top_k: Keep only the N best texts. From 1 to 10,000,000.
+        prompt: What texts are judged by, for models that are given an instruction.
+        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
+            Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
+        usage: Counts tokens, padding and truncated inputs.
+        on_error: `raise`, or `return` a Failure for each item that cannot be used. Default: `raise`.
+
+    Returns:
+        The best text first, by the output of the model; equally good ones in the order of the input. Scores are
+        probabilities, or any numbers, as the files of the model say; they are those of sentence-transformers'
+        `CrossEncoder`. Failures follow after all others, and `top_k` drops none of them.
+
+    Raises:
+        ArgumentError: An argument has an invalid value.
+        CheckpointError: The model gives several scores, or its files name a function that mlxbert does not know.
+        InputError: A text cannot be used; raised for the query whatever `on_error` says.
+    """
+@overload
+def rerank(
+    model: Model, query: str, texts: Iterable[str | InputError], *,
+    overflow: Literal["truncate", "window", "error"] = "truncate", top_k: int | None = None, prompt: str | None = None,
+    batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise", "return"]
+) -> list[Reranked | Failure]: ...
+
+# from mlxbert.tasks.similarity import similarity as similarity
+@overload
+def similarity(
+    model: Model, query: str, texts: Iterable[str | InputError], *, top_k: int | None = None,
+    query_prompt: str | None = None, query_prompt_name: str | None = None,
+    overflow: Literal["truncate", "window", "error"] = "truncate", pooling: str | None = None,
+    normalize: bool | None = None, dimensions: int | None = None, prompt: str | None = None,
+    prompt_name: str | None = None, batch_tokens: int | None = None, usage: Usage | None = None,
+    on_error: Literal["raise"] = "raise"
+) -> list[Similarity]:
+    """Ranks texts by how similar their vectors are to that of a query.
+
+    Queries and texts become vectors as in `embed`. The score is the cosine, unless the model's files name the dot
+    product, or the negative Euclidean or Manhattan distance; cosines do not depend on `normalize`. Without a prompt,
+    the model's own prompts for queries and for documents are used, if it has them. With a `query_prompt`, `prompt` is
+    put before the texts only.
+
+    Example:
+        >>> found = mlxbert.similarity(mlxbert.load(), "A man eats.", ["He has lunch.", "It rains."], top_k=1)
+        >>> found[0].score, found[0].text
+
+    Args:
+        model: Any model; see `embed`.
+        query: The text that the others are compared with.
+        texts: The others, any number.
+        top_k: Keep only the N most similar texts. From 1 to 10,000,000.
+        query_prompt: Text to put before the query only.
+        query_prompt_name: One of the model's own prompts, for the query only.
+        overflow: Overlong texts. Of a text too long for the model, truncate drops the end, window takes the mean of the
+            vectors of windows that cover the text, and error refuses the text. Default: `truncate`.
+        pooling: How tokens become a vector. Join several with +: mean+max. Values: `cls`, `mean`, `max`,
+            `mean_sqrt_len`, `weighted_mean`, `last_token`, `attention`. Default: the model's.
+        normalize: Scale vectors to length 1. Default: the model's.
+        dimensions: Keep only the first N values (Matryoshka). From 1 to 1,000,000.
+        prompt: Text to put before each text.
+        prompt_name: Name of one of the model's own prompts.
+        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
+            Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
+        usage: Counts tokens, padding and truncated inputs.
+        on_error: `raise`, or `return` a Failure for each item that cannot be used. Default: `raise`.
+
+    Returns:
+        The most similar text first; equally similar ones in the order of the input. Equal texts have equal scores.
+        Failures follow after all others, and `top_k` drops none of them.
+
+    Raises:
+        ArgumentError: An argument has an invalid value.
+        InputError: A text cannot be used; raised for the query whatever `on_error` says.
+    """
+@overload
+def similarity(
+    model: Model, query: str, texts: Iterable[str | InputError], *, top_k: int | None = None,
+    query_prompt: str | None = None, query_prompt_name: str | None = None,
+    overflow: Literal["truncate", "window", "error"] = "truncate", pooling: str | None = None,
+    normalize: bool | None = None, dimensions: int | None = None, prompt: str | None = None,
+    prompt_name: str | None = None, batch_tokens: int | None = None, usage: Usage | None = None,
+    on_error: Literal["raise", "return"]
+) -> list[Similarity | Failure]: ...
+
+# from mlxbert.tasks.pairs import similarity_matrix as similarity_matrix
+def similarity_matrix(
+    model: Model, queries: Sequence[str], texts: Sequence[str] | None = None, *, query_prompt: str | None = None,
+    query_prompt_name: str | None = None, overflow: Literal["truncate", "window", "error"] = "truncate",
+    pooling: str | None = None, normalize: bool | None = None, dimensions: int | None = None, prompt: str | None = None,
+    prompt_name: str | None = None, batch_tokens: int | None = None, usage: Usage | None = None,
+    on_error: Literal["raise", "return"] = "raise"
+) -> NDArray[np.float32]:
+    """Computes how similar every query is to every text, see `similarity`.
+
+    Example:
+        >>> model = mlxbert.load()
+        >>> cosines = mlxbert.similarity_matrix(model, ["A man eats.", "It rains."], ["He has lunch."])  # (2, 1)
+        >>> cosines = mlxbert.similarity_matrix(model, ["A man eats.", "It rains."])  # (2, 2)
+
+    Args:
+        model: Any model; see `embed`.
+        queries: N texts.
+        texts: M texts to compare them with; `None` for the queries themselves, which are then no queries: all of them
+            get the same prompt, that of `embed`.
+        on_error: `raise`; or `return` NaN for all scores of a text that cannot be used. The log says why.
+        query_prompt: Text to put before the query only.
+        query_prompt_name: One of the model's own prompts, for the query only.
+        overflow: Overlong texts. Of a text too long for the model, truncate drops the end, window takes the mean of the
+            vectors of windows that cover the text, and error refuses the text. Default: `truncate`.
+        pooling: How tokens become a vector. Join several with +: mean+max. Values: `cls`, `mean`, `max`,
+            `mean_sqrt_len`, `weighted_mean`, `last_token`, `attention`. Default: the model's.
+        normalize: Scale vectors to length 1. Default: the model's.
+        dimensions: Keep only the first N values (Matryoshka). From 1 to 1,000,000.
+        prompt: Text to put before each text.
+        prompt_name: Name of one of the model's own prompts.
+        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
+            Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
+        usage: Counts tokens, padding and truncated inputs.
+
+    Returns:
+        float32 (N, M).
+
+    Raises:
+        ArgumentError: An argument has an invalid value.
+        InputError: A text cannot be used.
+    """
+
+# from mlxbert.tasks.pairs import similarity_pairs as similarity_pairs
+@overload
+def similarity_pairs(
+    model: Model, pairs: tuple[str, str], *, query_prompt: str | None = None, query_prompt_name: str | None = None,
+    overflow: Literal["truncate", "window", "error"] = "truncate", pooling: str | None = None,
+    normalize: bool | None = None, dimensions: int | None = None, prompt: str | None = None,
+    prompt_name: str | None = None, batch_tokens: int | None = None, usage: Usage | None = None,
+    on_error: Literal["raise", "return"] = "raise"
+) -> PairSimilarity:
+    """Computes how similar the two texts of each pair are; the first text is the query, see `similarity`.
+
+    Example:
+        >>> pairs = [("A man eats.", "He has lunch."), ("A man eats.", "It rains.")]
+        >>> [result.score for result in mlxbert.similarity_pairs(mlxbert.load(), pairs)]
+
+    Args:
+        model: Any model; see `embed`.
+        pairs: One pair, a tuple of two texts; or any number of pairs.
+        query_prompt: Text to put before the query only.
+        query_prompt_name: One of the model's own prompts, for the query only.
+        overflow: Overlong texts. Of a text too long for the model, truncate drops the end, window takes the mean of the
+            vectors of windows that cover the text, and error refuses the text. Default: `truncate`.
+        pooling: How tokens become a vector. Join several with +: mean+max. Values: `cls`, `mean`, `max`,
+            `mean_sqrt_len`, `weighted_mean`, `last_token`, `attention`. Default: the model's.
+        normalize: Scale vectors to length 1. Default: the model's.
+        dimensions: Keep only the first N values (Matryoshka). From 1 to 1,000,000.
+        prompt: Text to put before each text.
+        prompt_name: Name of one of the model's own prompts.
+        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
+            Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
+        usage: Counts tokens, padding and truncated inputs.
+        on_error: `raise`, or `return` a Failure for each item that cannot be used. Default: `raise`.
+
+    Returns:
+        One result for one pair; for several an iterator in their order, in constant memory.
+
+    Raises:
+        ArgumentError: An argument has an invalid value.
+        InputError: Not a pair of texts, or too long with `overflow="error"`.
+    """
+@overload
+def similarity_pairs(
+    model: Model, pairs: Iterable[tuple[str, str] | InputError], *, query_prompt: str | None = None,
+    query_prompt_name: str | None = None, overflow: Literal["truncate", "window", "error"] = "truncate",
+    pooling: str | None = None, normalize: bool | None = None, dimensions: int | None = None, prompt: str | None = None,
+    prompt_name: str | None = None, batch_tokens: int | None = None, usage: Usage | None = None,
+    on_error: Literal["raise"] = "raise"
+) -> Iterator[PairSimilarity]: ...
+@overload
+def similarity_pairs(
+    model: Model, pairs: Iterable[tuple[str, str] | InputError], *, query_prompt: str | None = None,
+    query_prompt_name: str | None = None, overflow: Literal["truncate", "window", "error"] = "truncate",
+    pooling: str | None = None, normalize: bool | None = None, dimensions: int | None = None, prompt: str | None = None,
+    prompt_name: str | None = None, batch_tokens: int | None = None, usage: Usage | None = None,
+    on_error: Literal["raise", "return"]
+) -> Iterator[PairSimilarity | Failure]: ...
+
+# from mlxbert.tasks.tag import tag as tag
+@overload
+def tag(  # type: ignore[overload-overlap]
+    model: Model, texts: str | tuple[str, ...], *,
+    aggregation: Literal["none", "simple", "first", "average", "max"] | None = None,
+    overflow: Literal["window", "truncate", "error"] = "window", batch_tokens: int | None = None,
+    usage: Usage | None = None, on_error: Literal["raise", "return"] = "raise"
+) -> Tagged:
+    """Finds entities in texts, or tags their words, with a token classifier.
+
+    Example:
+        >>> model = mlxbert.load("dslim/bert-base-NER", task="tag")
+        >>> result = mlxbert.tag(model, "Angela Merkel was born in Hamburg.")
+        >>> [(entity.label, entity.text) for entity in result.entities]
+
+    Without `aggregation` the tag of a word is the tag of its first token, as taggers are trained, or comes from the CRF
+    if the model has one; results are entities, or every word where the tags mark no entities (parts of speech). The
+    aggregations of transformers leave out the tag `O`, and the CRF: `none` returns every token with its tag; `simple`
+    joins neighbouring tokens of a type; `first`, `average` and `max` join neighbouring words of a type, whose tags come
+    from the first token, the mean of the tokens, or the most certain token. Windows overlap, and the scores of a token
+    come from the window where it is furthest from the edge.
+
+    Args:
+        model: A model with a token classifier.
+        texts: One text, or any number of texts. In place of a text its words can be given: among several a list or a
+            tuple, a single one as a tuple. The words are joined by spaces, and offsets are those of this text.
+        aggregation: How to join tokens. As transformers does; by default words are tagged as in training. One of
+            `none`, `simple`, `first`, `average`, `max`.
+        overflow: Overlong texts. A text too long for the model is computed in windows; truncate drops the end, error
+            refuses the text. Default: `window`.
+        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
+            Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
+        usage: Counts tokens, padding and truncated inputs.
+        on_error: `raise`, or `return` a Failure for each item that cannot be used. Default: `raise`.
+
+    Returns:
+        One result for one text; for several an iterator in their order, in constant memory. Of a text of any length
+        only the result grows with it, and what a CRF needs: a float per word and tag.
+
+    Raises:
+        InputError: Neither a text nor words, or too long with `overflow="error"`.
+        ArgumentError: An argument has an invalid value.
+    """
+@overload
+def tag(
+    model: Model, texts: Iterable[str | tuple[str, ...] | InputError], *,
+    aggregation: Literal["none", "simple", "first", "average", "max"] | None = None,
+    overflow: Literal["window", "truncate", "error"] = "window", batch_tokens: int | None = None,
+    usage: Usage | None = None, on_error: Literal["raise"] = "raise"
+) -> Iterator[Tagged]: ...
+@overload
+def tag(
+    model: Model, texts: Iterable[str | tuple[str, ...] | InputError], *,
+    aggregation: Literal["none", "simple", "first", "average", "max"] | None = None,
+    overflow: Literal["window", "truncate", "error"] = "window", batch_tokens: int | None = None,
+    usage: Usage | None = None, on_error: Literal["raise", "return"]
+) -> Iterator[Tagged | Failure]: ...
+
+# from mlxbert.tasks.tokenize import tokenize as tokenize
+@overload
+def tokenize(  # type: ignore[overload-overlap]
+    model: Model | Tokenizer, texts: str, *, pair: str | None = None, overflow: Literal["truncate", "error"] = "error",
+    on_error: Literal["raise", "return"] = "raise"
+) -> Tokens:
+    """Splits texts into tokens and adds the special tokens.
+
+    Example:
+        >>> model = mlxbert.load()
+        >>> result = mlxbert.tokenize(model, "Hello, playwrights!")
+        >>> [token.token for token in result.tokens]
+        >>> model.tokenizer.decode([token.id for token in result.tokens])
+
+    Args:
+        model: A model, or the tokenizer of one.
+        texts: One text, or any number of texts.
+        pair: A second text, in segment B.
+        overflow: Overlong texts. Of a text too long for the model, truncate drops the end; error refuses the text. A
+            pair loses the end of its longer text. Default: `error`.
+        on_error: `raise`, or `return` a Failure in place of a text that cannot be used.
+
+    Returns:
+        One result for one text; for several an iterator in their order, in constant memory.
+
+    Raises:
+        InputError: Not a text, or too long with `overflow="error"`.
+        ArgumentError: An argument has an invalid value.
+    """
+@overload
+def tokenize(
+    model: Model | Tokenizer, texts: Iterable[str | InputError], *, pair: str | None = None,
+    overflow: Literal["truncate", "error"] = "error", on_error: Literal["raise"] = "raise"
+) -> Iterator[Tokens]: ...
+@overload
+def tokenize(
+    model: Model | Tokenizer, texts: Iterable[str | InputError], *, pair: str | None = None,
+    overflow: Literal["truncate", "error"] = "error", on_error: Literal["raise", "return"]
+) -> Iterator[Tokens | Failure]: ...
+# fmt: on

@@ -9,8 +9,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from mlxbert.bounds import shown
-from mlxbert.errors import ArgumentError, UnknownArgumentError
+from mlxbert.errors import ArgumentError, UnknownArgumentError, shown
 
 _TOKENIZER = "mlxbert.load(…).tokenizer, or mlxbert.tokenize(model, texts)"
 _LOAD = "mlxbert.load(name)"

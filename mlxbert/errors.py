@@ -25,6 +25,18 @@ MlxbertError             everything below; has .message and .hint
 ```
 """
 
+MOST_SHOWN = 10**60  # a whole number that is written out in a message, or is a label
+
+
+def shown(value: object) -> str:
+    """A value in a few characters; Python refuses to write whole numbers of thousands of digits."""
+    if isinstance(value, int) and abs(value) >= MOST_SHOWN:
+        return f"{'-' if value < 0 else ''}a number of more than 60 digits"
+    try:
+        return f"{value!r:.60}"
+    except ValueError:
+        return f"a {type(value).__name__} with a number of thousands of digits"
+
 
 class MlxbertError(Exception):
     """Base of every error that a user of mlxbert can cause.

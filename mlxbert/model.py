@@ -98,23 +98,25 @@ class Model(Brief):
     _loaded: Mapping[str, mx.array | None] = field(default_factory=dict, repr=False)  # only vectors: they are small
     _others: dict[str, "Model"] = field(default_factory=dict, repr=False)  # see `for_prompt`
 
+    # Written by scripts/signatures.py.
     answer = functions.answer
     attention = functions.attention
-    embed_words = functions.embed_words
     classify = functions.classify
     embed = functions.embed
     embed_stream = functions.embed_stream
+    embed_words = functions.embed_words
     fill_mask = functions.fill_mask
     mine = functions.mine
     next_sentence = functions.next_sentence
     replaced = functions.replaced
     rerank = functions.rerank
-    save = functions.save
     similarity = functions.similarity
     similarity_matrix = functions.similarity_matrix
     similarity_pairs = functions.similarity_pairs
     tag = functions.tag
     tokenize = functions.tokenize
+    # Written by hand.
+    save = functions.save
 
     if not TYPE_CHECKING:
 
@@ -225,16 +227,6 @@ def _check_parts(source: str, task: str, config: EncoderConfig, parts: tuple[str
         )
 
 
-def _open(source: str, folder: ModelFolder, task: str | None) -> tuple[Checkpoint, tuple[str, ...]]:
-    checkpoint = open_checkpoint(folder)
-    if task is None:
-        return checkpoint, checkpoint.parts
-    judges = TASKS[task] == CLASSIFIER and generates(checkpoint.config_json)
-    more = ", and a chat template of Qwen3-Reranker, which would make it one, is missing, too" * judges
-    _check_parts(source, task, checkpoint.config, checkpoint.parts, more)
-    return checkpoint, task_parts(task, checkpoint.config)
-
-
 def _known_and_new(checkpoint: Checkpoint, heads: Sequence[str]) -> tuple[tuple[str, ...], dict[str, None]]:
     """The parts of a checkpoint that some heads consist of, and the heads that it does not have."""
     known = [head for head in heads if head in checkpoint.parts]
@@ -312,49 +304,100 @@ def load(
     given = {"task": task, "new_heads": new_heads, "heads": heads}
     if len(named := [name for name, value in given.items() if value is not None]) > 1:
         raise ArgumentError(f"{' and '.join(named)} are given, expected one of them")
-    source = str(ref.source)
     devices.use(ref.device)
-    folder = find_model(ref, on_progress)
-    checkpoint, parts = _open(source, folder, task)
-    chosen = _choose_dtype(ref, checkpoint.config)
-    if heads is not None:
-        parts, new_heads = _known_and_new(checkpoint, [*heads])
-    elif new_heads is not None:
-        parts = ()
-    tokenizer = load_tokenizer(folder, checkpoint.config)
-    states_pad = checkpoint.config_json.get("pad_token_id") is not None
-    _warn_about_tokenizer(source, tokenizer, checkpoint.config, stated=states_pad)
-    if task is None and new_heads is None:
-        _check_all(checkpoint)
-    # On a CPU MLX takes a hundred times as long for quantized weights as for floats: there they are expanded.
-    packed = quantized and devices.on_gpu()
-    _warn_unless_it_fits(source, checkpoint, (*parts, *(new_heads or ())), chosen, packed=packed)
-    with device_errors():
-        network = build_network(checkpoint, parts, chosen, new_heads=new_heads, seed=seed, packed=packed)
+    files = ModelFiles(ref, find_model(ref, on_progress))
+    return files.load(task=task, new_heads=new_heads, heads=heads, quantized=quantized, seed=seed)
+
+
+@dataclass(frozen=True, eq=False)
+class ModelFiles:
+    """The files of a model, which are opened once, however often the model is loaded.
+
+    Attributes:
+        ref: What the model is called, and how it computes.
+        folder: The folder, with the adapter of the model if it has one.
+    """
+
+    ref: ModelRef
+    folder: ModelFolder
+
+    @cached_property
+    def checkpoint(self) -> Checkpoint:
+        """The opened weights and configuration; no weights are read yet."""
+        return open_checkpoint(self.folder)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer."""
+        checkpoint = self.checkpoint
+        tokenizer = load_tokenizer(self.folder, checkpoint.config)
+        states_pad = checkpoint.config_json.get("pad_token_id") is not None
+        _warn_about_tokenizer(str(self.ref.source), tokenizer, checkpoint.config, stated=states_pad)
+        return tokenizer
+
+    def _parts(self, task: str | None) -> tuple[str, ...]:
+        """The parts that a task needs; all without a task."""
+        checkpoint = self.checkpoint
+        if task is None:
+            return checkpoint.parts
+        judges = TASKS[task] == CLASSIFIER and generates(checkpoint.config_json)
+        more = ", and a chat template of Qwen3-Reranker, which would make it one, is missing, too" * judges
+        _check_parts(str(self.ref.source), task, checkpoint.config, checkpoint.parts, more)
+        return task_parts(task, checkpoint.config)
+
+    def load(
+        self,
+        *,
+        task: str | None = None,
+        new_heads: Mapping[str, Labels | None] | None = None,
+        heads: Iterable[str] | None = None,
+        quantized: bool = True,
+        seed: int = 0,
+    ) -> Model:
+        """Builds the network, and reads its weights; see the function `load`."""
+        source, folder, checkpoint, parts = str(self.ref.source), self.folder, self.checkpoint, self._parts(task)
+        chosen = _choose_dtype(self.ref, checkpoint.config)
+        if heads is not None:
+            parts, new_heads = _known_and_new(checkpoint, [*heads])
+        elif new_heads is not None:
+            parts = ()
+        tokenizer = self.tokenizer
+        if task is None and new_heads is None:
+            _check_all(checkpoint)
+        # On a CPU MLX takes a hundred times as long for quantized weights as for floats: there they are expanded.
+        packed = quantized and devices.on_gpu()
+        _warn_unless_it_fits(source, checkpoint, (*parts, *(new_heads or ())), chosen, packed=packed)
+        with device_errors():
+            network = build_network(checkpoint, parts, chosen, new_heads=new_heads, seed=seed, packed=packed)
+        checkpoint.weights.release()
+        _log_loaded(source, checkpoint, chosen)
+        config = network.encoder.config
+        labels = config.labels if any(HEADS[head].labelled for head in network.heads) else None
+        if CLASSIFIER in parts and labels is not None and len(labels) == 1:
+            tokenizer = _prompted(folder, tokenizer, network)
+        embedder = None
+        if task in (None, "embed"):
+            embedder = embedder_of(folder, config, tokenizer)
+            if task is not None and isinstance(embedder, MlxbertError):
+                raise embedder
+        return Model(
+            *(source, folder.own, config, tokenizer, network, labels),
+            architecture=checkpoint.without_weights(),
+            files=folder,
+            _embedder=embedder,
+            _ref=self.ref,
+            _loaded={name: array if array.ndim == 1 else None for name, array in parameters(network).items()},
+        )
+
+
+def _log_loaded(source: str, checkpoint: Checkpoint, dtype: mx.Dtype) -> None:
+    """Logs how a model computes, and which of its tensors are not used."""
     _LOG.info(
         "%s: %s in %s, computing in %s on %s (%s)",
-        source, checkpoint.family_name, checkpoint.folder, dtype_name(chosen), mx.default_device(), devices.BLAS.name,
+        source, checkpoint.family_name, checkpoint.folder, dtype_name(dtype), mx.default_device(), devices.BLAS.name,
     )  # fmt: skip
-    unused = [checkpoint.names[name] for name in checkpoint.ignored]
-    if unused:
+    if unused := [checkpoint.names[name] for name in checkpoint.ignored]:
         _LOG.info("%s: not used: %s", source, ", ".join(unused))
-    config = network.encoder.config
-    labels = config.labels if any(HEADS[head].labelled for head in network.heads) else None
-    if CLASSIFIER in parts and labels is not None and len(labels) == 1:
-        tokenizer = _prompted(folder, tokenizer, network)
-    embedder = None
-    if task in (None, "embed"):
-        embedder = embedder_of(folder, config, tokenizer)
-        if task is not None and isinstance(embedder, MlxbertError):
-            raise embedder
-    return Model(
-        *(source, folder.own, config, tokenizer, network, labels),
-        architecture=checkpoint.without_weights(),
-        files=folder,
-        _embedder=embedder,
-        _ref=ref,
-        _loaded={name: array if array.ndim == 1 else None for name, array in parameters(network).items()},
-    )
 
 
 def _prompted(folder: ModelFolder, tokenizer: Tokenizer, network: Network) -> Tokenizer:

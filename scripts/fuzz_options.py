@@ -147,7 +147,7 @@ def usual(folder: Path) -> dict[str, dict[str, list[str]]]:
     words, texts, out = model["words"], data["texts"], ["out"]
     short = {"length": ["16"], "steps": ["1"], "batch_size": ["4"], "output": out}
     given: dict[str, dict[str, list[str]]] = {
-        "answer": {"questions": ["cat ?"], "context": ["the cat sat on the mat"], "model": model["answer"]},
+        "answer": {"texts": ["cat ?"], "context": ["the cat sat on the mat"], "model": model["answer"]},
         "attention": {"text": ["the cat sat"], "model": words},
         "bench": {"model": words, "rounds": ["1"]},
         "convert": {"source": words, "folder": out},

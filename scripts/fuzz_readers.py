@@ -46,7 +46,7 @@ ROOT = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True)
-class Reader:
+class FuzzedReader:
     """A reader to fuzz.
 
     Attributes:
@@ -289,13 +289,13 @@ def _modules_mutant(rng: Random, files: Files) -> Files:
 
 
 READERS = {
-    "safetensors": Reader(_safetensors, on(".safetensors", _safetensors_mutant), load_stored),
-    "model.safetensors.index.json": Reader(_shards, on(".index.json", change_json), load_weights),
-    "torch .bin": Reader(_torch, _torch_mutant, load_weights),
-    "TF .index": Reader(_tensorflow, _index_mutant, load_weights),
-    "TF data": Reader(_tensorflow, _data_mutant, load_weights),
-    "config.json": Reader(_checkpoints, on("config.json", change_json), load_network),
-    "newer config.json": Reader(_newer_checkpoints, on("config.json", change_json), load_network),
-    "modules.json": Reader(_with_modules, _modules_mutant, load_embedder),
-    ".npz": Reader(_npz, on(".npz", change_zip({".npy": _npy_mutant})), load_weights),
+    "safetensors": FuzzedReader(_safetensors, on(".safetensors", _safetensors_mutant), load_stored),
+    "model.safetensors.index.json": FuzzedReader(_shards, on(".index.json", change_json), load_weights),
+    "torch .bin": FuzzedReader(_torch, _torch_mutant, load_weights),
+    "TF .index": FuzzedReader(_tensorflow, _index_mutant, load_weights),
+    "TF data": FuzzedReader(_tensorflow, _data_mutant, load_weights),
+    "config.json": FuzzedReader(_checkpoints, on("config.json", change_json), load_network),
+    "newer config.json": FuzzedReader(_newer_checkpoints, on("config.json", change_json), load_network),
+    "modules.json": FuzzedReader(_with_modules, _modules_mutant, load_embedder),
+    ".npz": FuzzedReader(_npz, on(".npz", change_zip({".npy": _npy_mutant})), load_weights),
 }

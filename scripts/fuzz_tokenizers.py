@@ -8,7 +8,7 @@ from random import Random
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from fuzz_mutate import change_json, change_message, flips
-from fuzz_readers import Files, Reader, on
+from fuzz_readers import Files, FuzzedReader, on
 from tokenizers import Regex, Tokenizer as Library, decoders, models, normalizers, pre_tokenizers, processors
 
 from mlxbert.errors import InputError
@@ -208,8 +208,8 @@ def _change_text(rng: Random, data: bytes) -> bytes:
 
 
 TOKENIZERS = {
-    "SentencePiece": Reader(_pieces, on(".model", change_message), use_tokenizer),
-    "tokenizer.json": Reader(_whole, on("tokenizer.json", _change_tokenizer), use_tokenizer),
-    "newer tokenizers": Reader(_published, _change_published, use_tokenizer),
-    "vocab.txt": Reader(_words, on("", _change_text), use_tokenizer),
+    "SentencePiece": FuzzedReader(_pieces, on(".model", change_message), use_tokenizer),
+    "tokenizer.json": FuzzedReader(_whole, on("tokenizer.json", _change_tokenizer), use_tokenizer),
+    "newer tokenizers": FuzzedReader(_published, _change_published, use_tokenizer),
+    "vocab.txt": FuzzedReader(_words, on("", _change_text), use_tokenizer),
 }

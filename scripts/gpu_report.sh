@@ -10,7 +10,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 device=${DEVICE:-gpu} texts=${TEXTS:-20000} updates=${UPDATES:-30}
-export MLXBERT_DEVICE=$device PYTHONPATH=$PWD TOKENIZERS_PARALLELISM=true HF_HUB_OFFLINE=1
+export MLXBERT_DEVICE=$device PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH} TOKENIZERS_PARALLELISM=true HF_HUB_OFFLINE=1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export XDG_CACHE_HOME=$work/cache # of kernels: an empty one
@@ -22,7 +22,7 @@ part() {
   printf '\n## %s\n\n' "$name"
   "$@" 2>"$work/said"
   status=$?
-  [ "$status" = 0 ] || { echo; echo "status $status:"; tail -n 8 "$work/said"; }
+  [ "$status" = 0 ] || { echo; echo "status $status:"; tail -n 20 "$work/said"; }
   printf '\n%s s\n' $((SECONDS - begun))
 }
 

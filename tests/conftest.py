@@ -1,15 +1,18 @@
 """The device that tests run on, what fast tests may not do, and models that many tests share."""
 
+import contextlib
 import fcntl
 import functools
+import gc
+import importlib
+import inspect
 import os
 import re
 import resource
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +25,7 @@ import mlxbert
 from mlxbert.folders import verify
 from mlxbert.folders.sample_texts import sample
 from mlxbert.machine import cores, device
+from tests.helpers.cases import ALL
 from tests.helpers.st_folder import NORMALIZE, pooling, save_st
 from tests.helpers.tiny import save
 
@@ -69,22 +73,74 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if _ALL_SLOW.search(collection_path.read_text(encoding="utf-8")) else None
 
 
+def _is_slow(thing: object) -> bool:
+    return any(mark.name == "slow" for mark in getattr(thing, "pytestmark", getattr(thing, "marks", ())))
+
+
+def _fast_cases(function: Callable[..., object]) -> bool:
+    """Takes the slow cases out of a test's parameters; returns whether any are left."""
+    marks, left = [], True
+    for mark in getattr(function, "pytestmark", ()):
+        if mark.name == "parametrize":
+            names, cases = mark.args[0], [*mark.args[1]]
+            some = [case for case in cases if not _is_slow(case)]
+            mark = pytest.mark.parametrize(names, some, *mark.args[2:], **mark.kwargs).mark
+            left = left and (bool(some) or not cases)
+        marks.append(mark)
+    if marks:
+        vars(function)["pytestmark"] = marks
+    return left
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(collector: pytest.Collector, name: str, obj: object) -> list[pytest.Item] | None:
+    """Makes no slow tests for a run without them: there are half as many as fast ones."""
+    if collector.config.option.markexpr != "not slow" or not name.startswith("test") or not inspect.isfunction(obj):
+        return None
+    return [] if _is_slow(obj) or not _fast_cases(obj) else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out most of the combinations of sampled tests; a third meets every family, head and dtype."""
-    if os.environ.get("MLXBERT_TEST_ALL"):
+    if ALL:
         return
     seen: Counter[str] = Counter()
     left_out = []
     for item in items:
-        if item.get_closest_marker("sampled"):
-            name = item.nodeid.partition("[")[0]
+        marker = item.get_closest_marker("sampled")
+        if marker:
+            name, _, case = item.nodeid.partition("[")
             number, seen[name] = seen[name], seen[name] + 1
-            if (number + number // _SAMPLED) % _SAMPLED:  # one of three, in turn the first, the third, the second
+            chosen = (number + number // _SAMPLED) % _SAMPLED == 0  # of three in turn the first, the third, the second
+            if not chosen and case.removesuffix("]") not in marker.args:
                 left_out.append(item)
     if left_out:
         dropped = {*map(id, left_out)}
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if id(item) not in dropped]
+
+
+def _compile_a_share(root: Path) -> None:
+    """Imports the tests from another place on in each process: what one has compiled, the others read."""
+    worker, count = (os.environ.get(f"PYTEST_XDIST_WORKER{name}", "gw0").strip("gw") for name in ("", "_COUNT"))
+    files = [path for path in sorted(root.rglob("test_*.py")) if (path.parent / "__init__.py").is_file()]
+    for path in files[len(files) * int(worker) // max(int(count), 1) :] if int(worker) else ():
+        if not _ALL_SLOW.search(path.read_text(encoding="utf-8")):
+            with contextlib.suppress(Exception, pytest.skip.Exception):  # pytest will meet the same, and say it
+                importlib.import_module(".".join(path.relative_to(root.parent).with_suffix("").parts))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """Keeps what collecting makes out of garbage collections, of which each would look at all of it."""
+    gc.disable()
+    if session.config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        _compile_a_share(Path(__file__).parent)
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -107,14 +163,25 @@ def unflushed() -> Iterator[None]:
         yield
 
 
+_all_cores = cores._cores
+
+
 @pytest.fixture(scope="session", autouse=True)
-def one_blas_thread() -> Iterator[None]:
-    """Where there is a process for each core, threads of BLAS that wait for a core keep it from another process."""
+def one_core() -> Iterator[None]:
+    """Where there is a process for each core, threads that wait for a core keep it from another process."""
     with pytest.MonkeyPatch.context() as patch:
-        if "PYTEST_XDIST_WORKER" in os.environ and device.BLAS.set_threads is not None:
-            device.BLAS.set_threads(1)
-            patch.setattr(cores, "BLAS", replace(device.BLAS, set_threads=lambda count: None))
+        if "PYTEST_XDIST_WORKER" in os.environ and sys.platform == "linux":
+            cores._stream_per_core()  # as many as `all_cores` needs
+            patch.setattr(cores, "_cores", lambda: 1)
+            if device.BLAS.set_threads is not None:
+                device.BLAS.set_threads(1)
         yield
+
+
+@pytest.fixture
+def all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches and training steps are split over the cores of the machine."""
+    monkeypatch.setattr(cores, "_cores", _all_cores)
 
 
 @pytest.fixture

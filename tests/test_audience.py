@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from mlxbert.cli.views.console import to_options
+from mlxbert.tasks.catalogue import CATALOGUE
 from tests.test_structure import MODULES
 
 # What only the command line shows: helps of options, commands to copy, what `serve` and `bench` say.
 COMMANDS = (
     *("mlxbert.cli", "mlxbert.bench", "mlxbert.serve.http", "mlxbert.training.options"),
-    *("mlxbert.training.command", "mlxbert.training.assess"),
+    *("mlxbert.training.command", "mlxbert.training.assess", "mlxbert.tasks.catalogue"),
 )
 OTHERS = ("mlxbert.machine.blas", "mlxbert.machine.mac", "mlxbert.search.database")  # options of pip and of objcopy
 NO_FUNCTION = re.compile(r"`mlxbert doctor --check`")  # there is only the command, as there is for models and indexes
@@ -42,7 +43,7 @@ def test_no_text_of_the_library_names_an_option_of_the_command_line() -> None:
 
 def test_no_hint_of_the_library_is_a_command_that_is_a_function_too() -> None:
     commands = {path.stem.replace("_", "-") for path in MODULES["mlxbert.cli.app"].parent.glob("commands/*.py")}
-    commands |= {"index", "vocabulary", "distill"}
+    commands |= {"index", "vocabulary", "distill", *CATALOGUE}
     assert {"convert", "finetune"} <= commands
     command = re.compile(rf"\bmlxbert ({'|'.join(sorted(commands - {'machine', 'indexes', 'models'}))})\b(?! is)")
     found = [

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 import mlxbert
-from mlxbert.bounds import BOUNDS, MOST_LISTED, MOST_RUNS, check_number, check_whole
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.files import to_path
 from mlxbert.nn.embedder import parse_poolings
+from mlxbert.options import MOST_LISTED, Bounds
 from mlxbert.pretraining.phases import read_lengths
 from mlxbert.readers import lines
 from mlxbert.tasks.zero_shot import check_labels
 from mlxbert.training.objectives.vector_loss import VectorLoss
-from mlxbert.training.options import TrainingOptions, check_sweep
+from mlxbert.training.options import RUNS, TrainingOptions, check_sweep
 from tests.helpers.commands import COMMANDS
 from tests.helpers.program import call
 from tests.helpers.tiny import CONFIG
@@ -34,21 +34,24 @@ NUMBERS = [
 ]
 
 
-@pytest.mark.parametrize("name", BOUNDS)
-def test_what_is_out_of_bounds_is_refused_and_the_ends_are_not(name: str) -> None:
-    least, most = BOUNDS[name]
+BOUNDS = {Bounds(one.type.min, one.type.max) for _, one in NUMBERS if one.name not in SETS}
+
+
+@pytest.mark.parametrize("bounds", sorted(BOUNDS), ids=str)
+def test_what_is_out_of_bounds_is_refused_and_the_ends_are_not(bounds: Bounds) -> None:
+    least, most = bounds
     assert -math.inf < least < most < math.inf
     for value in (least, most):
-        check_number(name, value)
+        bounds.check_number("steps", value)
     for value in (math.ceil(least), int(most)) if most >= 1 else ():
-        check_whole(name, value)
+        bounds.check_whole("steps", value)
     bad: list[Any] = [least - 1, most + 1, HUGE, -HUGE, math.nan, math.inf, -math.inf, True, "1", None]
     for value in bad:
-        for check in (check_number, check_whole):
-            with pytest.raises(ArgumentError, match=rf"^{name.rpartition('.')[2]} is "):
-                check(name, value)
+        for check in (bounds.check_number, bounds.check_whole):
+            with pytest.raises(ArgumentError, match=r"^steps is "):
+                check("steps", value)
     with pytest.raises(ArgumentError):
-        check_whole(name, float(most))
+        bounds.check_whole("steps", float(most))
 
 
 def test_every_number_of_the_command_line_has_bounds() -> None:
@@ -72,7 +75,7 @@ def test_runs_are_counted_before_they_are_listed(seeds: int) -> None:
     values = [0.01] * 1000
     with pytest.raises(ArgumentError, match="sweep"):
         check_sweep({"lr": values, "warmup": values, "weight_decay": values}, seeds)
-    assert len(check_sweep({"lr": values[: MOST_RUNS // seeds]}, seeds)) == MOST_RUNS // seeds
+    assert len(check_sweep({"lr": values[: int(RUNS.most) // seeds]}, seeds)) == int(RUNS.most) // seeds
     with pytest.raises(ArgumentError, match="seeds"):
         check_sweep(None, 10**9)
 

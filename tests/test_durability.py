@@ -14,8 +14,8 @@ import pytest
 from mlxbert.cli.output.batches import Batches
 from mlxbert.files import atomic_write, write_record
 from mlxbert.machine.device import mx
-from mlxbert.training.checkpoint import Progress, State, Store
-from mlxbert.training.optimizer import AdamW
+from mlxbert.training.loop.optimizer import AdamW
+from mlxbert.training.loop.state import Progress, State, Store
 from mlxbert.training.workspace import Workspace
 from tests.test_apple_double import interrupt, output, result
 

@@ -72,7 +72,7 @@ def test_an_evaluation_shows_a_matrix_with_its_classes_and_no_empty_column() -> 
     start = cells.index("expected \\ predicted")
     assert cells[start + 1 : start + 9] == ["no", "yes", "no", "1", "2", "yes", "3", "4"]
     assert "<th>place</th>" in html and "<th>pair</th>" not in html
-    assert found.to_dict()["classes"] == ("no", "yes")
+    assert found.to_dict()["classes"] == ["no", "yes"]
     assert "<table>" in replace(found, confusion=None)._repr_html_()
 
 

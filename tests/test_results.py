@@ -3,9 +3,9 @@
 import json
 import math
 
-from mlxbert.results.json import to_json, without_nan
+from mlxbert.results.json import plain, to_json
 from mlxbert.results.tag import Entity, Tagged
-from mlxbert.training.events import Evaluated
+from mlxbert.training.loop.events import Evaluated
 
 
 def test_a_line_has_no_invisible_characters_and_the_same_value() -> None:
@@ -15,6 +15,6 @@ def test_a_line_has_no_invisible_characters_and_the_same_value() -> None:
 
 
 def test_numbers_that_json_does_not_have_are_null() -> None:
-    assert without_nan({1: (math.nan, 1.5, [-math.inf])}) == {"1": [None, 1.5, [None]]}
+    assert plain({1: (math.nan, 1.5, [-math.inf])}) == {"1": [None, 1.5, [None]]}
     event = Evaluated(step=1, epoch=1, metrics={"loss": math.nan}, metric="loss", best=False, seconds=1)
     assert json.loads(to_json(event.to_dict()))["metrics"] == {"loss": None}

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from types import MappingProxyType
 
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import CheckpointError
+from mlxbert.frozen import FrozenDict
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import HEADS, OWN_LAYERS, Network
 from mlxbert.weights.adapter import Adapter, heads_of, merged_names, read_adapter, tensor_infos
@@ -112,7 +112,7 @@ def _read_storage(folder: Path, config_json: ConfigJson, weights: WeightFiles) -
 @lru_cache(maxsize=16)
 def _network_shapes(config: EncoderConfig) -> Mapping[str, tuple[int, ...]]:
     arrays: dict[str, mx.array] = dict(nn.utils.tree_flatten(Network(config, config.heads).parameters()))
-    return MappingProxyType({name: array.shape for name, array in arrays.items()})
+    return FrozenDict({name: array.shape for name, array in arrays.items()})
 
 
 def network_shapes(config: EncoderConfig) -> Mapping[str, tuple[int, ...]]:

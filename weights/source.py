@@ -17,8 +17,7 @@ from mlxbert.weights.hub import cache
 from mlxbert.weights.hub.cache import Snapshot
 from mlxbert.weights.hub.download import download
 from mlxbert.weights.hub.errors import UnknownRevisionError, UnreachableError
-from mlxbert.weights.hub.guard import is_commit
-from mlxbert.weights.hub.hashes import Known, mismatch
+from mlxbert.weights.hub.hashes import Known, is_commit, mismatch
 
 if TYPE_CHECKING:
     from mlxbert.weights.formats.headers import Header

@@ -6,22 +6,25 @@ from typing import Annotated
 import typer
 
 from mlxbert.cli import session
-from mlxbert.cli.options import ComputingOptions, NoWindow, OutputOptions
+from mlxbert.cli.options import ComputingOptions, OutputOptions
 from mlxbert.cli.output.attention import check, write
 from mlxbert.cli.views import attention as view
-from mlxbert.options import Option, Written
+from mlxbert.options import Bounds, Option, Written
+from mlxbert.tasks.options import TokenizeOptions
 
 
 def attention(
     model: ComputingOptions,
     out: OutputOptions,
+    chosen: TokenizeOptions,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The text.")],
-    pair: Annotated[str | None, Option("A second text, in segment B.", "TEXT")] = None,
     layer: Annotated[
-        int | None, Option("A layer, from 0; -1 is the last. A table shows their mean.", usual="all")
+        int | None,
+        Option("A layer, from 0; -1 is the last. A table shows their mean.", usual="all", bounds=Bounds(-1_000, 1_000)),
     ] = None,
-    head: Annotated[int | None, Option("A head, from 0. A table shows their mean.", usual="all")] = None,
-    overflow: Annotated[NoWindow, Option("Overlong texts. What happens to texts too long for the model.")] = "error",
+    head: Annotated[
+        int | None, Option("A head, from 0. A table shows their mean.", usual="all", bounds=Bounds(-10_000, 10_000))
+    ] = None,
     output: Annotated[
         Path | None, Option("Write a page (.html) or numbers (.json, .npz).", "FILE", short="-o"), Written("file")
     ] = None,
@@ -37,7 +40,7 @@ def attention(
     loaded = session.load(None, model, heads=())
     from mlxbert.tasks.attention import attention as task
 
-    found = task(loaded, text, pair=pair, layers=layer, heads=head, overflow=overflow)
+    found = task(loaded, text, layers=layer, heads=head, **vars(chosen))
     if output is None:
         session.show_object(found.to_dict(), lambda: view.draw(found), out)
     else:

@@ -3,19 +3,23 @@
 import json
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mlxbert.cli import processes, session
-from mlxbert.cli.inputs import ARGUMENTS, STDIN, InputStream, open_input
-from mlxbert.cli.options import FileOptions, RecordOptions, ServedOptions, VectorOptions
+from mlxbert.cli.inputs import ARGUMENTS, open_input
+from mlxbert.cli.options import FileOptions, RecordOptions, ServedOptions, options_of, with_options
 from mlxbert.cli.output.base import OutputFormat
 from mlxbert.cli.output.file import check_output
 from mlxbert.cli.output.formats import VECTORS, WORDS, choose
 from mlxbert.cli.views import console, vectors
 from mlxbert.errors import ArgumentError
-from mlxbert.options import Option
+from mlxbert.options import Option, declared_options
+from mlxbert.readers.inputs import STDIN
+from mlxbert.readers.stream import RecordStream
+from mlxbert.tasks.catalogue import CATALOGUE
+from mlxbert.tasks.options import EmbedOptions, EmbedWordsOptions, TruncatingOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,91 +27,79 @@ if TYPE_CHECKING:
     from mlxbert.cli.remote import RemoteModel
     from mlxbert.model import Model
 
-Kind = Literal["query", "document"]
-OutputDType = Literal["float32", "int8", "binary"]
+_ENTRY, _OF_WORDS = CATALOGUE["embed"], CATALOGUE["embed-words"]
 
 
-def embed(
+def _embed(
     model: ServedOptions,
     source: RecordOptions,
-    vector: VectorOptions,
+    chosen: EmbedOptions,
     out: FileOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")] = None,
-    normalize: Annotated[
-        bool | None,
-        Option("Scale vectors to length 1.", usual="the model's", panel="Vectors"),
-    ] = None,
-    kind: Annotated[
-        Kind | None,
-        Option("Use the model's own prompt. For queries, or for documents.", panel="Vectors"),
-    ] = None,
-    output_dtype: Annotated[
-        OutputDType,
-        Option("Dtype of the vectors. binary is one bit per dimension.", panel="Vectors"),
-    ] = "float32",
     words: Annotated[bool, Option("A vector for each word in its context.", panel="Vectors")] = False,
-    layer: Annotated[
-        int | None,
-        Option("Layer of --words. 0 is the embeddings, 1 the first layer.", usual="the last", panel="Vectors"),
-    ] = None,
+    **given: Any,
 ) -> None:
-    """Turn texts into vectors: texts of similar meaning have similar vectors.
-
-    Options you leave out keep the model's own settings. --output takes .npy, .jsonl, .csv, .sqlite, .safetensors and
-    .parquet, with --words .jsonl and .parquet; after an interruption the same command resumes.
-
-    Example: mlxbert embed --input reviews.csv --column text --output reviews.npy
-    """  # fmt: skip
-    given = vars(vector) | {"normalize": normalize, "output_dtype": output_dtype, "kind": kind}
-    _check_words(words, layer, given)
+    layer = given["layer"]
+    _check_words(words, layer, chosen)
     check_output(out.output, out.overwrite, WORDS if words else VECTORS, source.input, shared=not words)
     processes.check_stdin([] if texts else source.input or [STDIN])  # before its first line is waited for
     opened = open_input(texts or (), source, "text")
     processes.check_stdin([] if opened.files or opened.name == ARGUMENTS else [STDIN])
-    loaded = session.load_or_ask("embed", model)
+    loaded = session.load_or_ask(_ENTRY.name, model)
     if words:
-        chosen = {"layer": -1 if layer is None else layer, "overflow": vector.overflow}
-        _embed_words(loaded, opened, model, chosen, out, source.keep)
+        shared = {name: getattr(chosen, name) for name in declared_options(TruncatingOptions)}
+        of_words = EmbedWordsOptions(**shared, **({} if layer is None else {"layer": layer}))
+        _embed_words(loaded, opened, model, of_words, out, source.keep)
         return
     from mlxbert.text.usage import Usage
 
     group, usage = None, Usage()
-    more: dict[str, Any] = {"usage": usage}
-    if not session.is_remote(loaded):
+    how = chosen.counting()
+    task = session.OutputManifest(_ENTRY.name, loaded, model, how, _format(loaded, out.output, how, source.keep))
+    view = vectors.Embeddings(compare=opened.name == ARGUMENTS and chosen.output_dtype != "binary")
+    if session.is_remote(loaded):
+        results = session.results(_ENTRY, loaded, opened, chosen, usage)
+    else:
         from mlxbert.machine.distributed import join
+        from mlxbert.tasks.embed import embed_stream
 
-        group = more["group"] = join()
-    task = session.OutputManifest("embed", loaded, model, given, _format(loaded, out.output, given, source.keep))
-    view = vectors.Embeddings(compare=opened.name == ARGUMENTS and output_dtype != "binary")
-    results = session.results("embed", loaded, opened, model, given, **more)
+        group = join()
+        more: dict[str, Any] = {"texts": opened, "usage": usage, "group": group, "on_error": opened.on_error}
+        results = embed_stream(loaded, **vars(chosen), **more)
     session.stream(opened, results, view.draw, out, task=task, usage=usage, last=view.draw_cosines, group=group)
 
 
-def _check_words(words: bool, layer: int | None, given: dict[str, Any]) -> None:
+embed = with_options(_embed, _ENTRY.about or "", options_of(EmbedWordsOptions, only=["layer"]))
+
+
+def _check_words(words: bool, layer: int | None, chosen: EmbedOptions) -> None:
     if not words and layer is not None:
         raise ArgumentError("--layer works only with --words")
-    of_texts = [name for name, value in given.items() if name != "overflow" and value not in (None, "float32")]
-    if words and of_texts:
-        raise ArgumentError(f"--{of_texts[0].replace('_', '-')} is for vectors of texts: it does not work with --words")
+    of_texts = declared_options(EmbedOptions).keys() - declared_options(TruncatingOptions)
+    changed = [
+        name for name in vars(chosen) if name in of_texts and getattr(chosen, name) != getattr(EmbedOptions, name)
+    ]
+    if words and changed:
+        raise ArgumentError(f"--{changed[0].replace('_', '-')} is for vectors of texts: it does not work with --words")
 
 
 def _embed_words(
     loaded: "Model | RemoteModel",
-    opened: InputStream[str],
+    opened: RecordStream,
     model: ServedOptions,
-    given: dict[str, Any],
+    chosen: EmbedWordsOptions,
     out: FileOptions,
     keep: Sequence[str] | None,
 ) -> None:
     from mlxbert.text.usage import Usage
 
-    usage = Usage()
-    about = {"model": loaded.source, "options": json.dumps(given)}
+    usage, how = Usage(), chosen.counting()
+    about = {"model": loaded.source, "options": json.dumps(how, sort_keys=True)}
     width = loaded.facts["hidden"] if session.is_remote(loaded) else loaded.config.hidden_size
     format = choose(out.output, WORDS, width=width, metadata=about, keep=keep, words=True)
-    results = session.results("embed-words", loaded, opened, model, given, usage=usage)
+    results = session.results(_OF_WORDS, loaded, opened, chosen, usage)
     view = vectors.WordVectors(compare=opened.name == ARGUMENTS)
-    task = session.OutputManifest("embed words", loaded, model, given, format)
+    task = session.OutputManifest("embed words", loaded, model, how, format)
     session.stream(opened, results, view.draw, out, task=task, usage=usage, last=view.draw_cosines)
 
 

@@ -7,11 +7,11 @@ from typing import Annotated, Any, ClassVar
 
 from mlxbert.cli import processes, session
 from mlxbert.cli.options import ModelOptions, OutputOptions, options_of, with_options
-from mlxbert.cli.training import DataFiles, LabelledData, TextData, task_options
+from mlxbert.cli.training import DataFiles, LabelledData, PlainText, task_options
 from mlxbert.cli.views import console, progress
 from mlxbert.cli.views.training import evaluation
 from mlxbert.errors import ArgumentError
-from mlxbert.options import Option
+from mlxbert.options import COUNT, Option
 from mlxbert.pretraining.settings import Settings
 from mlxbert.training.options.tasks import TASKS
 
@@ -32,7 +32,7 @@ class RetrievalOptions:
     embedder: Annotated[
         str | None, Option("Rank what this model finds. --data is a folder of BEIR, or records of texts.")
     ] = None
-    top_k: Annotated[int, Option("Documents per query that are ranked.")] = 100
+    top_k: Annotated[int, Option("Documents per query that are ranked.", bounds=COUNT)] = 100
 
 
 def _evaluate(task: str, model: ModelOptions, out: OutputOptions, given: dict[str, Any]) -> None:
@@ -147,6 +147,6 @@ _MLM = with_options(
 
     Example: mlxbert evaluate mlm --data notes.txt --model my-bert
     """,
-    [*options_of(TextData), *options_of(Settings, only=["field", "encoding", "documents", "whole_words"])],
+    [*options_of(PlainText), *options_of(Settings, only=["field", "encoding", "documents", "whole_words"])],
 )
 COMMANDS = {**{task: _command(task) for task in TASKS}, "mlm": _MLM}

@@ -6,10 +6,10 @@ from typing import Any
 
 from mlxbert.cli import processes, session, training
 from mlxbert.cli.events.run import naming, open_sinks, resumable, send
-from mlxbert.cli.inputs import STDIN
 from mlxbert.cli.options import ComputingOptions, with_options
 from mlxbert.cli.views import console, progress
 from mlxbert.errors import ArgumentError
+from mlxbert.readers.inputs import STDIN
 from mlxbert.training.options import TrainingOptions
 from mlxbert.training.options.tasks import TASKS
 

@@ -14,7 +14,7 @@ from mlxbert.cli.options import ComputingOptions, OutputOptions
 from mlxbert.cli.views import bench as bench_view, console, doctor as view, json_lines, progress
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.machine.missing import LINUX_WHEELS
-from mlxbert.options import Device, Option
+from mlxbert.options import ROUNDS, Device, Option
 from mlxbert.version import __version__
 
 _WHEELS = ("mlx-metal", *LINUX_WHEELS)
@@ -128,7 +128,7 @@ def bench(
     against: Annotated[
         Peer | None, Option("Another library, measured in turn on the same model. It has to be installed.")
     ] = None,
-    rounds: Annotated[int, Option("Measure everything N times. The median is reported.")] = 5,
+    rounds: Annotated[int, Option("Measure everything N times. The median is reported.", bounds=ROUNDS)] = 5,
 ) -> None:
     """Measure how fast this machine runs and fine-tunes a model: texts per second, updates, start, memory.
 

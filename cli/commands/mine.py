@@ -16,6 +16,7 @@ from mlxbert.cli.views import console, progress, rich
 from mlxbert.errors import InputError
 from mlxbert.files import atomic_write, writing
 from mlxbert.options import Option, Written
+from mlxbert.tasks.options import MiningOptions
 
 if TYPE_CHECKING:
     from mlxbert.results.related import Mined
@@ -25,13 +26,9 @@ def mine(
     model: ModelOptions,
     files: DataFiles,
     out: OutputOptions,
+    chosen: MiningOptions,
     pairs: Annotated[list[str], typer.Argument(metavar="FILE…", help="Pairs of texts that belong together.")],
     output: Annotated[Path, Option("File of JSON lines to write.", "FILE", short="-o"), Written("file")],
-    negatives: Annotated[int, Option("Negatives for each query, at most.")] = 5,
-    margin: Annotated[
-        float, Option("How much less similar a negative must be. Than the positive of its query.")
-    ] = 0.05,
-    skip: Annotated[int, Option("Leave out the N most similar texts.")] = 0,
     text_column: Annotated[str | None, Option("Column of the queries; guessed if left out.")] = None,
     pair_column: Annotated[str | None, Option("Column of the texts that belong to them.")] = None,
     overwrite: Annotated[bool, Option("Replace an existing file.")] = False,
@@ -46,15 +43,15 @@ def mine(
     loaded = session.load("embed", model)
     from mlxbert.tasks.mine import mine as find
 
-    given: dict[str, Any] = {"negatives": negatives, "margin": margin, "skip": skip, "batch_tokens": model.batch_tokens}
-    given |= {"text_column": text_column, "pair_column": pair_column, **vars(files)}
+    given: dict[str, Any] = {**vars(chosen), "batch_tokens": model.batch_tokens, **vars(files)}
+    given |= {"text_column": text_column, "pair_column": pair_column}
     with progress.counted("texts") as update:
         found = find(loaded, pairs, **given, on_progress=update)
     _write(found, output, pairs, overwrite)
-    few = sum(len(one.negatives) < negatives for one in found)
+    few = sum(len(one.negatives) < chosen.negatives for one in found)
     count = sum(len(one.negatives) for one in found)
     if few:
-        console.say("note", f"queries with fewer than {negatives} negatives: {few:,} of {len(found):,}")
+        console.say("note", f"queries with fewer than {chosen.negatives} negatives: {few:,} of {len(found):,}")
     value = {"output": str(output), "queries": len(found), "negatives": count, "with_fewer": few}
     told = f"{count:,} negatives for {len(found):,} queries: {output}"
     session.show_object(value, lambda: [rich.Text(console.visible(told))], out)

@@ -20,10 +20,10 @@ from mlxbert.cli.training import (
     StudentOptions,
 )
 from mlxbert.cli.views import progress, vocabulary as views
-from mlxbert.options import Option, Written
+from mlxbert.options import COUNT, Option, Written
 from mlxbert.pretraining.settings import DISTILLED, Documents, Settings
 from mlxbert.readers.lines import UTF8
-from mlxbert.training.events import Event
+from mlxbert.training.loop.events import Event
 from mlxbert.training.options import TrainingOptions
 
 Kind = Literal["wordpiece", "bpe", "unigram"]  # of a vocabulary
@@ -109,7 +109,7 @@ def vocabulary(
     files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Texts: .txt, .jsonl, .json, also .gz or .xz.")],
     output: Annotated[Path, Option("Folder to write.", "DIR", short="-o"), Written("folder")],
     kind: Annotated[Kind, Option("Kind of vocabulary. They are those of BERT, RoBERTa and XLM-RoBERTa.")] = "wordpiece",
-    size: Annotated[int, Option("Number of tokens, special tokens included.")] = 30_000,
+    size: Annotated[int, Option("Number of tokens, special tokens included.", bounds=COUNT)] = 30_000,
     cased: Annotated[bool, Option("Distinguish case in a wordpiece vocabulary. The others always do.")] = False,
     documents: Annotated[Documents, Option("End of documents in .txt. A blank line, or each line.")] = "blank",
     field: Annotated[str, Option("Field of a .jsonl or .json file.")] = "text",

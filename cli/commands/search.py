@@ -16,8 +16,8 @@ from mlxbert.cli.options import ComputingOptions, Offline, OutputOptions
 from mlxbert.cli.views import console, json_lines, progress, search as view
 from mlxbert.errors import ArgumentError, BusyError, InputError
 from mlxbert.files import PRIVACY
-from mlxbert.options import Device, Option, Written
-from mlxbert.results.json import to_json, without_nan
+from mlxbert.options import CANDIDATES, COUNT, Bounds, Device, Option, Written
+from mlxbert.results.json import plain, to_json
 from mlxbert.search import disks
 from mlxbert.weights.source import BUILTIN
 
@@ -54,7 +54,10 @@ class IndexOptions:
     ] = None
     offline: Offline = False
     device: Annotated[Device, Option("Device. With auto it is the GPU if there is one.", panel="Model")] = "auto"
-    chunk_tokens: Annotated[int | None, Option("Tokens of a chunk, at most.", usual="256, or the model's limit")] = None
+    chunk_tokens: Annotated[
+        int | None,
+        Option("Tokens of a chunk, at most.", usual="256, or the model's limit", bounds=Bounds(16, 1_000_000)),
+    ] = None
     no_titles: Annotated[bool, Option("Embed chunks without the titles that they stand under.")] = False
     include: Annotated[list[str] | None, Option("Only files that match, such as '*.md'. May be repeated.", "GLOB")] = (
         None
@@ -128,16 +131,16 @@ def search(
     mode: Annotated[
         Literal["hybrid", "vectors", "words"], Option("Search by. hybrid fuses the ranks of vectors and words.")
     ] = "hybrid",
-    top_k: Annotated[int, Option("Show the N best.")] = 10,
+    top_k: Annotated[int, Option("Show the N best.", bounds=COUNT)] = 10,
     all_chunks: Annotated[bool, Option("Show all good passages of a document, not only its best.")] = False,
     rerank: Annotated[str | None, Option("Cross-encoder that orders the candidates anew.", "MODEL")] = None,
-    candidates: Annotated[int, Option("Passages that are reranked.")] = 50,
+    candidates: Annotated[int, Option("Passages that are reranked.", bounds=CANDIDATES)] = 50,
     where: Annotated[
         list[str] | None,
         Option("Condition, such as 'path=*.md' or 'date>=2026-01-01'. May be repeated: all must hold.", "CONDITION"),
     ] = None,
-    min_score: Annotated[float | None, Option("Leave out lower scores.")] = None,
-    context: Annotated[int, Option("Show N more lines of the file on each side.")] = 0,
+    min_score: Annotated[float | None, Option("Leave out lower scores.", bounds=Bounds(-1_000_000, 1_000_000))] = None,
+    context: Annotated[int, Option("Show N more lines of the file on each side.", bounds=Bounds(0, 1_000))] = 0,
     no_update: Annotated[bool, Option("Search the index as it is.")] = False,
     explain: Annotated[bool, Option("Show why a passage has its rank.")] = False,
 ) -> None:
@@ -404,7 +407,7 @@ def _show(index: "Index", hits: "Sequence[Hit]", out: OutputOptions, *, context:
         for hit in hits:
             line = hit.to_dict(why=explain)
             around = dict(zip(("before", "after"), _around(index, hit, context), strict=True)) if context else {}
-            json_lines.put_line(to_json(without_nan(line | {"path": hit.path and view.near(hit.path)} | around)))
+            json_lines.put_line(to_json(plain(line | {"path": hit.path and view.near(hit.path)} | around)))
         return
     console.require_stdout()
     screen = console.stdout()

@@ -12,16 +12,18 @@ import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.commands.embed import note_assumed_pooling
-from mlxbert.cli.inputs import InputStream, open_input
-from mlxbert.cli.options import FileOptions, PairInputOptions, ServedOptions, VectorOptions
+from mlxbert.cli.inputs import open_input
+from mlxbert.cli.options import FileOptions, PairInputOptions, ServedOptions, options_of, with_options
 from mlxbert.cli.output.file import check_output
 from mlxbert.cli.ranking import open_ranking, write_ranking
 from mlxbert.cli.views import console, vectors as view
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.files import sha256
-from mlxbert.options import Option
+from mlxbert.options import Option, declared_options
+from mlxbert.readers.stream import RecordStream
 from mlxbert.readers.vectors import DATABASES, StoredVectors, read_texts, read_vectors
 from mlxbert.results.related import Similarity
+from mlxbert.tasks.options import RankingOptions, TaskOptions
 
 if TYPE_CHECKING:
     from mlxbert.cli.remote import RemoteModel
@@ -29,29 +31,16 @@ if TYPE_CHECKING:
     from mlxbert.text.usage import Usage
 
 
-def similarity(
+def _similarity(
     model: ServedOptions,
     source: PairInputOptions,
-    vector: VectorOptions,
     out: FileOptions,
-    texts: Annotated[list[str] | None, typer.Argument(metavar="A B…", help="A text, and others.")] = None,
-    top_k: Annotated[int | None, Option("Show only the N most similar.")] = None,
+    texts: Annotated[list[str] | None, typer.Argument(metavar="A B…", help="The query, and texts.")] = None,
     vectors: Annotated[Path | None, Option("File with the vectors of the texts, from embed.", "FILE")] = None,
     pairs: Annotated[bool, Option("Compare the two texts of each row, columns a and b.")] = False,
-    query_prompt: Annotated[str | None, Option("Text to put before A only.", "TEXT", panel="Vectors")] = None,
-    query_prompt_name: Annotated[
-        str | None,
-        Option("One of the model's own prompts, for A only.", panel="Vectors"),
-    ] = None,
+    **given: Any,
 ) -> None:
-    """Rank texts by how similar they are to the first: by cosine, unless the model names another function.
-
-    The others may come from a file or a pipe; if A is not given, it is the first text of the file. The index in the
-    output counts the others, from 0. A terminal shows the 20 most similar texts of a file.
-
-    Example: mlxbert similarity "A man eats." "Someone is having lunch." "The sky is blue."
-    """
-    given = vars(vector) | {"query_prompt": query_prompt, "query_prompt_name": query_prompt_name}
+    top_k = given.pop("top_k")
     check_output(out.output, out.overwrite, sources=[*(source.input or []), *([str(vectors)] if vectors else [])])
     if model.server is not None and (pairs or source.pair_column is not None or vectors is not None):
         what = "--pairs" if vectors is None else "--vectors"
@@ -72,9 +61,10 @@ def similarity(
     def score(query: str, others: Iterator[Any], usage: "Usage") -> Iterator[Any]:
         if session.is_remote(loaded):
             return loaded.scores("similarity", query, others, usage, **given)
+        from mlxbert.tasks.options import SimilarityOptions
         from mlxbert.tasks.similarity import score_texts, score_vectors
 
-        how: Any = given | {"batch_tokens": model.batch_tokens}
+        how = SimilarityOptions(**given, batch_tokens=model.batch_tokens)
         if stored is None:
             return score_texts(loaded, query, others, how, usage)
         return score_vectors(loaded, query, _paired(others, stored.rows, f"{opened.name}, {vectors}"), how, usage)
@@ -85,14 +75,29 @@ def similarity(
     write_ranking(texts or (), opened, out, draw, top_k, made_of, score, lambda query, one: Similarity(query, *one[:6]))
 
 
+similarity = with_options(
+    _similarity,
+    """Rank texts by how similar they are to the first: by cosine, unless the model names another function.
+
+    The others may come from a file or a pipe; if A, the query, is not given, it is the first text of the file. The
+    index in the output counts the others, from 0. A terminal shows the 20 most similar texts of a file.
+
+    Example: mlxbert similarity "A man eats." "Someone is having lunch." "The sky is blue."
+    """,
+    options_of(RankingOptions, without=["normalize", *declared_options(TaskOptions)]),
+)
+
+
 def _opened(
     texts: Sequence[str], source: PairInputOptions, vectors: Path | None, stored: StoredVectors | None
-) -> InputStream[str]:
+) -> RecordStream:
     """The texts, see `open_ranking`; without others those that are stored with the vectors."""
     if vectors is None or stored is None or source.input is not None:
         return open_ranking(texts, source, vectors)
     if vectors.suffix.lower() in DATABASES:
-        return replace(open_input(read_texts(vectors), source, "text"), name=str(vectors))
+        opened = open_input(read_texts(vectors), source, "text")
+        opened.name = str(vectors)
+        return opened
     return open_ranking(texts, replace(source, input=[str(vectors)]) if stored.has_texts else source, vectors)
 
 
@@ -136,8 +141,8 @@ def _pairs(
     from mlxbert.tasks.pairs import similarity_pairs
 
     _note_vectors(loaded, given)
-    how: dict[str, Any] = given | {"batch_tokens": model.batch_tokens, "on_error": opened.on_error}
-    results = similarity_pairs(loaded, opened.records, **how)
+    how: dict[str, Any] = {"pairs": opened, "batch_tokens": model.batch_tokens, "on_error": opened.on_error}
+    results = similarity_pairs(loaded, **given, **how)
     task = session.OutputManifest("similarity", loaded, model, given)
     session.stream(opened, results, _with_bars(view.draw_pair, loaded), out, task=task)
 

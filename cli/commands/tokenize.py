@@ -6,10 +6,10 @@ import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.inputs import open_input
-from mlxbert.cli.options import FileOptions, ModelName, NoWindow, RecordOptions
+from mlxbert.cli.options import FileOptions, ModelName, RecordOptions
 from mlxbert.cli.output.file import check_output
 from mlxbert.cli.views import progress, tokens as view
-from mlxbert.options import Option
+from mlxbert.tasks.options import TokenizeOptions
 from mlxbert.weights.source import ModelRef
 
 
@@ -17,9 +17,8 @@ def tokenize(
     model: ModelName,
     source: RecordOptions,
     out: FileOptions,
+    chosen: TokenizeOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")] = None,
-    pair: Annotated[str | None, Option("A second text, in segment B.", "TEXT")] = None,
-    overflow: Annotated[NoWindow, Option("Overlong texts. What happens to texts too long for the model.")] = "error",
 ) -> None:
     """Show what the model sees: the tokens of a text, with their ids, segments and positions.
 
@@ -33,6 +32,7 @@ def tokenize(
     with progress.download(model.model) as update:
         folder, tokenizer = load_tokenizer_of(ModelRef(model.model, None, model.revision, model.offline), update)
     session.keep(tokenizer)
-    given: dict[str, Any] = {"pair": pair, "overflow": overflow}
-    results = task(tokenizer, opened.records, **given, on_error=opened.on_error)
-    session.stream(opened, results, view.draw_tokens, out, task=session.OutputManifest("tokenize", folder, None, given))
+    how: dict[str, Any] = {**vars(chosen), "texts": opened, "on_error": opened.on_error}
+    results = task(tokenizer, **how)
+    made_of = session.OutputManifest("tokenize", folder, None, vars(chosen))
+    session.stream(opened, results, view.draw_tokens, out, task=made_of)

@@ -7,7 +7,7 @@ import typer
 from mlxbert.cli import session
 from mlxbert.cli.options import Offline, OutputOptions
 from mlxbert.cli.views import progress, verify as views
-from mlxbert.options import Device, Option
+from mlxbert.options import TOLERANCE, Device, Option
 
 
 def verify(
@@ -21,6 +21,7 @@ def verify(
             "How far outputs may differ. If tensors are equal only once rounded to float16 or bfloat16, the default is "
             "0.02 or 0.2. Outputs of quantized models are judged only with this option.",
             usual="0.0001",
+            bounds=TOLERANCE,
         ),
     ] = None,
     device: Annotated[Device, Option("Device. With auto it is the GPU if there is one.", panel="Model")] = "auto",

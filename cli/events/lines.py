@@ -10,7 +10,7 @@ from mlxbert.errors import ArgumentError
 from mlxbert.files import identity
 from mlxbert.paths import open_regular
 from mlxbert.results.json import to_json
-from mlxbert.training.events import Event, Finished, Started
+from mlxbert.training.loop.events import Event, Finished, Started
 
 _START = 100  # bytes of a log that say what it is
 

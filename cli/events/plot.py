@@ -7,7 +7,7 @@ from mlxbert.cli.events.sink import require
 from mlxbert.cli.output.file import check_path
 from mlxbert.errors import ArgumentError
 from mlxbert.files import atomic_write
-from mlxbert.training.events import Evaluated, Event, Started, Step
+from mlxbert.training.loop.events import Evaluated, Event, Started, Step
 
 ENDINGS = (".png", ".svg", ".pdf")
 _INCHES, _DOTS_PER_INCH = (10, 4.5), 150

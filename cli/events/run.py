@@ -18,7 +18,7 @@ from mlxbert.cli.views.training.screen import Screen
 from mlxbert.cli.views.training.sparse import SparseLines
 from mlxbert.folders.trained import remember
 from mlxbert.machine import launched
-from mlxbert.training.events import Event, Finished
+from mlxbert.training.loop.events import Event, Finished
 
 
 def open_sinks(out: EventOptions, inputs: Iterable[str], *, dry: bool, opened: ExitStack) -> list[Sink]:

@@ -4,7 +4,7 @@ import importlib.util
 from typing import Protocol
 
 from mlxbert.errors import ArgumentError
-from mlxbert.training.events import Event
+from mlxbert.training.loop.events import Event
 
 
 class Sink(Protocol):

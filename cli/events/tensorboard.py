@@ -8,7 +8,7 @@ from typing import Any
 from mlxbert.cli.events.sink import require
 from mlxbert.errors import ArgumentError
 from mlxbert.paths import may_write
-from mlxbert.training.events import Evaluated, Event, Started, Step
+from mlxbert.training.loop.events import Evaluated, Event, Started, Step
 
 
 class TensorBoard:

@@ -1,6 +1,7 @@
 """The labels of a text with bars, or its number."""
 
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping
 
 from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.table import Column, Rows
@@ -12,6 +13,13 @@ _COLUMNS = (
     *(Column(), Column(wraps=True), Column(bar=True, most=console.BAR_WIDTH), Column()),  # mark, label, bar, score
     Column(secondary=1),  # threshold
 )
+
+
+def drawing(
+    top_k: int | None, known: Labels | None
+) -> Callable[[Classification | Regression], Iterator["rich.RenderableType"]]:
+    """How results of a model with these labels look; `top_k` labels of each are shown."""
+    return functools.partial(draw, most=top_k or MOST, known=known)
 
 
 def draw(

@@ -1,13 +1,22 @@
 """Entities in their text with a legend; words with their tags below them."""
 
+import functools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from mlxbert.cli.views import console, rich
+from mlxbert.labels.labels import Labels
+from mlxbert.labels.schemes import marks_entities, types_of
 from mlxbert.results.tag import Entity, Tagged
 
 _COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "red")
 _GAP = 2  # columns between words
+
+
+def drawing(known: Labels | None) -> Callable[[Tagged], Iterator["rich.RenderableType"]]:
+    """How results of a model with these labels look."""
+    names = known.names if known is not None else ()
+    return functools.partial(draw, labels=types_of(names), words=not marks_entities(names))
 
 
 def draw(result: Tagged, labels: Sequence[str] = (), *, words: bool = False) -> Iterator["rich.RenderableType"]:

@@ -20,7 +20,6 @@ from typing import Any
 
 from mlxbert.bench import worker
 from mlxbert.bench.job import OURS, PASSES, PEER, UPDATE, Job
-from mlxbert.bounds import check_whole
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.folders.save import save
@@ -28,6 +27,7 @@ from mlxbert.labels.labels import Labels
 from mlxbert.machine import device as devices
 from mlxbert.machine.faults import free_memory
 from mlxbert.model import load
+from mlxbert.options import ROUNDS
 from mlxbert.version import __version__
 from mlxbert.weights.source import ModelRef
 
@@ -84,7 +84,7 @@ def bench(
         it, and `kernels_kept`, whether mlxbert's process found kernels on CUDA that an earlier one had compiled, `None`
         elsewhere. If training fails (it takes several times the memory), `training` has only a `problem`.
     """
-    check_whole("rounds", rounds)
+    ROUNDS.check_whole("rounds", rounds)
     if against is not None:
         _check_peer(against)
     ref, sides = ModelRef(model, adapter, revision, offline, dtype, device), (OURS, *([against] if against else []))

@@ -16,9 +16,9 @@ from mlxbert.bench.job import Spent
 
 if TYPE_CHECKING:
     from mlxbert.model import Model
-    from mlxbert.training.loop import Run
+    from mlxbert.training.loop.order import Epochs
+    from mlxbert.training.loop.training_run import Run
     from mlxbert.training.options import TrainingOptions
-    from mlxbert.training.sampler import Epochs
 
 BATCHES = 20  # that are different: an epoch of them uses about as many different words as text does
 _EPOCHS = 10**5
@@ -132,7 +132,8 @@ def _run(
     """A run that no step of `our_step` brings to an end; nothing is evaluated or saved."""
     from mlxbert.machine.cores import training_workers
     from mlxbert.machine.device import mx
-    from mlxbert.training.loop import Run, Training
+    from mlxbert.training.loop.training_inputs import Training
+    from mlxbert.training.loop.training_run import Run
     from mlxbert.training.options import TrainingOptions
 
     options = TrainingOptions(
@@ -152,7 +153,7 @@ def _run(
 
 def _in_turn(examples: Sequence[Any], options: "TrainingOptions") -> "Epochs":
     """The order in which batches are as they are given, not shuffled."""
-    from mlxbert.training.sampler import Epochs
+    from mlxbert.training.loop.order import Epochs
 
     size = options.batch_size
 

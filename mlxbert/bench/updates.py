@@ -10,10 +10,10 @@ import numpy as np
 from mlxbert.bench.computed import DTYPES, Computed, Inputs, Operation
 from mlxbert.bench.formulas import F64, Adam
 from mlxbert.machine.device import mx, on_gpu, scalar
-from mlxbert.training.checkpoint import Progress
-from mlxbert.training.gradients import Gradients
-from mlxbert.training.optimizer import AdamW, Arrays, clipping, norm
-from mlxbert.training.step import FIRST_SCALE, DeviceStep
+from mlxbert.training.loop.gpu_updater import FIRST_SCALE, DeviceStep
+from mlxbert.training.loop.gradients import Gradients
+from mlxbert.training.loop.optimizer import AdamW, Arrays, clipping, norm
+from mlxbert.training.loop.state import Progress
 
 ARRAYS = 204  # more than bert-base has: from some sixty on, a kernel that takes them all would be too large for Metal
 _RATE, _WEIGHT, _MOST = 1e-2, 4.0, 1.0  # the learning rate, the weight of the batch, the norm to clip to

@@ -7,7 +7,8 @@ from typing import Any
 from mlxbert.data.labelled import check_text, get_value
 from mlxbert.errors import InputError
 from mlxbert.files import is_system_file
-from mlxbert.readers.rows import Row, read_rows
+from mlxbert.readers.rows import read_rows
+from mlxbert.readers.stream import Record
 
 CORPUS, QUERIES, QRELS = "corpus.jsonl", "queries.jsonl", "qrels"
 Judgement = tuple[str, str, float]  # the query, the document, how well it answers
@@ -36,12 +37,12 @@ def _identified(path: Path) -> dict[str, str]:
     for row in read_rows(path):
         name = _name(row, "_id")
         if name in found:
-            raise InputError(f"{row.place}: _id {name!r:.60} is there twice")
+            raise InputError(f"{row.where}: _id {name!r:.60} is there twice")
         found[name] = " ".join(part for part in (_text(row, "title"), _text(row, "text")) if part)
     return found
 
 
-def _text(row: Row, key: str) -> str:
+def _text(row: Record, key: str) -> str:
     """A title, which may be missing, or a text."""
     value = row.values.get(key) if key == "title" else _value(row, key)
     if value is None or value == "" or (isinstance(value, str) and value.isspace()):
@@ -49,12 +50,12 @@ def _text(row: Row, key: str) -> str:
     try:
         return check_text(value, key).strip()
     except InputError as problem:
-        raise InputError(f"{row.place}: {problem.message}") from None
+        raise row.located(problem) from None
 
 
-def _placed(row: Row) -> Judgement:
+def _placed(row: Record) -> Judgement:
     query, document = (_name(row, key) for key in ("query-id", "corpus-id"))
-    return query, document, read_grade(_value(row, "score"), row.place)
+    return query, document, read_grade(_value(row, "score"), row.where)
 
 
 def read_grade(value: Any, place: str) -> float:
@@ -68,18 +69,18 @@ def read_grade(value: Any, place: str) -> float:
     raise InputError(f"{place}: the judgement is {value!r:.60}, expected a number")
 
 
-def _name(row: Row, key: str) -> str:
+def _name(row: Record, key: str) -> str:
     value = _value(row, key)
     if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
-        raise InputError(f"{row.place}: {key!r} is {value!r:.60}, expected an identifier")
+        raise InputError(f"{row.where}: {key!r} is {value!r:.60}, expected an identifier")
     return str(value)
 
 
-def _value(row: Row, key: str) -> Any:
+def _value(row: Record, key: str) -> Any:
     try:
         return get_value(row.values, key)
     except InputError as problem:
-        raise InputError(f"{row.place}: {problem.message}") from None
+        raise row.located(problem) from None
 
 
 def judged_by_query(judgements: Iterable[Judgement]) -> Mapping[str, Mapping[str, float]]:

@@ -6,15 +6,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from mlxbert.bounds import BOUNDS, MOST_SHOWN, shown
 from mlxbert.counterparts import not_one_of
 from mlxbert.data.columns import Columns
-from mlxbert.errors import InputError
+from mlxbert.errors import MOST_SHOWN, InputError, shown
 from mlxbert.files import from_json
+from mlxbert.options import Bounds
 from mlxbert.readers.reading import json_type
-from mlxbert.readers.rows import Row
+from mlxbert.readers.stream import Record
 
 KINDS = ("class", "classes", "number")
+_TARGETS = Bounds(-1e15, 1e15)  # to learn: the square is a float32
 _SEPARATORS = (",", ";", "|")
 _WHOLE = re.compile(r"(-?\d+)(\.0*)?")
 T = TypeVar("T")
@@ -50,7 +51,7 @@ class Labelled:
         return self.label if isinstance(self.label, tuple) else ()
 
 
-def read_labelled(rows: Iterable[Row], columns: Columns, kind: str) -> list[Labelled]:
+def read_labelled(rows: Iterable[Record], columns: Columns, kind: str) -> list[Labelled]:
     """The texts and labels of rows.
 
     Names of classes are strings without the whitespace around them. A number is a name, too, and a whole one is the
@@ -68,16 +69,16 @@ def read_labelled(rows: Iterable[Row], columns: Columns, kind: str) -> list[Labe
     rows = rows if isinstance(rows, Sequence) else list(rows)
     read = _reader(rows, columns.label, kind) if columns.label is not None else None
 
-    def example(row: Row) -> Labelled:
+    def example(row: Record) -> Labelled:
         text = get_text(row.values, columns.text)
         pair = None if columns.pair is None else get_text(row.values, columns.pair)
         label = None if read is None or columns.label is None else read(get_value(row.values, columns.label))
-        return Labelled(text, pair, label, row.place)
+        return Labelled(text, pair, label, row.where)
 
     return read_each(rows, example)
 
 
-def read_each(rows: Iterable[Row], read: Callable[[Row], T]) -> list[T]:
+def read_each(rows: Iterable[Record], read: Callable[[Record], T]) -> list[T]:
     """What is read of each row."""
     found: list[T] = []
     problems: list[InputError] = []
@@ -85,7 +86,7 @@ def read_each(rows: Iterable[Row], read: Callable[[Row], T]) -> list[T]:
         try:
             found.append(read(row))
         except InputError as problem:
-            problems.append(InputError(f"{row.place}: {problem.message}", hint=problem.hint))
+            problems.append(InputError(f"{row.where}: {problem.message}", hint=problem.hint))
     if not problems:
         return found
     first, others = problems[0], len(problems) - 1
@@ -126,7 +127,7 @@ def check_letters(text: str, column: str) -> None:
             raise InputError(f"{column!r} contains half of a surrogate pair, which is not a character") from None
 
 
-def _reader(rows: Sequence[Row], column: str, kind: str) -> Callable[[Any], Label]:
+def _reader(rows: Sequence[Record], column: str, kind: str) -> Callable[[Any], Label]:
     if kind == "number":
         return lambda value: to_number(plain(value), column)
     names: dict[str, str] = {}  # one string object per class, however many rows
@@ -210,7 +211,7 @@ def to_number(value: Any, column: str) -> float:
         raise InputError(f"{column!r} is {said}, expected a number", hint=hint) from None
     if not math.isfinite(number):
         raise InputError(f"{column!r} is {value}, expected a finite number")
-    least, most = BOUNDS["number"]
+    least, most = _TARGETS
     if not least <= number <= most:
         raise InputError(f"{column!r} is {number:g}, expected a number from {least:g} to {most:g}")
     return number

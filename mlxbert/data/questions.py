@@ -9,7 +9,7 @@ from mlxbert.data.columns import Columns
 from mlxbert.data.labelled import get_text, get_value, plain, read_each
 from mlxbert.errors import InputError
 from mlxbert.readers.reading import json_type
-from mlxbert.readers.rows import Row
+from mlxbert.readers.stream import Record
 
 ANSWER, NO_ANSWER = "answer", "no answer"
 _LOG = logging.getLogger("mlxbert")
@@ -56,7 +56,7 @@ class Question:
         return self.answers
 
 
-def read_questions(rows: Sequence[Row], columns: Columns) -> list[Question]:
+def read_questions(rows: Sequence[Record], columns: Columns) -> list[Question]:
     """The questions of rows.
 
     Answers are as in SQuAD, `[{"text": …, "answer_start": …}]`, as on the hub, `{"text": […], "answer_start": […]}`, or
@@ -73,20 +73,20 @@ def read_questions(rows: Sequence[Row], columns: Columns) -> list[Question]:
     return [question for question, _ in found]
 
 
-def _question(row: Row, columns: Columns) -> tuple[Question, bool]:
+def _question(row: Record, columns: Columns) -> tuple[Question, bool]:
     """The question of a row, and whether its answer stands elsewhere than it says."""
     assert columns.pair is not None and columns.label is not None
     text, context = (get_text(row.values, column) for column in (columns.text, columns.pair))
     answers = [] if row.values.get("is_impossible") is True else _answers(row.values, columns.label)
     answers = [(answer, start) for answer, start in answers if answer.strip()]
     if not answers:
-        return Question(text, context, (), None, None, row.place), False
+        return Question(text, context, (), None, None, row.where), False
     for answer, start in answers:
         begin = _find(context, answer, start)
         if begin is not None:
             texts = tuple(dict.fromkeys(answer for answer, _ in answers))
             end = begin + len(answer)
-            return Question(text, context, texts, begin, end, row.place), start not in (None, begin)
+            return Question(text, context, texts, begin, end, row.where), start not in (None, begin)
     raise InputError(
         f"the answer {answers[0][0]!r:.60} is not in its context",
         hint="answers are copied from the context, with its capitals and spaces",

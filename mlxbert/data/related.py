@@ -8,7 +8,8 @@ from mlxbert.data.columns import Columns, Search
 from mlxbert.data.groups import NEGATIVES, texts_of
 from mlxbert.data.labelled import get_text, get_value, plain, read_each, to_number
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.readers.rows import Row, Rows
+from mlxbert.readers.rows import Rows
+from mlxbert.readers.stream import Record
 from mlxbert.readers.text_column import plain_name
 
 _SAMPLE, _LONG = 100, 20  # rows in which other columns of texts are looked for; characters of a text, on average
@@ -109,18 +110,18 @@ def _is_text(rows: Rows, column: str) -> bool:
     return bool(texts) and sum(map(len, texts)) >= _LONG * len(texts)
 
 
-def read_related(rows: Sequence[Row], columns: Columns) -> list[Related]:
+def read_related(rows: Sequence[Record], columns: Columns) -> list[Related]:
     """The records of rows. A column of positives or negatives holds a text or a list of texts."""
     return read_each(rows, lambda row: _related(row, columns))
 
 
-def _related(row: Row, columns: Columns) -> Related:
+def _related(row: Record, columns: Columns) -> Related:
     text = get_text(row.values, columns.text)
     if columns.pair is None:
-        return Related(text, (), (), None, row.place)
+        return Related(text, (), (), None, row.where)
     if columns.label is not None:
         score = to_number(plain(get_value(row.values, columns.label)), columns.label)
-        return Related(text, (get_text(row.values, columns.pair),), (), score, row.place)
+        return Related(text, (get_text(row.values, columns.pair),), (), score, row.where)
     positives = texts_of(row.values, columns.pair)
     if not positives:
         raise InputError(f"{columns.pair!r} is missing or empty, expected a text or a list of texts")
@@ -131,4 +132,4 @@ def _related(row: Row, columns: Columns) -> Related:
     both = next((negative for negative in negatives if negative in positives), None)
     if both is not None:
         raise InputError(f"the text {both!r:.60} is both in {columns.pair!r} and among the negatives")
-    return Related(text, positives, negatives, None, row.place)
+    return Related(text, positives, negatives, None, row.where)

@@ -8,7 +8,8 @@ from mlxbert.data.columns import Search
 from mlxbert.data.groups import NEGATIVES, POSITIVES, QUERY, has_groups, read_group
 from mlxbert.data.labelled import Labelled, get_text, get_value, plain, read_each, to_number
 from mlxbert.errors import InputError
-from mlxbert.readers.rows import Row, Rows
+from mlxbert.readers.rows import Rows
+from mlxbert.readers.stream import Record
 
 
 class Judged(Labelled):
@@ -75,7 +76,7 @@ def find_relevance_columns(rows: Rows, **named: str | None) -> RelevanceColumns:
     return RelevanceColumns(found["query"], found["text"], found["label"], search.guessed)
 
 
-def read_judged(rows: Sequence[Row], columns: RelevanceColumns, max_score: float = 1.0) -> list[Judged]:
+def read_judged(rows: Sequence[Record], columns: RelevanceColumns, max_score: float = 1.0) -> list[Judged]:
     """The pairs of rows with their labels; of groups positives have 1, negatives 0, each of them is a record.
 
     Args:
@@ -87,16 +88,16 @@ def read_judged(rows: Sequence[Row], columns: RelevanceColumns, max_score: float
     return [record for of_row in found for record in of_row]
 
 
-def _group(row: Row, columns: RelevanceColumns) -> list[Judged]:
+def _group(row: Record, columns: RelevanceColumns) -> list[Judged]:
     group = read_group(row.values, columns.query)
     labelled = ((text, label) for texts, label in ((group.positives, 1.0), (group.negatives, 0.0)) for text in texts)
-    return [Judged(group.query, text, label, row.place) for text, label in labelled]
+    return [Judged(group.query, text, label, row.where) for text, label in labelled]
 
 
-def _single(row: Row, columns: RelevanceColumns, max_score: float) -> Judged:
+def _single(row: Record, columns: RelevanceColumns, max_score: float) -> Judged:
     assert columns.text is not None and columns.label is not None
     query, text = (get_text(row.values, column) for column in (columns.query, columns.text))
-    return Judged(query, text, _label(row.values, columns.label, max_score), row.place)
+    return Judged(query, text, _label(row.values, columns.label, max_score), row.where)
 
 
 def _label(values: Mapping[str, Any], column: str, max_score: float) -> float:

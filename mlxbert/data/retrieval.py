@@ -65,7 +65,7 @@ def _of_groups(rows: Rows) -> Retrieval:
         try:
             group = read_group(row.values)
         except InputError as problem:
-            raise InputError(f"{row.place}: {problem.message}", hint=problem.hint) from None
+            raise InputError(f"{row.where}: {problem.message}", hint=problem.hint) from None
         query = queries.setdefault(group.query, str(len(queries) + 1))
         for texts, grade in ((group.positives, 1.0), (group.negatives, 0.0)):
             for text in texts:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from operator import attrgetter
 from typing import TypeVar
 
-from mlxbert.bounds import check_number
 from mlxbert.errors import InputError
+from mlxbert.options import SHARE
 
 # With that many the 95 % interval of an accuracy of 0.9 is ± 0.8 points: more examples make evaluations longer, but
 # hardly tell better which checkpoint is the best, and are missing in training.
@@ -36,7 +36,7 @@ def split(
         key: What makes two records the same input; by default text and pair.
         names: The labels of a record; none where a number is predicted.
     """
-    check_number("validation_fraction", share)
+    SHARE.check_number("validation_fraction", share)
     wanted = min(max(round(share * len(records)), 1), MOST)
     left = Counter(name for record in records for name in (None, *names(record)))  # None counts all records
     groups = _shuffled(records, left, seed, key, names)

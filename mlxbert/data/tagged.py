@@ -12,7 +12,7 @@ from mlxbert.data.labelled import check_letters, read_each
 from mlxbert.errors import InputError
 from mlxbert.labels.schemes import encode
 from mlxbert.readers.reading import json_type
-from mlxbert.readers.rows import Row
+from mlxbert.readers.stream import Record
 from mlxbert.text.words import Span, split_words
 
 Offsets = tuple[Span, ...]
@@ -53,7 +53,7 @@ class Tagged:
         return tuple(enumerate(self.tags))
 
 
-def read_tagged(rows: Iterable[Row], columns: Columns) -> list[Tagged]:
+def read_tagged(rows: Iterable[Record], columns: Columns) -> list[Tagged]:
     """The sentences of rows.
 
     Words are a list, or a text that is split at whitespace; then there is a tag for each, in a list or a text. A text
@@ -76,12 +76,12 @@ def read_tagged(rows: Iterable[Row], columns: Columns) -> list[Tagged]:
     return [sentence for sentence, _ in found]
 
 
-def _sentence(row: Row, columns: Columns) -> tuple[Tagged, int]:
+def _sentence(row: Record, columns: Columns) -> tuple[Tagged, int]:
     """The sentence of a row, and how many of its spans begin or end within a word."""
     assert columns.label is not None
     said, tags = (_get(row.values, column) for column in (columns.text, columns.label))
     if isinstance(said, str) and (is_spans(tags) or tags in ([], ())):
-        return _of_spans(said, tags, row.place)
+        return _of_spans(said, tags, row.where)
     if isinstance(said, str) and isinstance(row.values.get("form"), list):  # CoNLL-U
         words, text = _strings(row.values["form"], "form"), said
     else:
@@ -95,7 +95,7 @@ def _sentence(row: Row, columns: Columns) -> tuple[Tagged, int]:
     offsets = _places(words, text)
     if offsets is None:
         text, offsets = " ".join(words), _joined(words)
-    return Tagged(text, words, offsets, labels, row.place), 0
+    return Tagged(text, words, offsets, labels, row.where), 0
 
 
 def _get(values: Mapping[str, Any], column: str) -> Any:

@@ -6,7 +6,8 @@ from dataclasses import is_dataclass
 
 from mlxbert.folders.compared_model import OpenedModel
 from mlxbert.folders.compared_texts import PAIRS, TEXTS
-from mlxbert.folders.results import Difference, config_facts, frozen
+from mlxbert.folders.results import Difference, config_facts
+from mlxbert.frozen import frozen
 from mlxbert.machine.device import nn
 from mlxbert.nn.embedder import Dense, Embedder
 from mlxbert.nn.heads import HEADS

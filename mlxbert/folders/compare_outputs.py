@@ -9,7 +9,8 @@ from mlxbert.errors import InputError, MlxbertError
 from mlxbert.folders.compare_facts import encoded, spelled
 from mlxbert.folders.compared_model import OpenedModel
 from mlxbert.folders.compared_texts import MASKED, TEXTS
-from mlxbert.folders.results import MaskDifferences, OutputDifferences, VectorDifferences, table
+from mlxbert.folders.results import MaskDifferences, OutputDifferences, VectorDifferences
+from mlxbert.frozen import FrozenDict
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder
@@ -86,7 +87,7 @@ def _of_networks(a: OpenedModel, b: OpenedModel, broken: dict[str, str]) -> Outp
     hidden = differences.pop(_HIDDEN, None)
     choices = {name: _same_choices(name, [x[name] for x in first], [y[name] for y in second]) for name in differences}
     known = {name: share for name, share in choices.items() if share is not None}
-    return OutputDifferences(len(inputs), hidden, heads=table(differences), choices=table(known))
+    return OutputDifferences(len(inputs), hidden, heads=FrozenDict(differences), choices=FrozenDict(known))
 
 
 def _same_choices(head: str, first: list["Array"], second: list["Array"]) -> float | None:

@@ -12,7 +12,7 @@ from typing import cast
 
 from mlxbert.folders.compare_facts import both, differ, same_layers
 from mlxbert.folders.compared_model import OpenedModel, Tensor, coarseness
-from mlxbert.folders.results import Difference, TensorCounts, to_json
+from mlxbert.folders.results import Difference, TensorCounts, finite_or_name
 from mlxbert.machine.device import mx
 from mlxbert.nn.heads import is_tied
 from mlxbert.weights.checkpoint import part_of
@@ -177,4 +177,6 @@ def _largest_difference(name: str, a: Tensor, b: Tensor) -> Difference:
     count = cast(int, changed.sum().item())
     most = f"by up to {abs(one - other):.3g} at" if math.isfinite(one - other) else "most at"
     message = f"{name}: {count:,} of {far.size:,} numbers differ, {most} {where}"
-    return differ("tensor", name, to_json(one), to_json(other), f"{message}: {both(f'{one:.6g}', f'{other:.6g}')}")
+    return differ(
+        "tensor", name, finite_or_name(one), finite_or_name(other), f"{message}: {both(f'{one:.6g}', f'{other:.6g}')}"
+    )

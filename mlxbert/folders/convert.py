@@ -18,15 +18,16 @@ from mlxbert.folders.compared_model import OpenedModel, open_model
 from mlxbert.folders.destination import MANIFEST
 from mlxbert.folders.judge import more_bits
 from mlxbert.folders.layer_inputs import LayerInputs
-from mlxbert.folders.results import Conversion, Table, Verification, table
+from mlxbert.folders.results import Conversion, Verification
 from mlxbert.folders.verify import verify
+from mlxbert.frozen import FrozenDict
 from mlxbert.machine import device as devices
 from mlxbert.nn.heads import has_own
 from mlxbert.weights import save
 from mlxbert.weights.adapted import find_model
 from mlxbert.weights.formats.quantized import BITS, GROUP_SIZES, Quantization
 from mlxbert.weights.hub.files import CONFIG
-from mlxbert.weights.hub.guard import is_commit
+from mlxbert.weights.hub.hashes import is_commit
 from mlxbert.weights.source import BUILTIN, ModelRef, local_folder
 
 OnProgress = Callable[[int, int], None]
@@ -197,6 +198,6 @@ def _check_result(plan: _Plan, result: Path) -> Verification:
     return replace(found, b=str(plan.target))
 
 
-def _hashes(folder: Path, paths: list[Path]) -> Table[str]:
+def _hashes(folder: Path, paths: list[Path]) -> FrozenDict[str]:
     """SHA-256 of files by their names in the folder."""
-    return table({path.relative_to(folder).as_posix(): sha256(path) for path in paths})
+    return FrozenDict({path.relative_to(folder).as_posix(): sha256(path) for path in paths})

@@ -16,7 +16,7 @@ from mlxbert.weights.formats import safetensors
 from mlxbert.weights.formats.config_json import read_config, read_json, read_json_list
 from mlxbert.weights.formats.files import open_weights
 from mlxbert.weights.hub.files import CONFIG, MODULES, SMALL, TRANSFORMER_SETTINGS, VOCABULARY
-from mlxbert.weights.hub.guard import is_commit
+from mlxbert.weights.hub.hashes import is_commit
 from mlxbert.weights.modules import write_embedder
 from mlxbert.weights.sentence_transformers import read_embedder
 from mlxbert.weights.tokenizers.files import WHOLE, TokenizerFiles

@@ -20,7 +20,7 @@ from mlxbert.folders.inspection import (
     TokenizerFacts,
     WeightFacts,
 )
-from mlxbert.folders.results import Table, frozen, table
+from mlxbert.frozen import FrozenDict, frozen
 from mlxbert.labels.labels import VECTOR_CLASSIFIER
 from mlxbert.machine.device import nn
 from mlxbert.model import Model
@@ -73,7 +73,7 @@ def inspect(
     modules = () if isinstance(embedding, NoEmbedding) else embedding.modules
     limits = Limits(config.max_length, files.max_length, embedder.config.max_length if embedder else None)
     values = checkpoint.config_json.values
-    parts, tokenizer = table(inventory.parts(checkpoint)), _tokenizer(config, files)
+    parts, tokenizer = FrozenDict(inventory.parts(checkpoint)), _tokenizer(config, files)
     sizes = _sizes(checkpoint, modules)
     lacking = _lacking(config, parts, tokenizer, embedding)
     return Inspection(
@@ -121,14 +121,14 @@ def _longest(config: EncoderConfig, files: TokenizerFiles) -> int:
     return min(config.max_length, files.max_length or config.max_length)
 
 
-def _sizes(checkpoint: Checkpoint, modules: Iterable[ModuleFacts]) -> dict[str, Table[int]]:
+def _sizes(checkpoint: Checkpoint, modules: Iterable[ModuleFacts]) -> dict[str, FrozenDict[int]]:
     """The number of parameters by part and the memory that they take by dtype; modules compute in float32 always."""
     counts = inventory.parameters(checkpoint)
     own = {module.folder: module.parameters for module in modules if module.parameters}
     model, after = sum(counts.values()), sum(own.values())
     return {
-        "parameters": table(counts | own | {"total": model + after}),
-        "memory": table({dtype: size * model + 4 * after for dtype, size in _BYTES.items()}),
+        "parameters": FrozenDict(counts | own | {"total": model + after}),
+        "memory": FrozenDict({dtype: size * model + 4 * after for dtype, size in _BYTES.items()}),
     }
 
 
@@ -137,7 +137,7 @@ def _tokenizer(config: EncoderConfig, files: TokenizerFiles) -> TokenizerFacts:
         kind=type(files.tokenizer.model).__name__,
         vocab_size=files.tokenizer.get_vocab_size(),
         word_embeddings=config.vocab_size,
-        special=table(files.special),
+        special=FrozenDict(files.special),
         lower_case=files.lower_cases,
         model_max_length=files.max_length,
     )
@@ -154,7 +154,7 @@ def _embedding(
     # The embedder's own limit takes precedence over that of the tokenizer, as in `Tokenizer.adapted`.
     longest = _longest(config, files) if own.max_length is None else min(own.max_length, config.max_length)
     return embedder, EmbeddingFacts(
-        **vars(own) | {"prompts": table(own.prompts), "max_length": longest},
+        **vars(own) | {"prompts": FrozenDict(own.prompts), "max_length": longest},
         size=embedder.size,
         unit=embedder.unit,
         modules=tuple(_modules(folder, embedder)),
@@ -164,7 +164,7 @@ def _embedding(
 def _modules(folder: ModelFolder, embedder: Embedder) -> Iterator[ModuleFacts]:
     for module, layer in zip(folder.modules[2:], embedder.layers, strict=True):
         arrays = dict(nn.utils.tree_flatten(layer.parameters()))
-        shapes = table({name: array.shape for name, array in arrays.items()})
+        shapes = FrozenDict({name: array.shape for name, array in arrays.items()})
         count = sum(array.size for array in arrays.values())
         yield ModuleFacts(module.kind, module.folder.relative_to(folder.path).as_posix(), shapes, count)
 
@@ -178,17 +178,17 @@ def _weights(folder: ModelFolder, checkpoint: Checkpoint, modules: Iterable[Modu
         format=checkpoint.weights.format,
         storage=inventory.storage_name(checkpoint),
         bytes=sum(header.size for header in headers.values()),
-        files=table({path.relative_to(folder.path).as_posix(): header.size for path, header in headers.items()}),
+        files=FrozenDict({path.relative_to(folder.path).as_posix(): header.size for path, header in headers.items()}),
         here=folder.headers.keys().isdisjoint(headers),
     )
 
 
 def _lacking(
     config: EncoderConfig,
-    parts: Table[PartFacts],
+    parts: FrozenDict[PartFacts],
     tokenizer: TokenizerFacts,
     embedding: EmbeddingFacts | NoEmbedding,
-) -> Table[str]:
+) -> FrozenDict[str]:
     """Why the model cannot be used for some tasks."""
     found = {}
     for task in TASKS:
@@ -204,4 +204,4 @@ def _lacking(
             found[task] = f"the weights have no {titles(absent)}"
         elif any(problems):
             found[task] = "; ".join(filter(None, problems))
-    return table(found)
+    return FrozenDict(found)

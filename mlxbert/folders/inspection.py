@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.config import EncoderConfig
-from mlxbert.folders.results import Record, Table, all_config_facts, to_json
-from mlxbert.results.html import to_html
+from mlxbert.folders.results import all_config_facts
+from mlxbert.frozen import FrozenDict
+from mlxbert.results.html import Shown, to_html
+from mlxbert.results.json import Each, listed, omit_if, plain
 
 
 @dataclass(frozen=True)
-class Limits(Record):
+class Limits(Shown):
     """The longest input in tokens by each source of a limit; `None` if it sets none.
 
     Attributes:
@@ -25,7 +27,7 @@ class Limits(Record):
 
 
 @dataclass(frozen=True)
-class PartFacts(Record):
+class PartFacts(Shown):
     """The encoder, the pooler or a head.
 
     Attributes:
@@ -44,7 +46,7 @@ class PartFacts(Record):
 
 
 @dataclass(frozen=True)
-class UnusedTensor(Record):
+class UnusedTensor(Shown):
     """A tensor that is not loaded, and why."""
 
     name: str
@@ -52,7 +54,7 @@ class UnusedTensor(Record):
 
 
 @dataclass(frozen=True)
-class SkippedEntries(Record):
+class SkippedEntries(Shown):
     """Entries of the files that are not tensors of a model, for example an optimizer's: how many, and one of them."""
 
     count: int
@@ -60,7 +62,7 @@ class SkippedEntries(Record):
 
 
 @dataclass(frozen=True)
-class WeightFacts(Record):
+class WeightFacts(Shown):
     """The weights.
 
     Attributes:
@@ -74,12 +76,12 @@ class WeightFacts(Record):
     format: str
     storage: str
     bytes: int
-    files: Table[int]
+    files: FrozenDict[int]
     here: bool
 
 
 @dataclass(frozen=True)
-class TokenizerFacts(Record):
+class TokenizerFacts(Shown):
     """The tokenizer.
 
     Attributes:
@@ -94,13 +96,13 @@ class TokenizerFacts(Record):
     kind: str
     vocab_size: int
     word_embeddings: int
-    special: Table[str]
+    special: FrozenDict[str]
     lower_case: bool
     model_max_length: int | None
 
 
 @dataclass(frozen=True)
-class ModuleFacts(Record):
+class ModuleFacts(Shown):
     """A module of sentence-transformers that follows the pooling.
 
     Attributes:
@@ -112,12 +114,12 @@ class ModuleFacts(Record):
 
     kind: str
     folder: str
-    shapes: Table[tuple[int, ...]]
+    shapes: FrozenDict[tuple[int, ...]]
     parameters: int
 
 
 @dataclass(frozen=True)
-class EmbeddingFacts(Record):
+class EmbeddingFacts(Shown):
     """How the model makes vectors; see `mlxbert.nn.embedder.EmbeddingConfig` for what is not described here.
 
     Attributes:
@@ -131,7 +133,7 @@ class EmbeddingFacts(Record):
     include_prompt: bool
     dimensions: int | None
     normalize: bool
-    prompts: Table[str]
+    prompts: FrozenDict[str]
     default_prompt_name: str | None
     max_length: int
     lower_case: bool
@@ -143,14 +145,14 @@ class EmbeddingFacts(Record):
 
 
 @dataclass(frozen=True)
-class NoEmbedding(Record):
+class NoEmbedding(Shown):
     """Why the model makes no vectors."""
 
     problem: str
 
 
 @dataclass(frozen=True)
-class TensorFacts(Record):
+class TensorFacts(Shown):
     """A tensor of the files.
 
     Attributes:
@@ -162,18 +164,14 @@ class TensorFacts(Record):
     """
 
     name: str
-    stored_as: str | None
+    stored_as: str | None = field(metadata=omit_if(lambda name: name is None))
     dtype: str
     shape: tuple[int, ...]
     becomes: str
 
-    def to_dict(self) -> dict[str, Any]:
-        """The tensor, without `stored_as` if the file has the usual name."""
-        return {key: value for key, value in super().to_dict().items() if key != "stored_as" or value is not None}
-
 
 @dataclass(frozen=True)
-class Fit(Record):
+class Fit(Shown):
     """What fits into this machine, by estimates that err on the side of more; sizes in bytes.
 
     Attributes:
@@ -208,7 +206,7 @@ class Fit(Record):
 
 
 @dataclass(frozen=True)
-class Inspection(Record):
+class Inspection(Shown):
     """The description of a model; see `mlxbert.inspect`.
 
     Attributes:
@@ -244,11 +242,11 @@ class Inspection(Record):
     max_length: int
     limited_by: tuple[str, ...]
     limits: Limits
-    parts: Table[PartFacts]
+    parts: FrozenDict[PartFacts]
     unused: tuple[UnusedTensor, ...]
     skipped: SkippedEntries
-    parameters: Table[int]
-    memory: Table[int]
+    parameters: FrozenDict[int]
+    memory: FrozenDict[int]
     fit: Fit
     weights: WeightFacts
     tokenizer: TokenizerFacts
@@ -256,13 +254,13 @@ class Inspection(Record):
     adapters: tuple[str, ...]
     labels: Any
     tasks: tuple[str, ...]
-    lacking: Table[str]
+    lacking: FrozenDict[str]
     tensors: tuple[TensorFacts, ...] = field(repr=False)
 
     def _repr_html_(self) -> str:
         """The table of a notebook; the configuration and the tensors are too long for it."""
         return to_html({name: value for name, value in self.to_dict().items() if name not in ("config", "tensors")})
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, each: Each[Any] = listed) -> dict[str, Any]:
         """The inspection as plain dicts and lists; in `config` also the properties that follow from its fields."""
-        return super().to_dict() | {"config": to_json(all_config_facts(self.config))}
+        return super().to_dict(each) | {"config": plain(all_config_facts(self.config))}

@@ -1,82 +1,20 @@
-"""What `verify` and `convert` return, and how such results become JSON."""
+"""What `verify` and `convert` return."""
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from mlxbert.config import EncoderConfig
+from mlxbert.frozen import FrozenDict
 from mlxbert.results.html import Shown
+from mlxbert.results.json import Each, listed
 from mlxbert.version import __version__
 
-V = TypeVar("V")
 
-
-@dataclass(frozen=True, eq=False)
-class Table(Mapping[str, V], Generic[V]):
-    """An immutable mapping: values by name, in a fixed order.
-
-    Attributes:
-        entries: The names and their values.
-    """
-
-    entries: tuple[tuple[str, V], ...] = ()
-
-    def __getitem__(self, name: str) -> V:
-        for own, value in self.entries:
-            if own == name:
-                return value
-        raise KeyError(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return (name for name, _ in self.entries)
-
-    def __len__(self) -> int:
-        return len(self.entries)
-
-    def __hash__(self) -> int:
-        return hash(self.entries)
-
-
-def table(values: Mapping[str, V]) -> Table[V]:
-    """An immutable copy of a mapping."""
-    return Table(tuple(values.items()))
-
-
-class Record(Shown):
-    """Base of results that become a JSON object of their fields."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The result as plain dicts and lists."""
-        return {field.name: to_json(getattr(self, field.name)) for field in fields(self)}  # type: ignore[arg-type]
-
-
-def frozen(value: object) -> Any:
-    """An immutable copy of a JSON value: tuples for lists, a `Table` for an object."""
-    if isinstance(value, Mapping):
-        return Table(tuple((str(key), frozen(entry)) for key, entry in value.items()))
-    return tuple(map(frozen, value)) if isinstance(value, list | tuple) else value
-
-
-def to_json(value: object) -> Any:
-    """A value as plain JSON types.
-
-    A dataclass that is not a `Record` becomes an object of its fields, with its name as `type`; infinity and NaN become
-    strings.
-    """
-    if isinstance(value, Record):
-        return value.to_dict()
-    if isinstance(value, Mapping):
-        return {str(key): to_json(entry) for key, entry in value.items()}
-    if is_dataclass(value) and not isinstance(value, type):
-        facts = {field.name: to_json(getattr(value, field.name)) for field in fields(value)}
-        return {"type": type(value).__name__} | facts
-    if isinstance(value, list | tuple):
-        return [to_json(entry) for entry in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+def finite_or_name(value: float) -> float | str:
+    """A number; infinity and NaN, for which JSON has no numbers, as text."""
+    return value if math.isfinite(value) else str(value)
 
 
 def config_facts(config: EncoderConfig) -> dict[str, Any]:
@@ -92,7 +30,7 @@ def all_config_facts(config: EncoderConfig) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Difference(Record):
+class Difference(Shown):
     """One difference between two models.
 
     Attributes:
@@ -111,7 +49,7 @@ class Difference(Record):
 
 
 @dataclass(frozen=True)
-class TensorCounts(Record):
+class TensorCounts(Shown):
     """How the tensors of two models compare.
 
     Attributes:
@@ -128,7 +66,7 @@ class TensorCounts(Record):
 
 
 @dataclass(frozen=True)
-class VectorDifferences(Record):
+class VectorDifferences(Shown):
     """How far the vectors of texts are apart: their cosines, and the largest difference of one value."""
 
     mean_cosine: float
@@ -137,7 +75,7 @@ class VectorDifferences(Record):
 
 
 @dataclass(frozen=True)
-class MaskDifferences(Record):
+class MaskDifferences(Shown):
     """How far the words for masks are apart.
 
     Attributes:
@@ -155,7 +93,7 @@ class MaskDifferences(Record):
 
 
 @dataclass(frozen=True)
-class OutputDifferences(Record):
+class OutputDifferences(Shown):
     """How far the outputs of two models on fixed texts are apart; `None` for what cannot be compared.
 
     Attributes:
@@ -172,8 +110,8 @@ class OutputDifferences(Record):
 
     texts: int | None = None
     last_hidden_state: float | None = None
-    heads: Table[float] = Table()
-    choices: Table[float] = Table()
+    heads: FrozenDict[float] = field(default_factory=FrozenDict)
+    choices: FrozenDict[float] = field(default_factory=FrozenDict)
     vectors: VectorDifferences | None = None
     fill_mask: MaskDifferences | None = None
     tolerance: float | None = None
@@ -188,15 +126,15 @@ class OutputDifferences(Record):
             found.append(self.fill_mask.largest_score_difference)
         return max(found)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, each: Each[Any] = listed) -> dict[str, Any]:
         """The differences without those that could not be measured."""
         left_out = {name for name, value in vars(self).items() if value is None and name != "tolerance"}
         left_out |= set() if self.texts else {"heads", "choices"}
-        return {name: value for name, value in super().to_dict().items() if name not in left_out}
+        return {name: value for name, value in super().to_dict(each).items() if name not in left_out}
 
 
 @dataclass(frozen=True)
-class Verification(Record):
+class Verification(Shown):
     """Whether two models agree; it is true if they do: `if mlxbert.verify(a, b):`.
 
     Attributes:
@@ -223,7 +161,7 @@ class Verification(Record):
 
 
 @dataclass(frozen=True)
-class Conversion(Record):
+class Conversion(Shown):
     """What a conversion wrote, and how it differs from its source.
 
     Attributes:
@@ -247,14 +185,14 @@ class Conversion(Record):
     format: str
     changed: tuple[str, ...]
     left_out: tuple[str, ...]
-    read: Table[str]
-    written: Table[str]
+    read: FrozenDict[str]
+    written: FrozenDict[str]
     bytes: int
     difference: Verification
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, each: Each[Any] = listed) -> dict[str, Any]:
         """The conversion as JSON and in the manifest: without its folder."""
-        values = super().to_dict()
+        values = super().to_dict(each)
         names = ("source", "revision", "bytes", "family", "format", "changed", "left_out")
         compared = ("agree", "differences", "notes", "tensors", "outputs")
         return {

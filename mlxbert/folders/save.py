@@ -3,13 +3,13 @@
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 from mlxbert.counterparts import not_one_of
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError
 from mlxbert.files import check_space, sha256
 from mlxbert.folders import card, copies, destination
 from mlxbert.folders.destination import MARKER, SAVED
+from mlxbert.frozen import FrozenDict
 from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder, EmbeddingConfig, parse_poolings
 from mlxbert.nn.heads import OWN_LAYERS, has_own
@@ -89,7 +89,7 @@ def write_trained(
     model: Model,
     partial: Path,
     describe: Callable[[Path], Mapping[str, str]],
-    keys: Mapping[str, object] = MappingProxyType({}),
+    keys: Mapping[str, object] = FrozenDict(),
     embedder: Embedder | None = None,
     adapter: WriteWeights | None = None,
 ) -> None:
@@ -132,7 +132,7 @@ def _write(
     tensors: list[weights.Tensor],
     dtype: str | None,
     most: int,
-    keys: Mapping[str, object] = MappingProxyType({}),
+    keys: Mapping[str, object] = FrozenDict(),
 ) -> None:
     """Writes weights and configuration into a folder that holds vocabulary and modules."""
     weights.write_weights(tensors, inner, most)

@@ -4,15 +4,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from mlxbert.bounds import check_number
 from mlxbert.folders import compare_facts, compare_outputs, compare_tensors
 from mlxbert.folders.compare_tensors import Comparison
 from mlxbert.folders.compared_model import OpenedModel, open_model
 from mlxbert.folders.inventory import storage_name
 from mlxbert.folders.judge import judge
-from mlxbert.folders.results import Difference, OutputDifferences, Verification, to_json
+from mlxbert.folders.results import Difference, OutputDifferences, Verification, finite_or_name
 from mlxbert.machine import device as devices
 from mlxbert.nn.embedder import Embedder
+from mlxbert.options import TOLERANCE
 from mlxbert.weights.adapted import find_model
 from mlxbert.weights.source import ModelRef, check_source
 
@@ -57,7 +57,7 @@ def verify(
         if not isinstance(source, OpenedModel):
             check_source(source, name)
     if tolerance is not None:
-        check_number("tolerance", tolerance)
+        TOLERANCE.check_number("tolerance", tolerance)
     devices.use(device)
     one, other = (_open(source, offline, on_progress) for source in (a, b))
     compared = compare_tensors.compare(one, other)
@@ -148,4 +148,4 @@ def _reason(a: OpenedModel, b: OpenedModel, compared: Comparison) -> str:
 
 def _too_far(apart: float, allowed: float, why: str) -> Difference:
     message = f"outputs differ by up to {apart:.3g}, more than {allowed:g}, {why}"
-    return Difference("output", "outputs", to_json(apart), allowed, message)
+    return Difference("output", "outputs", finite_or_name(apart), allowed, message)

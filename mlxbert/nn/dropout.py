@@ -13,9 +13,9 @@ import threading
 from collections.abc import Iterator
 from typing import cast
 
-from mlxbert.bounds import check_number
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import fused
+from mlxbert.options import RATE
 
 _WORD = 2**16  # masks are drawn as 16-bit words: half the work of MLX's own, which take 32 bits for each element
 _WORDS_IN_KEY = 4
@@ -129,7 +129,7 @@ def drops(network: nn.Module) -> bool:
 
 def set_rate(network: nn.Module, rate: float) -> None:
     """Sets the rate of every place where the model's family has dropout, in the encoder and in the heads."""
-    check_number("dropout", rate)
+    RATE.check_number("dropout", rate)
     for module in network.modules():
         if isinstance(module, Dropout) and module.rate is not None:
             module.rate = float(rate)

@@ -6,13 +6,13 @@ Shapes: B batch, L length, D hidden size, W size of a vector. Everything here ru
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from mlxbert.bounds import check_listed, shown
-from mlxbert.errors import ArgumentError
+from mlxbert.errors import ArgumentError, shown
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import ops
 from mlxbert.nn.activations import check_activation
 from mlxbert.nn.encoder import EncoderOutput
 from mlxbert.nn.pooling import POOLINGS, pool
+from mlxbert.options import check_listed
 
 SMALLEST_NORM = 1e-12  # torch.nn.functional.normalize
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")  # those of sentence-transformers

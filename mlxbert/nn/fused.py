@@ -174,4 +174,11 @@ def _dense_vjp(inputs: Any, cotangent: mx.array, output: mx.array) -> tuple[mx.a
     x, weight, biases = inputs
     rows, up = x.reshape(-1, x.shape[-1]), cotangent.reshape(-1, cotangent.shape[-1])
     of_weight = (up.T @ rows).astype(weight.dtype)
-    return (cotangent @ weight).astype(x.dtype), of_weight, [up.sum(axis=0).astype(one.dtype) for one in biases]
+    return (cotangent @ weight).astype(x.dtype), of_weight, [_column_sums(up).astype(bias.dtype) for bias in biases]
+
+
+def _column_sums(rows: mx.array) -> mx.array:
+    """(N, D) → (D,). MLX adds up half precision in half precision; a matrix product accumulates in float32."""
+    if rows.dtype == mx.float32:
+        return rows.sum(axis=0)
+    return (mx.ones((1, len(rows)), rows.dtype) @ rows).reshape(-1)

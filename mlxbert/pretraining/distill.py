@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.errors import ArgumentError
+from mlxbert.pretraining.initial import EVERY_OTHER
 from mlxbert.pretraining.pretrain import pretrain
 from mlxbert.pretraining.settings import DISTILLED
-from mlxbert.training.events import TrainingEvents
-from mlxbert.weights.adapted import find_model
-from mlxbert.weights.families.registry import read_architecture
-from mlxbert.weights.source import ModelRef
+from mlxbert.training.loop.events import TrainingEvents
+from mlxbert.weights.source import check_source
 
 
 def distill(
@@ -53,10 +52,8 @@ def distill(
         return pretrain(
             corpus, output=output, model=student, teacher=teacher, objective=objective, **options
         )  # fmt: skip
-    if layers is None:
-        ref = ModelRef(teacher, **{name: options[name] for name in ("revision", "offline") if name in options})
-        found = read_architecture(find_model(ref, options.get("on_progress")).config_json).config
-        layers = range(0, found.num_stored_layers, 2)
+    check_source(teacher, "teacher")
+    chosen = EVERY_OTHER if layers is None else layers
     return pretrain(
-        corpus, output=output, model=teacher, layers=layers, teacher=teacher, objective=objective, **options
+        corpus, output=output, model=teacher, layers=chosen, teacher=teacher, objective=objective, **options
     )

@@ -2,19 +2,19 @@
 
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlxbert.bounds import check_whole
 from mlxbert.errors import ArgumentError
 from mlxbert.machine.distributed import ProcessGroup
 from mlxbert.model import Model
 from mlxbert.nn.heads import HEADS
+from mlxbert.options import COUNT, LENGTH, STEPS
 from mlxbert.pretraining.data import Maker
 from mlxbert.pretraining.objective import Pretraining, heads_of, make_terms, read_terms
 from mlxbert.pretraining.settings import Settings, files_of, pairs_of
-from mlxbert.results.brief import Brief
+from mlxbert.results.html import Shown
 from mlxbert.tasks.arguments import check_model
 from mlxbert.text.batch import default_batch_tokens
 
@@ -22,7 +22,7 @@ _OBJECTIVES = ("mlm", "nsp", "sop")
 
 
 @dataclass(frozen=True)
-class WordEvaluation(Brief):
+class WordEvaluation(Shown):
     """How well a model predicts what is hidden.
 
     Attributes:
@@ -39,10 +39,6 @@ class WordEvaluation(Brief):
     examples: int
     hidden: int
     metrics: dict[str, float]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The evaluation as plain dicts and lists."""
-        return asdict(self)
 
 
 def evaluate_words(
@@ -79,10 +75,10 @@ def evaluate_words(
     """
     check_model(model, data)
     if examples is not None:
-        check_whole("examples", examples)
-    check_whole("length", length)
+        STEPS.check_whole("examples", examples)
+    LENGTH.check_whole("length", length)
     batch_tokens = default_batch_tokens() if batch_tokens is None else batch_tokens
-    check_whole("batch_tokens", batch_tokens)
+    COUNT.check_whole("batch_tokens", batch_tokens)
     weights = read_terms(objective)
     pretraining = Pretraining(make_terms(weights))
     if other := [name for name in weights if name not in _OBJECTIVES]:

@@ -11,15 +11,18 @@ from mlxbert.folders.fingerprint import hash_model
 from mlxbert.labels.labels import Labels
 from mlxbert.model import Model, new_model
 from mlxbert.progress import Progress
-from mlxbert.training.base import BaseModel
+from mlxbert.training.base_model import BaseModel
+from mlxbert.training.options import TrainingOptions
 from mlxbert.weights.adapted import find_model
 from mlxbert.weights.build import parameters
+from mlxbert.weights.families.registry import read_architecture
 from mlxbert.weights.folder import ModelFolder, open_folder
 from mlxbert.weights.source import ModelRef, find_folder
 from mlxbert.weights.tokenizers.files import read_tokenizer
 
 # Layers and width, as in Google's smaller BERTs (arXiv:1908.08962); a head is 64 wide.
 SIZES = {"tiny": (2, 128), "mini": (4, 256), "small": (4, 512), "medium": (8, 512), "base": (12, 768)}
+EVERY_OTHER: Sequence[int] = range(0)  # stands for layers whose numbers are known when the model is found
 _ELECTRA_SMALL = (12, 256)  # ELECTRA-Small (arXiv:2003.10555)
 _HEAD = 64
 _POSITIONS = 512
@@ -48,6 +51,11 @@ class InitialModel(BaseModel):
         return new_model(
             self.config, self.folder, heads=dict.fromkeys(heads), dtype="float32", device=self.ref.device, seed=seed
         )
+
+    def warn_unless_it_fits(self, options: TrainingOptions) -> None:
+        """See `BaseModel.warn_unless_it_fits`; nothing is known of fresh weights before they are made."""
+        if self.config is None:
+            super().warn_unless_it_fits(options)
 
     def manifest(self) -> dict[str, Any]:
         """What decides its weights and its vocabulary."""
@@ -93,7 +101,8 @@ def find_initial(
 ) -> InitialModel:
     """Finds a model to continue; or describes a new one, whose `vocabulary` takes the place of the source of `ref`.
 
-    `config` is one of `SIZES` or a file as a `config.json`; `layers` are numbers, or a text as `0,2,4`.
+    `config` is one of `SIZES` or a file as a `config.json`; `layers` are numbers, a text as `0,2,4`, or
+    `EVERY_OTHER`.
     """
     if config is None:
         if vocabulary is not None:
@@ -101,7 +110,8 @@ def find_initial(
                 "vocabulary is given without config: a trained model has its own vocabulary",
                 hint=f"config={'|'.join(SIZES)} or a file makes a new model",
             )
-        files, chosen = find_model(ref, on_progress), None if layers is None else _read_layers(layers)
+        files = find_model(ref, on_progress)
+        chosen = None if layers is None else _read_layers(layers, files)
         return InitialModel(ref=ref, files=files, config=None, layers=chosen)
     if ref.adapter is not None:
         raise ArgumentError("adapter and config are given, but an adapter belongs to a trained model")
@@ -116,8 +126,10 @@ def find_initial(
     return InitialModel(ref=replace(ref, source=str(config)), files=files, config=described)
 
 
-def _read_layers(given: str | Sequence[int]) -> tuple[int, ...]:
-    """Numbers of layers: a list, or a text as `0,2,4`."""
+def _read_layers(given: str | Sequence[int], files: ModelFolder) -> tuple[int, ...]:
+    """Numbers of layers: a list, or a text as `0,2,4`, or `EVERY_OTHER` of a model."""
+    if given is EVERY_OTHER:
+        return tuple(range(0, read_architecture(files.config_json).config.num_stored_layers, 2))
     try:
         return tuple(int(layer) for layer in (given.split(",") if isinstance(given, str) else given))
     except (TypeError, ValueError):

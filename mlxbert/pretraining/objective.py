@@ -10,13 +10,13 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from mlxbert.bounds import check_number
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import ArgumentError
 from mlxbert.machine.device import mx
 from mlxbert.machine.distributed import ProcessGroup
 from mlxbert.nn.encoder import Batch, KnownIds
 from mlxbert.nn.heads import Network
+from mlxbert.options import SMALLEST, Bounds, bounds_of
 from mlxbert.pretraining.electra import Electra
 from mlxbert.pretraining.examples import Example, Examples, in_batches
 from mlxbert.pretraining.masks import Draws, Ids
@@ -37,11 +37,13 @@ from mlxbert.tasks.runner import in_halves
 from mlxbert.tasks.task import evaluation_mode
 from mlxbert.text.batch import padded_length
 from mlxbert.training.objectives.objective import LoopObjective, TrainBatch
+from mlxbert.training.options import TeacherOptions
 
 _FILLED = 32  # the number of hidden tokens is filled up to a multiple, so that a GPU meets few shapes
 _RIGHT = {"mlm": "accuracy", "nsp": "next_sentence_accuracy", "sop": "order_accuracy"}
 ELECTRA = "electra"  # two terms, of two networks
 _TEMPERATURE = 2.0
+_WEIGHTS = Bounds(SMALLEST, 1_000_000)
 _WEIGHT = 50.0  # of replaced tokens: a binary choice has a small loss
 _ALL: tuple[type[Term], ...] = (MaskedWords, NextSentence, SentenceOrder, SoftTargets, HiddenStates, Vectors)
 TERMS: Mapping[str, type[Term]] = {term.name: term for term in _ALL}
@@ -210,7 +212,7 @@ def read_terms(text: str) -> dict[str, float]:
             found[name] = float(weight) if colon else (_WEIGHT if name == ELECTRA else 1.0)
         except ValueError:
             raise ArgumentError(f"objective has the weight {weight!r:.60} for {name}, expected a number") from None
-        check_number("weight", found[name])
+        _WEIGHTS.check_number("weight", found[name])
     if ELECTRA in found and len(found) > 1:
         raise ArgumentError(f"objective is {text!r:.60}, expected {ELECTRA} alone: it consists of two losses")
     return found
@@ -229,7 +231,7 @@ def learned_from(terms: Iterable[str]) -> list[str]:
 
 def make_terms(weights: Mapping[str, float], temperature: float = _TEMPERATURE) -> dict[Term, float]:
     """The terms with their weights, see `read_terms`; `soft` has the temperature."""
-    check_number("temperature", temperature)
+    bounds_of(TeacherOptions, "temperature").check_number("temperature", temperature)
     if temperature != _TEMPERATURE and SoftTargets.name not in weights:
         raise ArgumentError(f"temperature is {temperature} without soft, the only loss that has one")
     if ELECTRA in weights:

@@ -7,8 +7,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mlxbert.bounds import check_listed
 from mlxbert.errors import ArgumentError
+from mlxbert.options import check_listed
 from mlxbert.pretraining.chunks import Chunks
 from mlxbert.pretraining.permutation import FeistelPermutation
 

@@ -1,38 +1,30 @@
 """`mlxbert.pretrain`: from plain text to a model folder, as a stream of events."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from mlxbert.bounds import check_number, check_whole
 from mlxbert.counterparts import no_argument
 from mlxbert.errors import ArgumentError
 from mlxbert.files import to_path
-from mlxbert.folders.fingerprint import hash_model
-from mlxbert.machine import device as devices
-from mlxbert.machine.distributed import join
-from mlxbert.model import Model
-from mlxbert.nn import dropout
-from mlxbert.pretraining.data import Data, Maker, OnRead
-from mlxbert.pretraining.electra import Electra, discriminator_of, generator_of, with_generator, write_generator
+from mlxbert.options import STEPS, bounds_of
+from mlxbert.pretraining.corpus_material import CorpusMaterial, Passes, begun
+from mlxbert.pretraining.data import Maker, OnRead
+from mlxbert.pretraining.electra import Electra
 from mlxbert.pretraining.initial import InitialModel, find_initial
 from mlxbert.pretraining.objective import ELECTRA, Pretraining, heads_of, learned_from, make_terms, read_terms
 from mlxbert.pretraining.settings import Settings, files_of, pairs_of
 from mlxbert.pretraining.teacher import find_teacher, load_teacher
-from mlxbert.tasks.fill_mask import fill_mask
-from mlxbert.training.adapters import Adapters, adapt_model, refuse_with_adapters
-from mlxbert.training.base import BaseModel
-from mlxbert.training.events import TrainingEvents
-from mlxbert.training.loop import Run, Training
+from mlxbert.training.adapters import refuse_with_adapters
+from mlxbert.training.calls import TrainingRequest, begin
+from mlxbert.training.loop.events import TrainingEvents
+from mlxbert.training.loop.phase_times import LOADING, OnPhase, Times
 from mlxbert.training.options import TrainingOptions
-from mlxbert.training.run import Result, TrainingRun, claim, metrics_table, usual_rate
-from mlxbert.training.times import LOADING, OnPhase, Times
 from mlxbert.weights.source import BUILTIN, ModelRef, check_source
 
 _LOOP = frozenset(field.name for field in fields(TrainingOptions)) - {"epochs", "patience"}
 _SETTINGS = frozenset(field.name for field in fields(Settings)) - {"corpus", "valid", "shards"}
-_NEW_RATE = 5  # new weights need larger steps than trained ones
 
 
 def pretrain(
@@ -124,50 +116,42 @@ def pretrain(
     times = Times(on_phase)
     times.begin(LOADING)
     loop = TrainingOptions(**{name: known[name] for name in _LOOP & known.keys()})
-    epochs = _passes(steps, epochs, loop.minutes)
+    length = Passes(steps, _passes(steps, epochs, loop.minutes))
     if ELECTRA in weights:
         _check_electra(loop)
-    group = join()
-    with group.raise_together():
-        if model is not None and config is not None:
-            raise ArgumentError(
-                "model and config are given: give model to continue one, or config to start a new one, not both"
-            )
-        if model is not None:
-            check_source(model, "model")
-        ref = ModelRef(BUILTIN if model is None else model, adapter, revision, offline, dtype, device)
-        devices.use(ref.device, fast_float32=loop.fast_float32)
+    if model is not None and config is not None:
+        raise ArgumentError(
+            "model and config are given: give model to continue one, or config to start a new one, not both"
+        )
+    if model is not None:
+        check_source(model, "model")
+    request = TrainingRequest(
+        task="pretrain", what="pre-training", output=output,
+        ref=ModelRef(BUILTIN if model is None else model, adapter, revision, offline, dtype, device),
+        options=loop, named=known.keys(), overwrite=overwrite, times=times,
+    )  # fmt: skip
+
+    def find(ref: ModelRef) -> InitialModel:
         base = find_initial(ref, config, vocabulary, layers, heads_of(weights), on_progress)
         if loop.lora is not None:
             _check_lora(base)
-        target = claim(output, base, overwrite, group)
-        if base.config is None:
-            base.warn_unless_it_fits(loop)
-        first = _begun(base, weights, settings, loop)
-        loop.check_layers(first.config.num_stored_layers)
-        own = first.architecture.parts or ()
-        adapters = adapt_model(first, loop, tuple(head for head in first.network.heads if head not in own))
-        learned = learned_from(weights)
-        source = find_teacher(teacher, base, learned, on_progress)
-        taught = None if source is None else load_teacher(source, learned, first)
-        if "lr" not in known:
-            factor = 1 if base.config is None else _NEW_RATE
-            loop = replace(loop, lr=usual_rate(first.config.hidden_size, loop, factor))
-        electra = isinstance(first.network, Electra)
-        run = PretrainRun(
-            base=base, target=target, task="pretrain", options=loop, overwrite=overwrite,
-            dtype=devices.choose_dtype(ref.dtype, training=True),
-            objective=Pretraining(make_terms(weights, temperature), taught),
-            group=group, settings=settings, steps=steps, epochs=epochs, teacher=source, on_read=on_read, first=first,
-            fill=(fill,) if isinstance(fill, str) else tuple(fill), adapters=adapters,
-            maker=Maker(settings, first.tokenizer, pairs, first.config.max_length, all_masked=electra),
-            times=times,
+        return base
+
+    def read(base: InitialModel) -> CorpusMaterial:
+        first, adapters = begun(base, weights, settings, loop)
+        source = find_teacher(teacher, base, learned_from(weights), on_progress)
+        taught = None if source is None else load_teacher(source, learned_from(weights), first)
+        return CorpusMaterial(
+            base=base, objective=Pretraining(make_terms(weights, temperature), taught), settings=settings,
+            length=length, teacher=source, first=first, adapters=adapters,
+            maker=Maker(
+                settings, first.tokenizer, pairs, first.config.max_length,
+                all_masked=isinstance(first.network, Electra),
+            ),
+            fill=(fill,) if isinstance(fill, str) else tuple(fill), on_read=on_read,
         )  # fmt: skip
-        run.filled()  # checked before hours of work
-    result = ModelRef(target, offline=offline, device=device)
-    events = run.events()
-    times.begin("")
-    return TrainingEvents(events, f"pre-training of {base.name}", result, times)
+
+    return begin(request, find, read)
 
 
 def _known(options: Mapping[str, Any], objective: str, electra: bool) -> dict[str, Any]:
@@ -183,13 +167,13 @@ def _known(options: Mapping[str, Any], objective: str, electra: bool) -> dict[st
 def _passes(steps: int | None, epochs: float | None, minutes: float | None) -> float:
     """The passes over the corpus, where nothing else says how long training is."""
     if steps is not None:
-        check_whole("steps", steps)
+        STEPS.check_whole("steps", steps)
     lengths = {"steps": steps, "epochs": epochs, "minutes": minutes}
     if len(given := [name for name, value in lengths.items() if value is not None]) > 1:
         raise ArgumentError(f"{' and '.join(given)} are given, expected one")
     if epochs is None:
         return 1.0
-    check_number("epochs", epochs)
+    bounds_of(TrainingOptions, "epochs").check_number("epochs", epochs)
     return epochs
 
 
@@ -208,134 +192,3 @@ def _check_lora(base: InitialModel) -> None:
                 f"{name} is given with lora, but an adapter needs a trained model that is saved on disk"
             )
     refuse_with_adapters(base.files, check=False)
-
-
-def _begun(base: InitialModel, weights: Mapping[str, float], settings: Settings, options: TrainingOptions) -> Model:
-    """The model as it is before training; of ELECTRA with its generator."""
-    model = base.model(heads_of(weights), options.seed)
-    if ELECTRA in weights:
-        model = with_generator(model, base, settings.generator, options.seed)
-    if options.dropout is not None:
-        dropout.set_rate(model.network, options.dropout)
-    return model
-
-
-@dataclass(frozen=True, kw_only=True)
-class PretrainRun(TrainingRun):
-    """A checked call of `pretrain`; training changes the model `first`, `data` are the examples once they are made."""
-
-    base: InitialModel
-    objective: Pretraining
-    settings: Settings
-    maker: Maker
-    steps: int | None
-    epochs: float
-    fill: tuple[str, ...]
-    teacher: BaseModel | None
-    on_read: OnRead | None
-    first: Model
-    adapters: Adapters | None
-    data: Data | None = None
-
-    def manifest(self) -> dict[str, Any]:
-        """See `TrainingRun.manifest`."""
-        files, hashes = {"corpus": self.settings.corpus, "valid": self.settings.valid}, self.settings.hashes
-        return {
-            "task": self.task,
-            **self.base.manifest(),
-            "teacher": self.teacher and hash_model(self.teacher.files),
-            "options": {**self.options.to_dict(), **self.objective.settings(), **self.settings.to_dict()},
-            "steps": self.steps,
-            "passes": self.epochs,
-            "variants": [dict(variant) for variant in self.variants],
-            "corpus_files": len(self.settings.corpus),
-            "sha256": {f"{role}: {path}": hashes[path][0] for role, paths in files.items() for path in paths},
-        }
-
-    def opened(self, folder: Path) -> Self:
-        """The run with examples: the first process reads the corpus, the others open what it wrote, or read it, too."""
-        self.times.begin("reading the corpus")
-
-        def make(on_read: OnRead | None) -> Data:
-            return self.maker.make(folder, self.options, self.steps, self.epochs, on_read)
-
-        with self.group.raise_together():
-            data = make(self.on_read) if self.group.rank == 0 else None
-        return replace(self, data=data or make(None))
-
-    def model(self, number: int) -> tuple[Model, Adapters | None]:
-        """See `TrainingRun.model`."""
-        self.objective.use(self.first.config)
-        return self.first, self.adapters
-
-    def training(self, number: int) -> Training:
-        """See `TrainingRun.training`."""
-        data, (model, adapters) = self._made, self.model(number)
-        batch = data.order.phases[0].batch_size
-
-        def evaluate() -> Mapping[str, float]:
-            return self.objective.measure(model.network, data.valid, self.group, batch)
-
-        return self._training(
-            number, model, adapters, objective=self.objective, examples=data.train, place=data.train.describe,
-            order=data.order, evaluate=evaluate, show=self.filled,
-        )  # fmt: skip
-
-    @property
-    def _made(self) -> Data:
-        assert self.data is not None
-        return self.data
-
-    def filled(self) -> tuple[str, ...]:
-        """The texts of `fill` with the best word in each of their blanks."""
-        found = []
-        filling = generator_of(self.first) if isinstance(self.first.network, Electra) and self.fill else self.first
-        for one in fill_mask(filling, [*self.fill], top_k=1) if self.fill else ():
-            text = one.text
-            for mask in reversed(one.masks):
-                text = text[: mask.start] + mask.fills[0].token.strip() + text[mask.end :]
-            found.append(text)
-        return tuple(found)
-
-    def reads(self) -> tuple[int, int]:
-        """See `TrainingRun.reads`."""
-        return len(self._made.valid) * self._made.order.phases[0].tokens, 0
-
-    def facts(self, number: int, loop: Run) -> Mapping[str, Any]:
-        """See `TrainingRun.facts`."""
-        data = self._made
-        return {
-            "examples": len(data.train), "epochs": data.order.epochs(loop.steps), "new_head": None,
-            "corpus": asdict(data.report),
-        }  # fmt: skip
-
-    def result(self, model: Model, results: Sequence[Mapping[str, Any]]) -> Result:
-        """See `TrainingRun.result`."""
-        data, electra, [result] = self._made, isinstance(model.network, Electra), results
-        record = {
-            "corpus": asdict(data.report), "run": result, "training_examples": len(data.train),
-            "validation_examples": len(data.valid),
-        }  # fmt: skip
-
-        def complete(folder: Path) -> Mapping[str, Any]:
-            if electra:
-                write_generator(model, folder)
-            return {}
-
-        kept = "vectors" in [term.name for term in self.objective.weighted] and self.base.files.modules
-        return Result(
-            model=discriminator_of(model) if electra else model, record=record, card=self._card(data, result),
-            embedder=model.embedder if kept else None, complete=complete,
-        )  # fmt: skip
-
-    def _card(self, data: Data, result: Mapping[str, Any]) -> list[str]:
-        name, report = self.base.name, data.report
-        found: Mapping[str, float] = next((one for one in result["history"] if one["step"] == result["step"]), {})
-        terms = " + ".join(f"{weight:g} {term.name}" for term, weight in self.objective.weighted.items())
-        return [
-            f"Pre-trained by mlxbert {f'from {name}' if self.base.config is None else f'with fresh weights ({name})'}: "
-            f"{terms}, {result['step']:,} updates, {found.get('epoch', 0):g} passes over {report.tokens:,} tokens of "
-            f"{report.documents:,} documents.",
-            "", f"On {len(data.valid):,} examples that were not trained on:", "",
-            *metrics_table({name: value for name, value in found.items() if name not in ("step", "epoch")}),
-        ]  # fmt: skip

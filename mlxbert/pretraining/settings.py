@@ -6,16 +6,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from mlxbert.bounds import check_number
 from mlxbert.errors import ArgumentError
 from mlxbert.files import to_path
-from mlxbert.options import Option, check_fields
+from mlxbert.options import SMALLEST, Bounds, Option, check_fields
 from mlxbert.readers.inputs import Stamp, hashed
 from mlxbert.readers.lines import UTF8
 
 if TYPE_CHECKING:
     from mlxbert.pretraining.examples import Pairs
 
+_SHARE = Bounds(SMALLEST, 0.5)  # of the corpus, to evaluate on
 DISTILLED = "mlm:2,soft:5,hidden:1"  # DistilBERT's terms and weights (arXiv:1910.01108)
 Documents = Literal["blank", "line"]
 _PAIRS: "dict[str, Pairs]" = {"nsp": "next", "sop": "order"}
@@ -41,11 +41,22 @@ class Settings:
     across_documents: Annotated[bool, Option("Examples continue in the next document.")] = False
     length: Annotated[str, Option("Tokens of an example. Or phases: 128:0.9,512:0.1.", "N")] = "128"
     whole_words: Annotated[bool, Option("Mask all tokens of a word together.")] = False
-    masks: Annotated[int | None, Option("Repeat the masks of the first N passes. By default each has new ones.")] = None
-    mask_probability: Annotated[float, Option("Share of the tokens that are masked.")] = 0.15
+    masks: Annotated[
+        int | None,
+        Option("Repeat the masks of the first N passes. By default each has new ones.", bounds=Bounds(1, 1_000_000)),
+    ] = None
+    mask_probability: Annotated[float, Option("Share of the tokens that are masked.", bounds=Bounds(SMALLEST, 0.9))] = (
+        0.15
+    )
     validation_fraction: float = 0.01
     generator: Annotated[
-        float, Option("Width of a new ELECTRA generator. Relative to the discriminator.", usual="0.25", panel="Model")
+        float,
+        Option(
+            "Width of a new ELECTRA generator. Relative to the discriminator.",
+            usual="0.25",
+            panel="Model",
+            bounds=Bounds(0.01, 1),
+        ),
     ] = 0.25
     shards: Path | None = None
 
@@ -53,7 +64,7 @@ class Settings:
         if not self.corpus:
             raise ArgumentError("corpus is empty, expected files")
         check_fields(self)
-        check_number("pretrain.validation_fraction", self.validation_fraction)
+        _SHARE.check_number("validation_fraction", self.validation_fraction)
 
     @cached_property
     def hashes(self) -> Mapping[Path, tuple[str, Stamp]]:

@@ -9,9 +9,8 @@ from mlxbert.model import Model
 from mlxbert.pretraining.initial import InitialModel
 from mlxbert.pretraining.terms import Teacher
 from mlxbert.progress import Progress
-from mlxbert.training.base import BaseModel
+from mlxbert.training.base_model import BaseModel
 from mlxbert.weights.adapted import find_model
-from mlxbert.weights.checkpoint import open_checkpoint
 
 
 def find_teacher(
@@ -25,7 +24,7 @@ def find_teacher(
     if teacher is None and base.config is not None:
         raise ArgumentError(f"the objective has {terms[0]}, which learns from a teacher, but none is given")
     if teacher is None or (str(teacher) == base.name and base.files.adapter is None and base.files.own_adapter is None):
-        return BaseModel(ref=base.ref, files=base.files)
+        return base
     ref = replace(base.ref, source=teacher, adapter=None, revision=None)
     return BaseModel(ref=ref, files=find_model(ref, on_progress))
 
@@ -33,7 +32,7 @@ def find_teacher(
 def load_teacher(source: BaseModel, terms: Sequence[str], student: Model) -> Teacher:
     """Loads a teacher for the terms that learn from it."""
     heads = ["masked_lm"] if "soft" in terms else []
-    if heads and "masked_lm" not in open_checkpoint(source.files).parts:
+    if heads and "masked_lm" not in source.checkpoint.parts:
         raise ArgumentError(f"{source.name}: has no masked-LM head, which the objective soft learns from")
     model = source.load(heads=heads)
     if model.tokenizer.files.tokenizer.to_str() != student.tokenizer.files.tokenizer.to_str():

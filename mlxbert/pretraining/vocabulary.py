@@ -3,21 +3,22 @@
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mlxbert.bounds import check_whole
 from mlxbert.counterparts import not_one_of
 from mlxbert.errors import InputError
 from mlxbert.files import sha256
 from mlxbert.folders import destination
 from mlxbert.folders.destination import VOCABULARY
+from mlxbert.options import COUNT
 from mlxbert.pretraining import subwords
 from mlxbert.pretraining.corpus.documents import DocumentReader, check_files
 from mlxbert.readers.inputs import stamp_of
 from mlxbert.readers.lines import UTF8
-from mlxbert.results.brief import Brief
+from mlxbert.results.html import Shown
+from mlxbert.results.json import NOT_IN_JSON
 from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.tokenizers.files import WHOLE, read_tokenizer
@@ -63,8 +64,8 @@ KINDS = {
 
 
 @dataclass(frozen=True)
-class Vocabulary(Brief):
-    """A vocabulary that was written.
+class Vocabulary(Shown):
+    """A vocabulary that was written; its JSON is the manifest, which does not depend on where the folder is.
 
     Attributes:
         folder: The folder.
@@ -81,7 +82,7 @@ class Vocabulary(Brief):
         written: The SHA-256 of each file of the folder, by name.
     """
 
-    folder: Path
+    folder: Path = field(metadata=NOT_IN_JSON)
     kind: str
     size: int
     wanted: int
@@ -93,10 +94,6 @@ class Vocabulary(Brief):
     problems: tuple[str, ...]
     frequent: tuple[str, ...]
     written: Mapping[str, str]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The content of the manifest, `vocabulary.json`, which does not depend on where the folder is."""
-        return {name: value for name, value in asdict(self).items() if name != "folder"}
 
 
 def vocabulary(
@@ -139,7 +136,7 @@ def vocabulary(
     """
     if kind not in KINDS:
         raise not_one_of("kind", kind, KINDS)
-    check_whole("size", size)
+    COUNT.check_whole("size", size)
     paths = check_files(files, field, documents)
     targets = [destination.check_target(output, path, overwrite) for path in paths]
     corpus = _Texts(paths, {"field": field, "documents": documents, "encoding": encoding}, on_progress)

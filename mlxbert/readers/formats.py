@@ -1,4 +1,9 @@
-"""The formats of files: what their names end with, and what reads them."""
+"""The formats of files, what their names end with, and `read_records`, which reads the records of a file of any format.
+
+`.txt`, `.jsonl`, `.json`, `.csv` and `.tsv` files may be compressed (`.txt.gz`, `.txt.xz` …); `.parquet` files need
+pyarrow. A record that cannot be used has an error in its place, also where a line is not UTF-8 or holds a zero
+byte. Blank lines of .jsonl files and empty rows of .csv and .tsv files are not records.
+"""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -12,12 +17,14 @@ from typing import Any, BinaryIO
 from mlxbert.counterparts import not_one_of
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.readers.conll import looks_like_conll, looks_like_conllu, read_conll, read_conllu
-from mlxbert.readers.inputs import check_there, open_source
+from mlxbert.readers.inputs import check_there, open_source, to_read_again
 from mlxbert.readers.json_file import read_json
 from mlxbert.readers.jsonl import read_jsonl
-from mlxbert.readers.lines import Lines, is_compressed, uncompressed_name
+from mlxbert.readers.lines import UTF8, Lines, is_compressed, uncompressed_name
+from mlxbert.readers.live import LONGEST, Opened
 from mlxbert.readers.parquet import read_parquet
-from mlxbert.readers.reading import Binary, Item, Wanted
+from mlxbert.readers.reading import Binary, Item, Wanted, size_of
+from mlxbert.readers.stream import RecordSource, RecordStream
 from mlxbert.readers.table import read_csv, read_tsv
 from mlxbert.readers.txt import read_txt
 
@@ -37,17 +44,18 @@ class Format(StrEnum):
 
 
 @dataclass(frozen=True)
-class Reader:
-    """A format.
+class RecordFormat:
+    """What reads a format, and what is known of its files.
 
     Attributes:
         read: Its records, from a `Lines` or a `Binary`.
         endings: What names of files end with.
         value: What a value of a record is called: `field` or `column`; nothing where a record is a text alone.
-        refused: What records are that are not texts, and a hint.
+        refused: What the records are where they are not texts, and a hint.
         binary: Whether it is not read by lines; then it cannot be compressed as a whole, either.
         most: Bytes of a line, where that is more than elsewhere.
-        looks: Whether the first lines of a file look like it; asked of sentences of words, whatever the file's name.
+        looks: Whether the first lines of a file look like the format; asked where sentences of words are expected,
+            whatever the file is called.
     """
 
     read: Callable[[Any, Wanted], Iterator[Item]]
@@ -64,15 +72,15 @@ _WHOLE = 2**32  # bytes: the whole file may be a line
 _SENTENCES = ("sentences of words", "use .txt, .jsonl or a table")
 _QUESTIONS = ("questions, for training and evaluation", "an array of records is format='json'")
 FORMATS = {
-    Format.txt: Reader(read_txt, (".txt",)),
-    Format.jsonl: Reader(read_jsonl, (".jsonl", ".ndjson"), "field"),
-    Format.json: Reader(read_json, (".json",), "field", most=_WHOLE),
-    Format.csv: Reader(read_csv, (".csv",), "column"),
-    Format.tsv: Reader(read_tsv, (".tsv",), "column"),
-    Format.parquet: Reader(read_parquet, (".parquet",), "column", binary=True),
-    Format.conllu: Reader(read_conllu, (".conllu",), refused=_SENTENCES, looks=looks_like_conllu),
-    Format.conll: Reader(read_conll, (".conll", ".iob", ".bio"), refused=_SENTENCES, looks=looks_like_conll),
-    Format.squad: Reader(read_json, (), refused=_QUESTIONS, most=_WHOLE),
+    Format.txt: RecordFormat(read_txt, (".txt",)),
+    Format.jsonl: RecordFormat(read_jsonl, (".jsonl", ".ndjson"), "field"),
+    Format.json: RecordFormat(read_json, (".json",), "field", most=_WHOLE),
+    Format.csv: RecordFormat(read_csv, (".csv",), "column"),
+    Format.tsv: RecordFormat(read_tsv, (".tsv",), "column"),
+    Format.parquet: RecordFormat(read_parquet, (".parquet",), "column", binary=True),
+    Format.conllu: RecordFormat(read_conllu, (".conllu",), refused=_SENTENCES, looks=looks_like_conllu),
+    Format.conll: RecordFormat(read_conll, (".conll", ".iob", ".bio"), refused=_SENTENCES, looks=looks_like_conll),
+    Format.squad: RecordFormat(read_json, (), refused=_QUESTIONS, most=_WHOLE),
 }
 # What to do about other files.
 _SAVED_AS = {ending: "save it as plain text, .txt" for ending in (".doc", ".docx", ".odt", ".rtf", ".pdf", ".html")}
@@ -81,27 +89,36 @@ _SAVED_AS |= {ending: "each line is a text with format='txt'" for ending in (".m
 _SAVED_AS |= {".npy": "these are vectors, not texts", ".safetensors": "these are tensors, not texts"}
 
 
+def _ending(name: str) -> str:
+    return Path(uncompressed_name(name)).suffix
+
+
+def named_format(name: str) -> Format | None:
+    """The format that the ending of a file names, if any; a `.gz` or `.xz` after it does not count."""
+    ending = _ending(name)
+    format = next((format for format, known in FORMATS.items() if ending in known.endings), None)
+    return None if format is not None and FORMATS[format].binary and is_compressed(name) else format
+
+
 def find_format(name: str, *, texts: bool = False) -> Format:
-    """The format that the ending of a file names; a `.gz` or `.xz` after it does not count.
+    """The format that the ending of a file names; another ending is an error.
 
     Args:
         name: The name of the file.
         texts: Whether errors name only formats of texts, not those of training data.
     """
-    ending = Path(uncompressed_name(name)).suffix
-    found = next((format for format, reader in FORMATS.items() if ending in reader.endings), None)
-    if found is not None and not (FORMATS[found].binary and is_compressed(name)):
-        return found
+    if (format := named_format(name)) is not None:
+        return format
     if os.path.isdir(name):  # a text may be too long for a path
         raise ArgumentError(
             f"{name}: is a folder, expected a file",
             hint="name a file in it; mlxbert.open_index(paths=FOLDER) searches whole folders",
         )
-    known = [one for reader in FORMATS.values() if not (texts and reader.refused) for one in reader.endings]
+    endings = [one for known in FORMATS.values() if not (texts and known.refused) for one in known.endings]
     raise ArgumentError(
-        f"{name}: extension {Path(name).suffix!r}, expected one of {', '.join(known)}, or a text format with .gz or "
+        f"{name}: extension {Path(name).suffix!r}, expected one of {', '.join(endings)}, or a text format with .gz or "
         ".xz",
-        hint=_SAVED_AS.get(ending, "otherwise name the format, for example format='jsonl'"),
+        hint=_SAVED_AS.get(_ending(name), "otherwise name the format, for example format='jsonl'"),
     )
 
 
@@ -116,13 +133,11 @@ def format_of(source: object, name: str, *, texts: bool = False) -> Format:
 
 def find_words(path: str | Path, encoding: str) -> Format | None:
     """The format of sentences of words that a file looks like, unless its name names one; `None` if there is none."""
-    ending = Path(uncompressed_name(str(path))).suffix
-    named = next((format for format, reader in FORMATS.items() if ending in reader.endings), Format.txt)
-    if named not in (Format.txt, Format.csv, Format.tsv):
+    if named_format(str(path)) not in (None, Format.txt, Format.csv, Format.tsv):
         return None
     with suppress(InputError), open_source(path) as file:  # said again where it is read
         lines = [*islice(Lines(str(path), file, lenient=True, encoding=encoding), _LOOK)]
-        return next((format for format, reader in FORMATS.items() if reader.looks and reader.looks(lines)), None)
+        return next((format for format, known in FORMATS.items() if known.looks and known.looks(lines)), None)
     return None
 
 
@@ -134,20 +149,81 @@ def check_format(format: Format | str) -> Format:
         raise not_one_of("format", format, Format) from None
 
 
-def read_items(name: str, file: BinaryIO, format: Format, wanted: Wanted) -> tuple[Iterator[Item], Lines | Binary]:
-    """The records of an open file, and what is read, which says how far.
+def read_records(
+    source: str | Path | BinaryIO,
+    text: str | None = "text",
+    pair: str | None = None,
+    *,
+    format: Format | str | None = None,
+    name: str | None = None,
+    header: bool = True,
+    keep: Sequence[str] | None = (),
+    with_id: bool = False,
+    choose: str = "text= and pair=",
+    most: int = LONGEST,
+    encoding: str = UTF8,
+) -> RecordStream:
+    """Opens a file of records. It is read once, of any size in constant memory, and closed at the end.
 
     Args:
-        name: What errors call the file.
-        file: From `open_source`.
-        format: How it stores records.
-        wanted: What is read of each.
+        source: Its path, or a file opened in binary mode, which the caller closes.
+        text: The field of JSON objects or the column of a table that is the text; a .txt has a text in each line.
+            `None` reads all values of each record, which may then be sentences of words or questions, too.
+        pair: The field or column of the second text.
+        format: How the file stores records; by default its ending says so.
+        name: What errors call the file; by default its path.
+        header: Whether the first row of a .csv or .tsv names its columns; otherwise they are called `1`, `2`, …
+        keep: Other fields or columns, for `Record.values`; `None` for all.
+        with_id: Whether `id` is kept as well, where there is one.
+        choose: What hints call `text` and `pair`.
+        most: Bytes of a line; a longer one is a record that cannot be used.
+        encoding: The encoding of a file of text.
     """
-    reader = FORMATS[format]
+    called = name or str(source if isinstance(source, str | Path) else getattr(source, "name", "input"))
+    chosen = format_of(source, called, texts=text is not None) if format is None else check_format(format)
+    texts = tuple(column for column in (text, pair) if column is not None)
+    _check_texts(called, chosen, texts)
+    value = FORMATS[chosen].value
+    kept = None if text is None else keep if value else ()
+    wanted = Wanted(texts, kept, with_id and bool(value), header, choose, most, encoding)
+    file = open_source(source, called)
+    size = size_of(file)
+    try:
+        items, opened = _read(called, file, chosen, wanted)
+    except BaseException:
+        if file is not source:
+            file.close()
+        raise
+    items = items if file is source else _closing(file, items)
+    read_as = (chosen, *texts)
+    opened_source = RecordSource(called, items, read_as, opened, wanted, value, to_read_again(file), size, is_file=True)
+    return RecordStream([opened_source])
+
+
+def _check_texts(name: str, format: Format, texts: Sequence[str]) -> None:
+    """Refuses a format whose records do not have the texts."""
+    if texts and (refused := FORMATS[format].refused):
+        raise ArgumentError(f"{name}: a .{format} file has {refused[0]}, expected texts", hint=refused[1])
+    if len(texts) > 1 and not FORMATS[format].value:
+        raise ArgumentError(
+            f"{name}: a .{format} file has one text per line, expected {' and '.join(texts)}",
+            hint="use .jsonl, .json, .csv, .tsv or .parquet",
+        )
+
+
+def _read(name: str, file: BinaryIO, format: Format, wanted: Wanted) -> tuple[Iterator[Item], Opened]:
+    """What a format reads of an open file, and the file as it is read."""
+    chosen = FORMATS[format]
     if not wanted.header and format not in (Format.csv, Format.tsv):
         raise ArgumentError(f"{name}: a table without a header is .csv or .tsv, the input is {format}")
-    most, lenient = max(reader.most, wanted.most), bool(wanted.texts)
-    source: Lines | Binary = Binary(name, file)
-    if not reader.binary:
-        source = Lines(name, file, lenient=lenient, most=most, encoding=wanted.encoding)
-    return reader.read(source, wanted), source
+    if chosen.binary:
+        binary = Binary(name, file)
+        return chosen.read(binary, wanted), binary
+    most, lenient = max(chosen.most, wanted.most), bool(wanted.texts)
+    lines = Lines(name, file, lenient=lenient, most=most, encoding=wanted.encoding)
+    return chosen.read(lines, wanted), lines
+
+
+def _closing(file: BinaryIO, items: Iterator[Item]) -> Iterator[Item]:
+    with file:
+        yield from items

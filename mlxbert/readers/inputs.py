@@ -10,6 +10,7 @@ import io
 import itertools
 import os
 import stat
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -18,6 +19,7 @@ from mlxbert.errors import ChangedError, InputError
 from mlxbert.paths import check_regular, open_regular
 from mlxbert.readers.live import as_it_comes
 
+STDIN = "-"
 _BLOCK = 2**14  # bytes that are hashed at a time
 _LOOKED_AT = 1000  # names of a folder that may be like that of a missing file
 
@@ -127,6 +129,13 @@ def open_source(
         return as_it_comes(open(source, "rb"), closes=True)
     except (OSError, ValueError) as problem:
         raise _unreadable(source, problem) from None
+
+
+def stdin() -> BinaryIO:
+    """The standard input, which is an error where it is closed."""
+    if sys.stdin is None:
+        raise InputError("stdin is closed")
+    return sys.stdin.buffer
 
 
 def check_there(source: object) -> None:

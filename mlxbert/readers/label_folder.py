@@ -10,11 +10,13 @@ from mlxbert.errors import InputError
 from mlxbert.files import is_system_file
 from mlxbert.readers.inputs import open_source
 from mlxbert.readers.lines import Lines
+from mlxbert.readers.live import Opened
+from mlxbert.readers.reading import Item
 
 _LAYOUT = "a folder of texts is laid out as LABEL/NAME.txt"
 
 
-class LabelFolder:
+class LabelFolder(Opened):
     """The texts of a folder and their labels, which are the names of the folders in it.
 
     Files next to those folders, and hidden files, are left out. Names are composed (NFC): a Mac's may come decomposed,
@@ -23,11 +25,16 @@ class LabelFolder:
     Args:
         path: The folder.
         name: What errors call it.
-        encoding: That of the files.
+        encoding: The encoding of the files.
+
+    Attributes:
+        done: Bytes read so far.
     """
 
+    done = 0
+
     def __init__(self, path: Path, name: str, encoding: str) -> None:
-        self.name, self.done, self._encoding = name, 0, encoding
+        self.name, self._encoding = name, encoding
         try:
             labels = [entry for entry in _visible(path) if entry.is_dir()]
             self._files = [(_name(label), file) for label in labels for file in _visible(label)]
@@ -40,8 +47,8 @@ class LabelFolder:
                 raise InputError(f"{file}: expected only .txt files in the folder of a label", hint=_LAYOUT)
         self._hash = hashlib.sha256()
 
-    def __iter__(self) -> Iterator[tuple[str, str, str]]:
-        """The text, the label and the path of each file; the files are sorted."""
+    def __iter__(self) -> Iterator[Item]:
+        """The path, and the text and label, of each file; the files are sorted."""
         for label, path in self._files:
             with open_source(path, pipes=False) as file:
                 lines = Lines(str(path), file, encoding=self._encoding)
@@ -49,7 +56,7 @@ class LabelFolder:
             self.done += lines.done
             for part in (label, _name(path), text):
                 self._hash.update(part.encode("utf-8", "surrogateescape") + b"\0")
-            yield text, label, str(path)
+            yield str(path), {"text": text, "label": label}
 
     def sha256(self) -> str:
         """A hash of the labels, names and texts that were read, in hexadecimal digits."""

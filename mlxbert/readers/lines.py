@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import IO, Any, BinaryIO, cast
 
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.readers.live import LONGEST, Pipe
+from mlxbert.readers.live import LONGEST, Opened, Pipe
 
 UTF8 = "utf-8"
 _BOM = b"\xef\xbb\xbf"
@@ -49,7 +49,7 @@ def check_encoding(name: str) -> str:
     return found
 
 
-class Lines:
+class Lines(Opened):
     """Lines split at newlines; a byte-order mark, and the carriage return of CRLF, are removed.
 
     Where no newline follows the first carriage return, lines end with carriage returns, as on old Macs. Of a line that
@@ -61,7 +61,7 @@ class Lines:
         lenient: Whether a line that is not valid, holds a zero byte or is too long is kept for `problem` instead of
             raised.
         most: Bytes of a line.
-        encoding: That of the text.
+        encoding: The encoding of the text.
     """
 
     def __init__(
@@ -73,8 +73,8 @@ class Lines:
         self._lenient = lenient
         self._problem: InputError | None = None
         self._counted = _Counted(file) if is_compressed(name) else None
-        pipe = file if isinstance(file, Pipe) and self._counted is None else None
-        self.piped, self.ready = pipe is not None, pipe.ready if pipe is not None else lambda: True  # as of `Live`
+        self._pipe = file if isinstance(file, Pipe) and self._counted is None else None
+        self.piped = self._pipe is not None
         self._raw = file
         self._damage: tuple[type[Exception], ...] = (OSError,)
         if self._counted is not None:
@@ -84,6 +84,10 @@ class Lines:
     def done(self) -> int:
         """Bytes of the file read so far; of a compressed file, compressed ones."""
         return self._offset if self._counted is None else self._counted.done
+
+    def ready(self) -> bool:
+        """Whether the next line, or the end, has arrived."""
+        return self._pipe is None or self._pipe.ready()
 
     def problem(self) -> InputError | None:
         """What is wrong with the lines read since this was last asked: the record that they make cannot be used."""
@@ -152,7 +156,7 @@ def read_text(name: str, file: BinaryIO, encoding: str = UTF8) -> str:
     Args:
         name: What errors call the file.
         file: To be read.
-        encoding: That of the text.
+        encoding: The encoding of the text.
     """
     try:
         raw = file.read(LONGEST + 1)
@@ -189,7 +193,7 @@ class _Counted(io.RawIOBase):
         self._file, self.done = file, 0
 
     def readable(self) -> bool:
-        """It is."""
+        """Always true."""
         return True
 
     def read(self, size: int = -1) -> bytes:
@@ -222,7 +226,7 @@ class _CarriageReturns(io.RawIOBase):
         self._start, self._file = io.BytesIO(start), file
 
     def readable(self) -> bool:
-        """It is."""
+        """Always true."""
         return True
 
     def readinto(self, target: bytearray) -> int:  # type: ignore[override]

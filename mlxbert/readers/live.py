@@ -4,81 +4,31 @@ import io
 import os
 import select
 import stat
-from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import Any, BinaryIO, Generic, TypeVar
+from typing import Any, BinaryIO
 
 PAUSE = 0.05  # seconds without input after which nothing is waiting
 LONGEST = 2**25  # bytes of a record: what a file can make of the memory, however small it is when compressed
-_TOGETHER = 2**21  # characters of a window, so that its memory is bounded; 512 usual texts have far fewer
-# Characters per usual item of a larger window. A character is one token at most, and a token takes some 200 bytes: a
-# window takes up to 450 MB, and 100 MB of English.
-_EACH = 2**12
 _CHUNK = 1 << 16  # bytes read at a time
 
-T_co = TypeVar("T_co", covariant=True)
-Item = TypeVar("Item")
 
+class Opened:
+    """An open source: how much of it was read, and whether the next record has arrived.
 
-class Live(Generic[T_co]):
-    """An iterator over items that may still be written while they are read.
-
-    Args:
-        items: The items.
-        ready: Says whether the next item, or the end, can be had at once; it may wait for `PAUSE` to find out.
-        piped: Whether they come from a pipe or a terminal: somebody may be waiting for the results.
+    Attributes:
+        piped: Whether it is a pipe or a terminal.
     """
 
-    def __init__(self, items: Iterator[T_co], ready: Callable[[], bool] = lambda: True, *, piped: bool = False) -> None:
-        self._items, self.ready, self.piped = items, ready, piped
+    piped = False
 
-    def __iter__(self) -> "Live[T_co]":
-        return self
+    @property
+    def done(self) -> int:
+        """Bytes read so far."""
+        return 0
 
-    def __next__(self) -> T_co:
-        return next(self._items)
-
-
-def windows(
-    items: Iterable[Item], size: int, usual: int | None = None, *, early: bool = False
-) -> Iterator[tuple[list[Item], bool]]:
-    """Consecutive items, at most `size` at a time, and whether to read on before they are computed.
-
-    A window ends early where its texts are long together, where the source would have to be waited for, and before it
-    fails. After a long text the next window is shorter: so that windows also begin at every multiple of `size`, from
-    where an interrupted run resumes.
-
-    Args:
-        items: The items; texts, tuples or lists of texts, or anything else.
-        size: The most items of a window.
-        usual: The items of a window on a CPU, `None` for `size`; a window has more only if its texts are short.
-        early: Whether somebody may wait for results: the first window, and each window of a pipe, has `usual` items.
-    """
-    usual = min(usual or size, size)
-    ready = items.ready if isinstance(items, Live) else None
-    if early and isinstance(items, Live) and items.piped:
-        size = usual
-    window: list[Item] = []
-    length, seen = 0, set[int]()  # of its texts; many questions may have the same context
-    each = 0  # the length with a text as often as there are items with it, each of which has tokens of its own
-    try:
-        for number, item in enumerate(items, 1):
-            window.append(item)
-            for text in item if isinstance(item, tuple | list) else (item,):
-                if isinstance(text, str):
-                    each += len(text)
-                    length += len(text) if id(text) not in seen and not isinstance(item, list) else 0
-                    seen.add(id(text))
-            more = ready is None or ready()
-            long = length > _TOGETHER or (len(window) >= usual and each > _EACH * usual)
-            if number % size == 0 or (early and number == usual) or long or not more:
-                yield window, more
-                window, length, seen, each = [], 0, set(), 0
-    except Exception:
-        yield window, False
-        raise
-    if window:
-        yield window, False
+    def ready(self) -> bool:
+        """Whether the next record, or the end, can be read at once; may wait for `PAUSE` to find out."""
+        return True
 
 
 class Pipe(io.RawIOBase):
@@ -97,7 +47,7 @@ class Pipe(io.RawIOBase):
         self._ended = False
 
     def readable(self) -> bool:
-        """It is."""
+        """Always true."""
         return True
 
     def close(self) -> None:

@@ -33,7 +33,6 @@ def read_parquet(source: Binary, wanted: Wanted) -> Iterator[Item]:
         # Buffered in advance, the columns of the whole file would be in memory.
         file = pq.ParquetFile(source.file, pre_buffer=False)
         schema = file.schema_arrow
-        wanted = wanted if wanted.texts else Wanted(keep=schema.names)
         columns = wanted.columns(source.name, schema.names)
         for name in wanted.texts:
             if not _is_text(schema.field(name).type):

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 from mlxbert.errors import InputError, MlxbertError
 from mlxbert.readers.lines import UTF8
-from mlxbert.readers.live import LONGEST
+from mlxbert.readers.live import LONGEST, Opened
 
 # Where a record begins (`line 17`, `row 3`, `page 2`), and its values, or why it cannot be used.
 Item = tuple[str, Mapping[str, Any] | InputError]
@@ -23,17 +23,19 @@ class Wanted:
     """The values that are read of each record.
 
     Attributes:
-        texts: Fields or columns that must be strings. Without any, all values are read, and a record that cannot be
-            used is an error that ends the file.
-        keep: More of them, of any type; `None` for `id` where there is one.
+        texts: Fields or columns that must be strings. Without any, a line that is damaged ends the file with an error;
+            otherwise its record has the problem.
+        keep: Other fields or columns, of any type; `None` for all.
+        with_id: Whether `id` is kept as well, where there is one.
         header: Whether the first row of a table names its columns; otherwise they are called `1`, `2`, …
         choose: The argument or option that chooses `texts`, for hints.
         most: Bytes of a line.
-        encoding: That of a file of text.
+        encoding: The encoding of a file of text.
     """
 
     texts: tuple[str, ...] = ()
-    keep: Sequence[str] | None = ()
+    keep: Sequence[str] | None = None
+    with_id: bool = False
     header: bool = True
     choose: str = "text="
     most: int = LONGEST
@@ -41,7 +43,9 @@ class Wanted:
 
     def kept(self, names: Sequence[str]) -> Sequence[str]:
         """What is kept of a record or table that has these names."""
-        return [name for name in names if name == "id"][:1] if self.keep is None else self.keep
+        if self.keep is None:
+            return names
+        return [*self.keep, "id"] if self.with_id and "id" in names else self.keep
 
     def columns(self, source: str, names: Sequence[str]) -> list[str]:
         """The wanted columns of a table.
@@ -65,7 +69,7 @@ class Wanted:
         return f"choose the {what} with {self.choose}"
 
 
-class Binary:
+class Binary(Opened):
     """A file that is not read by lines.
 
     Args:
@@ -74,17 +78,12 @@ class Binary:
 
     Attributes:
         done: Bytes read so far.
-        piped: As of `Live`.
     """
 
-    piped = False
+    done = 0
 
     def __init__(self, name: str, file: BinaryIO) -> None:
-        self.name, self.file, self.done = name, file, 0
-
-    def ready(self) -> bool:
-        """As of `Live`."""
-        return True
+        self.name, self.file = name, file
 
 
 def size_of(file: BinaryIO) -> int | None:

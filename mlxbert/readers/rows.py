@@ -7,44 +7,30 @@ half of the data.
 import hashlib
 import json
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from mlxbert.bounds import shown
-from mlxbert.errors import ArgumentError, InputError
+from mlxbert.errors import ArgumentError, InputError, shown
 from mlxbert.files import identity
 from mlxbert.readers.class_names import class_names, name_classes
-from mlxbert.readers.formats import Format, check_format, find_words, format_of, read_items
+from mlxbert.readers.formats import Format, check_format, find_words, format_of, read_records
 from mlxbert.readers.hub import HUB, open_hub
-from mlxbert.readers.inputs import open_source, to_read_again
+from mlxbert.readers.inputs import STDIN, open_source, stdin
 from mlxbert.readers.label_folder import LabelFolder
-from mlxbert.readers.reading import Item, Wanted, placed
+from mlxbert.readers.lines import UTF8
+from mlxbert.readers.reading import Item
+from mlxbert.readers.stream import Record, RecordSource, RecordStream
 
-STDIN = "-"
 Source = str | Path | BinaryIO | Iterable[str | Path] | Iterable[Mapping[str, Any]]
 Progress = Callable[[int, int | None], None]
 _REPORT = 1000  # rows between two calls of `on_progress`
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A record.
-
-    Attributes:
-        values: Its fields by name.
-        place: Where it begins: `train.csv, line 17`.
-    """
-
-    values: Mapping[str, Any]
-    place: str
-
-
 @dataclass(frozen=True)
-class Rows(Sequence[Row]):
+class Rows(Sequence[Record]):
     """All rows of one or several sources, in order.
 
     Attributes:
@@ -60,7 +46,7 @@ class Rows(Sequence[Row]):
     sha256: Mapping[str, str]
     counts: Mapping[str, int]
     resumable: bool
-    _rows: Sequence[Row] = field(repr=False)
+    _rows: Sequence[Record] = field(repr=False)
 
     def __getitem__(self, index: Any) -> Any:
         return self._rows[index]
@@ -68,24 +54,19 @@ class Rows(Sequence[Row]):
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[Record]:
         return iter(self._rows)
 
 
-@dataclass(frozen=True)
-class _Opened:
-    """A source that is being read; `sha256` is asked at the end, `done` counts bytes."""
-
-    name: str
-    rows: Iterator[Row]
-    sha256: Callable[[], str | None]
-    done: Callable[[], int] = lambda: 0
-
-
 def read_rows(
-    source: Source, *, format: Format | str | None = None, words: bool = False, on_progress: Progress | None = None,
-    **how: Any,
-) -> Rows:  # fmt: skip
+    source: Source,
+    *,
+    format: Format | str | None = None,
+    words: bool = False,
+    on_progress: Progress | None = None,
+    header: bool = True,
+    encoding: str = UTF8,
+) -> Rows:
     """Reads records with all their fields.
 
     Args:
@@ -99,11 +80,12 @@ def read_rows(
         words: Whether sentences of words are read: files that look like CoNLL or CoNLL-U then need no such name.
         on_progress: Called now and then with the bytes read so far and their total, which is known of files, and
             otherwise `None`.
-        **how: Of `Wanted`: `header` of tables and `encoding` of files of text.
+        header: Whether the first row of a .csv or .tsv names its columns; otherwise they are called `1`, `2`, …
+        encoding: The encoding of files of text.
     """
-    sources, wanted = _sources(source), Wanted(**how)
+    sources = _sources(source)
     total = sum(map(_bytes, sources)) if all(map(_bytes, sources)) else None
-    rows: list[Row] = []
+    rows: list[Record] = []
     columns: dict[str, None] = {}
     hashes: dict[str, str | None] = {}
     counts: dict[str, int] = {}
@@ -111,17 +93,18 @@ def read_rows(
     for one in sources:
         start = len(rows)
         with ExitStack() as stack:
-            part = _open(one, format, wanted, words, stack)
-            for row in part.rows:
+            stream = _open(one, format, words, stack, {"header": header, "encoding": encoding})
+            for row in _usable(stream):
                 rows.append(row)
                 if not row.values.keys() <= columns.keys():
                     columns.update(dict.fromkeys(row.values))
                 if on_progress is not None and len(rows) % _REPORT == 0:
-                    on_progress(before + part.done(), total)
-            hashes[part.name], counts[part.name] = part.sha256(), len(rows) - start
+                    on_progress(before + stream.done, total)
+            hashes[stream.name] = stream.files[0].sha256() if stream.files else None
+            counts[stream.name] = len(rows) - start
         if len(rows) == start:
-            raise InputError(f"{part.name}: there are no records")
-        before += part.done()
+            raise InputError(f"{stream.name}: there are no records")
+        before += stream.done
     if on_progress is not None:
         on_progress(before, total)
     known = {name: found for name, found in hashes.items() if found is not None}
@@ -154,43 +137,40 @@ def _bytes(source: Any) -> int:
     return os.path.getsize(source) if isinstance(source, str | Path) and os.path.isfile(source) else 0
 
 
-def _open(source: Any, format: Format | str | None, wanted: Wanted, words: bool, stack: ExitStack) -> _Opened:
+def _open(
+    source: Any, format: Format | str | None, words: bool, stack: ExitStack, how: Mapping[str, Any]
+) -> RecordStream:
     if isinstance(source, str) and source.startswith(HUB):
-        return _open_records(source, f"{source}, row", open_hub(source))
+        return _open_mappings(source, f"{source}, row", open_hub(source))
     name = str(source) if isinstance(source, str | Path) else ""
     if isinstance(source, str) and source == STDIN:
-        if sys.stdin is None:
-            raise InputError("stdin is closed")
-        source, name = sys.stdin.buffer, "stdin"
+        source, name = stdin(), "stdin"
     elif hasattr(source, "read"):
         name = str(getattr(source, "name", "input"))
     elif not isinstance(source, str | Path):
-        return _open_records("records", "record", source)
+        return _open_mappings("records", "record", source)
     elif os.path.isdir(source):
-        folder = LabelFolder(Path(source), name, wanted.encoding)
-        texts = (Row({"text": text, "label": label}, place) for text, label, place in folder)
-        return _Opened(name, texts, folder.sha256, lambda: folder.done)
+        folder = LabelFolder(Path(source), name, how["encoding"])
+        return RecordStream([RecordSource(name, iter(folder), opened=folder, file=folder)])
     if format is None and hasattr(source, "read"):
-        format = Format.jsonl if wanted.header else Format.csv
+        format = Format.jsonl if how["header"] else Format.csv
     elif format is None and words and os.path.isfile(source):  # what is read of a pipe is gone
-        format = find_words(source, wanted.encoding)
+        format = find_words(source, how["encoding"])
     chosen = format_of(source, name) if format is None else check_format(format)
     file = open_source(source, name)
     if file is not source:
         stack.enter_context(file)
-    items, opened = read_items(name, file, chosen, wanted)
-    again = to_read_again(file)
-    rows = _strict(name, items, blank=chosen is not Format.txt)
-    return _Opened(name, rows, lambda: None if again is None else again.sha256(), lambda: opened.done)
+    return read_records(file, None, format=chosen, name=name, **how)
 
 
-def _strict(name: str, items: Iterator[Item], *, blank: bool) -> Iterator[Row]:
-    """The records of a file, perhaps without blank texts, until one cannot be used."""
-    for place, values in items:
-        if isinstance(values, InputError):
-            raise placed(values, place, name)
-        if blank or values["text"].strip():
-            yield Row(values, f"{name}, {place}")
+def _usable(stream: RecordStream) -> Iterator[Record]:
+    """The records of a stream, without blank lines of a .txt, until one cannot be used."""
+    lines = Format.txt in stream.read_as
+    for record in stream:
+        if record.problem is not None:
+            raise record.located(record.problem)
+        if not lines or record.values["text"].strip():
+            yield record
 
 
 def row_bytes(values: Mapping[str, Any], place: str) -> bytes:
@@ -201,20 +181,36 @@ def row_bytes(values: Mapping[str, Any], place: str) -> bytes:
         raise InputError(f"{place}: the values are not ones that JSON can hold ({problem})") from None
 
 
-def _open_records(name: str, called: str, items: Iterable[Any]) -> _Opened:
-    digest = hashlib.sha256()
-    again = hasattr(items, "__len__")  # an iterator is used up
-    classes = class_names(items)
+class _Mappings:
+    """Mappings of names to values, from Python.
 
-    def rows() -> Iterator[Row]:
-        for number, item in enumerate(items, 1):
-            place = f"{called} {number}"
+    Args:
+        name: What errors call each.
+        mappings: The mappings.
+    """
+
+    def __init__(self, name: str, mappings: Iterable[Any]) -> None:
+        self._name, self._mappings, self._digest = name, mappings, hashlib.sha256()
+        self.again = hasattr(mappings, "__len__")  # an iterator is used up
+
+    def __iter__(self) -> Iterator[Item]:
+        classes = class_names(self._mappings)
+        for number, item in enumerate(self._mappings, 1):
+            place = f"{self._name} {number}"
             if not isinstance(item, Mapping) or not all(isinstance(key, str) for key in item):
-                raise InputError(f"{place}: {shown(item)} is not a mapping of names to values")
+                yield place, InputError(f"{shown(item)} is not a mapping of names to values")
+                return
             if classes:
                 item = {**item, **{key: name_classes(item[key], names) for key, names in classes.items()}}
-            if again:
-                digest.update(row_bytes(item, place))
-            yield Row(item, place)
+            if self.again:
+                self._digest.update(row_bytes(item, place))
+            yield place, item
 
-    return _Opened(name, rows(), lambda: digest.hexdigest() if again else None)
+    def sha256(self) -> str:
+        """A hash of the values that were read."""
+        return self._digest.hexdigest()
+
+
+def _open_mappings(name: str, called: str, mappings: Iterable[Any]) -> RecordStream:
+    items = _Mappings(called, mappings)
+    return RecordStream([RecordSource(name, iter(items), file=items if items.again else None)])

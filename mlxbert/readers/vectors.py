@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.paths import check_regular
-from mlxbert.readers.formats import FORMATS, Format, find_format, read_items
-from mlxbert.readers.inputs import hint_of_missing, open_source
-from mlxbert.readers.reading import Wanted
+from mlxbert.readers.formats import FORMATS, Format, read_records
+from mlxbert.readers.inputs import hint_of_missing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -114,17 +113,15 @@ def _records(path: Path) -> Iterator[Any]:
     """The field or column `embedding` of each record: a list, or JSON where a table holds text."""
     import numpy as np
 
-    format = find_format(str(path))
-    lines = format is Format.jsonl
-    with open_source(path) as file:
-        for _, values in read_items(str(path), file, format, Wanted())[0]:
-            if not lines and not isinstance(values, InputError) and "embedding" not in values:
-                raise InputError(f"{path}: no column 'embedding', the file has: {', '.join(values)}")
-            found = None if isinstance(values, InputError) else values.get("embedding")
-            try:
-                yield np.asarray(json.loads(found) if isinstance(found, str) else found, np.float32)
-            except (ValueError, TypeError, OverflowError, RecursionError):
-                yield None
+    table = path.suffix.lower() not in FORMATS[Format.jsonl].endings
+    for record in read_records(path, None):
+        if table and record.problem is None and "embedding" not in record.values:
+            raise InputError(f"{path}: no column 'embedding', the file has: {', '.join(record.values)}")
+        vector = record.values.get("embedding")
+        try:
+            yield np.asarray(json.loads(vector) if isinstance(vector, str) else vector, np.float32)
+        except (ValueError, TypeError, OverflowError, RecursionError):
+            yield None
 
 
 def _checked(vector: Any) -> "Vector | InputError":

@@ -1,10 +1,12 @@
 """Answers to questions."""
 
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from mlxbert.results.brief import Brief
-from mlxbert.results.result import Each, PartedResult, listed
+from mlxbert.results.json import NOT_IN_JSON, omit_if
+from mlxbert.results.result import Result
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Span(Brief):
 
 
 @dataclass(frozen=True)
-class Answer(PartedResult):
+class Answer(Result):
     """The answer to a question in a text, if there is one.
 
     Attributes:
@@ -37,7 +39,7 @@ class Answer(PartedResult):
         no_answer_score: The probability that the text has no answer; the smallest of all windows.
         spans: The best spans, the best first, even if there is no answer.
         context: The text.
-        truncated: Whether the end of the text was cut off; looking at it through windows is not cutting.
+        truncated: Whether the end of the text was cut off; false if windows covered the text.
     """
 
     question: str
@@ -46,12 +48,12 @@ class Answer(PartedResult):
     end: int | None
     score: float
     no_answer_score: float
-    spans: tuple[Span, ...] = ()
-    context: str = field(default="", repr=False)
-    truncated: bool = False
+    spans: tuple[Span, ...] = field(default=(), metadata=omit_if(lambda spans: len(spans) < 2))
+    context: str = field(default="", repr=False, metadata=NOT_IN_JSON)
+    truncated: bool = field(default=False, metadata=NOT_IN_JSON)
 
-    def to_dict(self, each: Each = listed) -> dict[str, Any]:
-        """The result without the text, and with `spans` if there are several."""
-        names = ("question", "answer", "start", "end", "score", "no_answer_score")
-        several = {"spans": each(self.spans, asdict)} if len(self.spans) > 1 else {}
-        return {name: getattr(self, name) for name in names} | several
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Result:
+        """See `Result.from_dict`; a single span is the answer."""
+        span = {name: values[name] for name in ("answer", "start", "end", "score")}
+        return super().from_dict({"spans": [span] if span["answer"] is not None else [], **values})

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.results.html import grid
+from mlxbert.results.json import Each, listed
 from mlxbert.results.result import Result
 from mlxbert.results.tokens import Token
 
@@ -44,7 +45,7 @@ class Attention(Result):
         names = [token.token for token in self.tokens]
         return grid(["", *names], [[name, *row] for name, row in zip(names, self.mean.tolist(), strict=True)])
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, each: Each[Any] = listed) -> dict[str, Any]:
         """The JSON of the command line; weights are rounded to six decimals."""
         pair = {} if self.pair is None else {"pair": self.pair}
         return {

@@ -1,10 +1,12 @@
 """Classes and numbers of texts."""
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from mlxbert.results.brief import Brief
-from mlxbert.results.result import Result, without_none
+from mlxbert.results.json import NOT_IN_JSON, Each, listed, omit_if, plain
+from mlxbert.results.result import Result
 
 
 @dataclass(frozen=True)
@@ -19,7 +21,7 @@ class Label(Brief):
 
     label: str
     score: float
-    chosen: bool | None = None
+    chosen: bool | None = field(default=None, metadata=omit_if(lambda chosen: chosen is None))
 
 
 @dataclass(frozen=True)
@@ -34,12 +36,16 @@ class Classification(Result):
     text: str
     labels: tuple[Label, ...]
     pair: str | None = None
-    truncated: bool = False
+    truncated: bool = field(default=False, metadata=NOT_IN_JSON)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, each: Each[Any] = listed) -> dict[str, Any]:
         """The result without `pair` for a single text, and without `chosen` where one class is right."""
-        labels = [without_none(asdict(label)) for label in self.labels]
-        return without_none({"text": self.text, "pair": self.pair}) | {"labels": labels}
+        return _texts(self) | {"labels": each(self.labels, plain)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Result:
+        """See `Result.from_dict`; without labels it is a `Regression`."""
+        return super().from_dict(values) if "labels" in values else Regression.from_dict(values)
 
 
 @dataclass(frozen=True)
@@ -57,10 +63,20 @@ class Regression(Result):
     value: float
     values: tuple[tuple[str, float], ...] = ()
     pair: str | None = None
-    truncated: bool = False
+    truncated: bool = field(default=False, metadata=NOT_IN_JSON)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, each: Each[Any] = listed) -> dict[str, Any]:
         """The result with `value`, or with `values` where there are several."""
-        several = [{"label": name, "value": value} for name, value in self.values]
-        found = {"values": several} if several else {"value": self.value}
-        return without_none({"text": self.text, "pair": self.pair}) | found
+        several = [{"label": name, "value": plain(value)} for name, value in self.values]
+        return _texts(self) | ({"values": several} if several else {"value": plain(self.value)})
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Result:
+        """See `Result.from_dict`."""
+        several = [(one["label"], one["value"]) for one in values.get("values", ())]
+        return super().from_dict({"value": several[0][1] if several else None, **values, "values": several})
+
+
+def _texts(result: Classification | Regression) -> dict[str, Any]:
+    """The text, and the second one if there are two."""
+    return {"text": result.text} | ({} if result.pair is None else {"pair": result.pair})

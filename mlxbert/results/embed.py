@@ -1,10 +1,12 @@
 """Vectors of texts."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.results.brief import Brief
-from mlxbert.results.result import Each, PartedResult, Result, listed
+from mlxbert.results.json import NOT_IN_JSON, UNLESS_SET
+from mlxbert.results.result import Result
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,18 +29,13 @@ class Embedding(Result):
     embedding: "NDArray[np.float32]"
     tokens: int
     truncated: bool = False
-    unknown_tokens: int = 0
-    only_unknown: bool = False
+    unknown_tokens: int = field(default=0, metadata=UNLESS_SET)
+    only_unknown: bool = field(default=False, metadata=NOT_IN_JSON)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The result with the shortest decimal numbers that are these float32 values."""
-        found = {
-            "text": self.text,
-            "embedding": _numbers(self.embedding),
-            "tokens": self.tokens,
-            "truncated": self.truncated,
-        }
-        return found | ({"unknown_tokens": self.unknown_tokens} if self.unknown_tokens else {})
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Embedding":
+        """See `Result.from_dict`; the vector may be an array already."""
+        return cls(**{**values, "embedding": _vector(values["embedding"])})
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,23 +56,27 @@ class WordVector(Brief):
 
 
 @dataclass(frozen=True, eq=False)
-class Words(PartedResult):
+class Words(Result):
     """The words of a text as vectors, in their order.
 
     Attributes:
-        truncated: Whether the end of the text was cut off; looking at it through windows is not cutting.
+        truncated: Whether the end of the text was cut off; false if windows covered the text.
     """
 
     text: str
     words: tuple[WordVector, ...]
     truncated: bool = False
 
-    def to_dict(self, each: Each = listed) -> dict[str, Any]:
-        """The result with the shortest decimal numbers that are these float32 values."""
-        words = each(self.words, lambda word: vars(word) | {"embedding": _numbers(word.embedding)})
-        return {"text": self.text, "words": words, "truncated": self.truncated}
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Words":
+        """See `Result.from_dict`."""
+        words = tuple(WordVector(**{**word, "embedding": _vector(word["embedding"])}) for word in values["words"])
+        return cls(values["text"], words, values["truncated"])
 
 
-def _numbers(vector: "NDArray[Any]") -> list[float]:
-    """The shortest decimal numbers that are these float32 values; int8 as it is."""
-    return vector.tolist() if vector.dtype.kind == "i" else [float(number) for number in vector.astype("U16")]
+def _vector(numbers: Any) -> "NDArray[Any]":
+    """The array of numbers as JSON has them: whole ones are int8."""
+    import numpy as np
+
+    whole = isinstance(numbers, list) and bool(numbers) and type(numbers[0]) is int
+    return np.asarray(numbers, np.int8 if whole else None if isinstance(numbers, np.ndarray) else np.float32)

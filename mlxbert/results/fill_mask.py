@@ -1,10 +1,10 @@
 """Words for masks."""
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 from mlxbert.results.brief import Brief
-from mlxbert.results.result import Each, PartedResult, listed, without_counted, without_none
+from mlxbert.results.json import NOT_IN_JSON, UNLESS_SET, omit_if
+from mlxbert.results.result import Result
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Fill(Brief):
     token: str
     token_id: int
     score: float
-    text: str | None = None
+    text: str | None = field(default=None, metadata=omit_if(lambda text: text is None))
 
 
 @dataclass(frozen=True)
@@ -36,26 +36,17 @@ class Mask(Brief):
 
 
 @dataclass(frozen=True)
-class FillMask(PartedResult):
+class FillMask(Result):
     """The fills of every mask of a text, in the order of the text.
 
     Attributes:
-        truncated: Whether the end of the text was cut off; looking at it through windows is not cutting.
+        truncated: Whether the end of the text was cut off; false if windows covered the text.
         unknown_tokens: How many tokens of the text are not in the vocabulary.
         only_unknown: Whether there is no other token, masks left out.
     """
 
     text: str
     masks: tuple[Mask, ...]
-    truncated: bool = False
-    unknown_tokens: int = 0
-    only_unknown: bool = False
-
-    def to_dict(self, each: Each = listed) -> dict[str, Any]:
-        """The result, its fills without a text that is left out."""
-
-        def shown(mask: Mask) -> dict[str, Any]:
-            return {**vars(mask), "fills": each(mask.fills, lambda fill: without_none(asdict(fill)))}
-
-        masks = each(self.masks, shown)
-        return without_counted({"text": self.text, "masks": masks, "unknown_tokens": self.unknown_tokens})
+    truncated: bool = field(default=False, metadata=NOT_IN_JSON)
+    unknown_tokens: int = field(default=0, metadata=UNLESS_SET)
+    only_unknown: bool = field(default=False, metadata=NOT_IN_JSON)

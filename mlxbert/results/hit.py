@@ -1,12 +1,11 @@
 """What a search finds."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 from typing import Any
 
+from mlxbert.results.json import NOT_IN_JSON, Each, listed
 from mlxbert.results.result import Result
-
-_WHY = ("vector_rank", "word_rank", "phrase_rank")
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,12 +49,11 @@ class Hit(Result):
     word_score: float | None = None
     rerank_score: float | None = None
     chunk: int = 0
-    vector_rank: int | None = None
-    word_rank: int | None = None
-    phrase_rank: int | None = None
+    vector_rank: int | None = field(default=None, metadata=NOT_IN_JSON)
+    word_rank: int | None = field(default=None, metadata=NOT_IN_JSON)
+    phrase_rank: int | None = field(default=None, metadata=NOT_IN_JSON)
 
-    def to_dict(self, *, why: bool = False) -> dict[str, Any]:
+    def to_dict(self, each: Each[Any] = listed, *, why: bool = False) -> dict[str, Any]:
         """The hit as plain dicts and lists; with `why` also its ranks in the lists that were fused."""
-        left_out = () if why else _WHY
-        values = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in left_out}
-        return {**values, "fields": dict(self.fields)}
+        ranks = ("vector_rank", "word_rank", "phrase_rank") if why else ()
+        return super().to_dict(each) | {name: getattr(self, name) for name in ranks}

@@ -5,12 +5,17 @@ from html import escape
 from typing import Any
 
 from mlxbert.results.brief import Brief
+from mlxbert.results.json import Each, fields_of, listed
 
 _MOST, _SOME = 64, 8  # rows or columns of a table; numbers of a vector
 
 
 class Shown(Brief):
-    """What a notebook shows as a table."""
+    """A dataclass with a JSON object, which a notebook shows as a table."""
+
+    def to_dict(self, each: Each[Any] = listed) -> dict[str, Any]:
+        """The fields as plain dicts and lists, as the command line prints them; see `mlxbert.results.json.plain`."""
+        return fields_of(self, each)
 
     def _repr_html_(self: Any) -> str:
         return to_html(self.to_dict())

@@ -1,7 +1,8 @@
 """How texts relate to others: what follows, is near, answers, or only seems to."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from mlxbert.results.json import NOT_IN_JSON, UNLESS_SET
 from mlxbert.results.result import Result
 
 
@@ -18,7 +19,7 @@ class NextSentence(Result):
     b: str
     is_next: bool
     score: float
-    truncated: bool = False
+    truncated: bool = field(default=False, metadata=NOT_IN_JSON)
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,8 @@ class Similarity(Result):
     index: int
     score: float
     text: str
-    truncated: bool = False
-    unknown_tokens: int = 0
+    truncated: bool = field(default=False, metadata=NOT_IN_JSON)
+    unknown_tokens: int = field(default=0, metadata=UNLESS_SET)
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class PairSimilarity(Result):
     a: str
     b: str
     score: float
-    truncated: bool = False
+    truncated: bool = field(default=False, metadata=NOT_IN_JSON)
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Reranked(Result):
     score: float
     text: str
     logit: float
-    truncated: bool = False
+    truncated: bool = field(default=False, metadata=NOT_IN_JSON)
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
 """Entities, and tags of words and tokens."""
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 from mlxbert.results.brief import Brief
-from mlxbert.results.result import Each, PartedResult, listed
+from mlxbert.results.json import NOT_IN_JSON
+from mlxbert.results.result import Result
 
 
 @dataclass(frozen=True)
@@ -25,17 +25,13 @@ class Entity(Brief):
 
 
 @dataclass(frozen=True)
-class Tagged(PartedResult):
+class Tagged(Result):
     """The entities of a text in their order, or its words, or its tokens.
 
     Attributes:
-        truncated: Whether the end of the text was cut off; looking at it through windows is not cutting.
+        truncated: Whether the end of the text was cut off; false if windows covered the text.
     """
 
     text: str
     entities: tuple[Entity, ...]
-    truncated: bool = False
-
-    def to_dict(self, each: Each = listed) -> dict[str, Any]:
-        """The text with its entities."""
-        return {"text": self.text, "entities": each(self.entities, asdict)}
+    truncated: bool = field(default=False, metadata=NOT_IN_JSON)

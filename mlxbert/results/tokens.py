@@ -1,10 +1,10 @@
 """Tokens of texts."""
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 from mlxbert.results.brief import Brief
-from mlxbert.results.result import Each, PartedResult, Result, listed
+from mlxbert.results.json import NOT_IN_JSON
+from mlxbert.results.result import Result
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Tokens(Result):
 
     text: str
     tokens: tuple[Token, ...]
-    truncated: bool = False
+    truncated: bool = field(default=False, metadata=NOT_IN_JSON)
 
 
 @dataclass(frozen=True)
@@ -47,17 +47,13 @@ class ReplacedToken(Brief):
 
 
 @dataclass(frozen=True)
-class Replaced(PartedResult):
+class Replaced(Result):
     """The tokens of a text, special ones left out.
 
     Attributes:
-        truncated: Whether the end of the text was cut off; looking at it through windows is not cutting.
+        truncated: Whether the end of the text was cut off; false if windows covered the text.
     """
 
     text: str
     tokens: tuple[ReplacedToken, ...]
-    truncated: bool = False
-
-    def to_dict(self, each: Each = listed) -> dict[str, Any]:
-        """The text with its tokens."""
-        return {"text": self.text, "tokens": each(self.tokens, asdict)}
+    truncated: bool = field(default=False, metadata=NOT_IN_JSON)

@@ -11,12 +11,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from mlxbert.bounds import check_whole
 from mlxbert.counterparts import not_one_of
 from mlxbert.errors import ArgumentError, InputError, StoreError
 from mlxbert.files import to_path
 from mlxbert.folders.fingerprint import hash_model
 from mlxbert.model import Model, load
+from mlxbert.options import CANDIDATES, COUNT, Bounds
 from mlxbert.readers.documents.document import Document
 from mlxbert.results.brief import Brief
 from mlxbert.results.embed import Embedding
@@ -32,9 +32,9 @@ from mlxbert.search.signs import unit
 from mlxbert.search.sqlite import SqliteStore
 from mlxbert.search.store import About, FoundChunk, Scores, Stats, Store, StoredFile, now, storable
 from mlxbert.tasks.embed import EmbedTask
+from mlxbert.tasks.options import EmbedOptions
 from mlxbert.tasks.prompts import KINDS, own_prompt
 from mlxbert.tasks.rerank import rerank as rerank_texts
-from mlxbert.tasks.task import check_top_k
 from mlxbert.weights.source import BUILTIN, ModelRef, local_folder
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("mlxbert")
 Mode = Literal["hybrid", "vectors", "words"]
 MODES: tuple[Mode, ...] = ("hybrid", "vectors", "words")
+_AROUND = Bounds(0, 10_000)  # chunks on each side of one
 _DEPTH = 100  # chunks of each order that are fused, at least
 _GAP = 1000  # empty lines between two chunks that are shown
 _RECORDS = 500  # that are added in one transaction
@@ -272,8 +273,8 @@ class Index:
             raise InputError(f"the query is {query!r:.60}, expected a text")
         if mode not in MODES:
             raise not_one_of("mode", mode, MODES)
-        check_top_k(top_k)
-        check_whole("candidates", candidates)
+        COUNT.check_whole("top_k", top_k)
+        CANDIDATES.check_whole("candidates", candidates)
         only = make_filter(where, self._under(as_paths(paths)))
         wanted = top_k if rerank is None else max(top_k, candidates)
         vector = self._query(query) if mode != "words" else None
@@ -329,7 +330,7 @@ class Index:
         Raises:
             ArgumentError: There is no such chunk any more.
         """
-        check_whole("around", around)
+        _AROUND.check_whole("around", around)
         found = self.store.around(chunk, around, around) if type(chunk) is int and 0 <= chunk < 2**63 else []
         if not found:
             raise ArgumentError(f"chunk is {chunk!r:.60}, the index has no such chunk", hint="search again")
@@ -366,7 +367,7 @@ class Index:
 
     def _query(self, query: str) -> "Vector":
         """The vector of a query, of length 1 where vectors are compared by cosine."""
-        task = EmbedTask(self.model, prompt=self.about.prompts[0])
+        task = EmbedTask(self.model, EmbedOptions(prompt=self.about.prompts[0]))
         result = next(iter(task.run([query], "raise")))
         assert isinstance(result, Embedding)
         if result.truncated:
@@ -387,7 +388,8 @@ class Index:
         from mlxbert.search.writer import Writer
 
         def tools() -> "tuple[EmbedTask, Splits]":
-            return EmbedTask(self.model, prompt=self.about.prompts[1], overflow="error"), self.splitter
+            options = EmbedOptions(prompt=self.about.prompts[1], overflow="error")
+            return EmbedTask(self.model, options), self.splitter
 
         return Writer(self.store, tools)
 

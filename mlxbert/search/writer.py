@@ -334,7 +334,7 @@ def _lies_in(path: str, paths: Collection[str]) -> bool:
 
 def _content(found: Found, file: BufferedReader) -> tuple[str | None, bytes | None, bytes]:
     """The kind of a file, its bytes and their hash; no bytes if there are too many, none are needed of records."""
-    from mlxbert.readers.documents.kinds import kind_of
+    from mlxbert.readers.documents.read import kind_of
 
     start = file.read(_START)
     kind = kind_of(os.path.basename(found.path), start)

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import IO, TYPE_CHECKING, Any
 
 from mlxbert.paths import open_regular
-from mlxbert.results.json import escape_invisible, to_json, without_nan
+from mlxbert.results.json import escape_invisible, plain, to_json
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -88,7 +88,7 @@ class Log:
                 line = f"{now.astimezone():%H:%M:%S} {_readable(values)}"
             else:
                 moment = now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-                line = to_json({"time": moment, **without_nan(values)})
+                line = to_json({"time": moment, **plain(values)})
             self._stream.write(f"{line}\n")
             self._stream.flush()
 
@@ -100,7 +100,7 @@ def _readable(values: Mapping[str, Any]) -> str:
         return "\n".join([f"{values['level']}: {escape_invisible(values['message'])}", *trace])
     counts = {name: values[name] for name in ("texts", "tokens", "truncated") if values[name]}
     parts = [f"{count:,} {name.removesuffix('s') if count == 1 else name}" for name, count in counts.items()]
-    parts += [values["client"], values["id"], *([to_json(without_nan(values["items"]))] if "items" in values else [])]
+    parts += [values["client"], values["id"], *([to_json(plain(values["items"]))] if "items" in values else [])]
     took = f"{values['status']} in {1000 * values['seconds']:,.1f} ms"
     return f"{values['method']} {values['route']} {took}: {', '.join(parts)}"
 

@@ -7,6 +7,7 @@ between which shorter items are let through.
 """
 
 import asyncio
+import json
 import threading
 import time
 import weakref
@@ -21,14 +22,16 @@ from mlxbert.model import Model
 from mlxbert.serve.options import EngineOptions
 from mlxbert.serve.owner import Owner
 from mlxbert.serve.prepare import prepare_all
-from mlxbert.serve.queue import Answered, Request
+from mlxbert.serve.queue import Answered, Key, Request
 from mlxbert.serve.room import Budget
-from mlxbert.serve.state import Counts, State
-from mlxbert.serve.tasks import check_task, hash_options
+from mlxbert.serve.state import EngineCounts, EngineState
+from mlxbert.tasks.catalogue import find_task
+from mlxbert.tasks.options import TaskOptions
 from mlxbert.weights.source import BUILTIN, ModelRef
 
 _T = TypeVar("_T")
 _DEFAULTS = EngineOptions()
+_OPTIONS_BYTES = 262_144  # of the options of a request: those of the latest tasks are kept
 
 
 class Engine:
@@ -58,7 +61,7 @@ class Engine:
         self.models = {name: ref if isinstance(ref, ModelRef) else ModelRef(ref) for name, ref in named.items()}
         if not self.models:
             raise ArgumentError("there are no models, expected at least one")
-        self.options, self._state = options, State()
+        self.options, self._state = options, EngineState()
         owner = Owner(self.models, options, self._state)  # which does not have the engine, or that would never end
         self._loaded, self._owner = owner.loaded, owner
         threads = (
@@ -92,7 +95,7 @@ class Engine:
         return self._state.closed
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> EngineCounts:
         """What has been done so far."""
         return self._state.counts
 
@@ -121,27 +124,35 @@ class Engine:
 
         Args:
             model: The name of one of the models.
-            task: The name of a task, see `mlxbert.serve.tasks.TASKS`, where the items are described, too.
-            items: Any number of items.
+            task: The name of a task of `mlxbert.tasks.catalogue.CATALOGUE`, which says what its items are.
+            items: Any number of items: texts, or pairs of texts, of which the first is the query or the question.
             budget: The memory that the results may take, of a server; `None` for any amount. Results that would take
                 more are an error, and while too little is free, the request waits.
-            options: The options of the task, as its function has them; not `batch_tokens`, `usage` and `on_error`.
+            options: The options of the task, as its function has them; the engine itself decides on the size of
+                batches.
 
         Returns:
             A future. Its errors are those of the task's function; an item that cannot be used is a `Failure` among the
             results. Cancelled before it is done, it is taken out of the queue.
 
         Raises:
-            ArgumentError: There is no such model or task, or the options are not plain values or too large.
+            ArgumentError: There is no such model or task, an option is unknown or not allowed, or the options are too
+                large.
             OverloadedError: Too many texts wait.
         """
         self.check_model(model)
-        check_task(task)
+        entry = find_task(task)
+        given = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
+        return self.enqueue(Key(model, entry, entry.read_options(given)), items, budget)
+
+    def enqueue(self, key: Key, items: Sequence[Any], budget: Budget | None = None) -> "Future[Answered]":
+        """Asks for the results of items with options that are checked; see `submit`."""
+        _check_plain(key.options)
         if isinstance(items, str):
             raise ArgumentError(f"items is {items!r:.60}, expected a list of texts")
         if len(items) > self.options.max_queue:
             raise ArgumentError(f"{len(items):,} texts, expected at most {self.options.max_queue:,} at once")
-        request = Request((model, task, hash_options(options)), options, items, time.monotonic(), budget)
+        request = Request(key, items, time.monotonic(), budget)
         if not items:
             request.future.set_result(request.answered())
             return request.future
@@ -203,7 +214,18 @@ class Engine:
             raise MlxbertError("the engine is closed")
 
 
-def _stop(state: State, threads: Sequence[threading.Thread]) -> None:
+def _check_plain(options: TaskOptions) -> None:
+    """Refuses options that cannot be compared with those of other requests, or take much memory."""
+    try:
+        size = len(json.dumps(vars(options)).encode())
+        hash(options)
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise ArgumentError(f"options are not all texts, numbers, or lists of these: {problem}") from None
+    if size > _OPTIONS_BYTES:
+        raise ArgumentError(f"options take {size:,} bytes as JSON, expected at most {_OPTIONS_BYTES:,}")
+
+
+def _stop(state: EngineState, threads: Sequence[threading.Thread]) -> None:
     with state.changed:
         state.closed = True
         state.changed.notify_all()

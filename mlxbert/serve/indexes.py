@@ -17,7 +17,7 @@ _HIT_BYTES = 3000  # of a `Hit` and the values of its fields, without its text
 
 
 @dataclass
-class _Opened:
+class _OpenedIndex:
     """An index that is open.
 
     Attributes:
@@ -33,7 +33,7 @@ class OpenIndexes:
     """Indexes that are open; for the thread of the models alone."""
 
     def __init__(self) -> None:
-        self._open: dict[Path, _Opened] = {}
+        self._open: dict[Path, _OpenedIndex] = {}
 
     def get(self, name: str, path: Path) -> "Index":
         """An index; if its file was replaced, what is there now.
@@ -54,7 +54,7 @@ class OpenIndexes:
             self._close(path)
             opened = None
         if opened is None:
-            opened = self._open[path] = _Opened(open_index(path), found)
+            opened = self._open[path] = _OpenedIndex(open_index(path), found)
         opened.file = found
         return opened.index
 
@@ -63,7 +63,7 @@ class OpenIndexes:
             opened.index.close()
 
 
-def _is_same(path: Path, opened: _Opened, found: os.stat_result) -> bool:
+def _is_same(path: Path, opened: _OpenedIndex, found: os.stat_result) -> bool:
     """Whether a file has the index that was opened, perhaps with other content, and not another one in its place."""
     before = opened.file
     if (found.st_dev, found.st_ino) != (before.st_dev, before.st_ino):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from mlxbert.options import Option, Written, check_fields
+from mlxbert.options import COUNT, SMALLEST, Bounds, Option, Written, check_fields
 
 
 @dataclass(frozen=True)
@@ -16,22 +16,33 @@ class EngineOptions:
     """
 
     panel: ClassVar[str] = "Engine"
-    max_batch_tokens: Annotated[int | None, Option("Maximum tokens per batch.", usual="depends on the device")] = None
-    max_queue: Annotated[int, Option("Maximum number of waiting texts. Requests beyond it are refused at once.")] = (
-        16_384
-    )
+    max_batch_tokens: Annotated[
+        int | None, Option("Maximum tokens per batch.", usual="depends on the device", bounds=COUNT)
+    ] = None
+    max_queue: Annotated[
+        int, Option("Maximum number of waiting texts. Requests beyond it are refused at once.", bounds=COUNT)
+    ] = 16_384
     max_models: Annotated[
-        int, Option("Maximum number of models in memory. The least recently used one is unloaded.")
+        int,
+        Option("Maximum number of models in memory. The least recently used one is unloaded.", bounds=Bounds(1, 1_000)),
     ] = 4
     max_memory: Annotated[
         float | None,
         Option(
-            "Maximum memory for weights. Models that do not fit together are loaded in turn.", "GB", usual="no limit"
+            "Maximum memory for weights. Models that do not fit together are loaded in turn.",
+            "GB",
+            usual="no limit",
+            bounds=Bounds(SMALLEST, 1_000_000),
         ),
     ] = None
     idle_minutes: Annotated[
         float | None,
-        Option("Unload idle models. They are loaded again when they are needed.", "MINUTES", usual="never"),
+        Option(
+            "Unload idle models. They are loaded again when they are needed.",
+            "MINUTES",
+            usual="never",
+            bounds=Bounds(0.001, 1_000_000),
+        ),
     ] = None
     reload_changed: Annotated[
         bool,
@@ -50,18 +61,25 @@ class ServeOptions:
 
     panel: ClassVar[str] = "Server"
     host: Annotated[str, Option("Address to listen on. Any other than loopback needs an API key.")] = "127.0.0.1"
-    port: Annotated[int, Option("Port; 0 picks a free one.")] = 8484
-    max_body: Annotated[float, Option("Maximum size of a request body.", "MB")] = 16.0
-    max_texts: Annotated[int, Option("Maximum number of texts per request (times labels).")] = 4096
-    max_characters: Annotated[int, Option("Maximum number of characters of these texts together.")] = 2_000_000
+    port: Annotated[int, Option("Port; 0 picks a free one.", bounds=Bounds(0, 65_535))] = 8484
+    max_body: Annotated[float, Option("Maximum size of a request body.", "MB", bounds=Bounds(0.001, 10_000))] = 16.0
+    max_texts: Annotated[int, Option("Maximum number of texts per request (times labels).", bounds=COUNT)] = 4096
+    max_characters: Annotated[int, Option("Maximum number of characters of these texts together.", bounds=COUNT)] = (
+        2_000_000
+    )
     max_answer: Annotated[
-        float, Option("Maximum memory for the results of a request. Requests wait while too little is free.", "MB")
+        float,
+        Option(
+            "Maximum memory for the results of a request. Requests wait while too little is free.",
+            "MB",
+            bounds=Bounds(0.001, 1_000_000),
+        ),
     ] = 128.0
     truncate: Annotated[
         bool, Option("Truncate texts that are too long, unless a request says otherwise. By default they are an error.")
     ] = False
-    max_connections: Annotated[int, Option("Maximum number of open connections.")] = 2048
-    read_seconds: Annotated[float, Option("Timeout for receiving a request.", "S")] = 30.0
+    max_connections: Annotated[int, Option("Maximum number of open connections.", bounds=Bounds(1, 1_000_000))] = 2048
+    read_seconds: Annotated[float, Option("Timeout for receiving a request.", "S", bounds=Bounds(0.01, 100_000))] = 30.0
     allow_host: Annotated[
         list[str] | None, Option("Another host name that clients may use. May be repeated.", "HOST")
     ] = None

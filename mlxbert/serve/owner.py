@@ -8,7 +8,7 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mlxbert.errors import MlxbertError, ModelChangedError
+from mlxbert.errors import MissingHeadError, MlxbertError, ModelChangedError
 from mlxbert.folders.fingerprint import hash_model
 from mlxbert.folders.inspect import inspect
 from mlxbert.machine.device import choose_dtype, dtype_name, use
@@ -16,9 +16,8 @@ from mlxbert.machine.faults import free_memory
 from mlxbert.model import Model, load
 from mlxbert.serve.options import EngineOptions
 from mlxbert.serve.prepare import next_to_prepare, prepare
-from mlxbert.serve.queue import Entry, Request, choose
-from mlxbert.serve.state import State
-from mlxbert.serve.tasks import make_task
+from mlxbert.serve.queue import AnyTask, Key, QueuedItem, Request, choose
+from mlxbert.serve.state import EngineState
 from mlxbert.tasks.runner import remembering
 from mlxbert.text.batch import default_batch_tokens
 from mlxbert.weights.adapted import find_model
@@ -62,7 +61,7 @@ class Owner:
         on_change: Is called with a model that has other files than before, and its name, if such are taken.
     """
 
-    def __init__(self, refs: Mapping[str, ModelRef], options: EngineOptions, state: State) -> None:
+    def __init__(self, refs: Mapping[str, ModelRef], options: EngineOptions, state: EngineState) -> None:
         self._refs, self._options, self._state = refs, options, state
         self.loaded: OrderedDict[str, Loaded] = OrderedDict()
         self.on_change: Callable[[str, Model], object] = lambda name, model: None
@@ -131,9 +130,9 @@ class Owner:
 
     def _open(self, request: Request) -> None:
         """Loads the model of a request and makes its task; then it is prepared."""
-        state, (name, task, _) = self._state, request.key
+        state = self._state
         try:
-            made = None if request.over else make_task(task, self._model(name).model, request.options)
+            made = None if request.over else _make_task(request.key, self._model(request.key.model).model)
         except BaseException as problem:
             with state.locked():
                 state.fail(request, problem)
@@ -166,10 +165,10 @@ class Owner:
         self._compute(chosen)
         state.computing = outside
 
-    def _budget(self, entry: Entry) -> int:
+    def _budget(self, entry: QueuedItem) -> int:
         """Tokens of a batch of a model."""
         most = self._options.max_batch_tokens or default_batch_tokens()
-        loaded = self.loaded.get(entry.request.key[0])
+        loaded = self.loaded.get(entry.request.key.model)
         found = loaded.budget if loaded is not None else 0.0
         return min(most, int(found or _FIRST))
 
@@ -180,7 +179,7 @@ class Owner:
         if 2 * tokens >= budget:
             loaded.budget = min(max(budget * (1.25 if seconds < BATCH_SECONDS else 0.8), min(_SMALLEST, most)), most)
 
-    def _compute(self, entries: Sequence[Entry]) -> None:
+    def _compute(self, entries: Sequence[QueuedItem]) -> None:
         """Computes entries together; alone, where they fail, so that only those that do are lost."""
         begun, nested = time.perf_counter(), self._nested
         try:
@@ -198,7 +197,7 @@ class Owner:
         for entry in entries:
             self._compute_again(entry)
 
-    def _compute_again(self, entry: Entry) -> None:
+    def _compute_again(self, entry: QueuedItem) -> None:
         """Computes an entry alone, whose job may be used up in part."""
         if not entry.request.over:
             try:
@@ -209,7 +208,7 @@ class Owner:
                 return
             self._compute([replace(entry, job=job)])
 
-    def _results(self, entries: Sequence[Entry]) -> list[Any]:
+    def _results(self, entries: Sequence[QueuedItem]) -> list[Any]:
         task, jobs, budget = entries[0].task, [entry.job for entry in entries], self._budget(entries[0])
 
         def pause() -> None:
@@ -240,9 +239,9 @@ class Owner:
         with remembering(between, pause=pause):
             return task.compute(jobs)
 
-    def _finish(self, entries: Sequence[Entry], results: Sequence[Any], seconds: float) -> None:
+    def _finish(self, entries: Sequence[QueuedItem], results: Sequence[Any], seconds: float) -> None:
         """Gives the results to those who asked."""
-        tokens, name = sum(entry.tokens for entry in entries), entries[0].request.key[0]
+        tokens, name = sum(entry.tokens for entry in entries), entries[0].request.key.model
         loaded = self.loaded.get(name)
         if loaded is not None:
             loaded.used = time.monotonic()
@@ -297,10 +296,10 @@ class Owner:
         """Forgets a model, once what is prepared for it is computed."""
         state = self._state
         with state.changed:
-            for key in [key for key in state.tasks if key[0] == name]:
+            for key in [key for key in state.tasks if key.model == name]:
                 del state.tasks[key]
-            state.changed.wait_for(lambda: state.preparing is None or state.preparing[0] != name)
-        while any(entry.request.key[0] == name for entry in state.ready):
+            state.changed.wait_for(lambda: state.preparing is None or state.preparing.model != name)
+        while any(entry.request.key.model == name for entry in state.ready):
             self._compute_next(long=True)
         del self.loaded[name]
         free_memory()
@@ -319,6 +318,14 @@ class Owner:
         since = time.monotonic() - 60 * self._options.idle_minutes
         for name in [name for name, one in self.loaded.items() if one.used <= since]:
             self._unload(name)
+
+
+def _make_task(key: Key, model: Model) -> AnyTask:
+    try:
+        return key.entry.make(model, key.options)
+    except MissingHeadError as problem:  # callers know the model by the name in the key, not by its path
+        message = problem.message.removeprefix(f"{model.source}: ")
+        raise MissingHeadError(f"{key.model}: {message}", hint=problem.hint) from None
 
 
 def _size(ref: ModelRef) -> int:

@@ -5,15 +5,14 @@ from typing import Any
 
 from mlxbert.errors import InputError, TooLargeError
 from mlxbert.results.result import Failure
-from mlxbert.serve.queue import Entry, Request
+from mlxbert.serve.queue import AnyTask, QueuedItem, Request
 from mlxbert.serve.room import too_large
-from mlxbert.serve.state import State
-from mlxbert.serve.tasks import AnyTask
+from mlxbert.serve.state import EngineState
 
 _PIECE = 64  # items that are prepared before those of another request
 
 
-def prepare_all(state: State) -> None:
+def prepare_all(state: EngineState) -> None:
     """Splits texts into tokens while a batch is computed, until the engine ends."""
     while True:
         taken = None  # or the last task, and its model, would stay while this waits
@@ -26,7 +25,7 @@ def prepare_all(state: State) -> None:
             prepare(state, *taken)
 
 
-def next_to_prepare(state: State) -> tuple[Request, AnyTask] | None:
+def next_to_prepare(state: EngineState) -> tuple[Request, AnyTask] | None:
     """Takes the next request, under the lock, unless it has to wait: for its model, its task, or memory."""
     request = state.arriving.popleft()
     task = state.tasks.get(request.key)
@@ -41,7 +40,7 @@ def next_to_prepare(state: State) -> tuple[Request, AnyTask] | None:
     return request, task
 
 
-def prepare(state: State, request: Request, task: AnyTask) -> None:
+def prepare(state: EngineState, request: Request, task: AnyTask) -> None:
     """Splits a few texts of a request into tokens; then it is the turn of other requests."""
     try:
         jobs = [] if request.over else _prepared(request, task)
@@ -78,7 +77,7 @@ def _refused(request: Request, count: int, most: int, task: AnyTask) -> TooLarge
     return too_large(what, request.size, most, f"ask for fewer texts at once; {task.smaller}")
 
 
-def _take(state: State, request: Request, task: AnyTask, jobs: Sequence[Any]) -> None:
+def _take(state: EngineState, request: Request, task: AnyTask, jobs: Sequence[Any]) -> None:
     """Puts jobs into the queue; and the request at the end of its own, if it has more items."""
     if request.over:
         return
@@ -97,7 +96,7 @@ def _take(state: State, request: Request, task: AnyTask, jobs: Sequence[Any]) ->
                 return
             if job.truncated:
                 request.truncated.append(number)
-            state.ready.append(Entry(request, number, task, job, tokens, size))
+            state.ready.append(QueuedItem(request, number, task, job, tokens, size))
     request.prepared += len(jobs)
     if request.prepared < len(request.items):
         state.arrive(request)

@@ -1,19 +1,29 @@
 """What an engine still has to compute: requests, and which of their texts go into the next batch."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from mlxbert.results.brief import Brief
 from mlxbert.serve.room import Budget, Claim
-from mlxbert.serve.tasks import AnyTask
-from mlxbert.tasks.task import Job
+from mlxbert.tasks.catalogue import TaskEntry
+from mlxbert.tasks.options import TaskOptions
+from mlxbert.tasks.task import Job, Task
 
+AnyTask = Task[Any, Any, Any, Any]
 _SIZE = 2**24  # bytes of the results of a batch, at most, unless one alone has more
 
-# The model, the task, and a hash of the options.
-Key = tuple[str, str, str]
+
+class Key(NamedTuple):
+    """What requests have in common whose items are computed in the same batches.
+
+    What differs from item to item is part of the item, as the query is part of a pair that is scored.
+    """
+
+    model: str
+    entry: TaskEntry
+    options: TaskOptions
 
 
 @dataclass(frozen=True)
@@ -37,7 +47,6 @@ class Request:
 
     Attributes:
         key: What it can share batches with.
-        options: Those of its task.
         items: What is to be computed.
         served: When it came, or last got a batch, in seconds of the monotonic clock.
         future: Gets the results.
@@ -51,7 +60,6 @@ class Request:
     """
 
     key: Key
-    options: Mapping[str, Any]
     items: Sequence[Any]
     served: float
     budget: Budget | None = None
@@ -78,7 +86,7 @@ class Request:
 
 
 @dataclass(frozen=True, eq=False)
-class Entry:
+class QueuedItem:
     """An item of a request, ready to be computed.
 
     Attributes:
@@ -98,7 +106,7 @@ class Entry:
     size: int = 0
 
 
-def choose(entries: Sequence[Entry], budget: Callable[[Entry], int], overdue: float) -> list[Entry]:
+def choose(entries: Sequence[QueuedItem], budget: Callable[[QueuedItem], int], overdue: float) -> list[QueuedItem]:
     """Which entries are computed next: of one key, similar in length, and together within bounds of tokens and bytes.
 
     The request that has got nothing for the longest time decides on the key. Short ones come first; but what has waited

@@ -1,8 +1,8 @@
 """What the routes of the server work with: the engine, and what is known of its models."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,19 @@ from mlxbert.serve.engine import Engine
 from mlxbert.serve.indexes import OpenIndexes
 from mlxbert.serve.options import ServeOptions
 from mlxbert.serve.protocol import Problem, as_problem
-from mlxbert.serve.queue import Answered
+from mlxbert.serve.queue import Answered, Key
 from mlxbert.serve.room import BUDGET, Room, too_large
-from mlxbert.serve.tasks import TASKS, make_task, measure
+from mlxbert.tasks.answer import MAX_LENGTH
+from mlxbert.tasks.catalogue import CATALOGUE, TaskEntry
+from mlxbert.tasks.options import RerankOptions, TaskOptions, VectorOptions
 from mlxbert.tasks.ranking import Ranked, rank
-from mlxbert.weights.cross_encoder import gives_probabilities
+from mlxbert.text.tokenizer import Tokenizer
+
+EMBED, RERANK = CATALOGUE["embed"], CATALOGUE["rerank"]
+_SPECIAL = 4  # special tokens of a pair, at most
+# What a model was made for is the first of these that it can do: heads are trained for one task.
+_TRAINED = ("rerank", "classify", "tag", "answer")
+_PRETRAINED = ("fill-mask", "embed")  # the other way round, if the files say how texts become vectors
 
 
 @dataclass(frozen=True)
@@ -81,6 +89,10 @@ class ModelFacts:
     thresholds: tuple[float, ...]
     probabilities: bool
 
+    def tokenizer(self, model: Model) -> Tokenizer:
+        """The tokenizer of what the model was made for."""
+        return _tokenizer(self.main, model)
+
 
 @dataclass(eq=False)
 class Service:
@@ -125,7 +137,7 @@ class Service:
             if not tasks or set(tasks) & set(facts.tasks):
                 return facts.name
         for facts in among:
-            if tasks == ("rerank",) and len(facts.labels) > 1:
+            if len(facts.labels) > 1 and any(CATALOGUE[task].items == "query" for task in tasks):
                 raise Problem(
                     "invalid",
                     f"{facts.name} gives a pair of texts {len(facts.labels)} labels, expected a reranker: one score",
@@ -136,7 +148,7 @@ class Service:
         raise Problem("invalid", f"{who} can do {' or '.join(tasks)}", hint=f"there are {can}", param="model")
 
     def check_size(self, texts: int, characters: int) -> None:
-        """Refuses too much work, see `mlxbert.serve.tasks.measure`."""
+        """Refuses too much work, see `measure`."""
         limits = ((texts, "texts", self.options.max_texts), (characters, "characters", self.options.max_characters))
         for found, what, most in limits:
             if found > most:
@@ -146,21 +158,19 @@ class Service:
                 )  # fmt: skip
 
     async def run(
-        self, model: str | None, task: str, items: Sequence[Any], *, on_error: str = "raise", **options: Any
+        self, model: str, entry: TaskEntry, items: Sequence[Any], options: TaskOptions, on_error: str = "raise"
     ) -> Answered:
         """The results of items.
 
         Args:
-            model: The name of the model; `None` for the first that can do it.
-            task: See `Engine.submit`.
-            items: The items.
+            model: The name of a model that `find` has found for the task.
+            entry: The task.
+            items: See `Engine.submit`.
+            options: The options of the task.
             on_error: `raise`, or `return` a Failure in place of an item that cannot be used.
-            options: Those of the task; `None` is the default of each.
         """
-        given = {name: value for name, value in options.items() if value is not None}  # so that batches are shared
-        name = self.find(model, task)
-        self.check_size(*measure(items, given, self.facts[name].max_length))
-        answered = await self.engine.ask(name, task, items, budget=BUDGET.get(None), **given)
+        self.check_size(*measure(items, options, self.facts[model].max_length))
+        answered = await asyncio.wrap_future(self.engine.enqueue(Key(model, entry, options), items, BUDGET.get(None)))
         USAGE.get(RequestUsage()).add(items, answered.tokens, len(answered.truncated))
         for failure in (one for one in answered.results if isinstance(one, Failure) and on_error == "raise"):
             place = f"text {failure.index}: " if len(items) > 1 else ""
@@ -187,20 +197,44 @@ class Service:
                 await free.wait()
 
     async def rerank(
-        self, model: str | None, query: str, texts: Sequence[str], top_k: int | None = None, **options: Any
+        self, model: str, query: str, texts: Sequence[str], options: RerankOptions, on_error: str = "raise"
     ) -> tuple[Sequence[Ranked], Sequence[Failure], Answered]:
         """The best texts for a query, as `mlxbert.rerank` ranks them; those that failed; and what `run` gives."""
-        answered = await self.run(model, "rerank", [(query, text) for text in texts], **options)
-        return *rank(answered.results, top_k), answered
+        shared = replace(options, top_k=None)  # batches do not depend on it
+        answered = await self.run(model, RERANK, [(query, text) for text in texts], shared, on_error)
+        return *rank(answered.results, options.top_k), answered
+
+
+def measure(items: Sequence[Any], options: TaskOptions, max_length: int) -> tuple[int, int]:
+    """How many texts a model gets for a request, and their characters: with all labels, prompts, and all windows.
+
+    Args:
+        items: The items of the request.
+        options: The options of the request.
+        max_length: Most tokens of a text, for the model.
+    """
+    given = vars(options)
+    labels = given.get("labels") or ("",)
+    added = len(given.get("prompt") or "") + len(given.get("hypothesis") or "")
+    window, stride = min(given.get("max_length") or MAX_LENGTH, max_length), given.get("stride")
+
+    def characters(item: Any) -> int:
+        texts = (item,) if isinstance(item, str) else item
+        total = sum(map(len, texts))
+        if stride is None:
+            return total
+        step = window - _SPECIAL - min(len(texts[0]), window // 2) - stride  # from one window to the next, at least
+        return total * window // max(step, 1)
+
+    each = sum(map(characters, items)) + added * len(items)
+    return len(items) * len(labels), each * len(labels) + len(items) * sum(map(len, labels))
 
 
 def read_facts(name: str, model: Model) -> ModelFacts:
     """What is known of a model; on the thread that it belongs to."""
-    tasks = [task for task in TASKS if _can(task, model)]
-    size = model.embedder.size if "embed" in tasks else 0
-    own = [task for task in ("rerank", "classify", "tag", "answer") if task in tasks]
-    embeds = "embed" in tasks and (model.folder / "modules.json").is_file()
-    main = own[0] if own else "embed" if embeds or "fill-mask" not in tasks else "fill-mask"
+    tasks = {name: task for name, entry in CATALOGUE.items() if (task := _made(entry, model)) is not None}
+    main = _main(tasks, model)
+    size = model.embedder.size if EMBED.name in tasks else 0
     vectors = None
     if size:
         config = model.embedder.config
@@ -210,7 +244,7 @@ def read_facts(name: str, model: Model) -> ModelFacts:
         name=name,
         main=main,
         tasks=tuple(tasks),
-        max_length=(model.embed_tokenizer if main == "embed" else model.tokenizer).max_length,
+        max_length=_tokenizer(main, model).max_length,
         size=size,
         pooling="+".join(model.embedder.config.poolings) if size else "",
         hidden=model.config.hidden_size,
@@ -222,13 +256,24 @@ def read_facts(name: str, model: Model) -> ModelFacts:
         fingerprint=hash_model(model.files),
         vectors=vectors,
         thresholds=(model.labels.thresholds or ()) if model.labels is not None else (),
-        probabilities="rerank" in tasks and gives_probabilities(model.files),
+        probabilities=RERANK.name in tasks and tasks[RERANK.name].probabilities,
     )
 
 
-def _can(task: str, model: Model) -> bool:
+def _made(entry: TaskEntry, model: Model) -> Any:
+    """A task with its defaults, or `None` if the model cannot do it."""
     try:
-        make_task(task, model, {})
+        return entry.make(model, entry.options())
     except MlxbertError:
-        return False
-    return True
+        return None
+
+
+def _main(tasks: Container[str], model: Model) -> str:
+    """The task that a model was made for."""
+    has_modules = (model.folder / "modules.json").is_file()
+    names = (*_TRAINED, *(reversed(_PRETRAINED) if has_modules else _PRETRAINED))
+    return next((name for name in names if name in tasks), EMBED.name)
+
+
+def _tokenizer(main: str, model: Model) -> Tokenizer:
+    return model.embed_tokenizer if issubclass(CATALOGUE[main].options, VectorOptions) else model.tokenizer

@@ -11,12 +11,11 @@ from functools import partial
 from typing import Any
 
 from mlxbert.errors import ArgumentError, InputError, MissingHeadError, MlxbertError
-from mlxbert.serve.queue import Answered, Entry, Key, Request
-from mlxbert.serve.tasks import AnyTask
+from mlxbert.serve.queue import Answered, AnyTask, Key, QueuedItem, Request
 
 
 @dataclass
-class Counts:
+class EngineCounts:
     """What an engine has done so far.
 
     Attributes:
@@ -45,7 +44,7 @@ class Counts:
 
 
 @dataclass(eq=False)
-class State:
+class EngineState:
     """What the threads of an engine share; everything is read and written under the conditions' lock.
 
     Whoever is idle prepares a request: the thread of the models, which then computes it without waiting for another
@@ -57,14 +56,14 @@ class State:
     computing: bool = False
     arriving: deque[Request] = field(default_factory=deque)  # to be prepared, in turn
     opening: deque[Request] = field(default_factory=deque)  # wait for their model or their task
-    ready: list[Entry] = field(default_factory=list)
+    ready: list[QueuedItem] = field(default_factory=list)
     requests: set[Request] = field(default_factory=set)  # that are not over, wherever they are
     calls: deque[tuple[Future[Any], str | None, Callable[..., Any]]] = field(default_factory=deque)
     tasks: OrderedDict[Key, AnyTask] = field(default_factory=OrderedDict)
     gated: set[Request] = field(default_factory=set)  # wait until there is room for their results
     preparing: Key | None = None  # of whose items some are being prepared just now
     waiting: int = 0  # items that are taken, and not computed
-    counts: Counts = field(default_factory=Counts)
+    counts: EngineCounts = field(default_factory=EngineCounts)
     completions: list[Callable[[], None]] = field(default_factory=list)  # of futures, once the lock is free
     closed: bool = False
     ended: bool = False  # the thread of the models has

@@ -5,15 +5,15 @@ Shapes: B batch, L length.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, overload
 
-from mlxbert.bounds import check_number, check_whole
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.results.answer import Answer, Span
 from mlxbert.results.result import Failure
+from mlxbert.tasks.keywords import CallOptions, takes_keywords
+from mlxbert.tasks.options import AnswerOptions
 from mlxbert.tasks.runner import breathe
 from mlxbert.tasks.task import CHARACTERS, RESULT_BYTES, Job, Task, characters_of, one_or_many
 from mlxbert.text.blocks import pair_blocks
@@ -25,7 +25,6 @@ from mlxbert.text.usage import Usage
 HEAD = "question_answering"
 MAX_LENGTH = 384  # of a window, in tokens: models are trained with it
 STRIDE = 128
-MAX_WORDS = 30
 _TOGETHER = 8192  # spans that are made without a pause
 _SPAN_BYTES = 280  # of a `Span`, without its text
 THRESHOLD = 0.5  # where the model has none of its own
@@ -61,49 +60,33 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
 
     Attributes:
         context: The context of questions that come alone.
-        top_k: How many spans are found.
-        max_words: The most words of a span.
         threshold: The share of "no answer" above which none is given.
         tokenizer: The model's tokenizer, for windows.
-        stride: How many tokens windows have in common.
     """
 
     name = "answer"
     smaller = "a smaller top_k= gives fewer spans"
-    overflows = ("window", "truncate", "error")
+    options: AnswerOptions
 
     def __init__(
-        self,
-        model: Model,
-        context: str | None = None,
-        *,
-        top_k: int = 1,
-        max_words: int = MAX_WORDS,
-        max_length: int | None = None,
-        stride: int | None = None,
-        no_answer_threshold: float | None = None,
-        overflow: str,
-        batch_tokens: int | None = None,
-        usage: Usage | None = None,
+        self, model: Model, options: AnswerOptions, *, usage: Usage | None = None, context: str | None = None
     ) -> None:
-        super().__init__(model, overflow, batch_tokens, usage)
-        check_whole("top_k", top_k)
-        check_whole("max_words", max_words)
-        if no_answer_threshold is not None:
-            check_number("no_answer_threshold", no_answer_threshold)
-        self.context, self.top_k, self.max_words = context, top_k, max_words
-        self.threshold = threshold_of(model) if no_answer_threshold is None else float(no_answer_threshold)
-        self.tokenizer = window_tokenizer(model.tokenizer, max_length)
-        self.stride = window_stride(self.tokenizer, stride)
+        super().__init__(model, options, usage=usage)
+        self.context, threshold = context, options.no_answer_threshold
+        self.threshold = threshold_of(model) if threshold is None else float(threshold)
+        self.tokenizer = window_tokenizer(model.tokenizer, options.max_length)
+        self.stride = window_stride(self.tokenizer, options.stride)
 
     @property
     def output_bytes(self) -> int:
         """That of the spans of a window."""
-        return 24 * min(self.top_k, self.tokenizer.max_length**2)
+        return 24 * min(self.options.top_k, self.tokenizer.max_length**2)
 
     def size(self, item: Item, units: int) -> int:
         """That of the spans with their texts."""
-        return RESULT_BYTES + (_SPAN_BYTES + CHARACTERS * min(self.max_words, self.tokenizer.max_length)) * units
+        return (
+            RESULT_BYTES + (_SPAN_BYTES + CHARACTERS * min(self.options.max_words, self.tokenizer.max_length)) * units
+        )
 
     def units(self, job: AnswerJob) -> int:
         """The spans that are wanted, or all that there may be: of each token as the first one, those of a window."""
@@ -112,7 +95,7 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
     def most_units(self, item: Item) -> int:
         """As many spans as are wanted, or as there may be."""
         context = self.context if isinstance(item, str) else item[-1]
-        return min(self.top_k, (characters_of(context) + 1) * self.tokenizer.max_length)
+        return min(self.options.top_k, (characters_of(context) + 1) * self.tokenizer.max_length)
 
     def is_item(self, given: object) -> bool:
         """Whether `given` is one question, alone or with its context in a tuple."""
@@ -125,11 +108,11 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
         check_question(self.tokenizer, question)
         if not context.strip():
             raise InputError("the context is empty, expected a text")
-        if self.overflow == "window":
+        if self.options.overflow == "window":
             blocks = pair_blocks(self.tokenizer, question, context, stride=self.stride)
             before, encodings = next(blocks)
             return AnswerJob((question, context), encodings, False, before, blocks)
-        encoding = self.tokenizer.encode(question, context, overflow=self.overflow)
+        encoding = self.tokenizer.encode(question, context, overflow=self.options.overflow)
         return AnswerJob((question, context), [encoding], encoding.truncated, 0, iter(()))
 
     def texts(self, item: Item) -> tuple[str, str]:
@@ -150,7 +133,7 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
         return self._all_blocks(jobs, super().outputs(jobs))
 
     def _all_blocks(self, jobs: Sequence[AnswerJob], outputs: Iterator[Sequence[Spans]]) -> Iterator[Sequence[Spans]]:
-        found = [Spans(self.top_k) for _ in jobs]
+        found = [Spans(self.options.top_k) for _ in jobs]
         waiting = [*zip(jobs, found, strict=True)]
         while waiting:
             for (_, spans), windows in zip(waiting, outputs, strict=True):
@@ -174,7 +157,7 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
                 "the model computed scores that are not finite (NaN or infinite)",
                 hint="load it with dtype='float32'; weights that are not finite cause this, too",
             )
-        how = {"count": self.top_k, "max_words": self.max_words}
+        how = {"count": self.options.top_k, "max_words": self.options.max_words}
         return [
             window_spans(row, job.encodings[number], job.item[1], before=job.before, **how)
             for (job, number), row in zip(parts, logits, strict=True)
@@ -197,42 +180,14 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
             yield Span(context[start:end], start, end, score)
 
 
-# fmt: off
-@overload
-def answer(  # type: ignore[overload-overlap]  # a text is an iterable of texts, too
-    model: Model, questions: Item, *, context: str | None = None, top_k: int = 1, max_words: int = MAX_WORDS,
-    max_length: int | None = None, stride: int | None = None, no_answer_threshold: float | None = None,
-    overflow: str = "window", batch_tokens: int | None = None, usage: Usage | None = None, on_error: str = "raise"
-) -> Answer: ...
-@overload
-def answer(
-    model: Model, questions: Iterable[Item | InputError], *, context: str | None = None, top_k: int = 1,
-    max_words: int = MAX_WORDS, max_length: int | None = None, stride: int | None = None,
-    no_answer_threshold: float | None = None, overflow: str = "window", batch_tokens: int | None = None,
-    usage: Usage | None = None, on_error: Literal["raise"] = "raise"
-) -> Iterator[Answer]: ...
-@overload
-def answer(
-    model: Model, questions: Iterable[Item | InputError], *, context: str | None = None, top_k: int = 1,
-    max_words: int = MAX_WORDS, max_length: int | None = None, stride: int | None = None,
-    no_answer_threshold: float | None = None, overflow: str = "window", batch_tokens: int | None = None,
-    usage: Usage | None = None, on_error: str
-) -> Iterator[Answer | Failure]: ...
-# fmt: on
+@takes_keywords
 def answer(
     model: Model,
     questions: Item | Iterable[Item | InputError],
     *,
     context: str | None = None,
-    top_k: int = 1,
-    max_words: int = MAX_WORDS,
-    max_length: int | None = None,
-    stride: int | None = None,
-    no_answer_threshold: float | None = None,
-    overflow: str = "window",
-    batch_tokens: int | None = None,
-    usage: Usage | None = None,
-    on_error: str = "raise",
+    options: AnswerOptions,
+    call: CallOptions,
 ) -> Answer | Iterator[Answer | Failure]:
     """Answers questions with a part of a text, or says that the text has no answer.
 
@@ -241,23 +196,16 @@ def answer(
         >>> mlxbert.answer(model, "Where was she born?", context="Angela Merkel was born in Hamburg.").answer
 
     A text of any length is split into overlapping windows, in memory that does not grow with it. An answer is
-    made of whole tokens, as the model sees the text, without the whitespace around.
+    made of whole tokens, as the model sees the text, without the whitespace around. Whitespace separates its words;
+    each ideograph or kana counts as a word. Spans may overlap. There is no answer where "no answer" has a greater share
+    than the threshold in what "no answer" and the best span score together: a threshold of 1 always gives an answer.
 
     Args:
         model: A model with a question-answering head.
         questions: One question, or one tuple `(question, context)`; or any number of them.
         context: The text of questions that come without one.
-        top_k: How many spans are found; they may overlap.
-        max_words: The most words of an answer. Whitespace separates words; each ideograph or kana counts as one.
-        max_length: Tokens of a window; `None` for 384, or what the model takes.
-        stride: How many tokens windows have in common; `None` for 128, or a third of a window.
-        no_answer_threshold: There is no answer where "no answer" has a greater share than this in what it and the best
-            span score together; `None` for what the model was tuned to, or 0.5; 1 always gives an answer.
-        overflow: A context too long for a window: `window` looks at all of it, `truncate` drops its end, `error`
-            refuses it.
-        batch_tokens: Tokens per batch, padding included.
-        usage: Counts tokens, padding and truncated inputs.
-        on_error: `raise`, or `return` a Failure in place of a question that cannot be used.
+        options: See `AnswerOptions`.
+        call: See `CallOptions`.
 
     Returns:
         One result for one question; for several an iterator in their order, in constant memory.
@@ -266,21 +214,13 @@ def answer(
         InputError: A question or context is empty, or the question is longer than half a window.
         ArgumentError: An argument has an invalid value.
     """
-
-    def task() -> AnswerTask:
-        return AnswerTask(
-            model, context, top_k=top_k, max_words=max_words, max_length=max_length, stride=stride,
-            no_answer_threshold=no_answer_threshold, overflow=overflow, batch_tokens=batch_tokens, usage=usage,
-        )  # fmt: skip
-
-    return one_or_many(task, model, questions, "questions", on_error)
+    return one_or_many(AnswerTask, model, questions, options, call, name="questions", context=context)
 
 
 def window_tokenizer(tokenizer: Tokenizer, max_length: int | None) -> Tokenizer:
     """The tokenizer with windows of `max_length` tokens; `None` for 384, or what the model takes."""
     if max_length is None:
         return tokenizer.adapted(max_length=min(MAX_LENGTH, tokenizer.max_length))
-    check_whole("max_length", max_length)
     if max_length > tokenizer.max_length:
         raise ArgumentError(f"max_length is {max_length}, the model takes at most {tokenizer.max_length} tokens")
     return tokenizer.adapted(max_length=max_length)
@@ -290,7 +230,6 @@ def window_stride(tokenizer: Tokenizer, stride: int | None) -> int:
     """How many tokens windows have in common; `None` for 128, or a third of a window."""
     if stride is None:
         return min(STRIDE, tokenizer.max_length // 3)
-    check_whole("stride", stride)
     return stride
 
 

@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from mlxbert.bounds import shown
-from mlxbert.errors import ArgumentError
+from mlxbert.errors import ArgumentError, shown
 from mlxbert.model import Model
 
 OF_VECTORS = "texts are compared, not vectors: for vectors of length 1, a @ b.T has the cosines"

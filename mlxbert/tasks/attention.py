@@ -2,28 +2,29 @@
 
 from collections.abc import Sequence
 
-from mlxbert.counterparts import not_one_of
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
 from mlxbert.machine.faults import device_errors
 from mlxbert.model import Model
 from mlxbert.results.attention import Attention
 from mlxbert.tasks.arguments import check_model
+from mlxbert.tasks.keywords import takes_keywords
+from mlxbert.tasks.options import TokenizeOptions
 from mlxbert.tasks.task import evaluation_mode
-from mlxbert.tasks.tokenize import OVERFLOWS, tokens_of
+from mlxbert.tasks.tokenize import tokens_of
 from mlxbert.text.batch import make_batch
 
 MOST = 64_000_000  # weights: 256 MB
 
 
+@takes_keywords
 def attention(
     model: Model,
     text: str,
     *,
-    pair: str | None = None,
+    options: TokenizeOptions,
     layers: int | Sequence[int] | None = None,
     heads: int | Sequence[int] | None = None,
-    overflow: str = "error",
 ) -> Attention:
     """Computes what each token of a text attends to.
 
@@ -34,10 +35,9 @@ def attention(
     Args:
         model: Any model; its heads are not used.
         text: The text.
-        pair: A second text, in segment 1.
+        options: See `TokenizeOptions`.
         layers: Numbers of layers, from 0; negative ones count from the last. `None` for all.
         heads: Numbers of heads, as those of layers.
-        overflow: A text too long for the model: `error` refuses it, `truncate` drops its end.
 
     Raises:
         InputError: Not a text, or too long with `overflow="error"`.
@@ -51,9 +51,7 @@ def attention(
     config = model.config
     chosen = _numbers("layers", layers, len(config.layer_schedule))
     of_them = _numbers("heads", heads, config.num_attention_heads)
-    if overflow not in OVERFLOWS:
-        raise not_one_of("overflow", overflow, OVERFLOWS)
-    encoding = model.tokenizer.encode(text, pair, overflow=overflow)
+    encoding = model.tokenizer.encode(text, options.pair, overflow=options.overflow)
     batch, length = make_batch([encoding], config), len(encoding)
     size = len(chosen) * len(of_them) * length**2
     if size > MOST:
@@ -70,7 +68,9 @@ def attention(
         assert found is not None
         picked = mx.stack([found[layer][0][mx.array(of_them), :length, :length] for layer in chosen])
         weights = np.array(picked.astype(mx.float32))
-    return Attention(text, pair, tokens_of(model.tokenizer, encoding), chosen, of_them, weights, encoding.truncated)
+    return Attention(
+        text, options.pair, tokens_of(model.tokenizer, encoding), chosen, of_them, weights, encoding.truncated
+    )
 
 
 def _numbers(name: str, given: int | Sequence[int] | None, count: int) -> tuple[int, ...]:

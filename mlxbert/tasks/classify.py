@@ -8,7 +8,7 @@ Shapes: B batch, C outputs.
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal, cast, overload
+from typing import Any, ClassVar, cast
 
 from mlxbert.data.trained import missing_pair, trained_columns
 from mlxbert.errors import ArgumentError, InputError
@@ -19,8 +19,10 @@ from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import probabilities
 from mlxbert.results.classify import Classification, Regression
 from mlxbert.results.result import Failure
+from mlxbert.tasks.keywords import CallOptions, takes_keywords
+from mlxbert.tasks.options import ClassifyOptions
 from mlxbert.tasks.scored import HEAD, THRESHOLD, Item, is_item, labels_bytes, ranked
-from mlxbert.tasks.task import RESULT_BYTES, Job, Task, check_finite, check_top_k, one_or_many
+from mlxbert.tasks.task import RESULT_BYTES, Job, Task, check_finite, one_or_many
 from mlxbert.tasks.zero_shot import ZeroShotTask
 from mlxbert.text.usage import Usage
 
@@ -44,27 +46,20 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
 
     Attributes:
         labels: The classes of the model.
-        top_k: The number of labels in a result; `None` for all.
-        raw: Whether scores are the outputs of the model as they are.
+        logits: Whether scores are the outputs of the model as they are.
     """
 
+    logits: ClassVar[bool] = False
     name = "classify"
-    overflows = ("truncate", "window", "error")
+    options: ClassifyOptions
 
-    def __init__(
-        self,
-        model: Model,
-        *,
-        top_k: int | None = None,
-        overflow: str,
-        batch_tokens: int | None = None,
-        usage: Usage | None = None,
-        raw: bool = False,
-    ) -> None:
-        super().__init__(model, overflow, batch_tokens, usage)
-        check_top_k(top_k)
+    def __init__(self, model: Model, options: ClassifyOptions, *, usage: Usage | None = None) -> None:
+        super().__init__(model, options, usage=usage)
+        for name, value in (("hypothesis", options.hypothesis), ("multi", options.multi or None)):
+            if value is not None:
+                raise ArgumentError(f"{name} is given, which works only with labels")
         assert model.labels is not None  # a model with the head has labels
-        self.labels, self.top_k, self.raw = model.labels, top_k, raw
+        self.labels = model.labels
         self._pairs = "pair" in trained_columns(model.folder)
 
     @property
@@ -74,7 +69,7 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
 
     def size(self, item: Item, units: int) -> int:
         """That of the labels."""
-        return RESULT_BYTES + labels_bytes(len(self.labels), self.top_k)
+        return RESULT_BYTES + labels_bytes(len(self.labels), self.options.top_k)
 
     def is_item(self, given: object) -> bool:
         """See `is_item`."""
@@ -88,15 +83,15 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
         if self._pairs and pair is None:
             self._pairs = False  # once is enough
             _LOG.warning("%s", missing_pair(self.model.source))
-        if self.overflow == "window":
+        if self.options.overflow == "window":
             return Job((text, pair), self.model.tokenizer.windows(text, pair, stride=0, longer=True), False)
-        encoding = self.model.tokenizer.encode(text, pair, overflow=self.overflow)
+        encoding = self.model.tokenizer.encode(text, pair, overflow=self.options.overflow)
         return Job((text, pair), [encoding], encoding.truncated)
 
     def forward(self, batch: Batch, parts: Sequence[tuple[ClassifyJob, int]]) -> tuple[mx.array, mx.array]:
         """The scores (B, C), and the logits."""
         logits = self.model.network.logits(HEAD, batch)
-        return logits.astype(mx.float32) if self.raw else scores(logits, self.labels), logits
+        return logits.astype(mx.float32) if self.logits else scores(logits, self.labels), logits
 
     def read(self, found: tuple[mx.array, mx.array], parts: Sequence[tuple[ClassifyJob, int]]) -> list[list[float]]:
         """For each row its scores (C)."""
@@ -114,41 +109,28 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
             return Regression(text, found[0], values if len(values) > 1 else (), pair, job.truncated)
         several = self.labels.problem_type == MULTI_LABEL
         thresholds = self.labels.thresholds or [THRESHOLD] * len(found) if several else None
-        return Classification(text, ranked(self.labels.names, found, self.top_k, thresholds), pair, job.truncated)
+        labels = ranked(self.labels.names, found, self.options.top_k, thresholds)
+        return Classification(text, labels, pair, job.truncated)
 
 
-# fmt: off
-@overload
-def classify(  # type: ignore[overload-overlap]  # a text is an iterable of texts, too
-    model: Model, texts: Item, *, labels: Iterable[str] | None = None, hypothesis: str | None = None,
-    multi: bool = False, top_k: int | None = None, overflow: str = "truncate", batch_tokens: int | None = None,
-    usage: Usage | None = None, on_error: str = "raise"
-) -> Classification | Regression: ...
-@overload
+class ClassifyLogitsTask(ClassifyTask):
+    """The same with the outputs of the model as they are in the place of scores."""
+
+    logits = True
+
+
+def make_task(
+    model: Model, options: ClassifyOptions, *, usage: Usage | None = None
+) -> Task[Item, Any, Any, Classification | Regression]:
+    """The task that the options ask for: with labels zero-shot classification."""
+    if options.labels is not None:
+        return ZeroShotTask(model, options, usage=usage)
+    return ClassifyTask(model, options, usage=usage)
+
+
+@takes_keywords
 def classify(
-    model: Model, texts: Iterable[Item | InputError], *, labels: Iterable[str] | None = None,
-    hypothesis: str | None = None, multi: bool = False, top_k: int | None = None, overflow: str = "truncate",
-    batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise"] = "raise"
-) -> Iterator[Classification | Regression]: ...
-@overload
-def classify(
-    model: Model, texts: Iterable[Item | InputError], *, labels: Iterable[str] | None = None,
-    hypothesis: str | None = None, multi: bool = False, top_k: int | None = None, overflow: str = "truncate",
-    batch_tokens: int | None = None, usage: Usage | None = None, on_error: str
-) -> Iterator[Classification | Regression | Failure]: ...
-# fmt: on
-def classify(
-    model: Model,
-    texts: Item | Iterable[Item | InputError],
-    *,
-    labels: Iterable[str] | None = None,
-    hypothesis: str | None = None,
-    multi: bool = False,
-    top_k: int | None = None,
-    overflow: str = "truncate",
-    batch_tokens: int | None = None,
-    usage: Usage | None = None,
-    on_error: str = "raise",
+    model: Model, texts: Item | Iterable[Item | InputError], *, options: ClassifyOptions, call: CallOptions
 ) -> Classification | Regression | Iterator[Classification | Regression | Failure]:
     """Classifies texts or pairs of texts with a fine-tuned model, or texts with any labels through an NLI model.
 
@@ -156,20 +138,15 @@ def classify(
         >>> model = mlxbert.load("distilbert/distilbert-base-uncased-finetuned-sst-2-english", task="classify")
         >>> mlxbert.classify(model, "What a lovely day!").labels[0].label
 
+    The scores of a text in windows are the mean of the windows' scores, weighted by their tokens. Windows of a pair
+    cover the longer text, and each has the other text in full. With `labels` there are no windows, and the hypothesis
+    is never truncated.
+
     Args:
         model: A model with a sequence classifier; with `labels`, one that was trained on natural language inference.
         texts: One text, one pair (a tuple of two texts), or any number of texts and pairs; with `labels` no pairs.
-        labels: Labels to choose from in place of those of the model (zero-shot classification).
-        hypothesis: The sentence that a label makes, with `{}` in its place; `None` for "This example is {}.".
-        multi: Whether several of the `labels` may be right: each has a score of its own.
-        top_k: Keep only the labels with the highest scores; `None` keeps all.
-        overflow: A text too long for the model: `truncate` drops its end (of a pair, the longer text first), `window`
-            takes the mean of the scores of windows that cover the text, weighted by their tokens (of a pair they cover
-            the longer text, and each has the other one in full), `error` refuses it. With `labels` there is no
-            `window`, and the hypothesis is never truncated.
-        batch_tokens: Tokens per batch, padding included.
-        usage: Counts tokens, padding and truncated inputs.
-        on_error: `raise`, or `return` a Failure in place of a text that cannot be used.
+        options: See `ClassifyOptions`.
+        call: See `CallOptions`.
 
     Returns:
         For one text or pair its `Classification`, or its `Regression` if the model computes numbers; for several an
@@ -180,19 +157,7 @@ def classify(
         ArgumentError: An argument has an invalid value.
         CheckpointError: With `labels`: the model has no label for entailment or contradiction.
     """
-
-    def task() -> Task[Item, Any, Any, Classification | Regression]:
-        if labels is not None:
-            return ZeroShotTask(
-                model, labels=labels, hypothesis=hypothesis, multi=multi, top_k=top_k, overflow=overflow,
-                batch_tokens=batch_tokens, usage=usage,
-            )  # fmt: skip
-        for name, given in (("hypothesis", hypothesis), ("multi", multi or None)):
-            if given is not None:
-                raise ArgumentError(f"{name} is given, which works only with labels")
-        return ClassifyTask(model, top_k=top_k, overflow=overflow, batch_tokens=batch_tokens, usage=usage)
-
-    return one_or_many(task, model, texts, "texts", on_error)
+    return one_or_many(make_task, model, texts, options, call)
 
 
 def _split(item: Item) -> tuple[str, str | None]:

@@ -2,10 +2,9 @@
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, cast
 
-from mlxbert.bounds import shown
-from mlxbert.errors import ArgumentError, InputError, MlxbertError
+from mlxbert.errors import ArgumentError, InputError, MlxbertError, shown
 from mlxbert.machine.device import mx
 from mlxbert.machine.distributed import ProcessGroup, Turns
 from mlxbert.model import Model
@@ -15,6 +14,8 @@ from mlxbert.progress import Progress, progress
 from mlxbert.results.embed import Embedding
 from mlxbert.results.result import Failure
 from mlxbert.tasks.arguments import check_inputs, check_model
+from mlxbert.tasks.keywords import CallOptions, UsageOptions, takes_keywords
+from mlxbert.tasks.options import EmbedOptions
 from mlxbert.tasks.prompts import KINDS, own_prompt
 from mlxbert.tasks.runner import check_on_error
 from mlxbert.tasks.task import RESULT_BYTES, Job, Task, one_or_many
@@ -31,61 +32,33 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("mlxbert")
 
 
-class EmbedOptions(TypedDict, total=False):
-    """How texts become vectors, see `embed`. Options that are left out follow the model's own files."""
-
-    pooling: str | None
-    normalize: bool | None
-    dimensions: int | None
-    prompt: str | None
-    prompt_name: str | None
-    overflow: str
-    batch_tokens: int | None
-
-
 class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
     """The vector of a text.
 
     Attributes:
         embedder: Makes vectors of hidden states, as the model and the options say.
         similarity: How its vectors are compared.
-        output_dtype: One of `mlxbert.tasks.vector_dtype.OUTPUT_DTYPES`.
         tokenizer: The model's tokenizer, with the limit and lower-casing of the embedder.
         prompt: Stands before each text; may be empty.
         prompt_length: How many tokens precede the text, the first special token included.
     """
 
     name = "embed"
-    overflows: ClassVar[tuple[str, ...]] = ("truncate", "window", "error")
+    options: EmbedOptions
 
     def __init__(
-        self,
-        model: Model,
-        *,
-        kind: str | None = None,
-        output_dtype: str = "float32",
-        usage: Usage | None = None,
-        group: ProcessGroup | None = None,
-        **options: Unpack[EmbedOptions],
+        self, model: Model, options: EmbedOptions, *, usage: Usage | None = None, group: ProcessGroup | None = None
     ) -> None:
-        known = EmbedOptions.__annotations__
-        if unknown := options.keys() - known.keys():
-            raise TypeError(f"unknown option {min(unknown)!r}, expected any of {', '.join(known)}")
-        chosen: EmbedOptions = {"overflow": "truncate", **options}
-        super().__init__(model, chosen["overflow"], chosen.get("batch_tokens"), usage)
+        super().__init__(model, options, usage=usage)
         self._turns = Turns(group or ProcessGroup())
-        normalize = chosen.get("normalize")
-        if not isinstance(normalize, bool | None):
-            raise ArgumentError(f"normalize is {normalize!r:.60}, expected True, False or None")
         self.embedder = model.embedder.variant(
-            pooling=chosen.get("pooling"), normalize=normalize, dimensions=chosen.get("dimensions")
+            pooling=options.pooling, normalize=options.normalize, dimensions=options.dimensions
         )
         self.similarity = self.embedder.config.similarity
-        check_output_dtype(output_dtype, self.embedder.size)
-        self.output_dtype = output_dtype
+        check_output_dtype(options.output_dtype, self.embedder.size)
         self.tokenizer = model.embed_tokenizer
-        self.prompt = choose_prompt(model, chosen.get("prompt"), chosen.get("prompt_name"), kind)
-        self.model = model.for_prompt(chosen.get("prompt_name"), self.prompt)
+        self.prompt = choose_prompt(model, options.prompt, options.prompt_name, options.kind)
+        self.model = model.for_prompt(options.prompt_name, self.prompt)
         self.prompt_length = self.tokenizer.prompt_length(self.prompt)
         most = self.tokenizer.max_length
         if self.prompt and self.prompt_length >= most - 1:
@@ -110,11 +83,11 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
         if not isinstance(item, str):
             raise InputError(f"expected a text, found {type(item).__name__}")
         before = self.prompt_length if self.prompt else 0
-        if self.overflow == "window":
+        if self.options.overflow == "window":
             windows = self.tokenizer.windows(item, stride=0, prompt=self.prompt)
             unknown, only = self.tokenizer.unknown(windows, before)
             return Job(item, windows, False, unknown=unknown, only_unknown=only)
-        encoding = self.tokenizer.encode(self.prompt + item, overflow=self.overflow)
+        encoding = self.tokenizer.encode(self.prompt + item, overflow=self.options.overflow)
         if self.prompt and len(encoding) <= self.prompt_length:
             raise InputError(f"{item!r:.60} and the prompt give fewer tokens than the prompt alone")
         unknown, only = self.tokenizer.unknown([encoding], before)
@@ -165,7 +138,7 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
     def result(self, job: Job[str], outputs: Sequence["Vector"]) -> Embedding:
         """The vector of a text, or the mean of those of its windows."""
         vector = outputs[0] if len(outputs) == 1 else self._mean(outputs, job.encodings)
-        stored = cast("Vector", as_dtype(vector, self.output_dtype))
+        stored = cast("Vector", as_dtype(vector, self.options.output_dtype))
         tokens = sum(map(len, job.encodings))
         return Embedding(job.item, stored, tokens, job.truncated, job.unknown, job.only_unknown)
 
@@ -180,22 +153,15 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
         return mean.astype(np.float32)
 
 
+@takes_keywords
 def embed(
     model: Model,
     texts: str | Iterable[str],
     *,
-    kind: str | None = None,
-    output_dtype: str = "float32",
-    on_error: str = "raise",
-    usage: Usage | None = None,
+    options: EmbedOptions,
+    call: UsageOptions,
+    on_error: Literal["raise", "return"] = "raise",
     on_progress: Progress | None = None,
-    pooling: str | None = None,
-    normalize: bool | None = None,
-    dimensions: int | None = None,
-    prompt: str | None = None,
-    prompt_name: str | None = None,
-    overflow: str = "truncate",
-    batch_tokens: int | None = None,
 ) -> "NDArray[np.float32]":
     """Computes the vectors of texts.
 
@@ -204,28 +170,22 @@ def embed(
         >>> vectors = mlxbert.embed(model, ["A man eats.", "It rains."])  # (2, 384)
         >>> vector = mlxbert.embed(model, "A man eats.")  # (384,)
 
+    Options that are left out follow the model's own files. `kind` puts the model's own prompt for searches before each
+    text, if the model has one: `query` and `retrieval.query` are for queries; `document`, `passage`, `corpus` and
+    `retrieval.passage` for documents. `normalize=False` leaves out the model's own normalization; vectors that
+    `dimensions` shortens are normalized again only with `normalize=True`, as in sentence-transformers. `int8` is
+    round(127 · x / max|x|) of each vector, `binary` is int8 with eight dimensions in each value. The vector of a text
+    in windows is the mean of the windows' vectors, weighted by their tokens.
+
     Args:
         model: Any model; without sentence-transformers files, tokens are mean-pooled.
         texts: One text, or a sequence of texts.
-        kind: `query` or `document`, for search: puts the model's own prompt for it before each text, if the model has
-            one. Prompts named `query` are for queries; `document`, `passage` or `corpus` for documents.
-        output_dtype: `float32`; `int8`, round(127 · x / max|x|) of each vector; or `binary`, int8 with eight dimensions
-            in each value.
         on_error: `raise`; or `return` a row of NaN (of 0 with `int8` and `binary`) in place of a text that cannot be
             used. The log says why.
-        usage: Counts tokens, padding and truncated texts.
         on_progress: Called after each text with the number of texts done and of all texts; without it, a notebook shows
             a bar.
-        pooling: `cls`, `mean`, `max`, `mean_sqrt_len`, `weighted_mean`, `last_token` or `attention`; or several joined
-            by `+`.
-        normalize: True scales vectors to length 1, after `dimensions`; False omits the model's own normalization.
-        dimensions: Keep only the first values (Matryoshka). They are not normalized again unless `normalize` is True,
-            as in sentence-transformers.
-        prompt: Put before each text.
-        prompt_name: The name of one of the model's own prompts, instead of `prompt`.
-        overflow: A text too long for the model: `truncate` drops its end, `window` takes the mean of the vectors of
-            windows that cover the text, weighted by their tokens, `error` refuses it.
-        batch_tokens: Tokens per batch, padding included.
+        options: See `EmbedOptions`.
+        call: See `UsageOptions`.
 
     Returns:
         (D,) for one text, (N, D) for N, where D is the size of a vector; D / 8 with `binary`.
@@ -238,10 +198,7 @@ def embed(
     check_on_error(on_error)
     check_model(model, texts)
     many = [texts] if isinstance(texts, str) else list(check_texts(texts))
-    task = EmbedTask(
-        model, kind=kind, output_dtype=output_dtype, usage=usage, pooling=pooling, normalize=normalize,
-        dimensions=dimensions, prompt=prompt, prompt_name=prompt_name, overflow=overflow, batch_tokens=batch_tokens,
-    )  # fmt: skip
+    task = EmbedTask(model, options, usage=call.usage)
     with progress(on_progress, "texts") as update:
         vectors = stacked(task, many, "raise" if one else on_error, update)
     return cast("Vector", vectors[0] if one else vectors)
@@ -251,8 +208,9 @@ def stacked(task: EmbedTask, texts: Sequence[str], on_error: str, on_progress: P
     """The vectors of N texts in one array (N, D); a text that cannot be used is NaN, or 0 in whole numbers."""
     import numpy as np
 
-    shape = len(texts), stored_width(task.output_dtype, task.embedder.size)
-    vectors: Any = np.full(shape, np.nan, np.float32) if task.output_dtype == "float32" else np.zeros(shape, np.int8)
+    dtype = task.options.output_dtype
+    shape = len(texts), stored_width(dtype, task.embedder.size)
+    vectors: Any = np.full(shape, np.nan, np.float32) if dtype == "float32" else np.zeros(shape, np.int8)
     for number, result in enumerate(task.run(texts, on_error, early=False)):
         if isinstance(result, Failure):
             _LOG.warning("input %d: %s", number, result.error.message)
@@ -263,46 +221,14 @@ def stacked(task: EmbedTask, texts: Sequence[str], on_error: str, on_progress: P
     return cast("Vector", vectors)
 
 
-# fmt: off
-@overload
-def embed_stream(  # type: ignore[overload-overlap]  # a text is an iterable of texts, too
-    model: Model, texts: str, *, kind: str | None = None, output_dtype: str = "float32", usage: Usage | None = None,
-    group: ProcessGroup | None = None, pooling: str | None = None, normalize: bool | None = None,
-    dimensions: int | None = None, prompt: str | None = None, prompt_name: str | None = None,
-    overflow: str = "truncate", batch_tokens: int | None = None, on_error: str = "raise"
-) -> Embedding: ...
-@overload
-def embed_stream(
-    model: Model, texts: Iterable[str | InputError], *, kind: str | None = None, output_dtype: str = "float32",
-    usage: Usage | None = None, group: ProcessGroup | None = None, pooling: str | None = None,
-    normalize: bool | None = None, dimensions: int | None = None, prompt: str | None = None,
-    prompt_name: str | None = None, overflow: str = "truncate", batch_tokens: int | None = None,
-    on_error: Literal["raise"] = "raise"
-) -> Iterator[Embedding]: ...
-@overload
-def embed_stream(
-    model: Model, texts: Iterable[str | InputError], *, kind: str | None = None, output_dtype: str = "float32",
-    usage: Usage | None = None, group: ProcessGroup | None = None, pooling: str | None = None,
-    normalize: bool | None = None, dimensions: int | None = None, prompt: str | None = None,
-    prompt_name: str | None = None, overflow: str = "truncate", batch_tokens: int | None = None, on_error: str
-) -> Iterator[Embedding | Failure]: ...
-# fmt: on
+@takes_keywords
 def embed_stream(
     model: Model,
     texts: str | Iterable[str | InputError],
     *,
-    kind: str | None = None,
-    output_dtype: str = "float32",
-    usage: Usage | None = None,
+    options: EmbedOptions,
+    call: CallOptions,
     group: ProcessGroup | None = None,
-    pooling: str | None = None,
-    normalize: bool | None = None,
-    dimensions: int | None = None,
-    prompt: str | None = None,
-    prompt_name: str | None = None,
-    overflow: str = "truncate",
-    batch_tokens: int | None = None,
-    on_error: str = "raise",
 ) -> Embedding | Iterator[Embedding | Failure]:
     """Computes the vectors of any number of texts, in their order and in constant memory.
 
@@ -314,22 +240,10 @@ def embed_stream(
     Args:
         model: Any model; without sentence-transformers files, tokens are mean-pooled.
         texts: An iterable of texts.
-        kind: `query` or `document`, see `embed`.
-        output_dtype: `float32`, `int8` or `binary`, see `embed`.
-        usage: Counts tokens, padding and truncated texts.
         group: The processes that share the work, see `mlxbert.machine.distributed`; each gets all vectors of the
             same texts.
-        on_error: `raise`, or `return` a Failure in place of a text that cannot be used.
-        pooling: `cls`, `mean`, `max`, `mean_sqrt_len`, `weighted_mean`, `last_token` or `attention`; or several joined
-            by `+`.
-        normalize: True scales vectors to length 1, after `dimensions`; False omits the model's own normalization.
-        dimensions: Keep only the first values (Matryoshka). They are not normalized again unless `normalize` is True,
-            as in sentence-transformers.
-        prompt: Put before each text.
-        prompt_name: The name of one of the model's own prompts, instead of `prompt`.
-        overflow: A text too long for the model: `truncate` drops its end, `window` takes the mean of the vectors of
-            windows that cover the text, weighted by their tokens, `error` refuses it.
-        batch_tokens: Tokens per batch, padding included.
+        options: See `EmbedOptions`.
+        call: See `CallOptions`.
 
     Returns:
         An iterator of `Embedding`.
@@ -338,15 +252,7 @@ def embed_stream(
         ArgumentError: An argument has an invalid value.
         InputError: A text cannot be used.
     """
-
-    def task() -> EmbedTask:
-        return EmbedTask(
-            model, kind=kind, output_dtype=output_dtype, usage=usage, group=group, pooling=pooling,
-            normalize=normalize, dimensions=dimensions, prompt=prompt, prompt_name=prompt_name, overflow=overflow,
-            batch_tokens=batch_tokens,
-        )  # fmt: skip
-
-    return one_or_many(task, model, texts, "texts", on_error)
+    return one_or_many(EmbedTask, model, texts, options, call, group=group)
 
 
 def check_texts(texts: object, name: str = "texts") -> Iterable[str]:

@@ -4,9 +4,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mlxbert.machine.device import mx
+from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.tasks.embed import EmbedTask
-from mlxbert.tasks.task import RESULT_BYTES, Job
+from mlxbert.tasks.options import EmbedOptions
+from mlxbert.tasks.task import RESULT_BYTES, Job, check_no_window
+from mlxbert.text.usage import Usage
 
 if TYPE_CHECKING:
     from mlxbert.tasks.embed import Vector
@@ -15,7 +18,9 @@ if TYPE_CHECKING:
 class EmbedTokensTask(EmbedTask):
     """The vectors (L, D) of the L tokens of a text, with its prompt."""
 
-    overflows = ("truncate", "error")
+    def __init__(self, model: Model, options: EmbedOptions, *, usage: Usage | None = None) -> None:
+        check_no_window(options)
+        super().__init__(model, options, usage=usage)
 
     @property
     def output_bytes(self) -> int:

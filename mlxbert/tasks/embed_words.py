@@ -1,15 +1,16 @@
 """The words of texts to vectors: the hidden states of their tokens."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING
 
-from mlxbert.bounds import shown
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.results.embed import Words, WordVector
 from mlxbert.results.result import Failure
+from mlxbert.tasks.keywords import CallOptions, takes_keywords
+from mlxbert.tasks.options import EmbedWordsOptions
 from mlxbert.tasks.task import RESULT_BYTES, one_or_many
 from mlxbert.tasks.token_task import Item, TokenJob, TokenTask
 from mlxbert.text.usage import Usage
@@ -25,24 +26,16 @@ class EmbedWordsTask(TokenTask[Words]):
     """The vectors of the words of a text."""
 
     name = "embed"
+    options: EmbedWordsOptions
 
-    def __init__(
-        self,
-        model: Model,
-        *,
-        layer: int = -1,
-        overflow: str,
-        batch_tokens: int | None = None,
-        usage: Usage | None = None,
-    ) -> None:
-        super().__init__(model, overflow, batch_tokens, usage)
+    def __init__(self, model: Model, options: EmbedWordsOptions, *, usage: Usage | None = None) -> None:
+        super().__init__(model, options, usage=usage)
         layers = len(model.config.layer_schedule)
-        if type(layer) is not int or not -layers - 1 <= layer <= layers:
+        if not -layers - 1 <= options.layer <= layers:
             raise ArgumentError(
-                f"layer is {shown(layer)}, expected a number from {-layers - 1} to {layers}",
+                f"layer is {options.layer}, expected a number from {-layers - 1} to {layers}",
                 hint="0 is the embeddings, 1 the first layer",
             )
-        self.layer = layer
 
     @property
     def output_bytes(self) -> int:
@@ -56,7 +49,7 @@ class EmbedWordsTask(TokenTask[Words]):
     def units(self, job: TokenJob) -> int:
         """The words of the text; of one that is truncated, no more than its tokens."""
         words = self.count_words(job)
-        return words if self.overflow == "window" else min(words, job.tokens)
+        return words if self.options.overflow == "window" else min(words, job.tokens)
 
     def forward(self, batch: Batch, parts: Sequence[tuple[TokenJob, int]]) -> mx.array:
         """The hidden states (B, L, D)."""
@@ -64,7 +57,7 @@ class EmbedWordsTask(TokenTask[Words]):
             batch.input_ids, batch.attention_mask, batch.token_type_ids, output_hidden_states=True
         )
         assert output.hidden_states is not None
-        return output.hidden_states[self.layer].astype(mx.float32)
+        return output.hidden_states[self.options.layer].astype(mx.float32)
 
     def result(self, job: TokenJob, outputs: Sequence["Scores"]) -> Words:
         """The words that have tokens; of a text that is truncated, those at its end have none."""
@@ -78,27 +71,9 @@ class EmbedWordsTask(TokenTask[Words]):
         return Words(job.text, tuple(found), job.truncated)
 
 
-# fmt: off
-@overload
-def embed_words(  # type: ignore[overload-overlap]  # a text is an iterable of texts, too
-    model: Model, texts: Item, *, layer: int = -1, overflow: str = "truncate", batch_tokens: int | None = None,
-    usage: Usage | None = None, on_error: str = "raise"
-) -> Words: ...
-@overload
+@takes_keywords
 def embed_words(
-    model: Model, texts: Iterable[Item | InputError], *, layer: int = -1, overflow: str = "truncate",
-    batch_tokens: int | None = None, usage: Usage | None = None, on_error: str = "raise"
-) -> Iterator[Words | Failure]: ...
-# fmt: on
-def embed_words(
-    model: Model,
-    texts: Item | Iterable[Item | InputError],
-    *,
-    layer: int = -1,
-    overflow: str = "truncate",
-    batch_tokens: int | None = None,
-    usage: Usage | None = None,
-    on_error: str = "raise",
+    model: Model, texts: Item | Iterable[Item | InputError], *, options: EmbedWordsOptions, call: CallOptions
 ) -> Words | Iterator[Words | Failure]:
     """Computes the vector of every word in its context: the mean of the hidden states of its tokens.
 
@@ -107,16 +82,14 @@ def embed_words(
         >>> result = mlxbert.embed_words(model, "The river bank was muddy.")
         >>> [(word.word, word.embedding.shape) for word in result.words]
 
+    Windows overlap, and each token comes from the window where it is furthest from the edge. `layer` is the index in
+    `hidden_states` of transformers.
+
     Args:
         model: Any model.
         texts: One text, or any number of texts. In place of a text its words can be given, as in `tag`.
-        layer: Whose hidden states: 0 is the embeddings, 1 the first layer; negative ones count from the last. The
-            index in `hidden_states` of transformers.
-        overflow: A text too long for the model: `truncate` drops its end, `window` covers it with overlapping windows
-            and takes each token from the window where it is furthest from the edge, `error` refuses it.
-        batch_tokens: Tokens per batch, padding included.
-        usage: Counts tokens, padding and truncated texts.
-        on_error: `raise`, or `return` a Failure in place of a text that cannot be used.
+        options: See `EmbedWordsOptions`.
+        call: See `CallOptions`.
 
     Returns:
         One result for one text; for several an iterator in their order, in constant memory.
@@ -125,10 +98,4 @@ def embed_words(
         InputError: Neither a text nor words, or too long with `overflow="error"`.
         ArgumentError: An argument has an invalid value.
     """
-    return one_or_many(
-        lambda: EmbedWordsTask(model, layer=layer, overflow=overflow, batch_tokens=batch_tokens, usage=usage),
-        model,
-        texts,
-        "texts",
-        on_error,
-    )
+    return one_or_many(EmbedWordsTask, model, texts, options, call)

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     Scores = NDArray[np.float32]
 
-AGGREGATIONS = ("none", "simple", "first", "average", "max")
-
 
 class Token(NamedTuple):
     """A token of a text.

@@ -5,7 +5,7 @@ import itertools
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, cast, overload
+from typing import Any, NamedTuple, cast
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
@@ -14,8 +14,10 @@ from mlxbert.nn.encoder import Batch, EncoderOutput
 from mlxbert.nn.heads import probabilities
 from mlxbert.results.fill_mask import Fill, FillMask, Mask
 from mlxbert.results.result import Failure
+from mlxbert.tasks.keywords import CallOptions, takes_keywords
+from mlxbert.tasks.options import FillMaskOptions
 from mlxbert.tasks.runner import breathe
-from mlxbert.tasks.task import RESULT_BYTES, Job, Task, check_finite, check_top_k, one_or_many
+from mlxbert.tasks.task import RESULT_BYTES, Job, Task, check_finite, one_or_many
 from mlxbert.text.batch import padded_count
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.text.usage import Usage
@@ -53,28 +55,16 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
     """The most probable words for every mask of a text."""
 
     name = "fill-mask"
-    overflows = ("window", "truncate", "error")
+    options: FillMaskOptions
     smaller = "a smaller top_k=, targets=, or text=False"
     by_row = False
 
-    def __init__(
-        self,
-        model: Model,
-        *,
-        top_k: int | None = None,
-        targets: Sequence[str] | None = None,
-        text: bool = True,
-        overflow: str,
-        batch_tokens: int | None = None,
-        usage: Usage | None = None,
-    ) -> None:
-        super().__init__(model, overflow, batch_tokens, usage)
-        if not isinstance(text, bool):
-            raise ArgumentError(f"text is {text!r:.60}, expected True or False")
-        self.with_text, self._shown = text, dict[int, str]()  # words, which many masks have in common
-        chosen = None if targets is None else target_ids(model.tokenizer, targets)
+    def __init__(self, model: Model, options: FillMaskOptions, *, usage: Usage | None = None) -> None:
+        super().__init__(model, options, usage=usage)
+        self._shown = dict[int, str]()  # words, which many masks have in common
+        chosen = None if options.targets is None else target_ids(model.tokenizer, options.targets)
         most = model.tokenizer.vocab_size if chosen is None else len(chosen)
-        check_top_k(top_k)
+        top_k = options.top_k
         if top_k is not None and chosen is None and top_k > most:
             raise ArgumentError(f"top_k is {top_k}, the vocabulary has {most} tokens")
         self.candidates = model.tokenizer.known_ids() if chosen is None else chosen
@@ -87,7 +77,7 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
 
     def size(self, item: str, units: int) -> int:
         """That of the words of each mask, and of the texts of the first masks."""
-        text = _TEXT_BYTES + len(item) * (1 if item.isascii() else 2) if self.with_text else 0
+        text = _TEXT_BYTES + len(item) * (1 if item.isascii() else 2) if self.options.text else 0
         return RESULT_BYTES + self.count * (_FILL_BYTES * units + text * min(units, MOST_WITH_TEXT))
 
     def units(self, job: MaskJob) -> int:
@@ -108,10 +98,10 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
         if not isinstance(item, str):
             raise InputError(f"expected a text, found {type(item).__name__}")
         spelled, restore = _respell(item, mask)
-        if self.overflow == "window":
+        if self.options.overflow == "window":
             encodings, places = tokenizer.around(spelled, mask_id)
         else:
-            encodings = [tokenizer.encode(spelled, overflow=self.overflow)]
+            encodings = [tokenizer.encode(spelled, overflow=self.options.overflow)]
             places = [(0, token) for token, found in enumerate(encodings[0].ids) if found == mask_id]
         if not places:
             within = f" within the first {tokenizer.max_length} tokens" if encodings[0].truncated else ""
@@ -127,7 +117,7 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
             start, end = restore(start), restore(end)
             masks[number].append(MaskedPlace(encodings[number].positions[token], start, end, token))
         unknown, only = tokenizer.unknown(encodings)
-        cut = self.overflow == "truncate" and encodings[0].truncated
+        cut = self.options.overflow == "truncate" and encodings[0].truncated
         return MaskJob(item, encodings, cut, masks, unknown=unknown, only_unknown=only)
 
     def texts(self, item: str) -> list[str]:
@@ -188,7 +178,7 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
             for mask, words in zip(places, best, strict=True)
         )
         masks = (
-            self._mask(job.item, mask, words, with_text=self.with_text and number < MOST_WITH_TEXT)
+            self._mask(job.item, mask, words, with_text=self.options.text and number < MOST_WITH_TEXT)
             for number, (mask, words) in enumerate(found)
         )
         return FillMask(job.item, tuple(masks), job.truncated, job.unknown, job.only_unknown)
@@ -207,38 +197,13 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
         return Mask(mask.position, mask.start, mask.end, tuple(fills))
 
 
-# fmt: off
-@overload
-def fill_mask(  # type: ignore[overload-overlap]  # a text is an iterable of texts, too
-    model: Model, texts: str, *, top_k: int | None = None, targets: Sequence[str] | None = None, text: bool = True,
-    overflow: str = "window", batch_tokens: int | None = None, usage: Usage | None = None, on_error: str = "raise"
-) -> FillMask: ...
-@overload
+@takes_keywords
 def fill_mask(
-    model: Model, texts: Iterable[str | InputError], *, top_k: int | None = None, targets: Sequence[str] | None = None,
-    text: bool = True, overflow: str = "window", batch_tokens: int | None = None, usage: Usage | None = None,
-    on_error: Literal["raise"] = "raise"
-) -> Iterator[FillMask]: ...
-@overload
-def fill_mask(
-    model: Model, texts: Iterable[str | InputError], *, top_k: int | None = None, targets: Sequence[str] | None = None,
-    text: bool = True, overflow: str = "window", batch_tokens: int | None = None, usage: Usage | None = None,
-    on_error: str
-) -> Iterator[FillMask | Failure]: ...
-# fmt: on
-def fill_mask(
-    model: Model,
-    texts: str | Iterable[str | InputError],
-    *,
-    top_k: int | None = None,
-    targets: Sequence[str] | None = None,
-    text: bool = True,
-    overflow: str = "window",
-    batch_tokens: int | None = None,
-    usage: Usage | None = None,
-    on_error: str = "raise",
+    model: Model, texts: str | Iterable[str | InputError], *, options: FillMaskOptions, call: CallOptions
 ) -> FillMask | Iterator[FillMask | Failure]:
     """Predicts words for the masked places of texts.
+
+    A text too long for the model is computed in windows: each mask gets as much text as fits on both sides.
 
     Example:
         >>> result = mlxbert.fill_mask(mlxbert.load(), "Tokyo is the largest city in [MASK].", top_k=3)
@@ -248,14 +213,8 @@ def fill_mask(
         model: A model with a masked-LM head.
         texts: One text, or any number of texts; each with at least one `[MASK]` (or the model's own mask token).
             Several masks of a text are filled independently, each while the others stay masked.
-        top_k: The number of words per mask; by default 5, or all targets if there are any.
-        targets: Only these words compete. Their scores stay probabilities over the whole vocabulary.
-        text: Whether each fill has the text with that mask filled; from the 50th mask of a text on it is left out.
-        overflow: A text too long for the model: `window` gives each mask as much text as fits on both sides,
-            `truncate` drops the end of the text, `error` refuses it.
-        batch_tokens: Tokens per batch, padding included.
-        usage: Counts tokens, padding and truncated inputs.
-        on_error: `raise`, or `return` a Failure in place of a text that cannot be used.
+        options: See `FillMaskOptions`.
+        call: See `CallOptions`.
 
     Returns:
         One result for one text; for several an iterator in their order, in constant memory.
@@ -264,13 +223,7 @@ def fill_mask(
         InputError: A text without a mask, or too long with `overflow="error"`.
         ArgumentError: `top_k`, `targets` or another argument has an invalid value.
     """
-
-    def task() -> FillMaskTask:
-        return FillMaskTask(
-            model, top_k=top_k, targets=targets, text=text, overflow=overflow, batch_tokens=batch_tokens, usage=usage
-        )
-
-    return one_or_many(task, model, texts, "texts", on_error)
+    return one_or_many(FillMaskTask, model, texts, options, call)
 
 
 def target_ids(tokenizer: Tokenizer, targets: Sequence[str]) -> list[int]:

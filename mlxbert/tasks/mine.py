@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mlxbert.bounds import check_number, check_whole
 from mlxbert.data.related import Related, find_related_columns, read_related
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.model import Model
@@ -13,17 +12,18 @@ from mlxbert.readers.rows import read_rows
 from mlxbert.results.related import Mined
 from mlxbert.tasks.arguments import check_model
 from mlxbert.tasks.embed import stacked
+from mlxbert.tasks.keywords import takes_keywords
+from mlxbert.tasks.options import MiningOptions, SimilarityOptions
 from mlxbert.tasks.ranking import nearest, scores_of_pairs
 from mlxbert.tasks.similarity import embed_tasks
 
 
+@takes_keywords
 def mine(
     model: Model,
     pairs: str | Path | Iterable[Any],
     *,
-    negatives: int = 5,
-    margin: float = 0.05,
-    skip: int = 0,
+    options: MiningOptions,
     format: str | None = None,
     no_header: bool = False,
     encoding: str = UTF8,
@@ -45,9 +45,7 @@ def mine(
     Args:
         model: The model whose vectors are compared.
         pairs: Texts that belong together: files or records, as `finetune("embed", …)` takes them.
-        negatives: How many for each query, at most.
-        margin: How much smaller the score of a negative must be than that of the query's worst positive.
-        skip: How many of the nearest of these are left out.
+        options: See `MiningOptions`.
         format: The format of the files, if their extensions do not name it.
         no_header: Whether the first row of a .csv or .tsv is data; its columns are then called `1`, `2`, …
         encoding: The encoding of text files.
@@ -64,14 +62,13 @@ def mine(
         InputError: The data are not pairs, or one cannot be used.
     """
     check_model(model)
-    check_whole("negatives", negatives)
-    check_whole("skip", skip)
-    check_number("mine.margin", margin)
     model.require("embed")
     # The largest difference of scores of vectors of length 1; the Manhattan distance depends on their size.
     most = 2.0 * (model.embedder.size**0.5 if model.embedder.config.similarity == "manhattan" else 1)
-    if abs(margin) > most:
-        raise ArgumentError(f"margin is {margin!r:.60}, expected a difference of scores, from {-most:g} to {most:g}")
+    if abs(options.margin) > most:
+        raise ArgumentError(
+            f"margin is {options.margin!r:.60}, expected a difference of scores, from {-most:g} to {most:g}"
+        )
     rows = read_rows(pairs, format=format, header=not no_header, encoding=encoding)
     columns = find_related_columns(rows, text_column=text_column, pair_column=pair_column)
     if columns.kind != "pairs":
@@ -81,7 +78,7 @@ def mine(
             hint=hint if columns.kind == "scored" else "choose the columns with text_column= and pair_column=",
         )
     belonging = _belonging(read_related(rows, columns))
-    return _mined(model, belonging, negatives, margin, skip, batch_tokens, on_progress)
+    return _mined(model, belonging, options, batch_tokens, on_progress)
 
 
 def _belonging(records: Sequence[Related]) -> dict[str, tuple[str, ...]]:
@@ -95,16 +92,14 @@ def _belonging(records: Sequence[Related]) -> dict[str, tuple[str, ...]]:
 def _mined(
     model: Model,
     belonging: Mapping[str, tuple[str, ...]],
-    negatives: int,
-    margin: float,
-    skip: int,
+    options: MiningOptions,
     batch_tokens: int | None,
     on_progress: Callable[[int, int], None] | None,
 ) -> list[Mined]:
     import numpy as np
 
     texts = list(dict.fromkeys(text for positives in belonging.values() for text in positives))
-    asking, task = embed_tasks(model, {"batch_tokens": batch_tokens, "normalize": True}, None)
+    asking, task = embed_tasks(model, SimilarityOptions(batch_tokens=batch_tokens, normalize=True), None)
     total = len(belonging) + len(texts)
     tell = on_progress or (lambda done, total: None)
     queries = stacked(asking, [*belonging], "raise", lambda done, _: tell(done, total))
@@ -115,12 +110,12 @@ def _mined(
         for vector, positives in zip(queries, belonging.values(), strict=True)
     ]
     most = max(map(len, belonging.values())) + 1  # its own texts, and itself
-    below = np.array(worst, np.float32) - margin
-    best, scores = nearest(task.similarity, queries, documents, negatives + skip + most, below)
+    below = np.array(worst, np.float32) - options.margin
+    best, scores = nearest(task.similarity, queries, documents, options.negatives + options.skip + most, below)
     found: list[Mined] = []
     for row, near, (query, positives) in zip(best, scores, belonging.items(), strict=True):
         own = {query, *positives}
         counted = (texts[number] for number in row[np.isfinite(near)].tolist())
         others = [text for text in counted if text not in own]
-        found.append(Mined(query, positives, tuple(others[skip : skip + negatives])))
+        found.append(Mined(query, positives, tuple(others[options.skip : options.skip + options.negatives])))
     return found

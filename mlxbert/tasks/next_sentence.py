@@ -1,7 +1,7 @@
 """Next-sentence prediction: does one text follow the other?"""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, cast, overload
+from typing import cast
 
 from mlxbert.errors import InputError
 from mlxbert.machine.device import mx
@@ -10,8 +10,9 @@ from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import probabilities
 from mlxbert.results.related import NextSentence
 from mlxbert.results.result import Failure
+from mlxbert.tasks.keywords import CallOptions, takes_keywords
+from mlxbert.tasks.options import NextSentenceOptions
 from mlxbert.tasks.task import Job, Task, check_finite, one_or_many
-from mlxbert.text.usage import Usage
 
 Pair = tuple[str, str]
 PairJob = Job[Pair]
@@ -21,7 +22,6 @@ class NextSentenceTask(Task[Pair, PairJob, float, NextSentence]):
     """The probability that the second text of a pair follows the first."""
 
     name = "next-sentence"
-    overflows = ("truncate", "error")
 
     def is_item(self, given: object) -> bool:
         """Whether `given` is one pair: a tuple of two texts, since a list may hold any number of pairs."""
@@ -32,7 +32,7 @@ class NextSentenceTask(Task[Pair, PairJob, float, NextSentence]):
         if not isinstance(item, tuple | list) or len(item) != 2 or not all(isinstance(text, str) for text in item):
             raise InputError(f"expected a pair of texts, found {item!r:.60}", hint="a pair is a tuple: (a, b)")
         first, second = item
-        encoding = self.model.tokenizer.encode(first, second, overflow=self.overflow)
+        encoding = self.model.tokenizer.encode(first, second, overflow=self.options.overflow)
         return Job((first, second), [encoding], encoding.truncated)
 
     def forward(self, batch: Batch, parts: Sequence[tuple[PairJob, int]]) -> mx.array:
@@ -49,31 +49,9 @@ class NextSentenceTask(Task[Pair, PairJob, float, NextSentence]):
         return NextSentence(*job.item, outputs[0] > 0.5, outputs[0], job.truncated)
 
 
-# fmt: off
-@overload
+@takes_keywords
 def next_sentence(
-    model: Model, pairs: Pair, *, overflow: str = "truncate", batch_tokens: int | None = None,
-    usage: Usage | None = None, on_error: str = "raise"
-) -> NextSentence: ...
-@overload
-def next_sentence(
-    model: Model, pairs: Iterable[Pair | InputError], *, overflow: str = "truncate", batch_tokens: int | None = None,
-    usage: Usage | None = None, on_error: Literal["raise"] = "raise"
-) -> Iterator[NextSentence]: ...
-@overload
-def next_sentence(
-    model: Model, pairs: Iterable[Pair | InputError], *, overflow: str = "truncate", batch_tokens: int | None = None,
-    usage: Usage | None = None, on_error: str
-) -> Iterator[NextSentence | Failure]: ...
-# fmt: on
-def next_sentence(
-    model: Model,
-    pairs: Pair | Iterable[Pair | InputError],
-    *,
-    overflow: str = "truncate",
-    batch_tokens: int | None = None,
-    usage: Usage | None = None,
-    on_error: str = "raise",
+    model: Model, pairs: Pair | Iterable[Pair | InputError], *, options: NextSentenceOptions, call: CallOptions
 ) -> NextSentence | Iterator[NextSentence | Failure]:
     """Predicts for pairs of texts whether the second follows the first.
 
@@ -83,10 +61,8 @@ def next_sentence(
     Args:
         model: A model with a next-sentence head.
         pairs: One pair, a tuple of two texts; or any number of pairs.
-        overflow: A pair too long for the model: `truncate` shortens the longer text first, `error` refuses the pair.
-        batch_tokens: Tokens per batch, padding included.
-        usage: Counts tokens, padding and truncated inputs.
-        on_error: `raise`, or `return` a Failure in place of a pair that cannot be used.
+        options: See `NextSentenceOptions`.
+        call: See `CallOptions`.
 
     Returns:
         One result for one pair; for several an iterator in their order, in constant memory.
@@ -95,4 +71,4 @@ def next_sentence(
         InputError: Not a pair of texts, or too long with `overflow="error"`.
         ArgumentError: An argument has an invalid value.
     """
-    return one_or_many(lambda: NextSentenceTask(model, overflow, batch_tokens, usage), model, pairs, "pairs", on_error)
+    return one_or_many(NextSentenceTask, model, pairs, options, call, name="pairs")

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal, overload
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.model import Model
@@ -10,11 +11,12 @@ from mlxbert.results.related import PairSimilarity
 from mlxbert.results.result import Failure
 from mlxbert.tasks.arguments import check_inputs, check_model
 from mlxbert.tasks.embed import check_texts, choose_prompt, stacked
+from mlxbert.tasks.keywords import CallOptions, UsageOptions, takes_keywords
+from mlxbert.tasks.options import SimilarityOptions
 from mlxbert.tasks.ranking import scores_of_all, scores_of_pairs
 from mlxbert.tasks.runner import check_on_error, run
-from mlxbert.tasks.similarity import SimilarityOptions, embed_tasks
+from mlxbert.tasks.similarity import embed_tasks
 from mlxbert.tasks.task import Job
-from mlxbert.text.usage import Usage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,45 +26,9 @@ Pair = tuple[str, str]
 PairJob = tuple[Job[str], Job[str]]
 
 
-# fmt: off
-@overload
+@takes_keywords
 def similarity_pairs(
-    model: Model, pairs: Pair, *, usage: Usage | None = None,
-    pooling: str | None = None, normalize: bool | None = None, dimensions: int | None = None,
-    prompt: str | None = None, prompt_name: str | None = None, query_prompt: str | None = None,
-    query_prompt_name: str | None = None, overflow: str = "truncate", batch_tokens: int | None = None,
-) -> PairSimilarity: ...
-@overload
-def similarity_pairs(
-    model: Model, pairs: Iterable[Pair | InputError], *, usage: Usage | None = None,
-    on_error: Literal["raise"] = "raise",
-    pooling: str | None = None, normalize: bool | None = None, dimensions: int | None = None,
-    prompt: str | None = None, prompt_name: str | None = None, query_prompt: str | None = None,
-    query_prompt_name: str | None = None, overflow: str = "truncate", batch_tokens: int | None = None,
-) -> Iterator[PairSimilarity]: ...
-@overload
-def similarity_pairs(
-    model: Model, pairs: Iterable[Pair | InputError], *, usage: Usage | None = None, on_error: str,
-    pooling: str | None = None, normalize: bool | None = None, dimensions: int | None = None,
-    prompt: str | None = None, prompt_name: str | None = None, query_prompt: str | None = None,
-    query_prompt_name: str | None = None, overflow: str = "truncate", batch_tokens: int | None = None,
-) -> Iterator[PairSimilarity | Failure]: ...
-# fmt: on
-def similarity_pairs(
-    model: Model,
-    pairs: Pair | Iterable[Pair | InputError],
-    *,
-    usage: Usage | None = None,
-    on_error: str = "raise",
-    pooling: str | None = None,
-    normalize: bool | None = None,
-    dimensions: int | None = None,
-    prompt: str | None = None,
-    prompt_name: str | None = None,
-    query_prompt: str | None = None,
-    query_prompt_name: str | None = None,
-    overflow: str = "truncate",
-    batch_tokens: int | None = None,
+    model: Model, pairs: Pair | Iterable[Pair | InputError], *, options: SimilarityOptions, call: CallOptions
 ) -> PairSimilarity | Iterator[PairSimilarity | Failure]:
     """Computes how similar the two texts of each pair are; the first text is the query, see `similarity`.
 
@@ -73,17 +39,8 @@ def similarity_pairs(
     Args:
         model: Any model; see `embed`.
         pairs: One pair, a tuple of two texts; or any number of pairs.
-        usage: Counts tokens, padding, and truncated texts, two for each pair.
-        on_error: `raise`, or `return` a Failure in place of a pair that cannot be used.
-        pooling: As in `embed`, and so are the following ones.
-        normalize: Cosines do not depend on it, other scores do.
-        dimensions: Keep only the first values of vectors.
-        prompt: Put before each text.
-        prompt_name: The name of one of the model's own prompts, instead of `prompt`.
-        query_prompt: Put before the query; `prompt` is then put before the other texts only.
-        query_prompt_name: The name of one of the model's own prompts, instead of `query_prompt`.
-        overflow: A text too long for the model: `truncate`, `window` or `error`.
-        batch_tokens: Tokens per batch, padding included.
+        options: See `SimilarityOptions`.
+        call: See `CallOptions`.
 
     Returns:
         One result for one pair; for several an iterator in their order, in constant memory.
@@ -92,14 +49,8 @@ def similarity_pairs(
         ArgumentError: An argument has an invalid value.
         InputError: Not a pair of texts, or too long with `overflow="error"`.
     """
-    check_on_error(on_error)
     check_model(model, pairs)
-    options: SimilarityOptions = {
-        "pooling": pooling, "normalize": normalize, "dimensions": dimensions, "prompt": prompt,
-        "prompt_name": prompt_name, "query_prompt": query_prompt, "query_prompt_name": query_prompt_name,
-        "overflow": overflow, "batch_tokens": batch_tokens,
-    }  # fmt: skip
-    first, second = embed_tasks(model, options, usage)
+    first, second = embed_tasks(model, options, call.usage)
 
     def prepare(pair: Pair) -> PairJob:
         if not isinstance(pair, tuple | list) or len(pair) != 2:
@@ -127,26 +78,19 @@ def similarity_pairs(
     if isinstance(pairs, tuple) and len(pairs) == 2 and all(isinstance(text, str) for text in pairs):
         return next(compute([prepare((str(pairs[0]), str(pairs[1])))]))
     return run(
-        check_inputs(pairs, "pairs", "one or an iterable of them"), prepare, compute, on_error, together=together
+        check_inputs(pairs, "pairs", "one or an iterable of them"), prepare, compute, call.on_error, together=together
     )
 
 
+@takes_keywords
 def similarity_matrix(
     model: Model,
     queries: Sequence[str],
     texts: Sequence[str] | None = None,
     *,
-    usage: Usage | None = None,
-    on_error: str = "raise",
-    pooling: str | None = None,
-    normalize: bool | None = None,
-    dimensions: int | None = None,
-    prompt: str | None = None,
-    prompt_name: str | None = None,
-    query_prompt: str | None = None,
-    query_prompt_name: str | None = None,
-    overflow: str = "truncate",
-    batch_tokens: int | None = None,
+    options: SimilarityOptions,
+    call: UsageOptions,
+    on_error: Literal["raise", "return"] = "raise",
 ) -> "NDArray[np.float32]":
     """Computes how similar every query is to every text, see `similarity`.
 
@@ -160,17 +104,9 @@ def similarity_matrix(
         queries: N texts.
         texts: M texts to compare them with; `None` for the queries themselves, which are then no queries: all of them
             get the same prompt, that of `embed`.
-        usage: Counts tokens, padding and truncated texts.
         on_error: `raise`; or `return` NaN for all scores of a text that cannot be used. The log says why.
-        pooling: As in `embed`, and so are the following ones.
-        normalize: Cosines do not depend on it, other scores do.
-        dimensions: Keep only the first values of vectors.
-        prompt: Put before each text.
-        prompt_name: The name of one of the model's own prompts, instead of `prompt`.
-        query_prompt: Put before the query; `prompt` is then put before the other texts only.
-        query_prompt_name: The name of one of the model's own prompts, instead of `query_prompt`.
-        overflow: A text too long for the model: `truncate`, `window` or `error`.
-        batch_tokens: Tokens per batch, padding included.
+        options: See `SimilarityOptions`.
+        call: See `UsageOptions`.
 
     Returns:
         float32 (N, M).
@@ -182,16 +118,11 @@ def similarity_matrix(
     check_on_error(on_error)
     check_model(model, queries, texts)
     asked = list(check_texts(queries, "queries"))
-    if texts is None and (query_prompt is not None or query_prompt_name is not None):
+    if texts is None and (options.query_prompt is not None or options.query_prompt_name is not None):
         raise ArgumentError("there is a prompt for queries but no texts, expected texts= to compare the queries with")
-    if texts is None and prompt is None and prompt_name is None:
-        prompt = choose_prompt(model, None, None)
-    options: SimilarityOptions = {
-        "pooling": pooling, "normalize": normalize, "dimensions": dimensions, "prompt": prompt,
-        "prompt_name": prompt_name, "query_prompt": query_prompt, "query_prompt_name": query_prompt_name,
-        "overflow": overflow, "batch_tokens": batch_tokens,
-    }  # fmt: skip
-    first, second = embed_tasks(model, options, usage)
+    if texts is None and options.prompt is None and options.prompt_name is None:
+        options = replace(options, prompt=choose_prompt(model, None, None))
+    first, second = embed_tasks(model, options, call.usage)
     rows = stacked(first, asked, on_error)
     columns = rows if texts is None else stacked(second, list(check_texts(texts)), on_error)
     return scores_of_all(first.similarity, rows, columns)

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mlxbert.errors import InputError
-from mlxbert.readers.live import Live
 from mlxbert.results.related import Reranked
 from mlxbert.results.result import Failure
 
@@ -114,8 +113,7 @@ def reranked(query: str, one: Ranked) -> Reranked:
 
 def with_query(query: str, texts: Iterable[str | InputError]) -> Iterator[tuple[str, str] | InputError]:
     """The pairs of a query and each text."""
-    pairs = (text if isinstance(text, InputError) else (query, text) for text in texts)
-    return Live(pairs, texts.ready, piped=texts.piped) if isinstance(texts, Live) else pairs
+    return (text if isinstance(text, InputError) else (query, text) for text in texts)
 
 
 def check_query(query: object, texts: object) -> None:

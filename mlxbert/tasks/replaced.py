@@ -1,7 +1,7 @@
 """Replaced-token detection: which tokens of a text replace the original ones?"""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, cast, overload
+from typing import cast
 
 from mlxbert.errors import InputError
 from mlxbert.machine.device import mx
@@ -9,8 +9,9 @@ from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.results.result import Failure
 from mlxbert.results.tokens import Replaced, ReplacedToken
+from mlxbert.tasks.keywords import CallOptions, takes_keywords
+from mlxbert.tasks.options import ReplacedOptions
 from mlxbert.tasks.task import RESULT_BYTES, Job, Task, check_finite, one_or_many
-from mlxbert.text.usage import Usage
 from mlxbert.text.windows import best_windows
 
 _JUDGED_BYTES = 360  # of a `ReplacedToken`
@@ -20,14 +21,13 @@ class ReplacedTask(Task[str, Job[str], list[float], Replaced]):
     """The probability of every token that it is a replacement."""
 
     name = "replaced"
-    overflows = ("window", "truncate", "error")
 
     def prepare(self, item: str) -> Job[str]:
         """Tokenizes a text; windows overlap by a quarter."""
         tokenizer = self.model.tokenizer
-        if self.overflow == "window":
+        if self.options.overflow == "window":
             return Job(item, tokenizer.windows(item, stride=tokenizer.max_length // 4), False)
-        encoding = tokenizer.encode(item, overflow=self.overflow)
+        encoding = tokenizer.encode(item, overflow=self.options.overflow)
         return Job(item, [encoding], encoding.truncated)
 
     @property
@@ -58,33 +58,13 @@ class ReplacedTask(Task[str, Job[str], list[float], Replaced]):
         return Replaced(job.item, tuple(tokens), job.truncated)
 
 
-# fmt: off
-@overload
-def replaced(  # type: ignore[overload-overlap]  # a text is an iterable of texts, too
-    model: Model, texts: str, *, overflow: str = "window", batch_tokens: int | None = None, usage: Usage | None = None,
-    on_error: str = "raise"
-) -> Replaced: ...
-@overload
+@takes_keywords
 def replaced(
-    model: Model, texts: Iterable[str | InputError], *, overflow: str = "window", batch_tokens: int | None = None,
-    usage: Usage | None = None, on_error: Literal["raise"] = "raise"
-) -> Iterator[Replaced]: ...
-@overload
-def replaced(
-    model: Model, texts: Iterable[str | InputError], *, overflow: str = "window", batch_tokens: int | None = None,
-    usage: Usage | None = None, on_error: str
-) -> Iterator[Replaced | Failure]: ...
-# fmt: on
-def replaced(
-    model: Model,
-    texts: str | Iterable[str | InputError],
-    *,
-    overflow: str = "window",
-    batch_tokens: int | None = None,
-    usage: Usage | None = None,
-    on_error: str = "raise",
+    model: Model, texts: str | Iterable[str | InputError], *, options: ReplacedOptions, call: CallOptions
 ) -> Replaced | Iterator[Replaced | Failure]:
     """Scores every token of a text by how likely it is to be a replacement.
+
+    Windows overlap, and a token is scored in the window where it is furthest from the edge.
 
     Example:
         >>> model = mlxbert.load("google/electra-small-discriminator", task="replaced")
@@ -94,11 +74,8 @@ def replaced(
     Args:
         model: A model with a discriminator: ELECTRA (arXiv:2003.10555).
         texts: One text, or any number of texts.
-        overflow: A text too long for the model: `window` covers it with overlapping windows and scores each token in
-            the window where it is furthest from the edge, `truncate` drops its end, `error` refuses it.
-        batch_tokens: Tokens per batch, padding included.
-        usage: Counts tokens, padding and truncated inputs.
-        on_error: `raise`, or `return` a Failure in place of a text that cannot be used.
+        options: See `ReplacedOptions`.
+        call: See `CallOptions`.
 
     Returns:
         One result for one text; for several an iterator in their order, in constant memory.
@@ -107,4 +84,4 @@ def replaced(
         InputError: Not a text, or too long with `overflow="error"`.
         ArgumentError: An argument has an invalid value.
     """
-    return one_or_many(lambda: ReplacedTask(model, overflow, batch_tokens, usage), model, texts, "texts", on_error)
+    return one_or_many(ReplacedTask, model, texts, options, call)

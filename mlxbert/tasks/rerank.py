@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Literal, cast, overload
+from typing import cast
 
 from mlxbert.errors import ArgumentError, CheckpointError, InputError, TokenizerError
 from mlxbert.machine.device import mx
@@ -13,10 +13,11 @@ from mlxbert.results.related import Reranked
 from mlxbert.results.result import Failure
 from mlxbert.tasks.arguments import check_model
 from mlxbert.tasks.embed import check_texts
+from mlxbert.tasks.keywords import CallOptions, takes_keywords
+from mlxbert.tasks.options import RerankOptions
 from mlxbert.tasks.ranking import Scored, check_query, rank, reranked, with_query
-from mlxbert.tasks.runner import check_on_error
 from mlxbert.tasks.scored import HEAD
-from mlxbert.tasks.task import Job, Task, check_finite, check_top_k
+from mlxbert.tasks.task import Job, Task, check_finite
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.text.usage import Usage
 from mlxbert.weights.cross_encoder import gives_probabilities
@@ -28,27 +29,18 @@ class RerankTask(Task[Pair, Job[Pair], tuple[float, float], Scored]):
     """The scores of texts for queries, given as pairs of a query and a text.
 
     Attributes:
-        probabilities: Whether scores are probabilities; with `raw` they are the outputs of the model.
+        probabilities: Whether scores are probabilities.
     """
 
     name = "classify"
-    overflows = ("truncate", "window", "error")
+    options: RerankOptions
 
-    def __init__(
-        self,
-        model: Model,
-        *,
-        overflow: str,
-        batch_tokens: int | None = None,
-        usage: Usage | None = None,
-        prompt: str | None = None,
-        raw: bool = False,
-    ) -> None:
-        super().__init__(model, overflow, batch_tokens, usage)
+    def __init__(self, model: Model, options: RerankOptions, *, usage: Usage | None = None) -> None:
+        super().__init__(model, options, usage=usage)
         check_one_score(model)
-        self.probabilities = gives_probabilities(model.files) and not raw
-        if prompt is not None:
-            self.tokenizer = _instructed(self.tokenizer, prompt)
+        self.probabilities = gives_probabilities(model.files)
+        if options.prompt is not None:
+            self.tokenizer = _instructed(self.tokenizer, options.prompt)
 
     def is_item(self, given: object) -> bool:
         """Whether `given` is one pair: a tuple, since a list may hold any number of pairs."""
@@ -56,7 +48,7 @@ class RerankTask(Task[Pair, Job[Pair], tuple[float, float], Scored]):
 
     def check_query(self, query: str) -> None:
         """Refuses a query that no text can follow."""
-        if self.overflow != "truncate":
+        if self.options.overflow != "truncate":
             room = self.tokenizer.max_length // 2
             if len(tokens := self.tokenizer.pieces(query)) > room:
                 raise InputError(
@@ -74,9 +66,9 @@ class RerankTask(Task[Pair, Job[Pair], tuple[float, float], Scored]):
         query, text = item
         if not isinstance(text, str):
             raise InputError(f"expected a text, found {type(text).__name__}")
-        if self.overflow == "window":
+        if self.options.overflow == "window":
             return Job(item, self.tokenizer.windows(query, text, stride=0), False)
-        encoding = self.tokenizer.encode(query, text, overflow=self.overflow)
+        encoding = self.tokenizer.encode(query, text, overflow=self.options.overflow)
         return Job(item, [encoding], encoding.truncated)
 
     def forward(self, batch: Batch, parts: Sequence[tuple[Job[Pair], int]]) -> tuple[mx.array, mx.array]:
@@ -123,36 +115,14 @@ def check_one_score(model: Model) -> None:
         )
 
 
-# fmt: off
-@overload
+@takes_keywords
 def rerank(
-    model: Model, query: str, texts: Iterable[str | InputError], *, on_error: Literal["raise"] = "raise",
-    top_k: int | None = None, prompt: str | None = None, overflow: str = "truncate", batch_tokens: int | None = None,
-    usage: Usage | None = None,
-) -> list[Reranked]: ...
-@overload
-def rerank(
-    model: Model, query: str, texts: Iterable[str | InputError], *, on_error: str,
-    top_k: int | None = None, prompt: str | None = None, overflow: str = "truncate", batch_tokens: int | None = None,
-    usage: Usage | None = None,
-) -> list[Reranked | Failure]: ...
-# fmt: on
-def rerank(
-    model: Model,
-    query: str,
-    texts: Iterable[str | InputError],
-    *,
-    on_error: str = "raise",
-    top_k: int | None = None,
-    prompt: str | None = None,
-    overflow: str = "truncate",
-    batch_tokens: int | None = None,
-    usage: Usage | None = None,
+    model: Model, query: str, texts: Iterable[str | InputError], *, options: RerankOptions, call: CallOptions
 ) -> list[Reranked] | list[Reranked | Failure]:
     """Ranks texts by how well they answer a query, with a cross-encoder.
 
     It reads the query together with each text, which is slower than `similarity` and more accurate: usually only the
-    nearest texts of a search are reranked.
+    nearest texts of a search are reranked. Of a text in windows the best score counts; each window has the whole query.
 
     Example:
         >>> model = mlxbert.load("cross-encoder/ms-marco-MiniLM-L6-v2", task="classify")
@@ -163,29 +133,22 @@ def rerank(
             Qwen3-Reranker.
         query: The query.
         texts: The texts, any number.
-        on_error: `raise`, or `return` a Failure for each text that cannot be used, after all others.
-        top_k: Keep only the best, in memory too; `None` keeps all. Failures are all kept.
-        prompt: What texts are judged by, in place of the model's own instruction; for models that are given one.
-        overflow: A pair too long for the model: `truncate` drops the end of the longer text, `window` takes the best
-            score of windows that cover the text, each with the whole query, `error` refuses it.
-        batch_tokens: Tokens per batch, padding included.
-        usage: Counts tokens, padding and truncated pairs.
+        options: See `RerankOptions`.
+        call: See `CallOptions`.
 
     Returns:
         The best text first, by the output of the model; equally good ones in the order of the input. Scores are
         probabilities, or any numbers, as the files of the model say; they are those of sentence-transformers'
-        `CrossEncoder`.
+        `CrossEncoder`. Failures follow after all others, and `top_k` drops none of them.
 
     Raises:
         ArgumentError: An argument has an invalid value.
         CheckpointError: The model gives several scores, or its files name a function that mlxbert does not know.
         InputError: A text cannot be used; raised for the query whatever `on_error` says.
     """
-    check_on_error(on_error)
-    check_top_k(top_k)
     check_model(model, query, texts)
     check_query(query, texts)
-    task = RerankTask(model, overflow=overflow, batch_tokens=batch_tokens, usage=usage, prompt=prompt)
+    task = RerankTask(model, options, usage=call.usage)
     task.check_query(query)  # not each text, but the query is to blame where it cannot be used
-    best, failures = rank(task.run(with_query(query, check_texts(texts)), on_error, early=False), top_k)
+    best, failures = rank(task.run(with_query(query, check_texts(texts)), call.on_error, early=False), options.top_k)
     return Listed([*(reranked(query, one) for one in best), *failures])

@@ -16,7 +16,7 @@ from mlxbert.errors import DeviceError, InputError, OutOfMemoryError
 from mlxbert.machine.device import dispatch, hint_once, mx, nn, on_gpu, say_what_is_built
 from mlxbert.machine.faults import USUAL, device_errors, errors_seen, free_memory
 from mlxbert.nn.encoder import Batch
-from mlxbert.readers.live import windows
+from mlxbert.readers.stream import windows
 from mlxbert.results.result import Failure
 from mlxbert.text.batch import WINDOW, default_batch_tokens, make_batch, padded_length, padded_rows, plan
 from mlxbert.text.encoding import Encoding

@@ -2,79 +2,47 @@
 
 import itertools
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING
 
 from mlxbert.errors import InputError
 from mlxbert.model import Model
 from mlxbert.nn.embedder import SMALLEST_NORM
+from mlxbert.options import declared_options
 from mlxbert.results.embed import Embedding
 from mlxbert.results.html import Listed
 from mlxbert.results.related import Similarity
 from mlxbert.results.result import Failure
 from mlxbert.tasks.arguments import check_model
-from mlxbert.tasks.embed import EmbedOptions, EmbedTask, check_texts, choose_prompt
+from mlxbert.tasks.embed import EmbedTask, check_texts, choose_prompt
+from mlxbert.tasks.keywords import CallOptions, takes_keywords
+from mlxbert.tasks.options import EmbedOptions, RankingOptions, SimilarityOptions, VectorOptions
 from mlxbert.tasks.prompts import own_prompt
 from mlxbert.tasks.ranking import Scored, check_query, rank, scores_of_pairs
-from mlxbert.tasks.runner import check_on_error
-from mlxbert.tasks.task import check_top_k
 from mlxbert.text.usage import Usage
 
 if TYPE_CHECKING:
     from mlxbert.tasks.embed import Vector
 
-_SIDES = "query_", ""
 _BLOCK = 256  # vectors in memory at a time
 _OTHER_SIZE = "name the model and the dimensions that made the vectors; binary vectors are not ranked"
 _NONE = None, None  # neither a prompt nor the name of one
 
 
-class SimilarityOptions(EmbedOptions, total=False):
-    """How a query and the texts it is compared with become vectors; see `similarity`."""
-
-    query_prompt: str | None
-    query_prompt_name: str | None
-
-
-# fmt: off
-@overload
-def similarity(
-    model: Model, query: str, texts: Iterable[str | InputError], *, top_k: int | None = None,
-    usage: Usage | None = None, on_error: Literal["raise"] = "raise",
-    pooling: str | None = None, normalize: bool | None = None, dimensions: int | None = None,
-    prompt: str | None = None, prompt_name: str | None = None, query_prompt: str | None = None,
-    query_prompt_name: str | None = None, overflow: str = "truncate", batch_tokens: int | None = None,
-) -> list[Similarity]: ...
-@overload
-def similarity(
-    model: Model, query: str, texts: Iterable[str | InputError], *, top_k: int | None = None,
-    usage: Usage | None = None, on_error: str,
-    pooling: str | None = None, normalize: bool | None = None, dimensions: int | None = None,
-    prompt: str | None = None, prompt_name: str | None = None, query_prompt: str | None = None,
-    query_prompt_name: str | None = None, overflow: str = "truncate", batch_tokens: int | None = None,
-) -> list[Similarity | Failure]: ...
-# fmt: on
+@takes_keywords
 def similarity(
     model: Model,
     query: str,
     texts: Iterable[str | InputError],
     *,
-    top_k: int | None = None,
-    usage: Usage | None = None,
-    on_error: str = "raise",
-    pooling: str | None = None,
-    normalize: bool | None = None,
-    dimensions: int | None = None,
-    prompt: str | None = None,
-    prompt_name: str | None = None,
-    query_prompt: str | None = None,
-    query_prompt_name: str | None = None,
-    overflow: str = "truncate",
-    batch_tokens: int | None = None,
+    options: RankingOptions,
+    call: CallOptions,
 ) -> list[Similarity] | list[Similarity | Failure]:
     """Ranks texts by how similar their vectors are to that of a query.
 
-    The score is the cosine, unless the model's files name the dot product, or the negative Euclidean or Manhattan
-    distance. Where no prompt is given, the model's own prompts for queries and for documents are used, if it has them.
+    Queries and texts become vectors as in `embed`. The score is the cosine, unless the model's files name the dot
+    product, or the negative Euclidean or Manhattan distance; cosines do not depend on `normalize`. Without a prompt,
+    the model's own prompts for queries and for documents are used, if it has them. With a `query_prompt`, `prompt` is
+    put before the texts only.
 
     Example:
         >>> found = mlxbert.similarity(mlxbert.load(), "A man eats.", ["He has lunch.", "It rains."], top_k=1)
@@ -84,36 +52,20 @@ def similarity(
         model: Any model; see `embed`.
         query: The text that the others are compared with.
         texts: The others, any number.
-        top_k: Keep only the most similar, in memory too; `None` keeps all.
-        usage: Counts tokens, padding, and truncated texts, including the query.
-        on_error: `raise`, or `return` a Failure for each text that cannot be used, after all others.
-        pooling: As in `embed`, and so are the following ones.
-        normalize: Cosines do not depend on it, other scores do.
-        dimensions: Keep only the first values of vectors.
-        prompt: Put before each text.
-        prompt_name: The name of one of the model's own prompts, instead of `prompt`.
-        query_prompt: Put before the query; `prompt` is then put before the other texts only.
-        query_prompt_name: The name of one of the model's own prompts, instead of `query_prompt`.
-        overflow: A text too long for the model: `truncate`, `window` or `error`.
-        batch_tokens: Tokens per batch, padding included.
+        options: See `RankingOptions`.
+        call: See `CallOptions`.
 
     Returns:
         The most similar text first; equally similar ones in the order of the input. Equal texts have equal scores.
+        Failures follow after all others, and `top_k` drops none of them.
 
     Raises:
         ArgumentError: An argument has an invalid value.
         InputError: A text cannot be used; raised for the query whatever `on_error` says.
     """
-    check_on_error(on_error)
-    check_top_k(top_k)
     check_model(model, query, texts)
     check_query(query, texts)
-    options: SimilarityOptions = {
-        "pooling": pooling, "normalize": normalize, "dimensions": dimensions, "prompt": prompt,
-        "prompt_name": prompt_name, "query_prompt": query_prompt, "query_prompt_name": query_prompt_name,
-        "overflow": overflow, "batch_tokens": batch_tokens,
-    }  # fmt: skip
-    best, failures = rank(score_texts(model, query, texts, options, usage, on_error), top_k)
+    best, failures = rank(score_texts(model, query, texts, options, call.usage, call.on_error), options.top_k)
     return Listed([*(Similarity(query, *one[:6]) for one in best), *failures])
 
 
@@ -169,9 +121,8 @@ def score_vectors(
 def embed_tasks(model: Model, options: SimilarityOptions, usage: Usage | None) -> tuple[EmbedTask, EmbedTask]:
     """The tasks that make the vectors of queries, and of the texts that they are compared with by `similarity`."""
     check_model(model)
-    given: dict[str, Any] = dict(options)
-    of_query, of_texts = ((given.pop(f"{side}prompt", None), given.pop(f"{side}prompt_name", None)) for side in _SIDES)
     own = model.embedder.config.prompts
+    of_query, of_texts = (options.query_prompt, options.query_prompt_name), (options.prompt, options.prompt_name)
     second = choose_prompt(model, *(of_texts if of_texts != _NONE else (None, own_prompt(own, "document"))))
     if of_query != _NONE:
         first = choose_prompt(model, *of_query, prefix="query_")
@@ -179,6 +130,10 @@ def embed_tasks(model: Model, options: SimilarityOptions, usage: Usage | None) -
         first = second
     else:
         first = choose_prompt(model, None, own_prompt(own, "query"))
+    shared = {name: getattr(options, name) for name in declared_options(VectorOptions)} | {"prompt_name": None}
     if model.embedder.config.similarity == "cosine":
-        given["normalize"] = True
-    return EmbedTask(model, usage=usage, prompt=first, **given), EmbedTask(model, usage=usage, prompt=second, **given)
+        shared["normalize"] = True
+    asking, task = (
+        EmbedTask(model, EmbedOptions(**shared | {"prompt": text}), usage=usage) for text in (first, second)
+    )
+    return asking, task

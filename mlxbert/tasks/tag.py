@@ -4,9 +4,9 @@ Shapes: B batch, L length, T tokens of a text, C tags.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Literal, cast, overload
+from typing import TYPE_CHECKING, cast
 
-from mlxbert.errors import ArgumentError, InputError
+from mlxbert.errors import InputError
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
@@ -16,6 +16,8 @@ from mlxbert.results.result import Failure
 from mlxbert.results.tag import Entity, Tagged
 from mlxbert.tasks import entities
 from mlxbert.tasks.entities import Token
+from mlxbert.tasks.keywords import CallOptions, takes_keywords
+from mlxbert.tasks.options import TagOptions
 from mlxbert.tasks.task import RESULT_BYTES, one_or_many
 from mlxbert.tasks.token_task import Item, TokenJob, TokenTask
 from mlxbert.text.usage import Usage
@@ -37,29 +39,18 @@ class TagTask(TokenTask[Tagged]):
 
     Attributes:
         names: The tags of the model.
-        aggregation: One of `AGGREGATIONS`; `None` for words as in the training data of taggers.
         crf: The CRF that decides over the tags of words; `None` without one, or where the aggregation asks for tokens.
     """
 
     name = "tag"
+    options: TagOptions
 
-    def __init__(
-        self,
-        model: Model,
-        *,
-        aggregation: str | None = None,
-        overflow: str,
-        batch_tokens: int | None = None,
-        usage: Usage | None = None,
-    ) -> None:
-        super().__init__(model, overflow, batch_tokens, usage)
-        if aggregation not in (None, *entities.AGGREGATIONS):
-            expected = ", ".join(entities.AGGREGATIONS)
-            raise ArgumentError(f"aggregation is {aggregation!r:.60}, expected None or one of {expected}")
+    def __init__(self, model: Model, options: TagOptions, *, usage: Usage | None = None) -> None:
+        super().__init__(model, options, usage=usage)
         assert model.labels is not None  # a model with the head has labels
-        self.names, self.aggregation = model.labels.names, aggregation
+        self.names = model.labels.names
         head = cast(TokenClassifier, model.network.heads[HEAD])
-        self.crf = head.crf if aggregation is None and "crf" in head else None
+        self.crf = head.crf if options.aggregation is None and "crf" in head else None
 
     @property
     def output_bytes(self) -> int:
@@ -73,7 +64,7 @@ class TagTask(TokenTask[Tagged]):
     def units(self, job: TokenJob) -> int:
         """The words of the text, or its tokens where these are tagged, as far as they are known."""
         words = self.count_words(job)
-        return max(words, job.tokens) if self.aggregation in ("none", "simple") else words
+        return max(words, job.tokens) if self.options.aggregation in ("none", "simple") else words
 
     def forward(self, batch: Batch, parts: Sequence[tuple[TokenJob, int]]) -> mx.array:
         """The probabilities, or logits for a CRF, (B, L, C)."""
@@ -85,7 +76,7 @@ class TagTask(TokenTask[Tagged]):
         return Tagged(job.text, tuple(self._entities(job, self.tokens(job, outputs))), job.truncated)
 
     def _entities(self, job: TokenJob, tokens: Iterator[Token]) -> list[Entity]:
-        how, text, names = self.aggregation, job.text, self.names
+        how, text, names = self.options.aggregation, job.text, self.names
         if how in ("none", "simple"):
             pieces = entities.tag_tokens(tokens, names)
             return entities.each(text, pieces) if how == "none" else entities.group(text, pieces)
@@ -100,32 +91,9 @@ class TagTask(TokenTask[Tagged]):
         return entities.of_words(text, entities.tag_words(words, names, "first"), names)
 
 
-# fmt: off
-@overload
-def tag(  # type: ignore[overload-overlap]  # a text is an iterable of texts, too
-    model: Model, texts: Item, *, aggregation: str | None = None, overflow: str = "window",
-    batch_tokens: int | None = None, usage: Usage | None = None, on_error: str = "raise"
-) -> Tagged: ...
-@overload
+@takes_keywords
 def tag(
-    model: Model, texts: Iterable[Item | InputError], *, aggregation: str | None = None, overflow: str = "window",
-    batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise"] = "raise"
-) -> Iterator[Tagged]: ...
-@overload
-def tag(
-    model: Model, texts: Iterable[Item | InputError], *, aggregation: str | None = None, overflow: str = "window",
-    batch_tokens: int | None = None, usage: Usage | None = None, on_error: str
-) -> Iterator[Tagged | Failure]: ...
-# fmt: on
-def tag(
-    model: Model,
-    texts: Item | Iterable[Item | InputError],
-    *,
-    aggregation: str | None = None,
-    overflow: str = "window",
-    batch_tokens: int | None = None,
-    usage: Usage | None = None,
-    on_error: str = "raise",
+    model: Model, texts: Item | Iterable[Item | InputError], *, options: TagOptions, call: CallOptions
 ) -> Tagged | Iterator[Tagged | Failure]:
     """Finds entities in texts, or tags their words, with a token classifier.
 
@@ -134,20 +102,19 @@ def tag(
         >>> result = mlxbert.tag(model, "Angela Merkel was born in Hamburg.")
         >>> [(entity.label, entity.text) for entity in result.entities]
 
+    Without `aggregation` the tag of a word is the tag of its first token, as taggers are trained, or comes from the CRF
+    if the model has one; results are entities, or every word where the tags mark no entities (parts of speech). The
+    aggregations of transformers leave out the tag `O`, and the CRF: `none` returns every token with its tag; `simple`
+    joins neighbouring tokens of a type; `first`, `average` and `max` join neighbouring words of a type, whose tags come
+    from the first token, the mean of the tokens, or the most certain token. Windows overlap, and the scores of a token
+    come from the window where it is furthest from the edge.
+
     Args:
         model: A model with a token classifier.
         texts: One text, or any number of texts. In place of a text its words can be given: among several a list or a
             tuple, a single one as a tuple. The words are joined by spaces, and offsets are those of this text.
-        aggregation: `None` takes the tag of each word from its first token, as taggers are trained, or from the CRF if
-            the model has one, and returns entities, or every word where the tags mark no entities (parts of speech).
-            The others are those of transformers: `none` returns every token with its tag, `simple` joins neighbouring
-            tokens of a type, `first`, `average` and `max` join neighbouring words of a type, whose tags come from the
-            first token, the mean of the tokens, or the most certain one. They leave out the tag `O`, and the CRF.
-        overflow: A text too long for the model: `window` covers it with overlapping windows and takes each token's
-            scores from the window where it is furthest from the edge, `truncate` drops its end, `error` refuses it.
-        batch_tokens: Tokens per batch, padding included.
-        usage: Counts tokens, padding and truncated inputs.
-        on_error: `raise`, or `return` a Failure in place of a text that cannot be used.
+        options: See `TagOptions`.
+        call: See `CallOptions`.
 
     Returns:
         One result for one text; for several an iterator in their order, in constant memory. Of a text of any length
@@ -157,10 +124,4 @@ def tag(
         InputError: Neither a text nor words, or too long with `overflow="error"`.
         ArgumentError: An argument has an invalid value.
     """
-    return one_or_many(
-        lambda: TagTask(model, aggregation=aggregation, overflow=overflow, batch_tokens=batch_tokens, usage=usage),
-        model,
-        texts,
-        "texts",
-        on_error,
-    )
+    return one_or_many(TagTask, model, texts, options, call)

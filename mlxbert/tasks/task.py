@@ -7,7 +7,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
-from mlxbert.bounds import check_whole
 from mlxbert.counterparts import not_one_of
 from mlxbert.errors import InputError, MlxbertError, TooLargeError
 from mlxbert.machine.cores import inference
@@ -16,7 +15,9 @@ from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.results.result import Failure
 from mlxbert.tasks.arguments import check_inputs, check_model
-from mlxbert.tasks.runner import check_on_error, run, run_batches
+from mlxbert.tasks.keywords import CallOptions
+from mlxbert.tasks.options import NextSentenceOptions, TruncatingOptions, WindowedOptions
+from mlxbert.tasks.runner import run, run_batches
 from mlxbert.text.batch import WINDOW, window_size
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.usage import Usage
@@ -59,38 +60,37 @@ class Job(Generic[Item]):
 class Task(ABC, Generic[Item, AnyJob, Output, Result]):
     """A model and checked options; `prepare` and `compute` turn items into results.
 
-    A subclass sets `name` and `overflows`, and implements `prepare`, `forward`, `read` and `result`.
+    A subclass sets `name` and the type of `options`, and implements `prepare`, `forward`, `read` and `result`.
 
     Attributes:
         name: The task's name in `mlxbert.nn.heads.TASKS`.
-        overflows: The allowed values of `overflow`.
         smaller: What makes results smaller that are too large.
         model: The model that computes.
         tokenizer: Splits the texts.
-        overflow: What happens to an item too long for the model.
-        batch_tokens: Tokens per batch, padding included; `None` for the default.
+        options: The options, which have checked themselves.
+        batch_tokens: Tokens per batch, padding included, `None` for the default; an engine changes it as it computes.
         usage: Counts what is computed.
         inputs: How many inputs of the model an item becomes, where each becomes many.
         by_row: See `run_batches`.
     """
 
     name: ClassVar[str]
-    overflows: ClassVar[tuple[str, ...]]
     smaller: ClassVar[str] = "split the text"
     by_row: ClassVar[bool] = True
     inputs = 1
+    options: TruncatingOptions | WindowedOptions | NextSentenceOptions
 
     def __init__(
-        self, model: Model, overflow: str, batch_tokens: int | None = None, usage: Usage | None = None
+        self,
+        model: Model,
+        options: TruncatingOptions | WindowedOptions | NextSentenceOptions,
+        *,
+        usage: Usage | None = None,
     ) -> None:
         check_model(model)
         model.require(self.name)
-        if overflow not in self.overflows:
-            raise not_one_of("overflow", overflow, self.overflows)
-        if batch_tokens is not None:
-            check_whole("batch_tokens", batch_tokens)
-        self.model, self.overflow, self.batch_tokens, self.usage = model, overflow, batch_tokens, usage
-        self.tokenizer = model.tokenizer
+        self.model, self.options, self.usage = model, options, usage
+        self.tokenizer, self.batch_tokens = model.tokenizer, options.batch_tokens
 
     @property
     def window(self) -> int:
@@ -122,7 +122,7 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
     def most_bytes(self, item: Item) -> int:
         """How much memory an item may take that is not split into tokens yet, with its tokens and its result."""
         tokens = characters_of(item) // 2 + _SPECIAL  # few texts have more
-        if self.overflow != "window":
+        if self.options.overflow != "window":
             tokens = min(tokens, self.tokenizer.max_length)
         return tokens * self.inputs * _TOKEN_BYTES + self.size(item, self.most_units(item))
 
@@ -237,23 +237,31 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
 
 
 def one_or_many(
-    make: Callable[[], Task[Item, Any, Any, Result]], model: Model, items: Any, name: str, on_error: str
+    make: Callable[..., Task[Any, Any, Any, Any]],
+    model: Model,
+    items: Any,
+    options: Any,
+    call: CallOptions,
+    *,
+    name: str = "texts",
+    **internal: Any,
 ) -> Any:
-    """What the public function of a task returns: the result of one item, or an iterator of those of several.
+    """What the public function of a task returns: the result of one item, or an iterator of the results of several.
 
     Args:
-        make: Makes the task, once model and `on_error` are checked.
+        make: The class of the task, or a function that makes the task.
         model: The model that the function was given.
-        items: One item, which raises whatever `on_error` says, or an iterable of them.
+        items: One item, which raises whatever `on_error` says, or an iterable of items.
+        options: The options of the task.
+        call: What the caller wants besides the results.
         name: What the function calls its items.
-        on_error: See `run`.
+        internal: More arguments of `make`.
     """
-    check_on_error(on_error)
     check_model(model, items)
-    task = make()
+    task = make(model, options, usage=call.usage, **internal)
     if task.is_item(items):
         return task.compute([task.job(items)])[0]
-    return task.run(check_inputs(items, name, "one or an iterable of them"), on_error)
+    return task.run(check_inputs(items, name, "one or an iterable of them"), call.on_error)
 
 
 @contextmanager
@@ -286,10 +294,10 @@ def characters_of(item: object) -> int:
     return sum(len(text) for text in texts if isinstance(text, str))
 
 
-def check_top_k(top_k: int | None) -> None:
-    """Refuses a `top_k` that is neither `None` nor a positive integer."""
-    if top_k is not None:
-        check_whole("top_k", top_k)
+def check_no_window(options: TruncatingOptions) -> None:
+    """Refuses windows, for a task that has a use for only one input of the model."""
+    if options.overflow == "window":
+        raise not_one_of("overflow", options.overflow, ("truncate", "error"))
 
 
 def check_finite(scores: list[float]) -> list[float]:

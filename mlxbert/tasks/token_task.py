@@ -58,8 +58,6 @@ class TokenJob(Job[Item]):
 class TokenTask(Task[Item, TokenJob, "Scores", Found]):
     """Gives `result` the tokens of a text, each from the window in which it has most context."""
 
-    overflows = ("window", "truncate", "error")
-
     def is_item(self, given: object) -> bool:
         """Whether `given` is a text, or the words of one: a tuple, since a list may hold any number of texts."""
         words = isinstance(given, tuple) and all(isinstance(word, str) for word in given)
@@ -69,15 +67,15 @@ class TokenTask(Task[Item, TokenJob, "Scores", Found]):
         """Tokenizes a text or its words; windows overlap by a quarter."""
         text = _joined(item)
         tokenizer = self.model.tokenizer
-        if self.overflow == "window":
+        if self.options.overflow == "window":
             windows = text_windows(tokenizer, text, stride=tokenizer.max_length // 4)
         else:
-            windows = iter([tokenizer.encode(text, overflow=self.overflow)])
+            windows = iter([tokenizer.encode(text, overflow=self.options.overflow)])
         judged = judged_places(windows)
         together = max((self.batch_tokens or default_batch_tokens()) // tokenizer.max_length, 1)
         job = TokenJob(item, [], False, text, [], iter(lambda: [*islice(judged, together)], [])).following()
         assert job is not None  # even an empty text has a window
-        return replace(job, truncated=self.overflow == "truncate" and job.encodings[0].truncated)
+        return replace(job, truncated=self.options.overflow == "truncate" and job.encodings[0].truncated)
 
     def texts(self, item: Item) -> list[str]:
         """The text, or that of the words."""

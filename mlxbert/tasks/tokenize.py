@@ -1,41 +1,27 @@
 """Texts as the model sees them."""
 
 from collections.abc import Iterable, Iterator
-from typing import overload
+from typing import Literal
 
-from mlxbert.counterparts import not_one_of
 from mlxbert.errors import InputError
 from mlxbert.model import Model
 from mlxbert.results.result import Failure
 from mlxbert.results.tokens import Token, Tokens
 from mlxbert.tasks.arguments import check_inputs, check_model
+from mlxbert.tasks.keywords import takes_keywords
+from mlxbert.tasks.options import TokenizeOptions
 from mlxbert.tasks.runner import check_on_error, run
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.tokenizer import Tokenizer
 
-OVERFLOWS = ("error", "truncate")
 
-
-@overload
-def tokenize(  # type: ignore[overload-overlap]  # a text is an iterable of texts, too
-    model: Model | Tokenizer, texts: str, *, pair: str | None = None, overflow: str = "error", on_error: str = "raise"
-) -> Tokens: ...
-@overload
-def tokenize(
-    model: Model | Tokenizer,
-    texts: Iterable[str | InputError],
-    *,
-    pair: str | None = None,
-    overflow: str = "error",
-    on_error: str = "raise",
-) -> Iterator[Tokens | Failure]: ...
+@takes_keywords
 def tokenize(
     model: Model | Tokenizer,
     texts: str | Iterable[str | InputError],
     *,
-    pair: str | None = None,
-    overflow: str = "error",
-    on_error: str = "raise",
+    options: TokenizeOptions,
+    on_error: Literal["raise", "return"] = "raise",
 ) -> Tokens | Iterator[Tokens | Failure]:
     """Splits texts into tokens and adds the special tokens.
 
@@ -48,8 +34,7 @@ def tokenize(
     Args:
         model: A model, or the tokenizer of one.
         texts: One text, or any number of texts.
-        pair: A second text for each, in segment 1.
-        overflow: A text too long for the model: `error` refuses it, `truncate` drops its end.
+        options: See `TokenizeOptions`.
         on_error: `raise`, or `return` a Failure in place of a text that cannot be used.
 
     Returns:
@@ -62,12 +47,10 @@ def tokenize(
     if not isinstance(model, Tokenizer):
         check_model(model, texts)
     tokenizer = model if isinstance(model, Tokenizer) else model.tokenizer
-    if overflow not in OVERFLOWS:
-        raise not_one_of("overflow", overflow, OVERFLOWS)
     check_on_error(on_error)
 
     def prepare(text: str) -> Tokens:
-        encoding = tokenizer.encode(text, pair, overflow=overflow)
+        encoding = tokenizer.encode(text, options.pair, overflow=options.overflow)
         return Tokens(text, tokens_of(tokenizer, encoding), encoding.truncated)
 
     if isinstance(texts, str):

@@ -10,15 +10,16 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import cast
 
-from mlxbert.bounds import check_listed
-from mlxbert.errors import ArgumentError, CheckpointError, InputError
+from mlxbert.errors import ArgumentError, InputError, MissingHeadError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
+from mlxbert.options import check_listed
 from mlxbert.results.classify import Classification, Regression
+from mlxbert.tasks.options import ClassifyOptions
 from mlxbert.tasks.scored import HEAD, THRESHOLD, Item, is_item, labels_bytes, ranked
-from mlxbert.tasks.task import RESULT_BYTES, Job, Task, check_finite, check_top_k
+from mlxbert.tasks.task import RESULT_BYTES, Job, Task, check_finite, check_no_window
 from mlxbert.text.usage import Usage
 
 HYPOTHESIS = "This example is {}."  # that of transformers
@@ -33,41 +34,28 @@ class ZeroShotTask(Task[Item, Job[str], Logits, Classification | Regression]):
     Attributes:
         labels: The labels to choose from.
         hypotheses: The sentence that each label makes.
-        multi: Whether each label is judged on its own.
-        top_k: The number of labels in a result; `None` for all.
         entailment: The number of the model's output for entailment.
         contradiction: That of its opposite; where none is needed, that of entailment.
     """
 
     name = "classify"
-    overflows = ("truncate", "error")
+    options: ClassifyOptions
 
-    def __init__(
-        self,
-        model: Model,
-        *,
-        labels: Iterable[str],
-        hypothesis: str | None = None,
-        multi: bool = False,
-        top_k: int | None = None,
-        overflow: str,
-        batch_tokens: int | None = None,
-        usage: Usage | None = None,
-    ) -> None:
-        super().__init__(model, overflow, batch_tokens, usage)
-        check_top_k(top_k)
-        self.labels, self.multi, self.top_k = check_labels(labels), multi, top_k
-        template = check_hypothesis(HYPOTHESIS if hypothesis is None else hypothesis)
+    def __init__(self, model: Model, options: ClassifyOptions, *, usage: Usage | None = None) -> None:
+        super().__init__(model, options, usage=usage)
+        check_no_window(options)
+        self.labels = check_labels(options.labels)
+        template = check_hypothesis(HYPOTHESIS if options.hypothesis is None else options.hypothesis)
         self.hypotheses = [template.replace(SLOT, label) for label in self.labels]
         assert model.labels is not None  # a model with the head has labels
-        self._own = multi or len(self.labels) == 1  # a label among others has a share, one alone has none
+        self._own = options.multi or len(self.labels) == 1  # a label among others has a share, one alone has none
         self.entailment = find_entailment(model.labels, model.source)
         self.contradiction = find_contradiction(model.labels, model.source) if self._own else self.entailment
         self.inputs = len(self.labels)
 
     def size(self, item: Item, units: int) -> int:
         """That of the labels."""
-        return RESULT_BYTES + labels_bytes(len(self.labels), self.top_k)
+        return RESULT_BYTES + labels_bytes(len(self.labels), self.options.top_k)
 
     def is_item(self, given: object) -> bool:
         """Whether `given` is a text; or a pair, to be refused as in the place of one text."""
@@ -78,7 +66,7 @@ class ZeroShotTask(Task[Item, Job[str], Logits, Classification | Regression]):
         if not isinstance(item, str):
             hint = "with labels=, the second text is the hypothesis that each label makes"
             raise InputError(f"expected a text, found {item!r:.60}", hint=hint)
-        encodings = self.model.tokenizer.encode_each(item, self.hypotheses, overflow=self.overflow)
+        encodings = self.model.tokenizer.encode_each(item, self.hypotheses, overflow=self.options.overflow)
         return Job(item, encodings, any(encoding.truncated for encoding in encodings))
 
     def texts(self, item: Item) -> list[str]:
@@ -97,8 +85,9 @@ class ZeroShotTask(Task[Item, Job[str], Logits, Classification | Regression]):
     def result(self, job: Job[str], outputs: Sequence[Logits]) -> Classification:
         """The labels, best first."""
         scores = [_share(pair)[0] for pair in outputs] if self._own else _share([pair[0] for pair in outputs])
-        thresholds = [THRESHOLD] * len(scores) if self.multi else None
-        return Classification(job.item, ranked(self.labels, scores, self.top_k, thresholds), None, job.truncated)
+        thresholds = [THRESHOLD] * len(scores) if self.options.multi else None
+        labels = ranked(self.labels, scores, self.options.top_k, thresholds)
+        return Classification(job.item, labels, None, job.truncated)
 
 
 def find_entailment(labels: Labels, source: str) -> int:
@@ -126,7 +115,7 @@ def _first(labels: Labels, start: str, source: str) -> int:
         if name.casefold().startswith(start):
             return number
     shown = ", ".join(labels.names[:5]) + (", …" if len(labels) > 5 else "")
-    raise CheckpointError(
+    raise MissingHeadError(
         f"{source}: its labels are {shown}, expected one that begins with '{start}'",
         hint="labels of your own need an NLI model, for example FacebookAI/roberta-large-mnli; "
         "names of labels are in id2label of its config.json",
@@ -141,7 +130,7 @@ def _share(logits: Sequence[float]) -> list[float]:
     return [power / total for power in powers]
 
 
-def check_labels(given: Iterable[str]) -> tuple[str, ...]:
+def check_labels(given: object) -> tuple[str, ...]:
     """The labels, if they are texts, each given once."""
     names = () if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
     if not names or not all(isinstance(name, str) for name in names):

@@ -10,11 +10,11 @@ batches are full, and both the rows and the length of a batch come from small fi
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
-from mlxbert.bounds import check_whole
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import InputError
 from mlxbert.machine.device import gpu_size, mx, on_gpu
 from mlxbert.nn.encoder import Batch, KnownIds
+from mlxbert.options import COUNT
 from mlxbert.text.encoding import Encoding
 
 # Items that are sorted by length together, on a CPU and wherever somebody waits for the first results; a constant, so
@@ -132,7 +132,7 @@ def plan(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
     Yields:
         Numbers of inputs, the shortest first; each input is in exactly one group.
     """
-    check_whole("batch_tokens", batch_tokens)
+    COUNT.check_whole("batch_tokens", batch_tokens)
     order = sorted(range(len(lengths)), key=lambda number: lengths[number])
     if on_gpu():
         yield from _cheapest(order, lengths, batch_tokens)

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from tokenizers import Encoding as Library, Tokenizer as Plain
 
-from mlxbert.bounds import check_whole, shown
 from mlxbert.config import EncoderConfig
-from mlxbert.errors import ArgumentError, InputError, TokenizerError, TooLongError
+from mlxbert.errors import ArgumentError, InputError, TokenizerError, TooLongError, shown
+from mlxbert.options import OVERLAP
 from mlxbert.text.encoding import Encoding, Pieces, Template, assemble, starts_around
 from mlxbert.text.parts import SIZE, beginning, has_more_tokens, words_between_spaces
 from mlxbert.weights.chat_template import PairPrompt
@@ -455,7 +455,7 @@ class Tokenizer:
             InputError: The repeated text leaves too little room, or a text is not valid Unicode.
             ArgumentError: `stride` is negative.
         """
-        check_whole("stride", stride)
+        OVERLAP.check_whole("stride", stride)
         if pair is not None:
             text, pair = self.inside(text, pair)
         fixed = [] if pair is None else [self.split(text)]

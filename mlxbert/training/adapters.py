@@ -8,7 +8,7 @@ from mlxbert.errors import ArgumentError
 from mlxbert.model import Model
 from mlxbert.nn.heads import FINE_TUNED, has_own
 from mlxbert.nn.lora import LoraSettings, adapt
-from mlxbert.training.base import BaseModel
+from mlxbert.training.base_model import BaseModel
 from mlxbert.training.options import ALL_LINEAR, TrainingOptions
 from mlxbert.training.plan import Plan
 from mlxbert.weights.build import parameters

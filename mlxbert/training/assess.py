@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.model import Model
-from mlxbert.training.base import BaseModel
+from mlxbert.training.base_model import BaseModel
+from mlxbert.training.loop.phase_times import Times
 from mlxbert.training.objectives.predict import predict
 from mlxbert.training.objectives.task import TaskObjective, relabelled
 from mlxbert.training.plan import Plan
 from mlxbert.training.scores.summary import Evaluation, Summary, weakest
-from mlxbert.training.times import Times
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import HEADS, Network
 from mlxbert.progress import Progress
 from mlxbert.text.encoding import Encoding
-from mlxbert.training.base import BaseModel
+from mlxbert.training.base_model import BaseModel
 from mlxbert.training.data.report import DataReport
 from mlxbert.training.objectives.distillation_losses import ERROR, DistillationExample, Scores
 from mlxbert.training.objectives.objective import Objective, Predictions, Split

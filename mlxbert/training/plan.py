@@ -9,14 +9,45 @@ from typing import Any
 from mlxbert.data.split import split
 from mlxbert.errors import InputError
 from mlxbert.labels.labels import Labels
+from mlxbert.model import Model
 from mlxbert.readers.rows import Rows, row_bytes
-from mlxbert.training.base import BaseModel
+from mlxbert.training.base_model import BaseModel
 from mlxbert.training.data import describe
 from mlxbert.training.data.report import DataReport
+from mlxbert.training.loop.phase_times import LOADING, Times
 from mlxbert.training.objectives import make_objective
 from mlxbert.training.objectives.objective import Objective, Split
 from mlxbert.training.objectives.task import TaskObjective
-from mlxbert.training.times import LOADING, Times
+
+
+class FreshModels:
+    """Models with the heads that are trained, as they are before training.
+
+    The first one is loaded for the plan, and trained by the first run: it is not loaded twice.
+
+    Args:
+        base: The model that training starts from.
+        heads: The heads, and their labels.
+        seed: The seed of the first one's fresh weights.
+    """
+
+    def __init__(self, base: BaseModel, heads: Mapping[str, Labels | None], seed: int) -> None:
+        self._base, self._heads, self._seed = base, heads, seed
+        self._first: Model | None = base.with_heads(heads, seed)
+
+    def bind(self, objective: Objective[Any]) -> None:
+        """Binds an objective to the first model, which no run has taken yet."""
+        assert self._first is not None
+        objective.bind(self._first)
+
+    def take(self, seed: int) -> Model:
+        """A model with fresh weights of a seed, which the caller may change."""
+        model, self._first = self._first, None
+        if model is None or seed != self._seed:
+            del model  # its memory is needed for another
+            model = self._base.with_heads(self._heads, seed)
+        model.adopt()  # events may be iterated over on another thread than that of the call
+        return model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +57,7 @@ class Plan:
     Attributes:
         objective: The objective, bound to the model.
         heads: The heads that are trained.
+        models: The models that are trained.
         train: The training data.
         valid: The validation data.
         report: What the data look like; `None` for an objective of the user's own.
@@ -35,6 +67,7 @@ class Plan:
 
     objective: Objective[Any]
     heads: Mapping[str, Labels | None]
+    models: FreshModels
     train: Split
     valid: Split
     report: DataReport | None
@@ -73,11 +106,12 @@ def make_plan(
         objective.check_valid(*([record for record, _ in part] for part in (held_in, held_out)))
     heads = objective.heads([record for record, _ in held_in])
     times.begin(LOADING)
-    objective.bind(base.with_heads(heads, seed))
+    models = FreshModels(base, heads, seed)
+    models.bind(objective)
     times.begin("tokenizing")
     parts = [prepared(objective, part) for part in (held_in, held_out)]
     return Plan(
-        objective=objective, heads=heads, train=parts[0], valid=parts[1],
+        objective=objective, heads=heads, models=models, train=parts[0], valid=parts[1],
         report=_report(objective, parts, train, valid),
         valid_files=(train if valid is None else valid).files,
         sha256=_hashes(train, valid),
@@ -89,7 +123,7 @@ def _placed(objective: Objective[Any], rows: Rows) -> list[tuple[Any, str]]:
     records = objective.read(rows)
     if isinstance(objective, TaskObjective):
         return [(record, record.place) for record in records]
-    return list(zip(records, (row.place for row in rows), strict=True))
+    return list(zip(records, (row.where for row in rows), strict=True))
 
 
 def _hashes(train: Rows, valid: Rows | None) -> dict[str, str]:
@@ -101,7 +135,7 @@ def _hashes(train: Rows, valid: Rows | None) -> dict[str, str]:
     if streams := [part for part in parts if not part.resumable]:
         digest = hashlib.sha256()
         for row in itertools.chain(*streams):
-            digest.update(row_bytes(row.values, row.place))
+            digest.update(row_bytes(row.values, row.where))
         hashes["stream"] = digest.hexdigest()
     return hashes
 

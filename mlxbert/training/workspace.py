@@ -21,8 +21,8 @@ from typing import Any
 from mlxbert.errors import ArgumentError
 from mlxbert.files import acquire_lock, check_hash, read_record, remove_folder, to_path, write_record, writing
 from mlxbert.partial import LOCK, MANIFEST, PartialFolder, comparable
-from mlxbert.training.checkpoint import Store, load_arrays, reading, save_arrays
-from mlxbert.training.optimizer import Arrays
+from mlxbert.training.loop.optimizer import Arrays
+from mlxbert.training.loop.state import Store, load_arrays, reading, save_arrays
 
 _LOG = logging.getLogger("mlxbert")
 _RESULT, _WEIGHTS = "result.json", "weights.safetensors"

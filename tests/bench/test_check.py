@@ -25,9 +25,9 @@ from mlxbert.machine.cores import inferring
 from mlxbert.machine.device import dtype_name, mx
 from mlxbert.nn import dropout, gpu, ops
 from mlxbert.nn.activations import ACTIVATIONS
-from mlxbert.training.gradients import Gradients
-from mlxbert.training.optimizer import AdamW
-from mlxbert.training.step import DeviceStep
+from mlxbert.training.loop.gpu_updater import DeviceStep
+from mlxbert.training.loop.gradients import Gradients
+from mlxbert.training.loop.optimizer import AdamW
 from mlxbert.weights.families.mpnet import MPNET
 from mlxbert.weights.families.registry import FAMILIES
 from mlxbert.weights.formats.config_json import ConfigJson
@@ -203,6 +203,7 @@ PLANTED: dict[Callable[[pytest.MonkeyPatch], None], str] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
 def test_a_planted_fault_is_named_by_its_operation(

@@ -12,7 +12,7 @@ import pytest
 from mlxbert.bench import check as module
 from mlxbert.machine.device import mx
 from mlxbert.nn import ops
-from mlxbert.training import step
+from mlxbert.training.loop import gpu_updater as step
 
 
 class Made:

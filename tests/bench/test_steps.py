@@ -16,7 +16,7 @@ from mlxbert.bench.steps import Clock, Step, measured, our_classifier, our_step,
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
-from mlxbert.training.loop import Run
+from mlxbert.training.loop.training_run import Run
 from mlxbert.weights.build import parameters
 
 LENGTHS = (5, 9, 7)

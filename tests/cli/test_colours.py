@@ -1,6 +1,7 @@
 """Everything that views print can be read on a white and on a black terminal, with 16 and with more colours."""
 
 import ast
+import functools
 import io
 import re
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from mlxbert.cli.views import colours, console
 from mlxbert.cli.views.training import confusion
 from mlxbert.cli.views.vectors import _colour as of_cosine
 from tests.docs.pages import ROOT
+from tests.helpers.cases import together
 
 Colour = tuple[int, int, int]
 System = Literal["standard", "256", "truecolor"]
@@ -77,6 +79,7 @@ def strings(tree: ast.AST) -> Iterator[tuple[str, bool]]:
             yield node.value, node in parts
 
 
+@functools.cache
 def styles() -> dict[str, str]:
     """Every style with a colour in the views, by where it stands; `dim` before another part is one too."""
     found = {}
@@ -88,20 +91,17 @@ def styles() -> dict[str, str]:
     return found
 
 
-STYLES = styles()
-
-
 def test_the_styles_of_the_views_are_found() -> None:
-    assert {"bold green", "cyan", "bold red", "yellow", "bold reverse green"} <= STYLES.keys()
+    assert {"bold green", "cyan", "bold red", "yellow", "bold reverse green"} <= styles().keys()
 
 
-@pytest.mark.parametrize("style", [*STYLES, *colours.OF_RICH, "dim"])
-@pytest.mark.parametrize("system", ["standard", "256", "truecolor"])
-@pytest.mark.parametrize("palette", PALETTES)
+@together("style", lambda: [*styles(), *colours.OF_RICH, "dim"])
+@together("system", ["standard", "256", "truecolor"])
+@together("palette", PALETTES)
 def test_every_style_can_be_read_on_white_and_on_black(style: str, system: System, palette: str) -> None:
     if style.startswith("white"):  # it has a background, see below
         return
-    assert style == "dim" or "dim" not in style.split(), f"{STYLES[style]}: a dim colour is hard to read"
+    assert style == "dim" or "dim" not in style.split(), f"{styles()[style]}: a dim colour is hard to read"
     for colour in drawn(style, system, palette):
         assert can_be_read(colour), colour
 

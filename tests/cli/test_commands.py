@@ -9,6 +9,7 @@ import pytest
 
 import mlxbert
 from mlxbert.weights.source import builtin_folder
+from tests.helpers.cases import together
 from tests.helpers.commands import COMMANDS
 from tests.helpers.program import call, change_weights, tiny_model
 
@@ -255,7 +256,7 @@ def test_the_program_alone_shows_its_help() -> None:
         assert "Usage:" in outcome.out + outcome.err and "error: \n" not in outcome.err
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@together("command", COMMANDS)
 def test_the_help_of_every_command_has_an_example(command: str) -> None:
     outcome = call(*command.split(), "-h")
     assert (outcome.status, outcome.err) == (0, "")

@@ -12,7 +12,8 @@ import pytest
 
 from mlxbert.cli.views import console
 from mlxbert.cli.views.convert import conversion
-from mlxbert.folders.results import Conversion, Difference, OutputDifferences, Table, TensorCounts, Verification
+from mlxbert.folders.results import Conversion, Difference, OutputDifferences, TensorCounts, Verification
+from mlxbert.frozen import FrozenDict
 from mlxbert.weights.save import parse_size
 from tests.helpers.program import (
     ENDING,
@@ -78,7 +79,7 @@ def test_people_see_what_was_left_out_and_what_differs(tmp_path: Path) -> None:
     found = Conversion(
         folder=tmp_path, source="a", revision=None, family="electra", format="TensorFlow 1", changed=(),
         left_out=(*optimizer, *others),
-        read=Table(), written=Table(), bytes=1,
+        read=FrozenDict(), written=FrozenDict(), bytes=1,
         difference=Verification(
             agree=False, a="a", b="b", differences=(Difference("tensor", "x", 0, 1, "x: 0 in A; 1 in B"),),
             notes=("a note",), tensors=TensorCounts(compared=2, equal=1, rounded=0, different=1),

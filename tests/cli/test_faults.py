@@ -57,6 +57,7 @@ def test_another_error_is_not_swallowed(small: str, monkeypatch: pytest.MonkeyPa
         call("embed", "the cat", "--model", small)
 
 
+@pytest.mark.usefixtures("all_cores")
 def test_training_says_what_is_kept_and_what_takes_less(
     small: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from mlxbert.cli.training import parse_sweep
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.training.events import Event
+from mlxbert.training.loop.events import Event
 from tests.cli.test_terminal import CODES, plain
 from tests.helpers import events
 from tests.helpers.program import call, terminal

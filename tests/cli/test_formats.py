@@ -85,9 +85,10 @@ class Counted(io.RawIOBase):
         return length
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("ending", formats.VECTORS)
 def test_parts_are_never_in_memory_together(ending: str, tmp_path: Path) -> None:
-    count, rows = (40, 16) if ending in (".csv", ".sqlite", ".db") else (200, 128)  # tables are slow
+    count, rows = (30, 16) if ending in (".csv", ".sqlite", ".db") else (80, 128)  # tables are slow
     form, part = chosen(ending, width=256), tmp_path / "part"
     with part.open("wb") as file:
         some = [replace(embedding(number, 256), text="short") for number in range(rows)]

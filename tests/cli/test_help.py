@@ -17,13 +17,15 @@ from mlxbert.options import POOLINGS as NAMED_POOLINGS
 from mlxbert.pretraining.initial import SIZES as KNOWN_SIZES
 from mlxbert.pretraining.settings import Settings
 from mlxbert.tasks import answer, fill_mask, zero_shot
-from mlxbert.training import finetune, loop
+from mlxbert.training import labelled_material
+from mlxbert.training.calls import usual_rate
+from mlxbert.training.loop import training_run
 from mlxbert.training.options import TrainingOptions
 from mlxbert.training.options.tasks import TASKS
 from mlxbert.training.plan import usual_share
-from mlxbert.training.run import usual_rate
 from mlxbert.weights.formats.quantized import Quantization
 from tests.cli.test_terminal import plain
+from tests.helpers.cases import together
 from tests.helpers.commands import COMMANDS, PROGRAM
 from tests.helpers.program import call, process, terminal
 
@@ -31,12 +33,10 @@ GROUPS = {name: one for name, one in PROGRAM.commands.items() if hasattr(one, "c
 ALL: dict[str, Any] = {"": PROGRAM, **GROUPS, **COMMANDS}
 RATES = [f"{usual_rate(width, TrainingOptions(), 1):.0e}".replace("-0", "-") for width in (384, 1024)]
 DEFAULTS = {  # in words, because they are made later or depend on something; and where the code has them
-    "finetune classify --epochs": f"{TrainingOptions.epochs} to {finetune._MOST_EPOCHS}, by its size",
+    "finetune classify --epochs": f"{TrainingOptions.epochs} to {labelled_material._MOST_EPOCHS}, by its size",
     "finetune classify --lr": " to ".join(RATES),
-    "finetune classify --save-every": str(loop._SAVE_EVERY),
+    "finetune classify --save-every": str(training_run._SAVE_EVERY),
     "finetune classify --validation-fraction": str(usual_share(10_000)),
-    "finetune answer --stride": str(answer.STRIDE),
-    "finetune answer --max-length": f"{answer.MAX_LENGTH}, or the model's",
     "answer --stride": str(answer.STRIDE),
     "answer --max-length": f"{answer.MAX_LENGTH}, or the model's",
     "classify --hypothesis": zero_shot.HYPOTHESIS,
@@ -59,7 +59,7 @@ def completed(*words: str) -> list[str]:
     return [one.value for one in found]
 
 
-@pytest.mark.parametrize("name", ALL)
+@together("name", ALL)
 def test_every_option_and_command_has_one_line_at_100_columns(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     lines = lines_of(name, ALL[name])
@@ -75,7 +75,7 @@ def test_the_help_of_embed_fits_on_a_screen_of_80_columns(monkeypatch: pytest.Mo
     assert len(lines_of("embed", COMMANDS["embed"])) <= 43
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@together("name", COMMANDS)
 def test_the_long_help_has_the_same_options_and_both_have_the_example_apart(name: str) -> None:
     short, whole = lines_of(name, COMMANDS[name]), lines_of(name, COMMANDS[name], whole=True)
     first, second = (re.findall(r"^  (\S+)", "\n".join(lines), re.MULTILINE) for lines in (short, whole))

@@ -6,25 +6,25 @@ import json
 import os
 import subprocess
 import threading
+import typing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mlxbert.cli.inputs import open_input
-from mlxbert.cli.options import InputOptions, PairInputOptions
+from mlxbert.cli.options import InputOptions, PairInputOptions, TextFormat
 from mlxbert.cli.views.console import to_options
-from mlxbert.readers.live import Live
-from mlxbert.tasks.ranking import with_query
+from mlxbert.readers.formats import FORMATS
 from tests.helpers.program import TIMEOUT, Outcome, call, command, environment, terminal
 
 
 @pytest.fixture
-def read(small: str, tmp_path: Path) -> "Reader":
-    return Reader(small, tmp_path)
+def read(small: str, tmp_path: Path) -> "Tokenizing":
+    return Tokenizing(small, tmp_path)
 
 
-class Reader:
+class Tokenizing:
     """Gives the program a file to tokenize, which prints each text it has read."""
 
     def __init__(self, model: str, folder: Path) -> None:
@@ -70,12 +70,12 @@ _CSV = b'\xef\xbb\xbftext,other\r\n"the, ""cat""\nsat",x\r\n\r\ndog,y\r\n'
     ("in.data.gz", gzip.compress(b'{"x": "the"}\n'), ["--format", "jsonl", "--field", "x"], ["the"]),
 ], ids=range(21))  # fmt: skip
 def test_texts_are_read_as_they_are(
-    read: Reader, name: str, content: bytes, options: list[str], texts: list[str]
+    read: Tokenizing, name: str, content: bytes, options: list[str], texts: list[str]
 ) -> None:
     assert read.texts(name, content, *options) == texts
 
 
-def test_an_ending_that_says_nothing_needs_a_format(read: Reader) -> None:
+def test_an_ending_that_says_nothing_needs_a_format(read: Tokenizing) -> None:
     read("in.data", b"the\n").fails(2, "'.data'", "hint: ", "--format")
     read("in.data.gz", b"").fails(2, "'.gz'", "hint: ", "--format jsonl")
 
@@ -92,7 +92,7 @@ def test_an_ending_that_says_nothing_needs_a_format(read: Reader) -> None:
         ("in.txt", ["an argument"]),
     ],
 )
-def test_options_that_do_not_go_together_are_wrong_usage(read: Reader, name: str, options: list[str]) -> None:
+def test_options_that_do_not_go_together_are_wrong_usage(read: Tokenizing, name: str, options: list[str]) -> None:
     outcome = read(name, b"text\nthe\n", *options)
     outcome.fails(2)
     assert outcome.out == ""
@@ -172,10 +172,7 @@ def test_several_inputs_are_read_one_after_the_other(small: str, tmp_path: Path)
     call("tokenize", "--field", "x", "-i", str(tmp_path / "b.txt"), "-i", str(tmp_path / "a.csv")).fails(2, "txt, csv")
 
 
-@pytest.mark.parametrize(
-    "options",
-    [["--targets", "a", "--targets", "b"], ["-m", "x", "--model", "y"], ["--strict", "--top-k", "1", "--top-k", "1"]],
-)
+@pytest.mark.parametrize("options", [["-m", "x", "--model", "y"], ["--strict", "--top-k", "1", "--top-k", "1"]])
 def test_an_option_that_takes_one_value_is_not_repeated(options: list[str]) -> None:
     call("fill-mask", "the [MASK]", *options).fails(2, "2 times")
 
@@ -184,7 +181,7 @@ def test_an_option_and_its_opposite_contradict_each_other() -> None:
     call("embed", "the", "--normalize", "--no-normalize").fails(2, "--normalize", "2 times")
 
 
-def test_results_carry_columns_of_the_input(read: Reader) -> None:
+def test_results_carry_columns_of_the_input(read: Tokenizing) -> None:
     content = b"id,text,n\n7,the,x\n8\n9,cat,y\n"
     assert [line.get("id") for line in read("in.csv", content).lines] == ["7", None, "9"]
     kept = read("in.csv", content, "--keep", "n", "--keep", "n")
@@ -198,7 +195,7 @@ def test_results_carry_columns_of_the_input(read: Reader) -> None:
 
 
 @pytest.mark.parametrize("name", ["index", "error", "unknown_tokens"])
-def test_what_only_some_results_have_is_not_kept(read: Reader, name: str) -> None:
+def test_what_only_some_results_have_is_not_kept(read: Tokenizing, name: str) -> None:
     """Otherwise the first bad record would end the run."""
     outcome = read("in.csv", f"text,{name}\nthe,1\n2\n".encode(), "--keep", name)
     outcome.fails(2, f"--keep {name}", "hint: ")
@@ -278,7 +275,7 @@ def test_columns_of_pairs_are_named_in_one_way(small: str, tmp_path: Path) -> No
     assert [(line["a"], line["b"]) for line in numbered.lines] == [("two", "one"), ("sat", "the cat")]
 
 
-def test_options_of_tables_are_refused_elsewhere(read: Reader) -> None:
+def test_options_of_tables_are_refused_elsewhere(read: Tokenizing) -> None:
     read("in.csv", b"1,the\n", "--no-header").fails(1, "'text'", "1, 2", "hint: ", "--column")
     read("in.jsonl", b"{}\n", "--no-header").fails(2, "--no-header works only with .csv, .tsv")
     call("tokenize", "the", "--no-header", "--model", read.model).fails(2, "--no-header")
@@ -307,7 +304,7 @@ def test_a_result_arrives_before_the_next_input(small: str, task: str) -> None:
     running.stdout.close()
 
 
-def test_a_parquet_has_a_text_per_row_in_a_column(read: Reader) -> None:
+def test_a_parquet_has_a_text_per_row_in_a_column(read: Tokenizing) -> None:
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     written = io.BytesIO()
     pq.write_table(pa.table({"text": ["the", None], "other": ["cat", "dog"], "n": [1, 2]}), written)
@@ -325,7 +322,7 @@ def test_a_parquet_has_a_text_per_row_in_a_column(read: Reader) -> None:
     read("in.parquet", content, "--field", "text").fails(2, "--field works only with .jsonl")
 
 
-def test_hints_of_the_library_name_options(read: Reader) -> None:
+def test_hints_of_the_library_name_options(read: Tokenizing) -> None:
     read("in.csv", b"body\nthe\n").fails(1, "'text'", "body", "hint: ", "--column")
     read("in.jsonl", b'{"body": "the"}\n', "--strict").fails(1, "'text'", "body", "hint: ", "--field")
 
@@ -377,20 +374,20 @@ def test_files_of_other_programs_are_told_what_to_do_with(name: str, said: str, 
         ("in.json", '[{"a": "café"}, {"a": "cat"}]', ["--field", "a"]),
     ],
 )
-def test_a_file_has_the_encoding_that_is_named(read: Reader, name: str, content: str, options: list[str]) -> None:
+def test_a_file_has_the_encoding_that_is_named(read: Tokenizing, name: str, content: str, options: list[str]) -> None:
     raw = content.encode("latin-1")
     assert read.texts(name, raw, *options, "--encoding", "latin-1") == ["café", "cat"]
     assert "--encoding latin-1" in read(name, raw, *options).err
     read(name, raw, *options, "--encoding", "latin-99").fails(2, "latin-99", "hint: ", "--encoding latin-1")
 
 
-def test_an_encoding_is_that_of_files(read: Reader) -> None:
+def test_an_encoding_is_that_of_files(read: Tokenizing) -> None:
     call("tokenize", "the", "--encoding", "latin-1", "--model", read.model).fails(2, "--encoding")
     read("in.parquet", b"", "--encoding", "latin-1").fails(2, "--encoding works only with .txt")
 
 
 @pytest.mark.parametrize(("ending", "content"), [("jsonl", '{"utf-8": "cat"}'), ("csv", "utf-8\ncat\n")])
-def test_a_field_may_be_called_like_an_encoding(read: Reader, ending: str, content: str) -> None:
+def test_a_field_may_be_called_like_an_encoding(read: Tokenizing, ending: str, content: str) -> None:
     option = "--field" if ending == "jsonl" else "--column"
     assert read.texts(f"in.{ending}", content.encode(), option, "utf-8") == ["cat"]
 
@@ -403,16 +400,17 @@ def test_stdin_may_be_an_array_or_in_another_encoding(small: str) -> None:
     assert [line["text"] for line in lines] == ["[MASK] the cat", "[x]"]
 
 
+def test_format_names_each_format_that_holds_texts() -> None:
+    assert typing.get_args(TextFormat) == tuple(format.value for format, known in FORMATS.items() if not known.refused)
+
+
 def test_only_what_comes_from_a_pipe_is_waited_for(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("the\n")
     os.mkfifo(tmp_path / "pipe")
     writer = threading.Thread(target=lambda: (tmp_path / "pipe").write_text("cat\n"))
     writer.start()
     pipe, file = str(tmp_path / "pipe"), str(tmp_path / "in.txt")
-    opened = open_input((), InputOptions(input=[file, pipe], format="txt"), "text")
-    assert opened.records.piped and opened.paired("a dog").records.piped
-    assert [*opened.records] == ["the", "cat"]
+    opened = open_input((), InputOptions(input=[file, pipe], format="txt"), "text", pair="a dog")
+    assert opened.piped and [*opened.items()] == [("the", "a dog"), ("cat", "a dog")]
     writer.join()
-    opened = open_input((), InputOptions(input=[file]), "text")
-    assert not opened.records.piped and not opened.paired("a dog").records.piped
-    assert isinstance(pairs := with_query("the", Live(iter("ab"), piped=True)), Live) and pairs.piped
+    assert not open_input((), InputOptions(input=[file]), "text").piped

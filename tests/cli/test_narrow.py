@@ -35,7 +35,8 @@ from mlxbert.cli.views.training import corpus, evaluation, report, summary
 from mlxbert.cli.views.training.frame import frame
 from mlxbert.cli.views.training.state import State
 from mlxbert.folders.inspection import UnusedTensor
-from mlxbert.folders.results import Conversion, Difference, OutputDifferences, Table, TensorCounts, Verification
+from mlxbert.folders.results import Conversion, Difference, OutputDifferences, TensorCounts, Verification
+from mlxbert.frozen import FrozenDict
 from mlxbert.invisible import INVISIBLE
 from mlxbert.pretraining.vocabulary import Vocabulary
 from mlxbert.results.answer import Answer, Span
@@ -47,6 +48,7 @@ from mlxbert.results.related import NextSentence, PairSimilarity, Reranked, Simi
 from mlxbert.results.tag import Entity, Tagged
 from mlxbert.results.tokens import Replaced, ReplacedToken, Token, Tokens
 from tests.helpers import events
+from tests.helpers.cases import together
 from tests.helpers.measured import measured
 from tests.helpers.program import terminal
 
@@ -109,14 +111,14 @@ def _embedded(word: str, width: int) -> Iterator["RenderableType"]:
 
 def _verification(word: str) -> Verification:
     apart = (Difference("tensor", word, 0, 1, f"{word}: 0 in A; 1 in B"),)
-    counts, outputs = TensorCounts(2, 1, 0, 1), OutputDifferences(18, 0.5, Table((("classify", 0.25),)))
+    counts, outputs = TensorCounts(2, 1, 0, 1), OutputDifferences(18, 0.5, FrozenDict({"classify": 0.25}))
     return Verification(False, f"{word}-A", f"{word}-B", apart, (f"a note on {word}",), counts, outputs)
 
 
 def _converted(word: str, width: int) -> Parts:
     found = Conversion(
         folder=Path(word), source=word, revision=None, family="bert", format="npz", changed=(f"dtype of {word}",),
-        left_out=(f"{word}/adam_m", word), read=Table(), written=Table(), bytes=90_000_000,
+        left_out=(f"{word}/adam_m", word), read=FrozenDict(), written=FrozenDict(), bytes=90_000_000,
         difference=_verification(word),
     )  # fmt: skip
     return convert.conversion(found)
@@ -259,8 +261,8 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("view", VIEWS)
+@together("width", WIDTHS)
+@together("view", VIEWS)
 def test_the_answer_is_there_at_any_width(view: str, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     draw, answers = VIEWS[view]

@@ -1,6 +1,7 @@
 """Runs that are interrupted within a window of texts: what is computed is not computed again."""
 
 import functools
+import itertools
 import random
 import shutil
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from mlxbert.labels.labels import Labels
 from mlxbert.tasks import runner
 from mlxbert.text import batch
 from tests.helpers.answering import save_answering
+from tests.helpers.cases import fast
 from tests.helpers.classifiers import save_classifier
 from tests.helpers.program import Outcome, call
 
@@ -79,8 +81,9 @@ def run(task: str, model: Path, texts: Path, output: Path) -> Outcome:
     return call(*task.split(), *TASKS[task], *options)
 
 
-@pytest.mark.parametrize("killed", [False, True])
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(
+    ("task", "killed"), fast(itertools.product(TASKS, [False, True]), ("embed", True), ("answer", False))
+)
 def test_batches_are_computed_once(
     task: str, killed: bool, models: dict[str, Path], texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,6 +56,7 @@ def again(path: Path) -> bool:
     return True
 
 
+@pytest.mark.sampled
 @ENDINGS
 @pytest.mark.parametrize("kind", DAMAGES)
 @pytest.mark.parametrize("file", FILES)

@@ -11,6 +11,7 @@ from mlxbert.machine.mac import GpuSize
 from mlxbert.text.batch import WINDOWS
 from tests.cli.test_output_batches import WORDS, interrupted
 from tests.helpers.batches import as_on_a_gpu
+from tests.helpers.cases import fast
 from tests.helpers.program import Outcome, call
 
 SMALL = WINDOWS["small"]
@@ -35,7 +36,7 @@ def vectors(path: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-@pytest.mark.parametrize("resumed_on", ["small", "large"])
+@pytest.mark.parametrize("resumed_on", fast(["small", "large"], "small"))
 def test_a_run_resumes_with_the_windows_that_are_left(
     resumed_on: GpuSize, tiny_folder: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

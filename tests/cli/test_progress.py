@@ -117,6 +117,8 @@ def test_what_is_read_ahead_is_not_done(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("four\n" * 1000)
     with mock.patch("sys.stdin", None):
         source = open_input((), InputOptions(input=[str(tmp_path / "in.txt")]), "text")
+    items = source.items()
     for _ in range(700):
-        next(source.records)
-    assert [source.places.after(count) for count in (0, 1, 100, 700)] == [0, 5, 500, 3500]
+        next(items)
+    finished = [source.finished for _ in source.with_results(range(700))]
+    assert (finished[0], finished[99], finished[699]) == (5, 500, 3500)

@@ -13,11 +13,11 @@ from unittest import mock
 
 import pytest
 
-from mlxbert.cli.inputs import Places
 from mlxbert.cli.output.file import FileOutput
 from mlxbert.cli.output.parts import PART
 from mlxbert.cli.views import progress
 from mlxbert.errors import ArgumentError
+from mlxbert.readers.stream import Record, RecordStream
 from mlxbert.results.related import NextSentence
 from tests.helpers.program import call, command, environment, terminal, tiny_model
 
@@ -161,16 +161,16 @@ def test_records_that_have_results_do_not_stay_in_memory(tmp_path: Path, monkeyp
     class Resumed(FileOutput):
         done = 900
 
-    class Counted(Places):
-        def after(self, count: int) -> int:
+    class Counted(RecordStream):
+        def checked(self, record: Record, result: Any, before: int = 0) -> Any:
             waiting.append(len(self._waiting))
-            return super().after(count)
+            return super().checked(record, result, before)
 
     waiting: list[int] = []
     monkeypatch.setattr("mlxbert.cli.session.FileOutput", Resumed)
-    monkeypatch.setattr("mlxbert.cli.inputs.Places", Counted)
+    monkeypatch.setattr("mlxbert.cli.inputs.RecordStream", Counted)
     (tmp_path / "in.txt").write_text("the\n" * 1000)
     model = str(tiny_model(tmp_path / "tiny"))
     arguments = ["--model", model, "--input", str(tmp_path / "in.txt"), "--output", str(tmp_path / "x.jsonl")]
     assert call("tokenize", *arguments).status == 0
-    assert max(waiting) == 100 and len(waiting) > 1000
+    assert waiting == [*range(99, -1, -1)]

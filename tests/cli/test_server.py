@@ -17,6 +17,7 @@ from mlxbert.serve.http.app import make_app
 from mlxbert.serve.http.safety import AccessPolicy
 from mlxbert.serve.http.server import make_guarded
 from mlxbert.serve.options import ServeOptions
+from mlxbert.tasks.catalogue import TaskEntry
 from tests.helpers.classifiers import save_classifier, save_saturated
 from tests.helpers.program import Outcome, call, terminal
 from tests.helpers.serving import serving
@@ -161,11 +162,11 @@ def test_a_run_resumes_with_the_same_model_only(folders: dict[str, Path], tmp_pa
     whole = remote.RemoteModel._results
     asked: list[int] = []
 
-    def fails(self: Any, task: str, items: Sequence[Any], *rest: Any) -> list[Any]:
+    def fails(self: Any, entry: TaskEntry, items: Sequence[Any], *rest: Any) -> list[Any]:
         asked.append(len(items))
         if len(asked) == 3:
             raise MlxbertError("planted")
-        return whole(self, task, items, *rest)
+        return whole(self, entry, items, *rest)
 
     monkeypatch.setattr(remote.RemoteModel, "_results", fails)
     command = ("tag", "-i", str(file), "-o", str(out), "--server", URL)

@@ -32,7 +32,7 @@ def slow(*arguments, **named):
 setattr(owner, name, slow)
 """
 FORWARD = "mlxbert.nn.encoder:Encoder.__call__"
-UPDATE = "mlxbert.training.loop:Run._step"
+UPDATE = "mlxbert.training.loop.training_run:Run._step"
 FORMATS = {"classify": "csv", "tag": "conll", "embed": "jsonl"}
 
 

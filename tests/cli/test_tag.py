@@ -33,7 +33,7 @@ def lines(results: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("how", [None, "none", "simple", "first", "average", "max"])
-def test_a_line_per_text_is_that_of_python(how: str | None, model: str) -> None:
+def test_a_line_per_text_is_that_of_python(how: Any, model: str) -> None:
     options = ["--aggregation", how] if how else []
     outcome = call("tag", TEXT, "", "the cat", "--model", model, *options)
     assert (outcome.status, outcome.err) == (0, "")

@@ -16,7 +16,7 @@ from mlxbert.cli.views.training.live import LiveView
 from mlxbert.cli.views.training.sparse import SparseLines
 from mlxbert.cli.views.training.state import State
 from mlxbert.training.data.report import DataReport
-from mlxbert.training.events import Estimate, Finished, Started, Step
+from mlxbert.training.loop.events import Estimate, Finished, Started, Step
 from mlxbert.training.scores.summary import Evaluation
 from tests.helpers import events
 

@@ -124,6 +124,7 @@ def test_every_option_of_a_path_says_whether_it_is_written() -> None:
     assert {command.split()[0] for command, _, _ in WRITTEN} >= {"embed", "index", "serve", "convert", "finetune"}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("command", "option", "kind"), WRITTEN, ids=IDS)
 def test_a_device_a_fifo_and_a_socket_stay_what_they_are(command: str, option: Any, kind: str, tmp_path: Path) -> None:
     required = {one.name: ["1"] for one in COMMANDS[command].params if one.required}

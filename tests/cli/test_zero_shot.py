@@ -50,8 +50,8 @@ def test_labels_are_split_like_a_row_of_a_table(given: list[str], expected: set[
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--labels", ""], "--labels are"),
-        (["--labels", "a,,b"], "is empty"),
+        (["--labels", ""], "--labels is ''"),
+        (["--labels", "a,,b"], "--labels is 'a,,b'"),
         (["--labels", "a", "--labels", "a"], "'a' is given twice"),
         (["--labels", "a", "--hypothesis", "none"], "--hypothesis is 'none'"),
         (["--hypothesis", "a {}"], "--hypothesis works only with --labels"),

@@ -9,13 +9,14 @@ import pytest
 from mlxbert.data.columns import Columns, find_columns
 from mlxbert.data.labelled import Labelled, read_labelled
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.readers.rows import Row, read_rows
+from mlxbert.readers.rows import read_rows
+from mlxbert.readers.stream import Record
 
 COLUMNS = Columns("text", None, "label")
 
 
-def rows(*labels: Any) -> list[Row]:
-    return [Row({"text": f"text {n}", "label": label}, f"line {n}") for n, label in enumerate(labels, 1)]
+def rows(*labels: Any) -> list[Record]:
+    return [Record({"text": f"text {n}", "label": label}, f"line {n}") for n, label in enumerate(labels, 1)]
 
 
 def labels(kind: str, *values: Any) -> list[Any]:
@@ -123,13 +124,13 @@ def test_numbers_are_finite() -> None:
 @pytest.mark.parametrize("text", ["", " \n\t", None, 3, ["a"], "half \ud800"])
 def test_texts_that_are_none_are_refused_with_their_place(text: Any) -> None:
     for columns in (Columns("text", None, None), Columns("other", "text", None)):
-        data = [Row({"text": "fine", "other": "fine"}, "line 1"), Row({"text": text, "other": "fine"}, "line 2")]
+        data = [Record({"text": "fine", "other": "fine"}, "line 1"), Record({"text": text, "other": "fine"}, "line 2")]
         with pytest.raises(InputError, match="line 2: 'text' "):
             read_labelled(data, columns, "class")
 
 
 def test_a_missing_field_is_refused_and_all_such_records_are_counted() -> None:
-    data = [*rows("a"), Row({"body": "the"}, "b.jsonl, line 7"), Row({"text": "the"}, "b.jsonl, line 8")]
+    data = [*rows("a"), Record({"body": "the"}, "b.jsonl, line 7"), Record({"text": "the"}, "b.jsonl, line 8")]
     with pytest.raises(InputError) as caught:
         read_labelled(data, COLUMNS, "class")
     said = "b.jsonl, line 7: 'text' is missing, the record has: body; 1 other record is refused, too"

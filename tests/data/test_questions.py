@@ -11,8 +11,7 @@ import pytest
 from mlxbert.data.columns import Columns, find_usual_columns
 from mlxbert.data.questions import Question, read_questions
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.readers.formats import Format
-from mlxbert.readers.records import read_records
+from mlxbert.readers.formats import Format, read_records
 from mlxbert.readers.rows import Rows, read_rows
 
 CONTEXT = "The cat sat. A cat went to Paris 😀 in 1973."

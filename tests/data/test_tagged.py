@@ -10,7 +10,8 @@ from mlxbert.data.columns import Columns, find_usual_columns
 from mlxbert.data.tagged import Tagged, read_tagged
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.labels.schemes import decode
-from mlxbert.readers.rows import Row, Rows
+from mlxbert.readers.rows import Rows
+from mlxbert.readers.stream import Record
 from tests.text.test_tokenizer import QUICK
 
 # Drawn at once: of any text most is not printable, and too much would be thrown away.
@@ -19,7 +20,7 @@ PRINTABLE = st.characters(exclude_categories=("C", "Z")) | st.just(" ")
 
 def rows_of(*records: dict[str, Any]) -> Rows:
     columns = dict.fromkeys(name for record in records for name in record)
-    rows = [Row(record, f"in, line {number}") for number, record in enumerate(records, 1)]
+    rows = [Record(record, f"in, line {number}") for number, record in enumerate(records, 1)]
     return Rows(tuple(columns), ("in",), {}, {"in": len(rows)}, True, rows)
 
 

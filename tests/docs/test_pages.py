@@ -16,7 +16,8 @@ from mlxbert.cli.output.parts import PART
 from mlxbert.cli.views.vectors import MOST_COMPARED
 from mlxbert.nn.heads import HEADS
 from mlxbert.nn.pooling import POOLINGS
-from mlxbert.tasks.answer import MAX_LENGTH, MAX_WORDS, STRIDE
+from mlxbert.tasks.answer import MAX_LENGTH, STRIDE
+from mlxbert.tasks.options import AnswerOptions
 from mlxbert.tasks.vector_dtype import OUTPUT_DTYPES
 from mlxbert.text.batch import BATCH_TOKENS
 from mlxbert.weights.families.registry import ALL, FAMILIES
@@ -127,7 +128,7 @@ def test_numbers_of_the_pages_are_those_of_the_source() -> None:
     assert f"up to {MOST_COMPARED} texts" in DOCS["docs/embeddings.md"]
     page = DOCS["docs/command-line.md"]
     assert f"parts of {PART} results" in page and f"longer than {MAX_LENGTH} tokens" in page
-    assert f"`--stride` tokens ({STRIDE})" in page and f"`--max-words N` ({MAX_WORDS})" in page
+    assert f"`--stride` tokens ({STRIDE})" in page and f"`--max-words N` ({AnswerOptions.max_words})" in page
     (tokens,) = [cells[2] for cells in rows("docs/command-line.md", "option") if cells[0] == "`--batch-tokens`"]
     assert set(re.findall(r"\d+,\d+", tokens)) == {f"{count:,}" for count in BATCH_TOKENS.values()}
 

@@ -12,7 +12,8 @@ import mlxbert
 from mlxbert.folders import judge as module, verify
 from mlxbert.folders.compare_outputs import _divergence, _same_choices
 from mlxbert.folders.judge import judge, more_bits
-from mlxbert.folders.results import MaskDifferences, OutputDifferences, VectorDifferences, table
+from mlxbert.folders.results import MaskDifferences, OutputDifferences, VectorDifferences
+from mlxbert.frozen import FrozenDict
 from mlxbert.weights.formats.quantized import Quantization
 from tests.helpers.program import tiny_model
 
@@ -27,8 +28,8 @@ WORDS = MaskDifferences(5, 1.0, 0.95, 0.1)
     (OutputDifferences(18, vectors=FAR, fill_mask=WORDS), True, ["vectors"]),
     (OutputDifferences(18, vectors=NEAR, fill_mask=WORDS), True, []),
     (OutputDifferences(18, fill_mask=MaskDifferences(5, 1.0, 0.5, 0.1)), True, ["masked_lm"]),
-    (OutputDifferences(18, choices=table({"token_classifier": 0.8, "next_sentence": 1.0})), True, ["token_classifier"]),
-    (OutputDifferences(18, choices=table({"sequence_classifier": math.nan})), True, ["sequence_classifier"]),
+    (OutputDifferences(18, choices=FrozenDict({"tag": 0.8, "next_sentence": 1.0})), True, ["tag"]),
+    (OutputDifferences(18, choices=FrozenDict({"sequence_classifier": math.nan})), True, ["sequence_classifier"]),
     (OutputDifferences(18), True, []),
 ])  # fmt: skip
 def test_what_is_kept_is_judged_by_use(found: OutputDifferences, vectors: bool, named: list[str]) -> None:

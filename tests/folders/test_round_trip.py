@@ -91,6 +91,7 @@ def test_a_converted_model_is_the_model(family: str, head: str, tmp_path: Path, 
     assert all(np.array_equal(ours[name], array) for name, array in theirs.items())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("family", walked(FROZEN))
 def test_what_was_converted_is_converted_to_itself(family: str, tmp_path: Path, b: Path) -> None:
     head = next(head for head in ("ForSequenceClassification", "ForMaskedLM") if head in FROZEN[family].heads)
@@ -127,6 +128,7 @@ def read_settings(folder: Path) -> str:
     return (folder / "tokenizer_config.json").read_text(encoding="utf-8")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("family", walked(FROZEN))
 def test_the_prefix_is_the_one_that_transformers_expects(family: str, tmp_path: Path, b: Path) -> None:
     a = model(family, FROZEN[family].heads[1], tmp_path / "a")
@@ -166,6 +168,7 @@ def test_frequencies_of_rotations_are_left_out(family: str, tmp_path: Path, b: P
     assert_equal(tensors_in(b), wanted)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("family", walked(MASKED_LM))
 def test_a_copy_of_the_decoder_goes_along_where_the_configuration_unties_it(
     family: str, tmp_path: Path, b: Path

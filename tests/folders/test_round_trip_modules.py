@@ -38,6 +38,7 @@ def assert_same(a: Path, b: Path) -> None:
     assert np.array_equal(one, other) and np.isfinite(one).all()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("stack", STACKS)
 def test_every_module_goes_along(stack: str, tmp_path: Path) -> None:
     a, b = save_st(tmp_path / "a", *STACKS[stack]), tmp_path / "b"

@@ -40,6 +40,7 @@ def golden(family: str, head: str, folder: Path) -> Path:
     return add_vocabulary(write_model(family, head, folder), FROZEN[family].facts["vocab_size"])
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("measurement")
 @pytest.mark.parametrize(("family", "head"), FROZEN_CELLS, ids=str)
 def test_save_and_convert_write_equal_files(family: str, head: str, tmp_path: Path) -> None:
@@ -52,6 +53,7 @@ def test_save_and_convert_write_equal_files(family: str, head: str, tmp_path: Pa
     assert_same_parameters(model, mlxbert.load(saved, dtype="float32"))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize(
     "family",

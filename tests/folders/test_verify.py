@@ -113,6 +113,7 @@ PLANTED: dict[str, tuple[Callable[[Path, Path], object], list[str], str]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("difference", PLANTED)
 def test_a_planted_difference_is_found_and_named(difference: str, a: Path, b: Path) -> None:
     plant, wanted, said = PLANTED[difference]

@@ -12,7 +12,8 @@ import mlxbert
 from mlxbert.errors import ArgumentError
 from mlxbert.folders import verify as module
 from mlxbert.folders.compared_texts import PAIRS, TEXTS
-from mlxbert.folders.results import MaskDifferences, OutputDifferences, VectorDifferences, table
+from mlxbert.folders.results import MaskDifferences, OutputDifferences, VectorDifferences
+from mlxbert.frozen import FrozenDict
 from mlxbert.machine.device import mx
 from mlxbert.weights.formats import int8_rows
 from tests.folders.test_verify import hidden, names
@@ -216,8 +217,8 @@ def test_logits_that_are_none(a: Path) -> None:
 
 
 @pytest.mark.parametrize(("found", "most"), [
-    (OutputDifferences(texts=0), 0), (OutputDifferences(last_hidden_state=0.3, heads=table({"x": 0.1})), 0.3),
-    (OutputDifferences(heads=table({"x": 0.1, "y": 0.2})), 0.2),
+    (OutputDifferences(texts=0), 0), (OutputDifferences(last_hidden_state=0.3, heads=FrozenDict({"x": 0.1})), 0.3),
+    (OutputDifferences(heads=FrozenDict({"x": 0.1, "y": 0.2})), 0.2),
     (OutputDifferences(vectors=VectorDifferences(0.9, 0.75, 0.125)), 0.25),
     (OutputDifferences(vectors=VectorDifferences(0.9, 0.75, 0.5)), 0.5),
     (OutputDifferences(fill_mask=MaskDifferences(1, 1.0, 1.0, 0.5)), 0.5),

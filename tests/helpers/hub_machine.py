@@ -1,5 +1,6 @@
 """A machine with an empty cache, and a hub with one model."""
 
+import importlib
 import json
 import os
 from collections.abc import Iterator
@@ -8,11 +9,15 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from huggingface_hub.errors import HfHubHTTPError
+
 from mlxbert.bench.reference import arrays
 from mlxbert.machine.device import mx
 from tests.helpers.fake_hub import FakeHub, Repository, call_with_hub, client_settings
 from tests.helpers.program import Outcome, process
 
+# The library of HTTP that huggingface_hub uses: httpx2, and httpx before its version 2.
+HTTPX: Any = importlib.import_module(HfHubHTTPError.__mro__[1].__module__.split(".")[0])
 NAME = "org/tiny"
 FILL = ("fill-mask", "the [MASK]", "--top-k", "2", "--model", NAME)
 

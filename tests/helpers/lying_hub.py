@@ -1,5 +1,8 @@
 """Ways in which what answers in the place of a hub differs from one, for `Repository.answer` of the fake hub."""
 
+import os
+import socket
+import struct
 import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
@@ -69,6 +72,19 @@ def cut(handler: BaseHTTPRequestHandler, file: str, data: bytes) -> bool:
     return send(handler, data[: len(data) // 2], length=max(10, len(data)))
 
 
+def reset(sent: int) -> Lie:
+    """Resets the connection after some bytes."""
+
+    def lie(handler: BaseHTTPRequestHandler, file: str, data: bytes) -> bool:
+        send(handler, data[:sent], length=len(data), Accept_Ranges="bytes")
+        time.sleep(0.3)  # what has not been read by then is lost
+        handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        os.close(handler.connection.detach())
+        return True
+
+    return only_get(lie)
+
+
 @only_get
 def other_bytes(handler: BaseHTTPRequestHandler, file: str, data: bytes) -> bool:
     """Sends as many bytes as the file has."""
@@ -92,6 +108,12 @@ def redirect(address: str) -> Lie:
 def stall(handler: BaseHTTPRequestHandler, file: str, data: bytes) -> bool:
     """Sends half of the file and then nothing, but keeps the connection."""
     send(handler, data[: len(data) // 2], length=max(10, len(data)))
+    time.sleep(STALL)
+    return True
+
+
+def silence(handler: BaseHTTPRequestHandler, file: str, data: bytes) -> bool:
+    """Keeps the connection and does not answer."""
     time.sleep(STALL)
     return True
 

@@ -17,9 +17,11 @@ from mlxbert.serve.options import EngineOptions, ServeOptions
 from mlxbert.serve.service import Service, read_facts
 from tests.helpers.answering import save_answering
 from tests.helpers.classifiers import EMOTIONS, NLI, SENTIMENT, STARS, save_classifier
+from tests.helpers.families import COMMON
+from tests.helpers.frozen import write_model
 from tests.helpers.st_folder import NORMALIZE, pooling, save_st
 from tests.helpers.taggers import NER, save_random_tagger
-from tests.helpers.tiny import save
+from tests.helpers.tiny import WORDS, save
 
 PROMPTS = {"prompts": {"query": "man is : ", "passage": "in "}}
 
@@ -37,6 +39,15 @@ def save_models(folder: Path) -> dict[str, Path]:
         "tag": save_random_tagger(folder / "tag", NER),
         "answer": save_answering(folder / "answer"),
     }
+
+
+def save_discriminator(folder: Path) -> Path:
+    """Writes an ELECTRA discriminator with a vocabulary of words."""
+    made = write_model("electra", "ForPreTraining", folder)
+    tokens = ["[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS.split()]
+    tokens += [f"[unused{number}]" for number in range(COMMON["vocab_size"] - len(tokens) - 1)]
+    (made / "vocab.txt").write_text("\n".join([*tokens[:7], "[PAD]", *tokens[7:]]), encoding="utf-8")
+    return made
 
 
 @contextmanager

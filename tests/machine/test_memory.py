@@ -31,7 +31,7 @@ from mlxbert.memory import TEXT, TEXTS
 from mlxbert.nn import ops
 from mlxbert.nn.heads import Network
 from mlxbert.text.batch import BATCH_TOKENS, default_batch_tokens
-from mlxbert.training.base import BaseModel
+from mlxbert.training.base_model import BaseModel
 from mlxbert.training.options import TrainingOptions
 from mlxbert.weights.adapted import find_model
 from mlxbert.weights.source import ModelRef

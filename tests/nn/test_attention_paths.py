@@ -14,6 +14,7 @@ from mlxbert.nn import dropout, gpu, ops, positions
 from mlxbert.nn.attention import SelfAttention
 from mlxbert.nn.cpu import windows
 from mlxbert.nn.encoder import Encoder
+from tests.helpers.cases import fast
 from tests.helpers.families import FROZEN, walked
 from tests.helpers.frozen import frozen_outputs, write_model
 from tests.helpers.parity import assert_equal
@@ -22,6 +23,7 @@ from tests.helpers.tiny import random_network, tiny_config
 NEAR = tuple(Rotation(30.0, window) for window in (None, 3, 5))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("family", "dtype"),
     [
@@ -96,7 +98,7 @@ def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.usefixtures("either")
-@pytest.mark.parametrize("length", [13, 16, 17, 40, 61])
+@pytest.mark.parametrize("length", fast([13, 16, 17, 40, 61], 13, 40))
 def test_blocks_of_near_tokens_give_what_all_tokens_under_a_mask_give(
     length: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,6 +149,7 @@ def test_blocks_of_near_tokens_drop_at_the_rate() -> None:
     assert abs(sums.mean() - 1) < 0.02 and 0.1 < sums.std() < 0.5
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("family", walked(FROZEN))
 def test_gradients_are_those_of_small_steps(family: str, tmp_path: Path) -> None:
     """Along a random direction through all parameters, near enough in single precision to find a wrong rule."""
@@ -179,7 +182,7 @@ def test_gradients_are_those_of_small_steps(family: str, tmp_path: Path) -> None
     assert (values[0] - values[1]) / (2 * step) == pytest.approx(slope, rel=0.03, abs=0.5)
 
 
-@pytest.mark.parametrize("weights", [False, True])
+@pytest.mark.parametrize("weights", fast([False, True], False))
 def test_far_tokens_keep_their_distances_in_bfloat16(weights: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the first token, which attends to the last 64 alone."""
     length, near = 4096, 4096 - 64

@@ -53,6 +53,7 @@ def test_dropout_acts_in_training_alone() -> None:
     assert _far(_hidden(network), _hidden(network)) > 1e-2
 
 
+@pytest.mark.usefixtures("all_cores")
 def test_a_batch_split_over_cores_equals_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     network = random_network(tiny_config())
     options: dict[str, Any] = {"output_hidden_states": True, "output_attentions": True}

@@ -30,6 +30,7 @@ from mlxbert.nn.dropout import Dropout
 from mlxbert.nn.heads import Network
 from mlxbert.weights.families.registry import read_architecture
 from mlxbert.weights.formats.config_json import ConfigJson
+from tests.helpers.cases import together
 from tests.helpers.families import FROZEN, walked, walked_slowly
 from tests.helpers.frozen import file_name, frozen_outputs, write_model
 from tests.helpers.parity import assert_equal
@@ -54,7 +55,7 @@ def primitives(*arrays: mx.array) -> Counter[str]:
 # --- which kernel ---
 
 
-@pytest.mark.parametrize(
+@together(
     ("head_size", "queries", "dtype", "mask", "gradient", "fused"),
     [
         *((size, 128, mx.float16, mx.bool_, False, True) for size in (64, 72, 80, 96, 128)),
@@ -153,6 +154,7 @@ def way(calls: list[Call], head_size: int, *, gradient: bool = False) -> set[str
     return {one(call) for call in calls}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("family", walked(FROZEN))
 def test_no_family_leaves_the_fused_kernel_unnoticed(family: str, calls: list[Call]) -> None:
     """Nothing is evaluated; (head size, length) → how its layers attend, the own size of the tiny model first."""

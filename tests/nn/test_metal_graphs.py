@@ -32,13 +32,13 @@ from mlxbert.pretraining.electra import Electra
 from mlxbert.pretraining.objective import Pretraining
 from mlxbert.pretraining.replaced import GeneratedWords, ReplacedTokens
 from mlxbert.pretraining.terms import MaskedWords, NextSentence, SentenceOrder, Targets, Term
-from mlxbert.training.checkpoint import Progress
-from mlxbert.training.gradients import Differentiator, Gradients, Whole, install
+from mlxbert.training.loop.gpu_updater import DeviceStep
+from mlxbert.training.loop.gradients import Differentiator, Gradients, Whole, install
+from mlxbert.training.loop.optimizer import AdamW, weight_decays
+from mlxbert.training.loop.state import Progress
 from mlxbert.training.objectives import make_objective
 from mlxbert.training.objectives.objective import Comparison, TrainBatch
-from mlxbert.training.optimizer import AdamW, weight_decays
 from mlxbert.training.options import TrainingOptions
-from mlxbert.training.step import DeviceStep
 from mlxbert.weights.build import parameters as parameters_of
 from tests.helpers.graphs import (
     PATTERNS,
@@ -194,6 +194,7 @@ def loaded(family: str, head: str, dtype: str, tmp_path: Path, monkeypatch: pyte
     return made
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("family", "head", "dtype"), CELLS)
 def test_metal_computes_all_of_it(loaded: Loaded, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     network, batch, found, zeros = loaded
@@ -218,6 +219,7 @@ def _of(found: Gradients) -> list[mx.array]:
     return [found.loss, found.weight, *found.terms.values(), *found.arrays.values()]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("family", "head", "dtype"), CELLS)
 def test_kernels_stay_within_the_budget(
     family: str, head: str, dtype: str, loaded: Loaded, monkeypatch: pytest.MonkeyPatch
@@ -243,6 +245,7 @@ def test_kernels_stay_within_the_budget(
     assert not more
 
 
+@pytest.mark.sampled("nomic-moe-ForMaskedLM-float32")
 @pytest.mark.parametrize(("family", "head", "dtype"), CELLS)
 def test_no_graph_has_what_mlx_gets_wrong(loaded: Loaded, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     network, batch, found, zeros = loaded

@@ -34,6 +34,7 @@ def test_outputs_equal_those_of_transformers(cell: tuple[str, str, Path], dtype:
         assert_equal(outputs(network, FROZEN[family].cases[name]), frozen, dtype)
 
 
+@pytest.mark.sampled
 def test_a_batch_equals_its_inputs_alone(cell: tuple[str, str, Path]) -> None:
     family, _, folder = cell
     network, case = load_network(folder), FROZEN[family].cases["pairs"]
@@ -48,6 +49,7 @@ def test_a_batch_equals_its_inputs_alone(cell: tuple[str, str, Path]) -> None:
             assert difference(alone[name], whole[:, :length] if over_tokens else whole) <= 1e-5, name
 
 
+@pytest.mark.sampled
 def test_padding_changes_nothing(cell: tuple[str, str, Path]) -> None:
     family, _, folder = cell
     network, case = load_network(folder), FROZEN[family].cases["one token"]

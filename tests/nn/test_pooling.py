@@ -7,6 +7,7 @@ from mlxbert.errors import ArgumentError
 from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import EncoderOutput
 from mlxbert.nn.pooling import POOLINGS, pool
+from tests.helpers.cases import together
 
 HIDDEN = np.random.default_rng(1).normal(size=(3, 6, 4)).astype(np.float32) - 3  # below 0: a max over zeros would show
 LENGTHS = (6, 3, 1)
@@ -51,9 +52,9 @@ def test_without_padding_no_mask_is_needed(mode: str) -> None:
     assert np.abs(np.array(pool(mode, one))[0] - _expected(mode, 0)).max() < 1e-5
 
 
-@pytest.mark.parametrize("masked", [True, False])
-@pytest.mark.parametrize("skip", [1, 2])
-@pytest.mark.parametrize("mode", POOLINGS)
+@together("masked", [True, False])
+@together("skip", [1, 2])
+@together("mode", POOLINGS)
 def test_leading_tokens_can_be_left_out(mode: str, skip: int, masked: bool) -> None:
     output = _output()
     rows = 2 if masked else 1  # the third text has a single token

@@ -40,6 +40,7 @@ def _step(network: Network, checkpointing: bool, key: int | None) -> tuple[float
     return float(value), dict(nn.utils.tree_flatten(gradients))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rates", [Dropout(), DROPOUT], ids=["without dropout", "with dropout"])
 def test_the_same_gradients_to_the_last_bit(kind: str, rates: Dropout) -> None:

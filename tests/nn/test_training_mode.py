@@ -18,6 +18,7 @@ IDS = mx.array([[2, 9, 8, 7, 3], [2, 6, 5, 3, 0], [2, 11, 12, 13, 3], [2, 9, 3, 
 MASK = IDS != 0
 
 
+@pytest.mark.usefixtures("all_cores")
 @pytest.mark.skipif(sys.platform != "linux" or device.on_gpu(), reason="streams per core are for CPUs under Linux")
 @pytest.mark.skipif(BLAS.name != "openblas", reason="OpenBLAS says how many threads it has")
 def test_training_gives_blas_its_threads_back() -> None:

@@ -82,6 +82,7 @@ def embedded(family: str, folder: Path, ids: list[int], segments: list[int]) -> 
     return np.asarray(x)
 
 
+@pytest.mark.sampled("bert", "roberta")
 def test_embeddings_are_those_made_by_hand(family: str, tmp_path: Path) -> None:
     folder = write_model(family, "Model", tmp_path)
     network, pad, last = load_network(folder), pad_of(family), FROZEN[family].segments - 1
@@ -92,6 +93,7 @@ def test_embeddings_are_those_made_by_hand(family: str, tmp_path: Path) -> None:
         assert np.abs(np.array(found) - embedded(family, folder, ids, segments or [0] * 7)).max() < 1e-5
 
 
+@pytest.mark.sampled("bert-ForPreTraining")
 @pytest.mark.parametrize(("family", "head"), FROZEN_CELLS, ids=str)
 def test_layer_norm_eps_reaches_every_norm(family: str, head: str, tmp_path: Path) -> None:
     classes = FROZEN[family].classes
@@ -104,6 +106,7 @@ def test_layer_norm_eps_reaches_every_norm(family: str, head: str, tmp_path: Pat
     assert len(norms) >= 2 * stored + 1
 
 
+@pytest.mark.sampled
 def test_left_padding_changes_nothing_where_positions_are_distances_or_counted(family: str, tmp_path: Path) -> None:
     network, pad = load_network(write_model(family, "Model", tmp_path)), pad_of(family)
     ids = [3, 9, 5, 40, 6]
@@ -117,6 +120,7 @@ def test_left_padding_changes_nothing_where_positions_are_distances_or_counted(f
     assert same == (network.encoder.config.positions.table is None or FROZEN[family].kind.counted)
 
 
+@pytest.mark.sampled
 def test_segment_ids_are_heeded_refused_or_of_no_use(family: str, tmp_path: Path) -> None:
     """A model without segments ignores them, as transformers does; no row past the table is ever read."""
     network, ids = load_network(write_model(family, "Model", tmp_path)), [[3, 9, 5, 40, 6]]
@@ -138,6 +142,7 @@ def _pair(segment: int) -> list[Encoding]:
     return [Encoding([2, 5, 3, 6, 3], [0, 0, 0, segment, segment], [(0, 0)] * 5, none, none, [*range(5)], False)]
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("exact_lengths")
 def test_the_second_text_of_a_pair_has_segment_1_where_the_model_has_one(family: str, tmp_path: Path) -> None:
     config = load_network(write_model(family, "Model", tmp_path)).encoder.config
@@ -150,6 +155,7 @@ def test_the_second_text_of_a_pair_has_segment_1_where_the_model_has_one(family:
         assert found is None
 
 
+@pytest.mark.sampled
 def test_the_feed_forward_follows_hidden_act(family: str, tmp_path: Path) -> None:
     key = FROZEN[family].kind.activation_key
     if key is None:
@@ -162,6 +168,7 @@ def test_the_feed_forward_follows_hidden_act(family: str, tmp_path: Path) -> Non
         assert all(np.abs(one - other).max() > 1e-5 for other in found[:number]), known[number]
 
 
+@pytest.mark.sampled
 def test_exactly_the_longest_input_is_taken(family: str, tmp_path: Path) -> None:
     network, most = load_network(write_model(family, "Model", tmp_path)), FROZEN[family].max_length
     assert network.encoder.config.max_length == most

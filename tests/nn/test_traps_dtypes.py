@@ -12,6 +12,7 @@ from tests.helpers.families import FROZEN, FROZEN_CELLS
 from tests.helpers.frozen import write_model
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", BOUNDS)
 @pytest.mark.parametrize(("family", "head"), FROZEN_CELLS, ids=str)
 def test_nothing_is_promoted_and_nothing_is_nan(family: str, head: str, dtype: str, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from mlxbert.pretraining.examples import Example
 from mlxbert.pretraining.initial import find_initial
 from mlxbert.pretraining.objective import Pretraining, make_terms, read_terms
 from mlxbert.pretraining.pretrain import pretrain
-from mlxbert.training.events import Event
+from mlxbert.training.loop.events import Event
 from mlxbert.weights.source import ModelRef
 from tests.helpers import tiny
 

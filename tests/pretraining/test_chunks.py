@@ -2,7 +2,7 @@
 
 import itertools
 import tracemalloc
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -104,13 +104,13 @@ def test_of_few_documents_chunks_are_held_out() -> None:
 @pytest.mark.parametrize(
     "chunks",
     [
-        full_sentences(corpus([[5]] * 20_000), 200, across=True),  # most documents have no chunk of their own
-        full_sentences(corpus([[20] * 300] * 30 + [[20]]), ROOM),  # one document is short enough
-        full_sentences(corpus([[20] * 3000, *([[20]] * 30)]), ROOM),  # one is most of all
+        lambda: full_sentences(corpus([[5]] * 20_000), 200, across=True),  # most documents have no chunk of their own
+        lambda: full_sentences(corpus([[20] * 300] * 30 + [[20]]), ROOM),  # one document is short enough
+        lambda: full_sentences(corpus([[20] * 3000, *([[20]] * 30)]), ROOM),  # one is most of all
     ],
 )
-def test_about_as_many_are_held_out_as_asked_for(chunks: Iterable[Chunk]) -> None:
-    found = in_memory(chunks)
+def test_about_as_many_are_held_out_as_asked_for(chunks: Callable[[], Iterable[Chunk]]) -> None:
+    found = in_memory(chunks())
     for seed in range(3):
         held = held_out(found, 0.05, 1000, seed=seed)
         assert 0.5 * 0.05 * len(found) < len(held) <= round(0.05 * len(found))

@@ -221,7 +221,7 @@ def test_an_interrupted_run_ends_with_the_same_bytes(
         nonlocal calls
         append(self, parts)
         calls += 1
-        if calls % 11 == 0:
+        if calls % 17 == 0:
             raise KeyboardInterrupt
 
     with mock.patch.object(writer.Writer, "_append", interrupted):

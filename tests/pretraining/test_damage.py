@@ -18,6 +18,7 @@ def stopped(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Stopped: 
     return Stopped.after(0, 4, tmp_path_factory.mktemp("stopped"), functools.partial(start, folder, save_every=1))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("file", FILES)
 def test_damage_never_gives_another_result(stopped: Stopped, file: str, tmp_path: Path) -> None:
     refused, _ = check(stopped, file, "block", tmp_path, 1)

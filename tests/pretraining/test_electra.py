@@ -17,7 +17,7 @@ from mlxbert.pretraining.electra import GENERATOR, generator_sizes
 from mlxbert.pretraining.initial import find_initial
 from mlxbert.pretraining.objective import read_terms
 from mlxbert.pretraining.replaced import ElectraInputs, ReplacedTokens, sampled
-from mlxbert.training.events import Evaluated, Step
+from mlxbert.training.loop.events import Evaluated, Step
 from mlxbert.weights.build import parameters
 from mlxbert.weights.source import ModelRef
 from tests.helpers.tiny import CONFIG, tiny_config
@@ -162,6 +162,7 @@ def _bytes(folder: Path) -> list[bytes]:
     return [(folder / inner / "model.safetensors").read_bytes() for inner in ("", GENERATOR)]
 
 
+@pytest.mark.slow
 def test_a_resumed_run_has_the_same_bits(folder: Folder) -> None:
     expected = _bytes(folder.train("whole"))
     stream = folder.run("cut")

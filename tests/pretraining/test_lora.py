@@ -11,6 +11,7 @@ import mlxbert
 from mlxbert.errors import ArgumentError
 from mlxbert.machine.device import mx
 from mlxbert.weights.build import parameters
+from tests.helpers.cases import fast
 from tests.helpers.program import call
 from tests.helpers.tiny import CONFIG
 from tests.pretraining.files import model_folder, text_file
@@ -54,7 +55,7 @@ CASES: dict[str, tuple[str, str, list[str] | None, set[str]]] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", fast(CASES, "sentences", "vectors"))
 @pytest.mark.parametrize("options", [{}, {"dora": True, "lora_layers": "all-linear", "lora_dropout": 0.1}], ids=str)
 def test_what_is_trained_and_what_is_not(case: str, options: dict[str, Any], folder: Path, tmp_path: Path) -> None:
     model, objective, saved, heads = CASES[case]
@@ -72,7 +73,7 @@ def test_what_is_trained_and_what_is_not(case: str, options: dict[str, Any], fol
     assert changed and all(name.startswith("encoder.layers.") and name.endswith(".weight") for name in changed)
 
 
-@pytest.mark.parametrize("base", ["words", "bare"])
+@pytest.mark.parametrize("base", fast(["words", "bare"], "bare"))
 def test_the_numbers_of_training_are_those_of_the_folder(base: str, folder: Path, tmp_path: Path) -> None:
     text_file(tmp_path / "other.txt", seed=9)
     events = [*start(folder, base, tmp_path / "out", objective="mlm,nsp", valid=tmp_path / "other.txt", fill=TEXT)]
@@ -90,6 +91,7 @@ def test_the_numbers_of_training_are_those_of_the_folder(base: str, folder: Path
         assert TEXT.replace("[MASK]", filled.masks[0].fills[0].token) == best.filled[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [1, 4])
 def test_an_interrupted_run_ends_with_the_same_bits(folder: Path, tmp_path: Path, steps: int) -> None:
     given: dict[str, Any] = {"objective": "mlm,nsp", "lora_dropout": 0.2, "dropout": 0.1}

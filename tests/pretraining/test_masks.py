@@ -1,5 +1,6 @@
 """What is hidden, how often, and that it is a function of seed, pass and example."""
 
+import functools
 from collections import Counter
 
 import numpy as np
@@ -7,10 +8,14 @@ import pytest
 
 from mlxbert.errors import InputError
 from mlxbert.pretraining.chunks import full_sentences, sentence_pairs
+from mlxbert.pretraining.corpus.store import Corpus
 from mlxbert.pretraining.examples import Example
 from tests.pretraining.corpora import CLS, MASK, SEP, corpus, examples, random_corpus
 
-FOUND = random_corpus(700, seed=5)
+
+@functools.cache
+def documents() -> Corpus:
+    return random_corpus(700, seed=5)
 
 
 def _shares(given: list[Example]) -> tuple[float, Counter[str]]:
@@ -31,7 +36,7 @@ def _shares(given: list[Example]) -> tuple[float, Counter[str]]:
 
 @pytest.mark.parametrize("whole_words", [False, True])
 def test_shares_of_hidden_tokens(whole_words: bool) -> None:
-    found, _ = examples(FOUND, full_sentences(FOUND, 60), whole_words=whole_words)
+    found, _ = examples(documents(), full_sentences(documents(), 60), whole_words=whole_words)
     share, kinds = _shares(found[:])
     assert share == pytest.approx(0.15, abs=0.005)
     for kind, part in (("masked", 0.8), ("other", 0.1), ("same", 0.1)):
@@ -39,11 +44,11 @@ def test_shares_of_hidden_tokens(whole_words: bool) -> None:
 
 
 def test_whole_words_are_hidden_whole() -> None:
-    chunks = [*full_sentences(FOUND, 60)]
-    found, _ = examples(FOUND, chunks, whole_words=True)
+    chunks = [*full_sentences(documents(), 60)]
+    found, _ = examples(documents(), chunks, whole_words=True)
     split = 0
     for number, one in enumerate(found[:]):
-        continues = FOUND.continues(*chunks[number][:2])
+        continues = documents().continues(*chunks[number][:2])
         hidden = np.zeros(len(one), bool)
         hidden[one.places] = True
         inside = hidden[1:-1]
@@ -52,22 +57,22 @@ def test_whole_words_are_hidden_whole() -> None:
 
 
 def test_masks_differ_in_every_pass_and_are_the_same_again() -> None:
-    chunks = [*full_sentences(FOUND, 60)]
-    found, order = examples(FOUND, chunks)
+    chunks = [*full_sentences(documents(), 60)]
+    found, order = examples(documents(), chunks)
     count = len(order.phases[0].chunks)
     first, second = found[3], found[3 + count]
     assert order.place(3 + count).chunk == 3 and order.place(3 + count).epoch == 1
     assert (first.clean == second.clean).all()
     assert sum((found[n].places.tolist() != found[n + count].places.tolist()) for n in range(50)) > 40
-    again, _ = examples(FOUND, chunks)
+    again, _ = examples(documents(), chunks)
     assert (again[3].ids == first.ids).all() and (again[3].places == first.places).all()
-    other, _ = examples(FOUND, chunks, seed=1)
+    other, _ = examples(documents(), chunks, seed=1)
     assert any((other[n].places.tolist() != found[n].places.tolist()) for n in range(5))
 
 
 def test_static_masks_repeat() -> None:
-    chunks = [*full_sentences(FOUND, 60)]
-    found, _ = examples(FOUND, chunks, copies=2)
+    chunks = [*full_sentences(documents(), 60)]
+    found, _ = examples(documents(), chunks, copies=2)
     count = len(chunks)
     for number in range(20):
         assert (found[number].ids == found[number + 2 * count].ids).all()
@@ -75,8 +80,8 @@ def test_static_masks_repeat() -> None:
 
 
 def test_half_of_the_second_texts_are_from_another_document() -> None:
-    chunks = [*sentence_pairs(FOUND, 60, seed=0)]
-    found, _ = examples(FOUND, chunks, pairs="next")
+    chunks = [*sentence_pairs(documents(), 60, seed=0)]
+    found, _ = examples(documents(), chunks, pairs="next")
     labels = [one.label == 1 for one in found[:]]
     assert np.mean(labels) == pytest.approx(0.5, abs=0.04)
     for number in range(300):
@@ -85,20 +90,20 @@ def test_half_of_the_second_texts_are_from_another_document() -> None:
         assert one.clean[0] == CLS and len(ends) == 2 and ends[1] == len(one) - 1
         assert (one.segments == (np.arange(len(one)) > ends[0])).all()
         assert ends[0] - 1 >= 1 and ends[1] - ends[0] > 1
-        own = FOUND.tokens(*chunks[number][:2])
+        own = documents().tokens(*chunks[number][:2])
         texts = [*one.clean[1 : ends[0]].tolist(), *one.clean[ends[0] + 1 : ends[1]].tolist()]
         assert (texts == own.tolist()) == (one.label == 0)
         assert len(one) <= 64
 
 
 def test_half_of_the_pairs_are_swapped() -> None:
-    chunks = [*sentence_pairs(FOUND, 60, seed=0)]
-    found, _ = examples(FOUND, chunks, pairs="order")
+    chunks = [*sentence_pairs(documents(), 60, seed=0)]
+    found, _ = examples(documents(), chunks, pairs="order")
     assert np.mean([one.label == 1 for one in found[:]]) == pytest.approx(0.5, abs=0.04)
     for number in range(300):
         one = found[number]
         first, second = (part.tolist() for part in np.split(one.clean[1:-1], np.flatnonzero(one.clean[1:-1] == SEP)))
-        own = FOUND.tokens(*chunks[number][:2]).tolist()
+        own = documents().tokens(*chunks[number][:2]).tolist()
         assert own == (second[1:] + first if one.label else first + second[1:])
 
 

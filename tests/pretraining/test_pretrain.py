@@ -11,6 +11,7 @@ import pytest
 import mlxbert
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.pretraining.objective import read_terms
+from tests.helpers.cases import fast
 from tests.pretraining.files import model_folder, text_file
 
 OPTIONS: dict[str, Any] = {"length": "24", "batch_size": 8, "steps": 6, "eval_every": 3}
@@ -58,7 +59,7 @@ def test_a_model_is_continued(folder: Path, tmp_path: Path) -> None:
         mlxbert.evaluate_words(model, folder / "text.txt", batch_tokens=0)
 
 
-@pytest.mark.parametrize("steps", [1, 4])
+@pytest.mark.parametrize("steps", fast([1, 4], 4))
 def test_an_interrupted_run_ends_with_the_same_bits(folder: Path, tmp_path: Path, steps: int) -> None:
     run(folder, tmp_path / "whole", objective="mlm,nsp", whole_words=True)
     stream = start(folder, tmp_path / "parts", objective="mlm,nsp", whole_words=True)

@@ -124,6 +124,7 @@ def test_a_student_of_vectors_keeps_the_modules_of_its_teacher(
     assert found.config.poolings == ("cls",) and found.unit
 
 
+@pytest.mark.slow
 def test_an_interrupted_student_ends_in_the_same_bits(folder: Path, tmp_path: Path) -> None:
     given: dict[str, Any] = {**OPTIONS, "steps": 4, "teacher": folder / "deep", "layers": "0,3", "save_every": 2}
     for name in ("whole", "cut"):

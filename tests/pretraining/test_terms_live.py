@@ -14,7 +14,7 @@ from mlxbert.bench.reference import load_network
 from mlxbert.machine.device import mx, scalar
 from mlxbert.pretraining.chunks import full_sentences, sentence_pairs
 from mlxbert.pretraining.objective import TERMS, Pretraining, read_terms
-from mlxbert.training.gradients import Differentiator, dropout_key
+from mlxbert.training.loop.gradients import Differentiator, dropout_key
 from mlxbert.training.objectives.objective import TrainBatch
 from mlxbert.weights.build import parameters
 from tests.helpers.gradients import assert_same_gradients, their_gradients

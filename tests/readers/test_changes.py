@@ -19,8 +19,8 @@ from mlxbert.errors import ChangedError
 from mlxbert.pretraining.corpus import store
 from mlxbert.pretraining.corpus.documents import DocumentReader
 from mlxbert.pretraining.settings import Settings
+from mlxbert.readers.formats import read_records
 from mlxbert.readers.inputs import InputFile, hashed, open_source
-from mlxbert.readers.records import read_records
 from mlxbert.readers.rows import read_rows
 from tests.helpers.program import call
 
@@ -123,7 +123,8 @@ def test_a_file_that_is_replaced_is_read_as_it_was(tmp_path: Path) -> None:
     append(Path(shutil.copy(path, tmp_path / "new")))
     os.replace(tmp_path / "new", path)
     assert [record.text for record in records] == WORDS
-    assert records.file is not None and records.file.name == path
+    (file,) = records.files
+    assert isinstance(file, InputFile) and file.name == path
 
 
 def test_what_cannot_be_looked_at_again_is_read_as_it_comes(tmp_path: Path) -> None:

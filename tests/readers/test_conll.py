@@ -7,7 +7,7 @@ import pytest
 
 from mlxbert.data.columns import find_usual_columns
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.readers.records import read_records
+from mlxbert.readers.formats import read_records
 from mlxbert.readers.rows import read_rows
 from tests.readers.test_records import write
 
@@ -40,7 +40,7 @@ def test_a_sentence_is_a_row_of_columns_by_number(tmp_path: Path) -> None:
         {"1": ["EU", "rejects"], "2": ["NNP", "VBZ"], "3": ["I-NP", "I-VP"], "4": ["I-ORG", "O"]},
         {"1": ["#", "\u3000"], "2": ["NNP", "NN"], "3": ["I-NP", "I-NP"], "4": ["O", "O"]},
     ]
-    assert [row.place for row in rows] == [f"{path}, line 3", f"{path}, line 6"]
+    assert [row.where for row in rows] == [f"{path}, line 3", f"{path}, line 6"]
 
 
 @pytest.mark.parametrize("name", ["in.iob", "in.bio", "in.conll.gz", "in.txt"])
@@ -56,7 +56,7 @@ def test_columns_of_conllu_have_names_and_ranges_are_left_out(tmp_path: Path) ->
     first, second = read_rows(path)
     assert first.values["form"] == ["Do", "n't", "stop"] and first.values["upos"] == ["AUX", "PART", "VERB"]
     assert first.values["text"] == "Don't stop" and "text" not in second.values
-    assert [row.place for row in (first, second)] == [f"{path}, line 4", f"{path}, line 10"]
+    assert [row.where for row in (first, second)] == [f"{path}, line 4", f"{path}, line 10"]
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.readers.formats import read_records
 from mlxbert.readers.lines import read_text
-from mlxbert.readers.records import read_records
 from mlxbert.readers.rows import read_rows
 from tests.readers.test_records import contents, write
 

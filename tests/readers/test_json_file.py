@@ -11,7 +11,7 @@ import pytest
 from mlxbert.errors import InputError
 from mlxbert.pretraining.corpus.documents import DocumentReader, check_files
 from mlxbert.readers import json_file
-from mlxbert.readers.records import read_records
+from mlxbert.readers.formats import read_records
 from mlxbert.readers.rows import read_rows
 from tests.readers.test_records import contents, write
 
@@ -25,9 +25,9 @@ def test_an_array_is_read_as_records(tmp_path: Path, indent: int | None, ending:
     path = write(tmp_path / f"in.json{ending}", raw)
     rows = read_rows(path)
     assert [dict(row.values) for row in rows] == RECORDS and rows.columns == ("text", "id", "more")
-    assert [row.place for row in rows] == [f"{path}, record 1", f"{path}, record 2"]
+    assert [row.where for row in rows] == [f"{path}, record 1", f"{path}, record 2"]
     records = [*read_records(path, keep=["id"])]
-    assert [(one.text, one.fields["id"], one.place) for one in records] == [
+    assert [(one.text, one.values["id"], one.place) for one in records] == [
         ("the", 1, "record 1"), ("cat\n", None, "record 2"),
     ]  # fmt: skip
 

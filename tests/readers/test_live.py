@@ -10,8 +10,8 @@ from typing import BinaryIO
 import pytest
 
 from mlxbert.errors import InputError
+from mlxbert.readers.formats import read_records
 from mlxbert.readers.live import Pipe, as_it_comes, first_line
-from mlxbert.readers.records import read_records
 
 
 @pytest.fixture
@@ -26,17 +26,17 @@ def test_lines_are_there_as_soon_as_they_are_whole(pipe: tuple[int, BinaryIO]) -
     writing, file = pipe
     arriving = as_it_comes(file)
     assert isinstance(arriving, Pipe)
-    records = read_records(arriving, format="txt", name="stdin")
-    assert not iter(records).ready()
+    stream = read_records(arriving, format="txt", name="stdin")
+    records = iter(stream)
+    assert not stream.ready()
     os.write(writing, b"the\ncat\ndo")
-    found = iter(records)
-    assert found.piped and found.ready() and next(found).text == "the"
-    assert found.ready() and next(found).text == "cat"
-    assert not found.ready()
+    assert stream.piped and stream.ready() and next(records).text == "the"
+    assert stream.ready() and next(records).text == "cat"
+    assert not stream.ready()
     os.write(writing, b"g")
     os.close(writing)
-    assert found.ready() and next(found).text == "dog"
-    assert found.ready() and list(found) == []
+    assert stream.ready() and next(records).text == "dog"
+    assert stream.ready() and list(stream) == []
     assert not file.closed
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from mlxbert.errors import InputError
+from mlxbert.readers.formats import read_records
 from mlxbert.readers.lines import Lines
 from mlxbert.readers.live import LONGEST, as_it_comes, first_line
-from mlxbert.readers.records import read_records
 from mlxbert.readers.rows import read_rows
 from tests.readers.test_records import contents
 
@@ -109,7 +109,7 @@ def test_a_long_line_of_a_pipe_fails_when_it_has_arrived() -> None:
     with open(reading, "rb") as file:
         arriving = as_it_comes(file)
         assert len(first_line(arriving)) <= LONGEST + (1 << 16)
-        records = iter(read_records(arriving, format="jsonl", name="stdin"))
+        records = read_records(arriving, format="jsonl", name="stdin")
         assert records.ready()
         found = contents(records)
     writer.join()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mlxbert.errors import InputError
-from mlxbert.readers.records import read_records
+from mlxbert.readers.formats import read_records
 from mlxbert.readers.rows import read_rows
 
 TEXTS = ['He said "no".', '"Never," she said.', "plain", "with\ttab", "two\nlines", '"', "a, b", '"all of it"', ""]

@@ -15,11 +15,11 @@ from unittest import mock
 import pytest
 
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
-from mlxbert.readers.documents.kinds import kind_of
-from mlxbert.readers.documents.read import RECORDS
-from mlxbert.readers.formats import Format
-from mlxbert.readers.records import Record, Records, read_records
+from mlxbert.readers.documents.read import RECORDS, kind_of
+from mlxbert.readers.formats import Format, read_records
+from mlxbert.readers.inputs import InputFile
 from mlxbert.readers.rows import read_rows
+from mlxbert.readers.stream import Record, RecordStream
 
 CONTENTS = {
     "in.txt": b"\xef\xbb\xbfthe\r\n\r\ncat\n",
@@ -45,7 +45,7 @@ def contents(records: Iterable[Record]) -> list[Any]:
     return [one.problem or (one.text if one.pair is None else (one.text, one.pair)) for one in records]
 
 
-def failures(records: Records) -> list[str]:
+def failures(records: RecordStream) -> list[str]:
     return [one.problem.message for one in records if one.problem is not None]
 
 
@@ -55,8 +55,9 @@ def test_texts_are_read_from_every_format_plain_or_compressed(tmp_path: Path, na
     path = tmp_path / (name + ending)
     path.write_bytes(gzip.compress(CONTENTS[name], mtime=0) if ending else CONTENTS[name])
     records = read_records(path)
-    assert records.format == Format(name[3:])
-    assert records.file is not None and records.file.name == path
+    assert records.read_as == (name[3:], "text")
+    (file,) = records.files
+    assert isinstance(file, InputFile) and file.name == path
     assert records.done == 0
     assert contents(records) == ["the", "", "cat"]
     assert records.done == records.size == path.stat().st_size
@@ -74,7 +75,7 @@ def test_two_names_give_pairs_in_their_order(tmp_path: Path) -> None:
 def test_an_open_file_is_read_as_the_format_says_and_stays_open() -> None:
     file = io.BytesIO(b"text\nthe\n")
     records = read_records(file, format="csv", name="memory")
-    assert (records.name, records.file, records.size) == ("memory", None, None)
+    assert (records.name, records.files, records.size) == ("memory", (), None)
     assert contents(records) == ["the"]
     assert not file.closed
 
@@ -82,9 +83,10 @@ def test_an_open_file_is_read_as_the_format_says_and_stays_open() -> None:
 def test_a_path_is_closed_at_the_end(tmp_path: Path) -> None:
     path = write(tmp_path / "in.txt", b"the\ncat\n")
     records = read_records(path)
-    assert records.file is not None and not records.file.closed
+    (file,) = records.files
+    assert isinstance(file, InputFile) and not file.closed
     assert contents(records) == ["the", "cat"]
-    assert records.file.closed
+    assert file.closed
 
 
 @pytest.mark.parametrize(
@@ -166,7 +168,7 @@ def test_a_compressed_file_may_have_several_members_and_be_a_pipe(tmp_path: Path
     writer = threading.Thread(target=pipe.write_bytes, args=(content,))
     writer.start()
     records = read_records(pipe)
-    assert (records.file, records.size) == (None, None)
+    assert (records.files, records.size) == ((), None)
     assert contents(records) == ["the", "cat"]
     assert records.done == len(content)
     writer.join()
@@ -194,7 +196,7 @@ def test_columns_of_a_parquet_are_streamed_by_rows(tmp_path: Path) -> None:
     columns = {"n": list(range(3000)), "text": texts, "b.c": [str(number) for number in range(3000)]}
     path = write_table(tmp_path / "in.parquet", columns, row_group_size=700)
     records = read_records(path)
-    assert (records.format, records.done, records.size) == (Format.parquet, 0, path.stat().st_size)
+    assert (records.read_as[0], records.done, records.size) == (Format.parquet, 0, path.stat().st_size)
     found = []
     for record in records:
         found.append(record.text)
@@ -255,7 +257,7 @@ def test_classes_that_datasets_stored_are_their_names(tmp_path: Path) -> None:
         assert [row["label"] for row in rows] == ["yes", "no", None]
         assert [row["tags"] for row in rows] == [["no", "yes"], [], None]
         assert [row["n"] for row in rows] == [1, 0, 2]
-        kept = [record.fields["label"] for record in read_records(path, keep=["label"])]
+        kept = [record.values["label"] for record in read_records(path, keep=["label"])]
         assert kept == ["yes", "no", None]
     odd = ("{", "[]", '{"info": {"features": [1]}}', '{"info": {"features": {"label": {"_type": "ClassLabel"}}}}')
     for content in odd:
@@ -357,16 +359,18 @@ def test_the_first_row_without_a_header_has_its_line(tmp_path: Path) -> None:
 def test_other_columns_are_kept_for_each_record(tmp_path: Path) -> None:
     csv = write(tmp_path / "in.csv", b"id,text,n\n1,the,x\n2\n3,cat,y\n")
     jsonl = write(tmp_path / "in.jsonl", b'{"id": [1, NaN], "text": "the"}\n{"n": 2}\n{"text": "cat"}\n')
-    for path, keep, wanted in (
-        (csv, None, [{"id": "1"}, {}, {"id": "3"}]),
-        (csv, ["n", "id"], [{"n": "x", "id": "1"}, {}, {"n": "y", "id": "3"}]),
-        (jsonl, None, [{"id": "[1, nan]"}, {}, {}]),
-        (jsonl, ["n"], [{"n": None}, {"n": 2}, {"n": None}]),
-        (csv, (), [{}, {}, {}]),
-    ):
-        records = [*read_records(path, keep=keep)]
+    cases: list[tuple[Path, dict[str, Any], list[dict[str, Any]]]] = [
+        (csv, {"with_id": True}, [{"id": "1"}, {}, {"id": "3"}]),
+        (csv, {"keep": ["n", "id"]}, [{"n": "x", "id": "1"}, {}, {"n": "y", "id": "3"}]),
+        (jsonl, {"with_id": True}, [{"id": "[1, nan]"}, {}, {}]),
+        (jsonl, {"keep": None}, [{"id": "[1, nan]", "text": "the"}, {"n": 2}, {"text": "cat"}]),
+        (jsonl, {"keep": ["n"]}, [{"n": None}, {"n": 2}, {"n": None}]),
+        (csv, {}, [{}, {}, {}]),
+    ]
+    for path, how, wanted in cases:
+        records = [*read_records(path, **how)]
         assert [record.problem is None for record in records] == [True, False, True]
-        assert [record.fields for record in records] == wanted
+        assert [record.as_json() for record in records] == wanted
     with pytest.raises(InputError, match="no column 'm'") as caught:
         list(read_records(csv, keep=["m"]))
     assert caught.value.hint is None
@@ -375,10 +379,14 @@ def test_other_columns_are_kept_for_each_record(tmp_path: Path) -> None:
 def test_columns_of_any_type_are_kept_of_a_parquet(tmp_path: Path) -> None:
     columns = {"id": [1, 2], "text": ["the", "cat"], "day": [datetime.date(2026, 1, 2), None]}
     path = write_table(tmp_path / "in.parquet", columns)
-    for keep, wanted in ((None, [{"id": 1}, {"id": 2}]), (["day"], [{"day": "2026-01-02"}, {"day": None}])):
-        records = [*read_records(path, keep=keep)]
+    cases: list[tuple[dict[str, Any], list[dict[str, Any]]]] = [
+        ({"with_id": True}, [{"id": 1}, {"id": 2}]),
+        ({"keep": ["day"]}, [{"day": "2026-01-02"}, {"day": None}]),
+    ]
+    for how, wanted in cases:
+        records = [*read_records(path, **how)]
         assert contents(records) == ["the", "cat"]
-        assert [record.fields for record in records] == wanted
+        assert [record.as_json() for record in records] == wanted
 
 
 def test_damaged_json_has_a_column_and_no_other_line(tmp_path: Path) -> None:
@@ -392,5 +400,5 @@ def test_ndjson_is_another_name_of_jsonl(tmp_path: Path) -> None:
     for name in ("in.ndjson", "in.NDJSON.gz"):
         path = write(tmp_path / name, b'{"text": "the"}\n{"text": "cat"}\n')
         records = read_records(path)
-        assert records.format == Format.jsonl and contents(records) == ["the", "cat"]
+        assert records.read_as[0] == Format.jsonl and contents(records) == ["the", "cat"]
     assert kind_of("a/in.ndjson.xz", b"") == RECORDS

@@ -14,7 +14,8 @@ from unittest import mock
 import pytest
 
 from mlxbert.errors import ArgumentError, HubError, InputError, MlxbertError
-from mlxbert.readers.rows import Row, Rows, read_rows
+from mlxbert.readers.rows import Rows, read_rows
+from mlxbert.readers.stream import Record
 from tests.readers.test_records import write, write_table
 
 
@@ -23,7 +24,7 @@ def values(rows: Rows) -> list[dict[str, Any]]:
 
 
 def places(rows: Rows, path: Path) -> list[str]:
-    return [row.place.removeprefix(f"{path}, ") for row in rows]
+    return [row.where.removeprefix(f"{path}, ") for row in rows]
 
 
 CSV = b'\xef\xbb\xbfid,text,label\r\n1,"two\r\nlines, a ""quote""",a\r\n\r\n2,plain,b\r\n'
@@ -96,8 +97,8 @@ def test_a_folder_has_texts_by_label(tmp_path: Path) -> None:
     (tmp_path / "README").write_text("about", encoding="utf-8")
     rows = read_rows(tmp_path)
     assert [*rows] == [
-        Row({"text": "the", "label": "a"}, str(tmp_path / "a" / "1.txt")),
-        Row({"text": "cé\nd", "label": "b"}, str(tmp_path / "b" / "2.txt")),
+        Record({"text": "the", "label": "a"}, str(tmp_path / "a" / "1.txt")),
+        Record({"text": "cé\nd", "label": "b"}, str(tmp_path / "b" / "2.txt")),
     ]
     assert rows.files == (str(tmp_path),) and rows.resumable
     (tmp_path / "a" / "1.txt").rename(tmp_path / "b" / "1.txt")
@@ -168,7 +169,7 @@ def test_several_files_follow_each_other(tmp_path: Path) -> None:
     a, b = write(tmp_path / "a.csv", b"text,label\n1,x\n"), write(tmp_path / "b.jsonl", b'{"text": "2"}\n')
     sources: list[str | Path] = [a, str(b)]
     rows = read_rows(sources)
-    assert [row.place for row in rows] == [f"{a}, line 2", f"{b}, line 1"]
+    assert [row.where for row in rows] == [f"{a}, line 2", f"{b}, line 1"]
     assert rows.files == (str(a), str(b)) and [*rows.sha256] == [*rows.files]
     with pytest.raises(ArgumentError, match="twice"):
         read_rows([a, a])
@@ -180,7 +181,7 @@ def test_stdin_is_json_lines_unless_said_otherwise_and_cannot_resume() -> None:
             rows = read_rows("-", format=format)
         assert values(rows) == [{"text": "the"}]
         assert (rows.files, rows.sha256, rows.resumable) == (("stdin",), {}, False)
-        assert rows[0].place.startswith("stdin, line ")
+        assert rows[0].where.startswith("stdin, line ")
     file: Any = io.BytesIO(gzip.compress(b"text\nthe\n"))
     file.name = "x.csv.gz"
     assert values(read_rows(file, format="csv")) == [{"text": "the"}]
@@ -190,7 +191,7 @@ def test_records_are_hashed_if_they_can_be_read_again() -> None:
     records: list[dict[str, Any]] = [{"text": "the", "label": 1}, {"label": 2, "text": "cat"}]
     rows = read_rows(records)
     assert values(rows) == records
-    assert [row.place for row in rows] == ["record 1", "record 2"]
+    assert [row.where for row in rows] == ["record 1", "record 2"]
     assert rows.files == ("records",) and rows.resumable
     turned: list[dict[str, Any]] = [dict(reversed(record.items())) for record in records]
     assert rows.sha256 == read_rows(turned).sha256

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mlxbert.readers.documents.records import Columns, read_record_documents
-from mlxbert.readers.records import read_records
+from mlxbert.readers.formats import read_records
 from mlxbert.readers.rows import read_rows
 
 COLUMNS = 20_000

@@ -358,6 +358,14 @@ def test_records_that_are_added(index: Index) -> None:
     index.check()
 
 
+def test_what_no_database_stores_is_replaced_in_files(index: Index, folder: Path) -> None:
+    cell = {"cell_type": "markdown", "source": "# Low \ud800\n\nhalf \udfff of it\0"}
+    write(folder / "n.ipynb", json.dumps({"cells": [cell]}))
+    run(index)
+    (hit,) = index.search("half", mode="words")
+    assert hit.text.endswith("half \ufffd of it\ufffd") and "Low \ufffd" in hit.title
+
+
 def test_files_follow_a_move(index: Index, folder: Path) -> None:
     before = {hit.text: hit.score for hit in index.search("city")}
     folder.rename(folder.with_name("new"))

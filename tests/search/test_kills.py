@@ -19,11 +19,12 @@ import pytest
 import mlxbert
 from mlxbert.errors import BusyError, StoreError
 from mlxbert.search.index import Index, open_index
+from tests.helpers.cases import ALL
 from tests.helpers.indexes import QUERIES, Contents, build, check_same, contents, copy_files, passage, write_files
 from tests.helpers.tiny import save
 
 pytestmark = pytest.mark.slow
-KILLS = 50
+KILLS = 50 if ALL else 15
 FILES = 24
 # Announces every event; after the one whose number it is given it waits for its end. Few chunks are in memory, and few
 # vectors wait for their file.

@@ -20,6 +20,7 @@ import mlxbert.search.mcp as module
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.search.index import Index, open_index
 from mlxbert.search.mcp import Answer, Served, Work, make_server, serve
+from tests.helpers.cases import together
 from tests.helpers.program import PROGRAM, TIMEOUT, call, command, environment, process, tiny_model
 
 NOTEBOOK: dict[str, Any] = {
@@ -170,7 +171,7 @@ def test_files_are_listed_by_pattern(served: Served, folder: Path) -> None:
     assert served.list("[").total == 0
 
 
-@pytest.mark.parametrize(
+@together(
     ("tool", "arguments", "told"),
     [
         ("search", {"query": "x", "top_k": 0}, "top_k is 0, expected"),

@@ -1,13 +1,13 @@
 """The nearest by signs are those of a plain computation."""
 
 import numpy as np
-import pytest
 
 from mlxbert.search.signs import _WIDER, Signs, row_bytes, signs_of
+from tests.helpers.cases import together
 
 
-@pytest.mark.parametrize("width", [1, 8, 63, 64, 65, 384, 1000])
-@pytest.mark.parametrize("count", [1, 10, 90, 10_000])
+@together("width", [1, 8, 63, 64, 65, 384, 1000])
+@together("count", [1, 10, 90, 10_000])
 def test_hamming(width: int, count: int) -> None:
     rng = np.random.default_rng(width)
     vectors = rng.standard_normal((100, width)).astype(np.float32)

@@ -22,7 +22,7 @@ from mlxbert.serve.http.safety import AccessPolicy, is_loopback, read_key
 from mlxbert.serve.http.server import _for_others, _prepare, address, logged, make_guarded
 from mlxbert.serve.options import EngineOptions, ServeOptions
 from mlxbert.serve.service import Service, read_facts
-from mlxbert.serve.state import Counts
+from mlxbert.serve.state import EngineCounts
 from tests.helpers.asking import Answer, ask
 
 KEY = "a-key-of-some-length"
@@ -117,7 +117,7 @@ def test_what_is_computed_before_the_server_is_ready_is_not_counted(engine: Engi
         preparing.cancel()
 
     asyncio.run(prepared())
-    assert service.ready and service.facts and engine.counts == Counts()
+    assert service.ready and service.facts and engine.counts == EngineCounts()
 
 
 def test_hosts_that_are_allowed_may_have_any_port(engine: Engine, facts: Any) -> None:

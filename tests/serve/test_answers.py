@@ -27,6 +27,14 @@ from mlxbert.tasks.classify import ClassifyTask
 from mlxbert.tasks.embed_tokens import EmbedTokensTask
 from mlxbert.tasks.embed_words import EmbedWordsTask
 from mlxbert.tasks.fill_mask import FillMaskTask
+from mlxbert.tasks.options import (
+    AnswerOptions,
+    ClassifyOptions,
+    EmbedOptions,
+    EmbedWordsOptions,
+    FillMaskOptions,
+    TagOptions,
+)
 from mlxbert.tasks.tag import TagTask
 from tests.helpers.asking import ask
 from tests.helpers.serving import serving
@@ -108,13 +116,13 @@ def test_estimates_are_no_less_than_what_results_take(folders: dict[str, Path]) 
 
     mlm = loaded("fill-mask")
     each_of: list[tuple[Any, Any]] = [
-        (FillMaskTask(mlm, top_k=mlm.tokenizer.vocab_size, overflow="window"), "the [MASK] sat " * 30),
-        (FillMaskTask(mlm, top_k=mlm.tokenizer.vocab_size, text=False, overflow="window"), "the [MASK] " * 60),
-        (EmbedTokensTask(loaded("embed")), WORDS * 2),
-        (EmbedWordsTask(loaded("embed"), overflow="window"), WORDS * 20),
-        (TagTask(loaded("tag"), aggregation="none", overflow="window"), WORDS * 20),
-        (AnswerTask(loaded("answer"), top_k=5000, overflow="window"), ("the cat ?", WORDS * 30)),
-        (ClassifyTask(loaded("emotions"), overflow="truncate"), "the cat"),
+        (FillMaskTask(mlm, FillMaskOptions(top_k=mlm.tokenizer.vocab_size)), "the [MASK] sat " * 30),
+        (FillMaskTask(mlm, FillMaskOptions(top_k=mlm.tokenizer.vocab_size, text=False)), "the [MASK] " * 60),
+        (EmbedTokensTask(loaded("embed"), EmbedOptions()), WORDS * 2),
+        (EmbedWordsTask(loaded("embed"), EmbedWordsOptions(overflow="window")), WORDS * 20),
+        (TagTask(loaded("tag"), TagOptions(aggregation="none")), WORDS * 20),
+        (AnswerTask(loaded("answer"), AnswerOptions(top_k=5000)), ("the cat ?", WORDS * 30)),
+        (ClassifyTask(loaded("emotions"), ClassifyOptions()), "the cat"),
     ]
     for task, item in each_of:
         estimate, taken = measured(task, item)

@@ -85,7 +85,7 @@ def test_text_classification(ask: Any, model: Any, pipeline: Any, name: str) -> 
 
 
 @pytest.mark.parametrize("aggregation", [None, "none", "simple", "first", "average", "max"])
-def test_token_classification(ask: Any, model: Any, pipeline: Any, aggregation: str | None) -> None:
+def test_token_classification(ask: Any, model: Any, pipeline: Any, aggregation: Any) -> None:
     text = " . ".join(TEXTS)
     expected = mlxbert.tag(model("tag"), text, aggregation=aggregation or "simple")
     found = as_dicts(ask("tag").token_classification(text, aggregation_strategy=aggregation))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mlxbert.serve.http.app import PROTOCOLS, _description
+from mlxbert.tasks.catalogue import CATALOGUE
 
 
 @pytest.fixture(scope="module")
@@ -38,13 +39,14 @@ def test_types_fields_and_routes_have_descriptions(document: Any) -> None:
     assert all(one["description"] for one in operations)
     bodies = [one["requestBody"]["content"]["application/json"]["schema"] for one in operations if "requestBody" in one]
     names = {one["$ref"].rpartition("/")[2] for one in bodies if "$ref" in one}
-    own = [name for name in names if document["components"]["schemas"][name]["description"].count("See `mlxbert.")]
-    assert len(own) == 11
+    own = [name for name in names if "`mlxbert." in document["components"]["schemas"][name]["description"]]
+    assert len(own) == len(CATALOGUE) + 2  # and similarity and search
     for name in [*own, "EmbeddingsBody"]:
         fields = document["components"]["schemas"][name]["properties"]
         assert [field for field, schema in fields.items() if not schema.get("description")] == []
     embed = document["components"]["schemas"]["Embed"]["properties"]
-    assert embed["kind"]["description"].startswith("`query` or `document`") and "on_error" in embed
+    assert embed["kind"]["description"].startswith("Use the model's own prompt.") and "on_error" in embed
+    assert (embed["dimensions"]["minimum"], embed["dimensions"]["maximum"]) == (1, 1_000_000)
 
 
 def test_it_is_valid(document: Any) -> None:

@@ -18,11 +18,8 @@ from mlxbert.results.classify import Classification, Regression
 from mlxbert.serve.http.pages import FILES, page_routes
 from mlxbert.serve.service import Service
 from tests.helpers.browser import Browser, browsing
-from tests.helpers.families import COMMON
-from tests.helpers.frozen import write_model
 from tests.helpers.indexes import build, write_files
-from tests.helpers.serving import listening, save_models, serving
-from tests.helpers.tiny import WORDS
+from tests.helpers.serving import listening, save_discriminator, save_models, serving
 
 PAGE = Path(mlxbert.__file__).parent / "serve" / "http" / "page"
 
@@ -74,11 +71,7 @@ REFUSED = "Failed to load resource"  # what a browser says of every status of an
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path | str]:
     folder = tmp_path_factory.mktemp("served")
-    electra = write_model("electra", "ForPreTraining", folder / "electra")
-    tokens = ["[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS.split()]
-    tokens += [f"[unused{number}]" for number in range(COMMON["vocab_size"] - len(tokens) - 1)]
-    (electra / "vocab.txt").write_text("\n".join([*tokens[:7], "[PAD]", *tokens[7:]]), encoding="utf-8")
-    return {"builtin": "builtin", **save_models(folder), "electra": electra}
+    return {"builtin": "builtin", **save_models(folder), "electra": save_discriminator(folder / "electra")}
 
 
 @pytest.fixture(scope="module")

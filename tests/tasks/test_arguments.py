@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.nn.pooling import POOLINGS
-from mlxbert.tasks.embed import EmbedOptions
-from mlxbert.tasks.similarity import SimilarityOptions
+from tests.helpers.cases import together
 
 PUBLIC = {name: getattr(mlxbert, name) for name in dir(mlxbert) if inspect.isfunction(getattr(mlxbert, name))}
 OF_TEXTS = ("embed", "embed_stream", "fill_mask", "next_sentence", "tokenize", "similarity_pairs", "similarity_matrix")
@@ -71,7 +69,7 @@ def test_a_query_behind_its_texts_is_told(tiny: mlxbert.Model) -> None:
 OPEN_ENDED = ("finetune", "evaluate", "pretrain", "distill", "evaluate_words")
 
 
-@pytest.mark.parametrize("name", PUBLIC)
+@together("name", PUBLIC)
 def test_help_shows_parameters_with_their_meaning_and_an_example(name: str) -> None:
     parameters = inspect.signature(PUBLIC[name]).parameters
     told = PUBLIC[name].__doc__
@@ -87,23 +85,6 @@ def test_help_shows_parameters_with_their_meaning_and_an_example(name: str) -> N
         if isinstance(call.func, ast.Attribute) and call.func.attr in PUBLIC:
             keywords = {keyword.arg or "": None for keyword in call.keywords}
             inspect.signature(PUBLIC[call.func.attr]).bind(*call.args, **keywords)
-
-
-# What takes a signature from elsewhere hides it from editors.
-def test_signatures_are_those_that_editors_see() -> None:
-    for name, function in PUBLIC.items():
-        assert not hasattr(function, "__signature__"), name
-
-
-def test_shared_options_have_the_same_defaults_everywhere() -> None:
-    usual = inspect.signature(mlxbert.embed).parameters
-    for name in ("embed_stream", "similarity", "similarity_pairs", "similarity_matrix"):
-        shown = inspect.signature(PUBLIC[name]).parameters
-        for option in EmbedOptions.__annotations__:
-            assert shown[option].default == usual[option].default, (name, option)
-            assert shown[option].annotation == usual[option].annotation, (name, option)
-    assert SimilarityOptions.__annotations__.keys() <= inspect.signature(mlxbert.similarity).parameters.keys()
-    assert all(f"`{pooling}`" in (mlxbert.embed.__doc__ or "") for pooling in POOLINGS)
 
 
 def test_usage_and_failures_go_wherever_many_inputs_go(tiny: mlxbert.Model) -> None:

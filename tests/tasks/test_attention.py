@@ -44,7 +44,7 @@ def test_what_the_model_does_not_have_is_refused(model: mlxbert.Model, given: di
         mlxbert.attention(model, "the cat " * 900)
     assert mlxbert.attention(model, "the cat " * 900, overflow="truncate").truncated
     with pytest.raises(ArgumentError, match="window"):
-        mlxbert.attention(model, "the cat", overflow="window")
+        mlxbert.attention(model, "the cat", overflow="window")  # type: ignore[arg-type]
 
 
 def test_results_of_different_texts_differ(model: mlxbert.Model) -> None:

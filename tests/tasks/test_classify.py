@@ -138,6 +138,8 @@ def test_a_long_text_is_cut_seen_through_windows_or_refused(tmp_path: Path) -> N
     model = load(tmp_path / "model", SENTIMENT)
     windows = model.tokenizer.windows(LONG, stride=0)
     assert len(windows) > 1 and not mlxbert.classify(model, LONG, overflow="window").truncated
+    wanted: Any
+    overflow: Any
     for overflow, wanted in (
         ("window", mean_over(model, windows)),
         ("truncate", softmax(logits(model, windows[0]))),
@@ -149,7 +151,7 @@ def test_a_long_text_is_cut_seen_through_windows_or_refused(tmp_path: Path) -> N
     with pytest.raises(InputError, match="at most 32"):
         mlxbert.classify(model, LONG, overflow="error")
     with pytest.raises(ArgumentError, match="overflow is 'cut'"):
-        mlxbert.classify(model, LONG, overflow="cut")
+        mlxbert.classify(model, LONG, overflow="cut")  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize("pair", [("the cat", LONG), (LONG, "the cat")], ids=["second", "first"])

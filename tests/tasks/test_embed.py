@@ -119,7 +119,7 @@ def test_a_bad_input_raises_unless_asked_otherwise(tiny: mlxbert.Model, bad: Any
     with pytest.raises(mlxbert.InputError):
         list(mlxbert.embed_stream(tiny, ["a", bad], on_error="raise"))
     with pytest.raises(mlxbert.ArgumentError, match=r"on_error.*'skip'.*raise, return"):
-        mlxbert.embed_stream(tiny, ["a"], on_error="skip")
+        mlxbert.embed_stream(tiny, ["a"], on_error="skip")  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize("texts", [5, None, b"a text"])
@@ -145,7 +145,7 @@ def test_a_long_text_is_an_error_if_so_wished(tiny: mlxbert.Model) -> None:
     short, long = mlxbert.embed_stream(tiny, ["a", LONG], overflow="error", on_error="return")
     assert isinstance(short, Embedding) and isinstance(long, Failure) and long.error.message == message
     with pytest.raises(mlxbert.ArgumentError, match=r"overflow.*'cut'.*truncate, window, error"):
-        mlxbert.embed(tiny, [], overflow="cut")
+        mlxbert.embed(tiny, [], overflow="cut")  # type: ignore[arg-type]
 
 
 def _windows(text: str, size: int) -> tuple[list[str], list[int]]:

@@ -32,6 +32,7 @@ def test_vectors_are_normalized_as_the_model_says_or_as_asked(tiny: mlxbert.Mode
     assert near(mlxbert.embed(unit, TEXTS, normalize=False), plain)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("size", range(1, D + 1))
 def test_dimensions_are_the_first_and_cut_before_normalizing(unit: mlxbert.Model, size: int) -> None:
     whole = mlxbert.embed(unit, TEXTS)

@@ -133,6 +133,7 @@ CALLS: dict[str, Callable[[mlxbert.Model, list[str]], Any]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("name", CALLS)
 def test_results_are_those_of_a_device_with_more_memory(

@@ -103,7 +103,7 @@ def test_a_text_without_a_mask_raises_or_fails_in_its_place(tiny: mlxbert.Model)
     assert isinstance(good, mlxbert.FillMask) and isinstance(last, mlxbert.FillMask)
     assert isinstance(bad, mlxbert.Failure) and bad.index == 1 and "no [MASK]" in bad.error.message
     with pytest.raises(mlxbert.ArgumentError, match="on_error"):
-        mlxbert.fill_mask(tiny, texts, on_error="ignore")
+        mlxbert.fill_mask(tiny, texts, on_error="ignore")  # type: ignore[call-overload]
 
 
 def test_each_mask_of_a_long_text_is_seen_with_what_stands_around_it(tiny: mlxbert.Model) -> None:

@@ -43,7 +43,7 @@ def test_many_pairs_give_what_each_gives_alone_and_bad_ones_fail_in_their_place(
         assert abs(mlxbert.next_sentence(tiny, pair).score - found.score) < 1e-5
     assert [found.truncated for found in many] == [False, True, False, False]
     broken = [pairs[0], ("only one",), pairs[2]]
-    results = list(mlxbert.next_sentence(tiny, broken, on_error="return"))  # type: ignore[arg-type]
+    results = list(mlxbert.next_sentence(tiny, broken, on_error="return"))  # type: ignore[call-overload]
     assert isinstance(results[1], mlxbert.Failure) and results[1].index == 1
     with pytest.raises(mlxbert.InputError, match="expected a pair of texts"):
         list(mlxbert.next_sentence(tiny, broken))  # type: ignore[arg-type]

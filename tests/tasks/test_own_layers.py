@@ -114,6 +114,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return add_vocabulary(write_model("bert", "Model", tmp_path_factory.mktemp("bert")))
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("measurement")
 @pytest.mark.parametrize(("kind", "family"), KINDS)
 def test_it_is_saved_loaded_and_converted(kind: str, family: str, tmp_path: Path) -> None:

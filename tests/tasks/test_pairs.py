@@ -100,4 +100,4 @@ def test_vectors_in_fewer_bits_are_what_the_formulas_say(unit: mlxbert.Model) ->
         mlxbert.embed(unit, TEXTS, output_dtype="binary", dimensions=20)
     assert caught.value.hint == "dimensions=16 keeps as many"
     with pytest.raises(mlxbert.ArgumentError, match="output_dtype is 'uint4', expected one of float32, int8, binary"):
-        mlxbert.embed(unit, TEXTS, output_dtype="uint4")
+        mlxbert.embed(unit, TEXTS, output_dtype="uint4")  # type: ignore[arg-type]

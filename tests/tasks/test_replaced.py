@@ -92,7 +92,7 @@ def test_a_long_text_can_be_cut_or_refused(model: Model) -> None:
     with pytest.raises(InputError, match="at most 27"):
         mlxbert.replaced(model, LONG, overflow="error")
     with pytest.raises(ArgumentError, match="overflow is 'cut'"):
-        mlxbert.replaced(model, LONG, overflow="cut")
+        mlxbert.replaced(model, LONG, overflow="cut")  # type: ignore[call-overload]
 
 
 def test_the_command_writes_a_line_per_text(folder: Path, model: Model, tmp_path: Path) -> None:

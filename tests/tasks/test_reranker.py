@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 import mlxbert
 from mlxbert.errors import ArgumentError, CheckpointError, ConfigError, InputError, MissingHeadError, TokenizerError
 from mlxbert.machine.device import mx
-from mlxbert.serve.tasks import make_task
+from mlxbert.tasks.catalogue import find_task
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.text.usage import Usage
 from mlxbert.weights.chat_template import read_prompt
@@ -253,7 +253,8 @@ def test_inspect_shows_what_the_score_is_made_of(tmp_path: Path) -> None:
 
 def test_a_server_takes_an_instruction_too(tmp_path: Path) -> None:
     model = load(language_model(tmp_path / "m"))
-    task = make_task("rerank", model, {"prompt": "Find pets"})
+    entry = find_task("rerank")
+    task = entry.make(model, entry.read_options({"prompt": "Find pets"}))
     assert task.compute([task.prepare((QUERY, TEXT))])[0].score == score(model, prompt="Find pets")
 
 

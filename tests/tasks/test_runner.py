@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
 from typing import Any
 
 import pytest
@@ -11,13 +10,13 @@ from hypothesis import given, strategies as st
 from mlxbert.errors import InputError
 from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
-from mlxbert.readers.live import Live, windows
 from mlxbert.tasks.runner import remembering, run, run_batches
 from mlxbert.text.batch import default_batch_tokens, padded_count, plan
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.usage import Usage
 from tests.helpers.batches import as_on_a_gpu
 from tests.helpers.faults import MEMORY
+from tests.readers.test_stream import Arriving, stream_of
 from tests.text.test_batch import BUDGETS, CONFIG, LENGTHS, QUICK, encoding
 
 
@@ -127,60 +126,6 @@ def test_halves_of_a_batch_are_no_larger(monkeypatch: pytest.MonkeyPatch) -> Non
     assert max(tried) == 16 and {*tried} == {16, 8, 6, 4, 3, 2}
 
 
-@QUICK
-@given(st.lists(st.integers(), max_size=40), st.integers(1, 50))
-def test_windows_are_consecutive_and_full_but_for_the_last(items: list[int], size: int) -> None:
-    found = [window for window, _ in windows(iter(items), size)]
-    assert [item for window in found for item in window] == items
-    assert all(len(window) == size for window in found[:-1]) and all(found)
-
-
-def test_windows_of_long_texts_are_shorter_and_begin_where_a_run_resumes() -> None:
-    long = "x" * 2**20
-    copies = [long[:-1] + str(number) for number in range(4)]
-    texts = ["a", *copies, *["b"] * 12]
-    found = [window for window, _ in windows(iter(texts), 8)]
-    assert [len(window) for window in found] == [3, 3, 2, 8, 1]
-    assert [*chain(*found)] == texts
-    pairs = [(str(number), long) for number in range(9)]  # the context of all is one text
-    assert [len(window) for window, _ in windows(iter(pairs), 8)] == [8, 1]
-    bad = InputError("no text")
-    assert [window for window, _ in windows(iter([bad, *copies]), 8)] == [[bad, *copies[:3]], copies[3:]]
-
-
-SIZES = {1: 4, 2: 8, 3: 16}
-
-
-@QUICK
-@given(st.lists(st.integers(0, 2**19), max_size=200), st.sampled_from([*SIZES]), st.booleans())
-def test_larger_windows_hold_no_more_text_than_usual_ones(lengths: list[int], usual: int, early: bool) -> None:
-    texts = ["x" * length for length in lengths]
-    size = SIZES[usual]
-    found = [window for window, _ in windows(iter(texts), size, usual, early=early)]
-    assert [*chain(*found)] == texts
-    most = 2**12 * usual
-    for window in found:
-        assert len(window) <= usual or sum(map(len, window[:-1])) <= most
-    starts = {sum(map(len, found[:number])) for number in range(len(found))}
-    assert {*range(0, len(texts), size)} <= starts  # where an interrupted run resumes
-    assert not early or len(texts) <= usual or usual in starts
-
-
-def test_texts_that_items_have_in_common_count_for_each_in_larger_windows() -> None:
-    context = "x" * 2**12
-    for items in ([(str(number), context) for number in range(40)], [["the", context]] * 40):
-        assert [len(window) for window, _ in windows(iter(items), 40, 4)] == [4] * 10
-        assert [len(window) for window, _ in windows(iter(items), 40)] == [40]
-
-
-def test_a_pipe_has_usual_windows_where_somebody_waits() -> None:
-    for early, expected in ((True, [2] * 5), (False, [8, 2])):
-        piped = Live(iter(range(10)), piped=True)
-        assert [len(window) for window, _ in windows(piped, 8, 2, early=early)] == expected
-    in_a_file = Live(iter(range(18)))
-    assert [len(window) for window, _ in windows(in_a_file, 8, 2, early=True)] == [2, 6, 8, 2]
-
-
 @pytest.mark.usefixtures("gpu")
 def test_the_first_results_do_not_wait_for_a_large_window() -> None:
     """The second window cannot be tokenized before the first result is there."""
@@ -212,12 +157,6 @@ def test_results_in_a_file_have_windows_of_one_size() -> None:
         assert said == told and {*sizes[:-1]} == {size}
 
 
-def test_windows_take_no_more_than_they_need() -> None:
-    endless = iter(range(10**9))
-    assert next(windows(endless, 3)) == ([0, 1, 2], True)
-    assert next(endless) == 3
-
-
 def test_an_output_is_there_as_soon_as_those_before_it_are() -> None:
     calls: list[list[int]] = []
 
@@ -235,11 +174,12 @@ def test_an_output_is_there_as_soon_as_those_before_it_are() -> None:
 def test_results_do_not_wait_for_items_that_have_not_arrived() -> None:
     arrived = [1, 2]
 
-    def items() -> Iterator[int]:
+    def items() -> Iterator[str]:
         while arrived:
-            yield arrived.pop(0)
+            yield str(arrived.pop(0))
 
-    results = run(Live(items(), lambda: bool(arrived)), float, lambda jobs: jobs, "raise", window=8)
+    stream: Any = stream_of(items(), Arriving(lambda: bool(arrived)))
+    results = run(stream, float, lambda jobs: jobs, "raise", window=8)
     assert [next(results), next(results)] == [1.0, 2.0]
     arrived.extend([3, 4, 5])
     assert list(results) == [3.0, 4.0, 5.0]

@@ -68,7 +68,7 @@ def test_texts_that_cannot_be_used_come_last_or_raise(tiny: mlxbert.Model) -> No
     with pytest.raises(mlxbert.InputError, match="expected a text, found NoneType"):
         mlxbert.similarity(tiny, QUERY, texts)
     with pytest.raises(mlxbert.ArgumentError, match="on_error is 'skip'"):
-        mlxbert.similarity(tiny, QUERY, texts, on_error="skip")
+        mlxbert.similarity(tiny, QUERY, texts, on_error="skip")  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize("query", [None, 3, ["a"], b"a", "\ud800"], ids=ascii)

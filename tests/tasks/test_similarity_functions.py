@@ -31,7 +31,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def _expected(model: mlxbert.Model, name: str) -> Any:
-    queries, texts = (mlxbert.embed(model, texts, kind=k) for texts, k in ((QUERIES, "query"), (TEXTS, "document")))
+    queries, texts = mlxbert.embed(model, QUERIES, kind="query"), mlxbert.embed(model, TEXTS, kind="document")
     return np.array([[EXPECTED[name](query.astype(float), text) for text in texts] for query in queries])
 
 
@@ -50,9 +50,9 @@ def test_every_function_of_the_library_compares_as_the_files_say(folder: Path) -
 def test_vectors_of_length_one_are_mined(folder: Path) -> None:
     model = mlxbert.load(folder, task="embed", dtype="float32")
     pairs = [{"anchor": query, "positive": text} for query, text in zip([*QUERIES, "man", "store"], TEXTS, strict=True)]
+    kinds: list[tuple[str, Any]] = [("anchor", "query"), ("positive", "document")]
     queries, texts = (
-        mlxbert.embed(model, [pair[key] for pair in pairs], kind=kind, normalize=True)
-        for key, kind in (("anchor", "query"), ("positive", "document"))
+        mlxbert.embed(model, [pair[key] for pair in pairs], kind=kind, normalize=True) for key, kind in kinds
     )
     mined = mlxbert.mine(model, pairs, negatives=3, margin=0.01)
     for number, (query, found) in enumerate(zip(queries, mined, strict=True)):
@@ -83,6 +83,7 @@ def test_evaluations_compare_as_the_files_say(folder: Path) -> None:
     assert mlxbert.evaluate_search(model, data=search).metrics["mrr@10"] == pytest.approx(np.mean(1 / np.array(place)))
 
 
+@pytest.mark.sampled
 def test_what_is_written_names_the_function(folder: Path, tmp_path: Path) -> None:
     data = [{"anchor": f"the {word}", "positive": f"a {word}"} for word in ("cat", "dog", "milk", "store")]
     for _ in mlxbert.finetune("embed", train=data, model=folder, output=tmp_path / "trained", epochs=1):

@@ -5,7 +5,7 @@ import json
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -16,14 +16,15 @@ from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.machine.cores import inference
 from mlxbert.machine.device import mx
 from mlxbert.nn.crf import SCALE
-from mlxbert.tasks.entities import AGGREGATIONS, Token, words_with_tokens
+from mlxbert.tasks.entities import Token, words_with_tokens
+from mlxbert.tasks.options import Aggregation
 from mlxbert.tasks.tag import HEAD
 from mlxbert.text.parts import SIZE
 from tests.helpers.taggers import NER, POS, save_random_tagger, save_tagger
 from tests.helpers.vocabularies import BYTE_TOKENS, HEAD as HEAD_PIECES, byte_files, pieces_file, plain as pieces, put
 
 NAMES = {"paris": "B-LOC", "city": "I-LOC", "man": "B-PER", "dog": "B-PER", "play": "B-PER", "##ing": "I-LOC"}
-HOWS = [None, *AGGREGATIONS]
+HOWS = [None, *get_args(Aggregation)]
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +116,7 @@ def test_words_can_be_given(table: mlxbert.Model) -> None:
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_an_entity_at_the_border_of_windows_is_found_once(how: str | None, table: mlxbert.Model) -> None:
+def test_an_entity_at_the_border_of_windows_is_found_once(how: Any, table: mlxbert.Model) -> None:
     """The model takes 30 tokens; the entity of three words moves through a text of four windows."""
     texts = ["the " * before + "paris city city" + " the" * (70 - before) for before in range(70)]
     wanted = ["paris", "city", "city"] if how == "none" else ["paris city city"]
@@ -166,10 +167,11 @@ HARD = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", HARD)
 @pytest.mark.parametrize("how", HOWS)
 def test_offsets_are_those_of_the_text_in_code_points(
-    name: str, how: str | None, table: mlxbert.Model, chance: mlxbert.Model
+    name: str, how: Any, table: mlxbert.Model, chance: mlxbert.Model
 ) -> None:
     text = HARD[name]
     for model in (table, chance):
@@ -181,7 +183,7 @@ def test_offsets_are_those_of_the_text_in_code_points(
 
 
 @pytest.mark.parametrize("how", [None, pytest.param("none", marks=pytest.mark.slow)])
-def test_a_text_of_5000_words(how: str | None, table: mlxbert.Model) -> None:
+def test_a_text_of_5000_words(how: Any, table: mlxbert.Model) -> None:
     text = "the man went to paris city . " * 715
     assert len(text) > SIZE  # several blocks
     result = mlxbert.tag(table, text, aggregation=how)
@@ -217,7 +219,7 @@ def test_vocabularies_that_count_spaces_to_their_tokens(tmp_path: Path) -> None:
         result = mlxbert.tag(model, text)
         assert [entity.text for entity in result.entities] == words, name
         assert_places(result)
-        for how in AGGREGATIONS:
+        for how in get_args(Aggregation):
             assert_places(mlxbert.tag(model, text, aggregation=how))
         given = mlxbert.tag(model, tuple(words))
         assert [entity.text for entity in given.entities] == words and given.text == " ".join(words)
@@ -244,7 +246,7 @@ def test_what_is_neither_a_text_nor_words(table: mlxbert.Model) -> None:
     for wrong in (3, None, {"text": "a"}, ["a", 2], b"a"):
         with pytest.raises(InputError, match="input 1: expected a text or a list of its words"):
             list(mlxbert.tag(table, ["the", wrong]))  # type: ignore[list-item]
-        _, failed, last = mlxbert.tag(table, ["the", wrong, "cat"], on_error="return")  # type: ignore[list-item]
+        _, failed, last = mlxbert.tag(table, ["the", wrong, "cat"], on_error="return")  # type: ignore[call-overload]
         assert isinstance(failed, mlxbert.Failure) and isinstance(last, Tagged)
     with pytest.raises(InputError, match="surrogate"):
         mlxbert.tag(table, "a \ud800")
@@ -252,7 +254,7 @@ def test_what_is_neither_a_text_nor_words(table: mlxbert.Model) -> None:
     _, failed, last = mlxbert.tag(table, ["the", late, "cat"], on_error="return")
     assert isinstance(failed, mlxbert.Failure) and isinstance(last, Tagged)
     with pytest.raises(ArgumentError, match="aggregation is 'last'"):
-        mlxbert.tag(table, "a", aggregation="last")
+        mlxbert.tag(table, "a", aggregation="last")  # type: ignore[call-overload]
 
 
 def test_scores_that_are_not_finite_are_an_error(tmp_path: Path) -> None:

@@ -6,12 +6,12 @@ Needs torch and transformers.
 import os
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 import mlxbert
-from mlxbert.tasks.entities import AGGREGATIONS
+from mlxbert.tasks.options import Aggregation
 from mlxbert.text.words import trimmed
 from tests.helpers.families import FAMILIES, make_config, make_model
 from tests.helpers.frozen import add_vocabulary
@@ -63,7 +63,7 @@ def theirs(pipe: Any, text: str) -> Found:
     return found
 
 
-def ours(model: mlxbert.Model, text: str, aggregation: str) -> Found:
+def ours(model: mlxbert.Model, text: str, aggregation: Any) -> Found:
     entities = mlxbert.tag(model, text, aggregation=aggregation).entities
     return [(entity.label, entity.start, entity.end, entity.score) for entity in entities]
 
@@ -90,7 +90,7 @@ def test_entities_are_those_of_the_pipeline(family: str, tmp_path: Path) -> None
     tokenizer = transformers.BertTokenizer.from_pretrained(add_vocabulary(tmp_path))
     tokenizer.model_input_names = ["input_ids", "attention_mask", *["token_type_ids"] * (compared.segments > 1)]
     loaded = mlxbert.load(tmp_path, task="tag", dtype="float32")
-    pipes = {how: pipeline(tmp_path, tokenizer, how, type(model)) for how in AGGREGATIONS}
+    pipes = {how: pipeline(tmp_path, tokenizer, how, type(model)) for how in get_args(Aggregation)}
     assert sum(assert_same(loaded, pipe, WORDS, how) for how, pipe in pipes.items())
 
 
@@ -113,7 +113,7 @@ def test_words_of_real_vocabularies_are_those_of_the_pipeline(name: str, tmp_pat
     getattr(transformers, f"{REAL[name]}{CLASS}")(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     loaded = mlxbert.load(folder, dtype="float32")
-    for how in AGGREGATIONS:
+    for how in get_args(Aggregation):
         assert assert_same(loaded, pipeline(folder, tokenizer, how), TEXTS, how)
 
 
@@ -148,5 +148,5 @@ def test_a_folder_with_a_crf_opens_there_and_gives_the_same_numbers(tmp_path: Pa
     tokenizer = transformers.BertTokenizer.from_pretrained(folder)
     config = make_config(FAMILIES["bert"], CLASS)
     assert type(transformers.AutoConfig.from_pretrained(folder)) is type(config)
-    for how in AGGREGATIONS:
+    for how in get_args(Aggregation):
         assert_same(model, pipeline(folder, tokenizer, how), WORDS, how)

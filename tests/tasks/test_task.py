@@ -12,7 +12,9 @@ import mlxbert
 from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
 from mlxbert.tasks.fill_mask import FillMaskTask
+from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.next_sentence import Pair
+from mlxbert.tasks.options import FillMaskOptions, WindowedOptions
 from mlxbert.tasks.task import Job, Task, evaluation_mode, one_or_many
 from mlxbert.text.batch import WINDOW
 from mlxbert.text.usage import Usage
@@ -27,7 +29,6 @@ class Widths(Task[Pair, Job[Pair], tuple[int, int], list[int]]):
     """A task of several windows per pair: the length of each."""
 
     name = "embed"  # any model can do it
-    overflows = ("window",)
 
     def prepare(self, item: Pair) -> Job[Pair]:
         """The second text in windows, each with the first."""
@@ -52,16 +53,10 @@ class Widths(Task[Pair, Job[Pair], tuple[int, int], list[int]]):
         return [length for _, length in outputs]
 
 
-def widths(
-    model: mlxbert.Model,
-    pairs: Any,
-    *,
-    batch_tokens: int | None = None,
-    usage: Usage | None = None,
-    on_error: str = "raise",
-) -> Any:
+@takes_keywords
+def widths(model: mlxbert.Model, pairs: Any, *, options: WindowedOptions, call: CallOptions) -> Any:
     """Measures windows."""
-    return one_or_many(lambda: Widths(model, "window", batch_tokens, usage), model, pairs, "pairs", "raise")
+    return one_or_many(Widths, model, pairs, options, call, name="pairs")
 
 
 @pytest.mark.parametrize("batch_tokens", [None, 1, 70])
@@ -77,7 +72,7 @@ def test_a_job_has_one_output_for_each_of_its_windows(tiny: mlxbert.Model, batch
 
 def test_results_of_windows_of_items_keep_their_order(tiny: mlxbert.Model) -> None:
     pairs = [("a", "dog " * (number % 50)) for number in range(2 * WINDOW + 3)]
-    task = Widths(tiny, "window", None)
+    task = Widths(tiny, WindowedOptions())
     assert list(task.run(pairs)) == [task.compute([task.prepare(pair)])[0] for pair in pairs]
 
 
@@ -176,8 +171,9 @@ def test_a_model_without_the_head_is_refused_with_what_has_or_makes_one(task: st
     assert hint in (caught.value.hint or "")
 
 
+@pytest.mark.usefixtures("all_cores")
 def test_a_task_prepares_on_any_thread_and_computes_on_the_models(tiny: mlxbert.Model) -> None:
-    task = FillMaskTask(tiny, top_k=2, overflow="window")
+    task = FillMaskTask(tiny, FillMaskOptions(top_k=2))
     with ThreadPoolExecutor(1) as thread:
         job = thread.submit(task.prepare, TEXT).result()
         assert isinstance(thread.submit(task.compute, [job]).exception(), mlxbert.ThreadError)

@@ -15,6 +15,7 @@ from mlxbert.tasks.embed import EmbedTask, embed_stream
 from mlxbert.tasks.embed_tokens import EmbedTokensTask
 from mlxbert.tasks.embed_words import EmbedWordsTask
 from mlxbert.tasks.fill_mask import FillMaskTask
+from mlxbert.tasks.options import ClassifyOptions, EmbedOptions, EmbedWordsOptions, FillMaskOptions
 from mlxbert.tasks.zero_shot import ZeroShotTask
 from mlxbert.text import batch
 from mlxbert.text.batch import WINDOW, WINDOWS, padded_count
@@ -51,6 +52,7 @@ def model(tiny_folder: Path) -> mlxbert.Model:
     return mlxbert.load(tiny_folder, dtype="float32")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CALLS)
 def test_results_and_counts_are_those_of_a_cpu(name: str, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = mlxbert.load(tiny_folder, dtype="float32", new_heads=HEADS.get(name))
@@ -107,9 +109,10 @@ def test_a_single_text_is_one_row(model: mlxbert.Model, monkeypatch: pytest.Monk
 def test_many_texts_are_one_window_of_a_gpu_and_keep_their_order(
     model: mlxbert.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    texts = [f"the {'cat ' * (number % 13)}" for number in range(LARGE + 40)]
+    size = WINDOWS["small"]
+    texts = [f"the {'cat ' * (number % 13)}" for number in range(size + 40)]
     expected, sizes = mlxbert.embed(model, texts), list[int]()
-    as_on_a_gpu(monkeypatch)
+    as_on_a_gpu(monkeypatch, "small")
     results = EmbedTask.results
 
     def noted(task: EmbedTask, jobs: Any) -> Any:
@@ -118,11 +121,11 @@ def test_many_texts_are_one_window_of_a_gpu_and_keep_their_order(
 
     monkeypatch.setattr(EmbedTask, "results", noted)
     assert np.abs(mlxbert.embed(model, texts) - expected).max() < 1e-5
-    assert sizes == [LARGE, 40]
+    assert sizes == [size, 40]
     sizes.clear()
     found = np.stack([one.embedding for one in embed_stream(model, texts)])
     assert np.abs(found - expected).max() < 1e-5
-    assert sizes == [WINDOW, LARGE - WINDOW, 40]
+    assert sizes == [WINDOW, size - WINDOW, 40]
 
 
 def test_tasks_with_large_outputs_keep_usual_windows(
@@ -130,17 +133,17 @@ def test_tasks_with_large_outputs_keep_usual_windows(
 ) -> None:
     as_on_a_gpu(monkeypatch)
     monkeypatch.setattr("mlxbert.text.batch.OUTPUTS", 2**22)  # the tiny model's are small
-    assert EmbedTask(model).window == FillMaskTask(model, overflow="window").window == LARGE
-    for task in (EmbedWordsTask(model, overflow="window"), EmbedTokensTask(model)):
+    assert EmbedTask(model, EmbedOptions()).window == FillMaskTask(model, FillMaskOptions()).window == LARGE
+    for task in (EmbedWordsTask(model, EmbedWordsOptions(overflow="window")), EmbedTokensTask(model, EmbedOptions())):
         assert task.output_bytes == 4 * model.config.hidden_size * task.tokenizer.max_length
         assert task.window == 2**22 // task.output_bytes // WINDOW * WINDOW
     monkeypatch.setattr("mlxbert.text.batch.OUTPUTS", 2**20)
-    everything = FillMaskTask(model, top_k=model.tokenizer.vocab_size, overflow="window")
+    everything = FillMaskTask(model, FillMaskOptions(top_k=model.tokenizer.vocab_size))
     assert everything.window < LARGE
     monkeypatch.setattr("mlxbert.text.batch.OUTPUTS", 2**22)
     nli = mlxbert.load(save_classifier(tmp_path / "nli", NLI), dtype="float32")
-    for labels in (["a"], ["a", "b", "c"], [str(number) for number in range(1000)]):
-        assert ZeroShotTask(nli, labels=labels, overflow="truncate").window == max(LARGE // len(labels), 1)
+    for labels in (("a",), ("a", "b", "c"), tuple(str(number) for number in range(1000))):
+        assert ZeroShotTask(nli, ClassifyOptions(labels=labels)).window == max(LARGE // len(labels), 1)
 
 
 def test_no_more_than_three_windows_are_in_memory(model: mlxbert.Model, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +171,7 @@ def test_no_more_than_three_windows_are_in_memory(model: mlxbert.Model, monkeypa
         for _ in range(6000):
             yield Text("x" * 2**12)
 
-    results: Iterable[Any] = EmbedTask(model).run(texts())
+    results: Iterable[Any] = EmbedTask(model, EmbedOptions()).run(texts())
     assert sum(results) == 6000 * 2**12
     gc.collect()
     assert WINDOW < Text.most <= 3 * WINDOW + 3 and Text.alive <= 1

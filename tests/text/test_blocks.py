@@ -12,6 +12,7 @@ from mlxbert.text.encoding import Encoding
 from mlxbert.text.parts import SIZE
 from mlxbert.text.windows import best_windows, judged_places
 from mlxbert.weights.tokenizers.growth import MAX_TEXT
+from tests.helpers.cases import together
 from tests.text.test_spans import made_up
 from tests.text.test_tokenizer import tokenizer
 
@@ -31,8 +32,8 @@ def without_end(window: Encoding) -> Encoding:
     return replace(window, positions=window.positions[:-1])
 
 
-@pytest.mark.parametrize("text", [*(made_up(400, seed) for seed in range(5)), *ODD])
-@pytest.mark.parametrize("size", [20, 100, 10_000])
+@together("text", [*(made_up(400, seed) for seed in range(5)), *ODD])
+@together("size", [20, 100, 10_000])
 def test_they_are_those_of_the_whole_text(text: str, size: int) -> None:
     small = tokenizer(20)
     for stride in (0, 5):

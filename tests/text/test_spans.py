@@ -85,13 +85,13 @@ def test_a_span_of_several_windows_counts_once_with_its_best_score() -> None:
 def test_many_spans_of_many_windows_take_time_that_grows_with_the_windows() -> None:
     spans, wanted, random_scores = Spans(10**6), dict[Any, float](), np.random.default_rng(1)
     begun = time.process_time()
-    for start in range(60):
+    for start in range(20):
         found = [Candidate(70 * start + n // 50, n, s) for n, s in enumerate(random_scores.random(4000), 9999)]
         spans.add(found, 0.5)
         for *place, score in found:
             wanted[tuple(place)] = max(score, wanted.get(tuple(place), 0.0))
     assert {(start, end): score for start, end, score in spans.best} == wanted
-    assert time.process_time() - begun < 4
+    assert time.process_time() - begun < 1.5
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 40])

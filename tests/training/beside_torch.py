@@ -17,14 +17,15 @@ from mlxbert.data.labelled import Labelled
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.text.encoding import Encoding
-from mlxbert.training.events import Step
-from mlxbert.training.loop import Run, Training
+from mlxbert.training.loop.events import Step
+from mlxbert.training.loop.order import Epochs
+from mlxbert.training.loop.training_inputs import Training
+from mlxbert.training.loop.training_run import Run
 from mlxbert.training.objectives import make_objective
 from mlxbert.training.objectives.classify import Classify
 from mlxbert.training.objectives.objective import Example
 from mlxbert.training.objectives.texts import TextObjective
 from mlxbert.training.options import TrainingOptions
-from mlxbert.training.sampler import Epochs
 from tests.helpers.families import FAMILIES, Compared
 from tests.helpers.gradients import Arrays, arrays_of
 from tests.nn.test_gradients_live import their_model

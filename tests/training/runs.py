@@ -13,13 +13,14 @@ from mlxbert.machine.device import mx, nn
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.text.encoding import Encoding
-from mlxbert.training.checkpoint import Store
-from mlxbert.training.events import Event, Step
-from mlxbert.training.loop import Run, Training
+from mlxbert.training.loop.events import Event, Step
+from mlxbert.training.loop.order import Epochs
+from mlxbert.training.loop.state import Store
+from mlxbert.training.loop.training_inputs import Training
+from mlxbert.training.loop.training_run import Run
 from mlxbert.training.objectives.objective import Example, Objective, Predictions, TrainBatch
 from mlxbert.training.objectives.predict import predict
 from mlxbert.training.options import TrainingOptions
-from mlxbert.training.sampler import Epochs
 from tests.helpers.tiny import random_network, tiny_config
 
 HEAD = "sequence_classifier"

@@ -16,7 +16,7 @@ import mlxbert
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
-from mlxbert.training.events import Finished
+from mlxbert.training.loop.events import Finished
 from tests.helpers.classifiers import SENTIMENT, save_classifier
 
 RECORDS = [{"text": f"the cat sat {'on mat ' * number}", "label": SENTIMENT.names[number % 3]} for number in range(6)]
@@ -103,6 +103,7 @@ def _broken(logits: Any) -> Any:
     raise OSError("no such weights")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("change", "told"),
     [

@@ -16,7 +16,7 @@ import pytest
 
 import mlxbert
 from mlxbert.errors import CheckpointError, MlxbertError
-from mlxbert.training.events import Event, Saved
+from mlxbert.training.loop.events import Event, Saved
 from tests.helpers.damage import DAMAGES, damage
 from tests.training.files import data_file
 
@@ -105,6 +105,7 @@ def check(stopped: Stopped, file: str, kind: str, folder: Path, places: int) -> 
     return refused, whole
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", DAMAGES)
 @pytest.mark.parametrize("file", FILES)
 def test_damage_never_gives_another_result(stopped: Stopped, file: str, kind: str, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from mlxbert.data.related import find_related_columns, read_related
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import dropout, vector_losses as losses
 from mlxbert.readers.rows import read_rows
-from mlxbert.training.gradients import Differentiator, Whole
+from mlxbert.training.loop.gradients import Differentiator, Whole
 from mlxbert.training.objectives.embed import Embed
 from mlxbert.training.objectives.objective import TrainBatch
 from mlxbert.training.objectives.vector_loss import Texts, VectorLoss, _excluded

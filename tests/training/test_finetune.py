@@ -1,12 +1,13 @@
 """`mlxbert.finetune` and `mlxbert.evaluate` on a tiny model, from data to a folder."""
 
 import gc
-import inspect
+import importlib
 import itertools
 import json
 import math
 import shlex
 import shutil
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -18,12 +19,14 @@ import pytest
 import mlxbert
 from mlxbert.errors import ArgumentError, DivergedError, InputError, MlxbertError
 from mlxbert.machine.device import mx
-from mlxbert.training.command import command_line
-from mlxbert.training.events import Evaluated, Event, Finished, Saved, Started, Step
+from mlxbert.training.command import FinetuneArguments
+from mlxbert.training.loop.events import Evaluated, Event, Finished, Saved, Started, Step
 from mlxbert.training.options.tasks import TASKS
 from mlxbert.training.workspace import Workspace, clean_up
+from tests.helpers.cases import fast
 from tests.helpers.classifiers import save_classifier
 from tests.helpers.commands import COMMANDS
+from tests.training.runs import parameters
 
 Files = Callable[..., Path]
 ANIMALS, PLACES = ("cat", "dog"), ("paris", "tokyo")
@@ -98,7 +101,7 @@ def test_rows_that_a_model_was_trained_on_are_counted(
 
 def test_a_run_that_ends_early_says_so(base: Path, tmp_path: Path) -> None:
     train = write(
-        tmp_path / "train.csv", [row for row in rows(240) if row[1] == ("animal" if "cat" in row[0] else "place")]
+        tmp_path / "train.csv", [row for row in rows(120) if row[1] == ("animal" if "cat" in row[0] else "place")]
     )
     finished = one(run("classify", train=train, model=base, output=tmp_path / "out", epochs=20), Finished)
     assert finished.score == 1.0 and finished.ended < finished.planned
@@ -108,11 +111,9 @@ def test_a_run_that_ends_early_says_so(base: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("task", TASKS)
 def test_the_command_of_a_model_card_can_be_typed(task: str) -> None:
     command = COMMANDS[f"finetune {task}"]
-    callbacks = {"on_progress": print, "on_phase": lambda name: None}
-    arguments = {name: one.default for name, one in inspect.signature(mlxbert.finetune).parameters.items()}
     options = {"text_column": "a b", "epochs": 2, "lr": 1e-5, "seed": 3, "max_length": 64}
-    given = arguments | callbacks | {"train": ["a.csv", "b c.csv"], "output": Path("out"), "seeds": 2}
-    line = command_line(task, given | {"sweep": {"lr": [1e-5, 2e-5]}, "options": options})
+    given: dict[str, Any] = {"train": ["a.csv", "b c.csv"], "output": Path("out"), "seeds": 2, "model": "builtin"}
+    line = FinetuneArguments(**given, sweep={"lr": [1e-5, 2e-5]}, options=options).command_line(task)
     assert line is not None
     parsed = command.make_context("finetune", shlex.split(line)[3:]).params
     assert [*parsed["train"]] == given["train"] and [*parsed["sweep"]] == ["lr=1e-05,2e-05"] and parsed["seed"] == 3
@@ -128,6 +129,7 @@ def test_every_event_is_json(base: Path, train: Path, tmp_path: Path) -> None:
 )
 def test_an_interrupted_call_resumes_to_the_same_bits(base: Path, train: Path, tmp_path: Path, kind: type[Any]) -> None:
     options: dict[str, Any] = {"train": train, "model": base, "save_every": 3, "epochs": 2, "seeds": 2}
+    write(train, rows(60))
     run("classify", output=tmp_path / "whole", **options)
     for _ in range(100):
         stream = mlxbert.finetune("classify", **{"lr": 1e-2, "batch_size": 16} | options, output=tmp_path / "parts")
@@ -143,7 +145,7 @@ def test_an_interrupted_call_resumes_to_the_same_bits(base: Path, train: Path, t
     assert files[0] == files[1]
 
 
-@pytest.mark.parametrize("lora", [None, 2])
+@pytest.mark.parametrize("lora", fast([None, 2], 2))
 def test_a_call_that_is_run_gives_the_model_and_one_that_is_not_says_so(
     base: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, lora: int | None
 ) -> None:
@@ -188,8 +190,8 @@ def test_another_call_is_refused_and_says_what_differs(base: Path, train: Path, 
     assert one(list(mlxbert.finetune("classify", lr=2e-3, overwrite=True, **options)), Finished)
 
 
-@pytest.mark.parametrize("streams", [False, True])
-@pytest.mark.parametrize("changed", ["train", "valid"])
+@pytest.mark.parametrize("streams", fast([False, True], True))
+@pytest.mark.parametrize("changed", fast(["train", "valid"], "train"))
 def test_other_records_are_another_call(base: Path, tmp_path: Path, streams: bool, changed: str) -> None:
     def call(other: str | None) -> mlxbert.TrainingEvents:
         data: dict[str, Any] = {"train": rows(48), "valid": rows(12)}
@@ -268,7 +270,8 @@ def test_seeds_and_values_are_tried_and_the_best_is_kept(base: Path, train: Path
 def test_a_run_that_diverges_is_the_worst(
     base: Path, train: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mlxbert.training.loop.learning_rate", lambda *given: math.nan if given[2].lr > 0.1 else 1e-3)
+    rate = "mlxbert.training.loop.training_run.learning_rate"
+    monkeypatch.setattr(rate, lambda *given: math.nan if given[2].lr > 0.1 else 1e-3)
     how: dict[str, Any] = {"train": train, "model": base, "epochs": 1}
     events = run("classify", **how, output=tmp_path / "out", sweep={"lr": [0.5, 1e-3]})
     finished = one(events, Finished)
@@ -413,6 +416,7 @@ def test_a_label_unknown_at_validation_is_refused(base: Path, train: Path, tmp_p
     [
         {"label_smoothing": 1.0}, {"class_weights": "heavy"}, {"metric": "spearman"}, {"max_length": 2}, {"seeds": 0},
         {"validation_fraction": 0}, {"validation_fraction": 1.5}, {"text_column": "nothing"}, {"sweep": {"lr": [0]}},
+        {"sweep": {"lr": 3}},
         {"max_length": 9999}, {"sweep": {"freeze": [1, 7]}}, {"label_smoothing": "a lot"}, {"freeze": 7},
         {"unknown": 1}, {"dtype": "float64"}, {"epochs": "3"}, {"model": "no/such folder"},
         {"task": "regress", "label_smoothing": 0.1},
@@ -551,3 +555,45 @@ def test_another_encoding_does_not_resume(base: Path, train: Path, tmp_path: Pat
     gc.collect()
     with pytest.raises(MlxbertError, match="encoding"):
         run("classify", **options, encoding="cp1252", save_every=1)
+
+
+@pytest.mark.parametrize(("seeds", "networks"), [(1, 2), pytest.param(2, 4, marks=pytest.mark.slow)])
+def test_the_base_is_opened_once_and_one_network_is_in_memory(
+    base: Path, train: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seeds: int, networks: int
+) -> None:
+    """The plan, the run and the folder share a network; the frozen vectors of the baselines need another one."""
+    opened: list[str] = []
+    made: list[weakref.ref[Any]] = []
+    alive: list[int] = []
+
+    def counted(name: str, usual: Any) -> Any:
+        def call(*given: Any, **options: Any) -> Any:
+            opened.append(name)
+            return usual(*given, **options)
+
+        return call
+
+    def build(*given: Any, **options: Any) -> Any:
+        alive.append(sum(one() is not None for one in made))
+        network = build_network(*given, **options)
+        made.append(weakref.ref(network))
+        return network
+
+    for module in map(importlib.import_module, ("mlxbert.model", "mlxbert.training.finetune")):
+        for name in {"find_model", "open_checkpoint", "load_tokenizer"} & vars(module).keys():
+            monkeypatch.setattr(module, name, counted(name, getattr(module, name)))
+    loading = importlib.import_module("mlxbert.model")
+    build_network = loading.build_network
+    monkeypatch.setattr(loading, "build_network", build)
+    run("classify", train=train, model=base, output=tmp_path / "out", epochs=1, seeds=seeds)
+    assert sorted(opened) == ["find_model", "load_tokenizer", "open_checkpoint"]
+    assert len(made) <= networks and max(alive) <= 1 and alive[-1] == 1  # the trained one, next to the baselines'
+
+
+def test_a_network_after_training_is_as_one_that_was_loaded(base: Path, train: Path, tmp_path: Path) -> None:
+    """The network that was trained is written, with its frozen weights as they were: no gradient has seen bfloat16."""
+    options: dict[str, Any] = {"freeze": 1, "dtype": "bfloat16", "checkpointing": True, "dropout": 0.3}
+    run("classify", train=train, model=base, output=tmp_path / "out", epochs=1, device="cpu", **options)
+    before, after = (parameters(mlxbert.load(folder, device="cpu").network) for folder in (base, tmp_path / "out"))
+    frozen = [name for name in before if name.startswith(("encoder.embeddings.", "encoder.layers.0."))]
+    assert len(frozen) > 10 and all(mx.array_equal(after[name], before[name]) for name in frozen)

@@ -11,7 +11,7 @@ import mlxbert
 from mlxbert.errors import ArgumentError
 from mlxbert.labels.labels import Labels
 from mlxbert.text.batch import make_batch
-from mlxbert.training.events import Finished
+from mlxbert.training.loop.events import Finished
 from tests.folders import test_round_trip_live as live
 from tests.helpers.answering import save_answering
 from tests.helpers.cells import cells, some

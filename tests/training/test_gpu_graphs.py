@@ -14,8 +14,8 @@ import pytest
 import mlxbert
 from mlxbert.machine.device import mx, nn
 from mlxbert.tasks.runner import _Batches
-from mlxbert.training.compiled import Compiled
-from mlxbert.training.step import DeviceStep
+from mlxbert.training.loop.compiled import Compiled
+from mlxbert.training.loop.gpu_updater import DeviceStep
 from tests.helpers.graphs import Fused, Graph, wrong
 from tests.helpers.st_folder import NORMALIZE, pooling, save_st
 from tests.pretraining import electras

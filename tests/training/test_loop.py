@@ -17,11 +17,12 @@ from mlxbert.errors import CheckpointError, MlxbertError
 from mlxbert.machine.device import mx, scalar
 from mlxbert.nn.cpu import vectorized
 from mlxbert.nn.heads import Network
-from mlxbert.training.checkpoint import Progress, Store
-from mlxbert.training.events import Evaluated, Event, Saved, Step
+from mlxbert.training.loop.events import Evaluated, Event, Saved, Step
+from mlxbert.training.loop.optimizer import AdamW
+from mlxbert.training.loop.state import Progress, Store
+from mlxbert.training.loop.trained_parameters import TABLE
 from mlxbert.training.objectives.objective import TrainBatch
-from mlxbert.training.optimizer import AdamW
-from mlxbert.training.rows import TABLE
+from tests.helpers.cases import fast
 from tests.training.runs import Parity, digest, make_run, parameters, steps
 
 
@@ -35,7 +36,8 @@ def test_events_of_a_run(tmp_path: Path) -> None:
     assert [event.epoch for event in events if isinstance(event, Evaluated)] == [1.0, 2.0]
 
 
-@pytest.mark.parametrize("stop", [3, 7, 8, 14])
+@pytest.mark.usefixtures("all_cores")
+@pytest.mark.parametrize("stop", fast([3, 7, 8, 14], 3, 7))
 def test_a_resumed_run_has_the_same_bits(tmp_path: Path, stop: int) -> None:
     whole = make_run(epochs=2)
     expected = [(step.loss, step.lr, step.gradient_norm) for step in steps(whole.events())]
@@ -145,11 +147,11 @@ def test_an_interrupt_within_an_update_waits_for_its_end(tmp_path: Path, monkeyp
 def test_later_updates_change_nothing_that_was_handed_out() -> None:
     scores = iter([0.9, 0.5])
     run = make_run(evaluate=lambda: {"accuracy": next(scores)}, weight_decay=0.1)
-    before = {name: array.tolist() for name, array in parameters(run._t.network).items()}
-    first = {name: array for name, array in parameters(run._t.network).items()}
+    before = {name: array.tolist() for name, array in parameters(run.training.network).items()}
+    first = {name: array for name, array in parameters(run.training.network).items()}
     for event in run.events():
         if isinstance(event, Evaluated) and event.best:
-            network = parameters(run._t.network)
+            network = parameters(run.training.network)
             kept, best = {n: a.tolist() for n, a in network.items()}, run.best()
             run.try_update([[0, 1]])
     assert {name: array.tolist() for name, array in first.items()} == before
@@ -172,6 +174,7 @@ def test_an_interrupted_evaluation_is_repeated(tmp_path: Path) -> None:
     assert isinstance(next(resumed.events()), Evaluated)
 
 
+@pytest.mark.usefixtures("all_cores")
 def test_accumulated_batches_are_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     one = make_run(rate=0, batch_size=24, epochs=1, weight_decay=0.1)
     three = make_run(rate=0, batch_size=8, gradient_accumulation=3, epochs=1, weight_decay=0.1)
@@ -190,7 +193,8 @@ def _fixed(step: int, size: int) -> list[list[int]]:
     return [numbers[start : start + size] for start in range(0, len(numbers), size)]
 
 
-@pytest.mark.parametrize("parts", [2, 3, 20])
+@pytest.mark.usefixtures("all_cores")
+@pytest.mark.parametrize("parts", fast([2, 3, 20], 20))
 def test_parts_of_a_batch_add_up(parts: int) -> None:
     one, many = make_run(rate=0, epochs=1), make_run(rate=0, epochs=1, streams=parts)
     pairs = list(zip(steps(one.events()), steps(many.events()), strict=True))
@@ -229,7 +233,7 @@ def test_training_ends_where_the_score_cannot_be_better(
 ) -> None:
     monkeypatch.setattr(Parity, "perfect", perfect)
     scores = iter([0.5, 1.0, 0.9, 0.9, 0.9, 1.0, 1.0, 1.0, 1.0, 1.0])  # three evaluations later it is there again
-    run = make_run(epochs=10, patience=patience, evaluate=lambda: {"accuracy": next(scores)})
+    run = make_run(data=16, epochs=10, patience=patience, evaluate=lambda: {"accuracy": next(scores)})
     assert sum(isinstance(event, Evaluated) for event in run.events()) == expected
 
 
@@ -275,17 +279,17 @@ def test_float16_scales_the_loss_and_skips_overflows() -> None:
 @pytest.mark.parametrize("freeze", [1, 2])
 def test_frozen_parameters_stay(freeze: int) -> None:
     run = make_run(freeze=freeze, epochs=1)
-    before = {name: array.tolist() for name, array in parameters(run._t.network).items()}
+    before = {name: array.tolist() for name, array in parameters(run.training.network).items()}
     list(run.events())
     assert run.best().keys() == run.state.parameters.keys()
-    after = parameters(run._t.network) | run.best()
+    after = parameters(run.training.network) | run.best()
     still = {name for name, values in before.items() if after[name].tolist() == values}
     layers = tuple(f"encoder.layers.{number}." for number in range(freeze))
     # The gradient of a bias of the keys is 0 but for rounding, and may or may not change it.
     expected = {name for name in before if name.startswith(("encoder.embeddings.", *layers))}
     assert expected <= still and not {name for name in still - expected if "key.bias" not in name}
     assert run.frozen == sum(_size(before[name]) for name in expected)
-    assert run._t.network.encoder.frozen == freeze
+    assert run.training.network.encoder.frozen == freeze
 
 
 def _size(values: Any) -> int:
@@ -294,7 +298,7 @@ def _size(values: Any) -> int:
 
 def test_training_used_rows_is_training_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     used = make_run(weight_decay=0.1)
-    assert used.state.parameters[TABLE].shape[0] < used._whole(used.state.parameters, 1.0)[TABLE].shape[0]
+    assert used.state.parameters[TABLE].shape[0] < used._trained.whole(used.state.parameters, 1.0)[TABLE].shape[0]
     monkeypatch.setattr(Parity, "tokens", lambda self, example: range(46))
     every = make_run(weight_decay=0.1)
     assert every.state.parameters[TABLE].shape[0] > used.state.parameters[TABLE].shape[0]

@@ -11,8 +11,9 @@ import pytest
 import mlxbert
 from mlxbert.errors import ArgumentError, CheckpointError, ConfigError, MlxbertError
 from mlxbert.machine.device import mx
-from mlxbert.training.events import Event, Finished, Started, Step
+from mlxbert.training.loop.events import Event, Finished, Started, Step
 from mlxbert.weights.build import parameters
+from tests.helpers.cases import fast
 from tests.helpers.program import call
 from tests.helpers.tiny import CONFIG, save
 from tests.training.test_finetune import rows
@@ -134,7 +135,7 @@ def test_ranks_can_be_swept(base: Path, tmp_path: Path) -> None:
     assert config["r"] == [2, 3][finished.run] and config["lora_alpha"] == 2 * config["r"]
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("dtype", fast(["bfloat16", "float16"], "bfloat16"))
 def test_a_quantized_base_is_trained_on(base: Path, tmp_path: Path, dtype: str) -> None:
     mlxbert.convert(base, tmp_path / "small", quantize=4, group_size=32)
     events = list(_run(tmp_path / "small", tmp_path / "out", dtype=dtype, epochs=8))

@@ -12,8 +12,8 @@ from mlxbert.machine.device import mx, scalar
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.losses import cross_entropy
 from mlxbert.training.adapters import adapt_model, choose
-from mlxbert.training.base import BaseModel
-from mlxbert.training.gradients import Differentiator, dropout_key
+from mlxbert.training.base_model import BaseModel
+from mlxbert.training.loop.gradients import Differentiator, dropout_key
 from mlxbert.training.objectives.objective import TrainBatch
 from mlxbert.training.options import TrainingOptions
 from mlxbert.weights.build import parameters

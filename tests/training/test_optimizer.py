@@ -12,13 +12,13 @@ from mlxbert.machine import cores
 from mlxbert.machine.device import mx, scalar
 from mlxbert.nn.cpu import vectorized
 from mlxbert.nn.encoder import Batch, KnownIds
-from mlxbert.training import in_place
-from mlxbert.training.checkpoint import Progress
-from mlxbert.training.gradients import Gradients
-from mlxbert.training.optimizer import AdamW, clipping, depth_factors, is_frozen, norm, weight_decays
+from mlxbert.training.loop import in_place
+from mlxbert.training.loop.gpu_updater import DeviceStep
+from mlxbert.training.loop.gradients import Gradients
+from mlxbert.training.loop.optimizer import AdamW, clipping, depth_factors, is_frozen, norm, weight_decays
+from mlxbert.training.loop.state import Progress
+from mlxbert.training.loop.trained_parameters import TABLE, SparseRows
 from mlxbert.training.options import TrainingOptions
-from mlxbert.training.rows import TABLE, SparseRows
-from mlxbert.training.step import DeviceStep
 from tests.helpers.tiny import tiny_config
 
 NAMES = [

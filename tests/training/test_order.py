@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mlxbert.errors import ArgumentError
-from mlxbert.training.optimizer import learning_rate
+from mlxbert.training.loop.optimizer import learning_rate
+from mlxbert.training.loop.order import batches, parts, shares
 from mlxbert.training.options import Schedule, TrainingOptions, check_sweep
-from mlxbert.training.sampler import batches, parts, shares
 
 
 @given(st.integers(1, 300), st.integers(1, 40), st.integers(0, 5))

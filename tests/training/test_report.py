@@ -68,7 +68,7 @@ def test_a_report_counts_everything() -> None:
     assert (second.duplicates, second.conflicts) == (1, 1)
     assert (found.leaked, found.split_off, found.max_length) == (1, 0.1, 128)
     assert found.only_in == {"train": ("c",), "valid": ()}
-    assert found.to_dict()["splits"][1]["labels"] == {"a": 2, "b": 1}
+    assert second.labels == {"a": 2, "b": 1}
 
 
 @pytest.mark.parametrize(("length", "hinted"), [(250, False), (300, True)])

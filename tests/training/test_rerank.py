@@ -12,7 +12,7 @@ import mlxbert
 from mlxbert.data.relevance import Judged
 from mlxbert.errors import ArgumentError, CheckpointError, ConfigError, InputError
 from mlxbert.text.batch import make_batch
-from mlxbert.training.events import Finished, Started
+from mlxbert.training.loop.events import Finished, Started
 from mlxbert.training.scores.reranking import (
     average_precision,
     best_accuracy,
@@ -21,6 +21,7 @@ from mlxbert.training.scores.reranking import (
     rerank_metrics,
     reranking,
 )
+from tests.helpers.cases import fast
 from tests.helpers.classifiers import save_classifier, save_saturated
 from tests.helpers.tiny import WORDS
 from tests.tasks.test_rerank import SCORE
@@ -171,12 +172,12 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any], base: P
 def test_hard_data_are_trained_on(base: Path, tmp_path: Path) -> None:
     """A text thousands of times, texts without a known word or much too long, a query without a positive."""
     data = [{"query": "cat", "positives": ["dog " * 500], "negatives": ["😀", "\u200b x"]}]
-    data += [{"query": "the dog", "positives": "of", "negatives": []}] * 1500
+    data += [{"query": "the dog", "positives": "of", "negatives": []}] * 300
     data += [{"query": f"tokyo {word}", "positives": [], "negatives": ["sat"]} for word in SMALL]
     events = run(data, base, tmp_path / "out", batch_size=64)
     started = one(events, Started)
     train = started.report.splits[0]
-    assert train.duplicates + started.report.splits[1].duplicates >= 1498 and train.conflicts == 0
+    assert train.duplicates + started.report.splits[1].duplicates >= 298 and train.conflicts == 0
     assert str(len(SMALL)) in started.report.warnings[0]
     assert isinstance(events[-1], Finished)
 
@@ -229,7 +230,7 @@ def test_metrics_are_those_that_the_labels_have() -> None:
     assert ranked.interval == (ranked.score, ranked.score)  # one query
 
 
-@pytest.mark.parametrize(("start", "loss"), [("bce", "mse"), ("mse", "bce")])
+@pytest.mark.parametrize(("start", "loss"), fast([("bce", "mse"), ("mse", "bce")], ("mse", "bce")))
 def test_an_adapter_keeps_what_its_scores_are_whatever_the_base_says(
     start: str, loss: str, base: Path, tmp_path: Path
 ) -> None:

@@ -8,7 +8,8 @@ import pytest
 import mlxbert
 from mlxbert.errors import ArgumentError
 from mlxbert.machine.device import mx
-from mlxbert.training.events import Saved, Started
+from mlxbert.training.loop.events import Saved, Started
+from tests.helpers.cases import fast
 from tests.helpers.st_folder import NORMALIZE, pooling, save_st
 from tests.training import test_answer_objective, test_embed_objective, test_few_shot, test_finetune, test_rerank
 
@@ -25,10 +26,9 @@ CASES: dict[str, tuple[str, Any, dict[str, Any], dict[str, Any]]] = {
     "dora": ("classify", TEXTS, {**LORA, "lora_dropout": 0.2, "dora": True}, {"lora": 5}),
     "rslora": ("classify", TEXTS, {**LORA, "rslora": True, "lora_layers": "all-linear"}, {"lora_alpha": 5}),
 }
-SLOW = ("teacher, weighted", "rslora")
 
 
-@pytest.mark.parametrize("case", [pytest.param(one, marks=pytest.mark.slow if one in SLOW else ()) for one in CASES])
+@pytest.mark.parametrize("case", fast(CASES, "dora"))
 def test_an_interrupted_run_ends_in_the_same_bits(case: str, base: Path, tmp_path: Path) -> None:
     task, data, changes, other = CASES[case]
     options: dict[str, Any] = {"model": base, "epochs": 2, "lr": 1e-2, "batch_size": 8, "device": "cpu"}

@@ -25,15 +25,16 @@ from mlxbert.errors import DivergedError
 from mlxbert.machine.device import mx, scalar
 from mlxbert.nn.heads import Network
 from mlxbert.text.batch import padded_length
-from mlxbert.training import compiled, sampler
-from mlxbert.training.checkpoint import Progress
-from mlxbert.training.compiled import Compiled, joined, split
-from mlxbert.training.events import Evaluated, Saved, Step
-from mlxbert.training.gradients import Gradients
-from mlxbert.training.loop import Run
+from mlxbert.training.loop import compiled, order
+from mlxbert.training.loop.compiled import Compiled, joined, split
+from mlxbert.training.loop.events import Evaluated, Saved, Step
+from mlxbert.training.loop.gpu_updater import DeviceStep, GpuUpdater
+from mlxbert.training.loop.gradients import Gradients
+from mlxbert.training.loop.optimizer import AdamW
+from mlxbert.training.loop.state import Progress
+from mlxbert.training.loop.training_run import Run
 from mlxbert.training.objectives import make_objective
-from mlxbert.training.optimizer import AdamW
-from mlxbert.training.step import DeviceStep
+from tests.helpers.cases import fast
 from tests.pretraining.files import model_folder, text_file
 from tests.training import runs
 from tests.training.files import data_file
@@ -41,7 +42,12 @@ from tests.training.runs import Parity, digest, make_run, steps
 
 COMPILER = shutil.which("g++") or shutil.which("clang++")
 # The loop of a CPU with the operations and shapes of a GPU is what the loop of a GPU is compared with.
-_LOOP = ("mlxbert.training.loop", "mlxbert.training.gradients", "mlxbert.machine.cores", "mlxbert.machine.device")
+_LOOP = (
+    "mlxbert.training.loop.training_run",
+    "mlxbert.training.loop.gradients",
+    "mlxbert.machine.cores",
+    "mlxbert.machine.device",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -108,7 +114,8 @@ OPTIONS: list[dict[str, Any]] = [
 
 
 def compare_runs(options: dict[str, Any], patch: pytest.MonkeyPatch, *, compiles: bool) -> None:
-    patch.setattr("mlxbert.training.loop.FIRST_SCALE", 2.0**24)  # too large for the first updates in float16
+    # Too large for the first updates in float16.
+    patch.setattr("mlxbert.training.loop.training_run.FIRST_SCALE", 2.0**24)
 
     def made() -> tuple[Run, list[Step]]:
         run = make_run(evaluate=None, epochs=3, **options)
@@ -123,7 +130,7 @@ def compare_runs(options: dict[str, Any], patch: pytest.MonkeyPatch, *, compiles
     assert here.updates < here.step if "dtype" in options else here.updates == here.step
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("options", fast(OPTIONS, OPTIONS[1], OPTIONS[-1]), ids=str)
 def test_updates_are_those_of_a_cpu(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     compare_runs(options, monkeypatch, compiles=False)
 
@@ -170,12 +177,12 @@ def compare_networks(family: str, head: str, folder: Path, patch: pytest.MonkeyP
     patch.setattr(Compiled, "_compiled", traced)
 
     def made() -> tuple[Run, list[Step]]:
-        run = make_run(evaluate=None, epochs=3, lr=1e-4)
+        run = make_run(evaluate=None, epochs=1, lr=1e-4)
         return run, steps(run.events())
 
     (cpu, expected), (gpu, found) = both(patch, made)
-    assert isinstance(gpu._differentiate._gradients, Compiled) and gpu._differentiate._gradients.shapes > 0
-    assert gpu._differentiate._gradients._usable
+    gradients = gpu.updater.gradients.differentiate._gradients
+    assert isinstance(gradients, Compiled) and gradients.shapes > 0 and gradients._usable
     assert_same(found, expected)
     assert_close(gpu.state.parameters, cpu.state.parameters)
 
@@ -191,7 +198,7 @@ TASKS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", fast(TASKS, "embed, in chunks"))
 def test_models_are_those_of_a_cpu(
     task: str, base: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -281,13 +288,13 @@ def test_an_error_of_the_device_is_not_taken_for_one_of_tracing(monkeypatch: pyt
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_parts_of_batches_have_few_shapes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("text.batch", "training.sampler"):
+    for module in ("text.batch", "training.loop.order"):
         monkeypatch.setattr(f"mlxbert.{module}.on_gpu", lambda: True)
     rng = random.Random(seed)
     lengths = [min(3 + int(rng.lognormvariate(4, 1.2)), 512) for _ in range(10_007)]
     shapes = set()
-    for batch in sampler.batches(len(lengths), 64, seed, 0):
-        found = sampler.parts([lengths[number] for number in batch], 1)
+    for batch in order.batches(len(lengths), 64, seed, 0):
+        found = order.parts([lengths[number] for number in batch], 1)
         assert sorted(one for part in found for one in part) == [*range(len(batch))]
         shapes |= {(len(part), padded_length(max(lengths[batch[one]] for one in part), 512)) for part in found}
     last = {size - some for size in (44, 43) for some in (0, 11, 22, 33)}  # of an epoch: 10,007 is 155 · 64 + 44 + 43
@@ -326,8 +333,8 @@ def test_an_update_is_waited_for_while_the_next_gradients_are_computed(monkeypat
         usual, update = mx.eval, DeviceStep.__call__
 
         def noting(*arrays: Any) -> None:
-            if run._started and run._started[0].before is not None and len(arrays) == 4:
-                following = run._started[1].gradients if len(run._started) > 1 else None
+            if run.updater.started and run.updater.started[0].before is not None and len(arrays) == 4:
+                following = run.updater.started[1].gradients if len(run.updater.started) > 1 else None
                 ahead = {} if following is None else following.arrays
                 waited.append(({id(one) for tree in arrays[1:] for one in tree.values()}, {*map(id, ahead.values())}))
                 assert waited[-1][0] == {id(one) for one in [
@@ -337,7 +344,7 @@ def test_an_update_is_waited_for_while_the_next_gradients_are_computed(monkeypat
             usual(*arrays)
 
         def counted(step: DeviceStep, *given: Any) -> Any:
-            applied.append(sum(one.before is not None for one in run._started))
+            applied.append(sum(one.before is not None for one in run.updater.started))
             return update(step, *given)
 
         monkeypatch.setattr(mx, "eval", noting)
@@ -367,14 +374,14 @@ def test_an_interrupt_before_gradients_are_applied_saves_the_updates_before(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It comes when the update in front of them is finished, as until then it is held."""
-    usual, calls = Run._apply, itertools.count(1)
+    usual, calls = GpuUpdater.follow, itertools.count(1)
 
-    def interrupted(run: Run) -> None:
+    def interrupted(updater: GpuUpdater) -> None:
         if next(calls) == number:
             raise KeyboardInterrupt
-        usual(run)
+        usual(updater)
 
-    monkeypatch.setattr(Run, "_apply", interrupted)
+    monkeypatch.setattr(GpuUpdater, "follow", interrupted)
     with a_gpu(monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             [*make_run(tmp_path).events()]
@@ -396,7 +403,7 @@ def test_a_run_that_diverges_keeps_the_state_before(
         folder = tmp_path / str(len([*tmp_path.iterdir()]))
         run = make_run(folder, evaluate=None)
         for one in run.order.batches(number - 1)[0]:
-            object.__setattr__(run._t.examples[one], "target", 3)
+            object.__setattr__(run.training.examples[one], "target", 3)
         events: list[Any] = []
         with pytest.raises(DivergedError) as problem:
             for event in run.events():

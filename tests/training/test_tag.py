@@ -19,10 +19,11 @@ from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.readers.rows import read_rows
 from mlxbert.training.data.tags import most_frequent
-from mlxbert.training.events import Evaluated, Finished, Started, Step
+from mlxbert.training.loop.events import Evaluated, Finished, Started, Step
 from mlxbert.training.objectives.predict import predict
 from mlxbert.training.objectives.tag import HEAD, Tag, TagExample
 from mlxbert.training.plan import prepared
+from tests.helpers.cases import fast
 from tests.helpers.taggers import save_tagger
 from tests.training.test_finetune import one, run
 
@@ -172,7 +173,7 @@ def test_a_batch_without_labels_has_no_loss_and_no_gradient(base: Path, crf: boo
     assert np.isfinite(float(mx.array(loss) / weight))
 
 
-@pytest.mark.parametrize("crf", [False, True])
+@pytest.mark.parametrize("crf", fast([False, True], True))
 def test_a_file_becomes_a_tagger(base: Path, tmp_path: Path, crf: bool) -> None:
     train = write(tmp_path / "train.conll", 60)
     events = run("tag", train=train, model=base, output=tmp_path / "out", epochs=4, batch_size=6, crf=crf)

@@ -19,7 +19,7 @@ from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.training.distillation import Distillation
-from mlxbert.training.events import Evaluated, Finished, Started, Step
+from mlxbert.training.loop.events import Evaluated, Finished, Started, Step
 from mlxbert.training.objectives import make_objective
 from mlxbert.training.objectives.distillation_losses import DistillationExample, ScoreDistillation, Targets
 from mlxbert.training.objectives.objective import Split, TrainBatch
@@ -258,7 +258,7 @@ PLAIN = [{"text": one["text"]} for one in texts()]
 
 def test_vectors_become_those_of_the_teacher(tmp_path: Path) -> None:
     start, guide = embedder(tmp_path / "start"), embedder(tmp_path / "guide", num_hidden_layers=1)
-    given = {"valid": PLAIN[:9], "dropout": 0.0, "batch_size": len(PLAIN), "epochs": 30}
+    given = {"valid": PLAIN[:9], "dropout": 0.0, "batch_size": len(PLAIN), "epochs": 20}
     events = finetune("embed", start, tmp_path / "out", PLAIN, teacher=guide, **given)
     losses = [event.loss for event in events if isinstance(event, Step)]
     sentences = [one["text"] for one in PLAIN]

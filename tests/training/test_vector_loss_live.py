@@ -14,8 +14,8 @@ import pytest
 from mlxbert.machine.device import mx, nn, scalar
 from mlxbert.nn import dropout
 from mlxbert.readers.rows import read_rows
-from mlxbert.training.base import BaseModel
-from mlxbert.training.gradients import Differentiator, Whole, dropout_key
+from mlxbert.training.base_model import BaseModel
+from mlxbert.training.loop.gradients import Differentiator, Whole, dropout_key
 from mlxbert.training.objectives.embed import Embed
 from mlxbert.training.objectives.objective import TrainBatch
 from mlxbert.training.objectives.vector_loss import Texts

@@ -13,7 +13,7 @@ from mlxbert.errors import ArgumentError, ConfigError
 from mlxbert.folders.save import write_trained
 from mlxbert.machine.device import mx, nn
 from mlxbert.training.adapters import adapt_model, choose
-from mlxbert.training.base import BaseModel
+from mlxbert.training.base_model import BaseModel
 from mlxbert.training.options import TrainingOptions
 from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.formats.config_json import ConfigJson

@@ -13,6 +13,7 @@ from mlxbert.nn.activations import ACTIVATIONS
 from mlxbert.nn.heads import masked_lm, sequence_classifier
 from mlxbert.weights.families.registry import family_of
 from mlxbert.weights.formats.config_json import read_config
+from tests.helpers.cases import together
 from tests.helpers.tiny import CONFIG, tiny_config
 
 
@@ -103,8 +104,8 @@ NUMBERS = (
 )
 
 
-@pytest.mark.parametrize("value", ["24", 24.0, True, False, None, 0, -24, [24], {}], ids=repr)
-@pytest.mark.parametrize("key", NUMBERS)
+@together("value", ["24", 24.0, True, False, None, 0, -24, [24], {}])
+@together("key", NUMBERS)
 def test_sizes_must_be_whole_numbers_above_zero(tmp_path: Path, key: str, value: object) -> None:
     if value is None and key not in NUMBERS[:-1]:
         return  # null is the default where there is one

@@ -1,6 +1,5 @@
 """Configurations that are refused: look-alikes of the families, and values of every wrong kind."""
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ from mlxbert.config import EncoderConfig
 from mlxbert.errors import ConfigError
 from mlxbert.weights.families.registry import FAMILIES, family_of
 from mlxbert.weights.formats.config_json import ConfigJson
+from tests.helpers.cases import together
 from tests.helpers.families import FROZEN, walked_slowly
 from tests.helpers.frozen import read_config, write_model
 
@@ -121,7 +121,7 @@ LOOK_ALIKES: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("family", "changes"), LOOK_ALIKES, ids=str)
+@together(("family", "changes"), LOOK_ALIKES)
 def test_variants_that_are_not_computed_are_refused_by_name(
     family: str, changes: dict[str, Any], written: dict[str, dict[str, Any]]
 ) -> None:
@@ -192,9 +192,7 @@ HOSTILE: list[tuple[str, str, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("family", "key", "value", "said"), HOSTILE, ids=lambda value: re.sub(r"0{9,}", "0…", str(value))
-)
+@together(("family", "key", "value", "said"), HOSTILE)
 def test_hostile_values_are_refused_by_name(
     family: str, key: str, value: Any, said: str, written: dict[str, dict[str, Any]]
 ) -> None:

@@ -33,6 +33,7 @@ def test_every_weight_of_a_whole_network_has_exactly_one_entry(name: str, tmp_pa
     assert Counter(name for entry in entries for name in entry.ours) == Counter(names.keys())
 
 
+@pytest.mark.sampled("neobert-ForMaskedLM")
 @pytest.mark.parametrize(("family", "head"), FROZEN_CELLS, ids=str)
 def test_what_was_loaded_is_saved_as_it_was(family: str, head: str, tmp_path: Path) -> None:
     checkpoint = open_checkpoint(write_model(family, head, tmp_path))

@@ -12,7 +12,7 @@ import mlxbert
 from mlxbert.bench.reference import load_network, outputs
 from mlxbert.errors import CheckpointError, MlxbertError
 from mlxbert.machine.device import mx, nn
-from mlxbert.training.base import BaseModel
+from mlxbert.training.base_model import BaseModel
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.source import ModelRef

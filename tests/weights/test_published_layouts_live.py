@@ -193,7 +193,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["query", "document"])
-def test_queries_and_documents_have_the_same_vectors(folder: Path, kind: str) -> None:
+def test_queries_and_documents_have_the_same_vectors(folder: Path, kind: Any) -> None:
     theirs = st.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
     model = mlxbert.load(folder, task="embed", dtype="float32")
     for dimensions in (None, 16):

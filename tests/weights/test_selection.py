@@ -14,12 +14,13 @@ import mlxbert
 from mlxbert.errors import ConfigError
 from mlxbert.machine.device import mx
 from mlxbert.training.adapters import adapt_model
-from mlxbert.training.base import BaseModel
+from mlxbert.training.base_model import BaseModel
 from mlxbert.training.options import TrainingOptions
 from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.selection import Selection
 from mlxbert.weights.source import ModelRef
+from tests.helpers.cases import together
 from tests.helpers.tiny import CONFIG, save
 
 LAYER = "base_model.model.bert.encoder.layer."
@@ -132,10 +133,8 @@ def _settings(**values: Any) -> ConfigJson:
     return ConfigJson(Path("adapter_config.json"), values)
 
 
-@pytest.mark.parametrize(
-    "key", ["target_modules", "exclude_modules", "layers_pattern", "rank_pattern", "alpha_pattern"]
-)
-@pytest.mark.parametrize(
+@together("key", ["target_modules", "exclude_modules", "layers_pattern", "rank_pattern", "alpha_pattern"])
+@together(
     "pattern",
     [
         *("(a+)+b", "(a|aa)*b", "(", "a)", "a{2}", r"(a)\1", "(?=a)", "[", "[z-a]", "\\"),

@@ -37,6 +37,7 @@ def assert_loads_as(folder: Path, wanted: Network) -> None:
     assert all(mx.array_equal(found[name], array).item() for name, array in expected.items())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("family", "head"), FROZEN_CELLS, ids=str)
 def test_the_prefix_may_be_left_out(family: str, head: str, tmp_path: Path) -> None:
     wanted, tensors = load_network(write_model(family, head, tmp_path)), tensors_in(tmp_path)
@@ -46,6 +47,7 @@ def test_the_prefix_may_be_left_out(family: str, head: str, tmp_path: Path) -> N
     assert_loads_as(write_tensors(tmp_path, bare), wanted)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("family", walked(name for name in FROZEN if "ForMaskedLM" in FROZEN[name].heads))
 def test_a_head_more_changes_nothing(family: str, tmp_path: Path) -> None:
     """A file that holds the masked-LM head and that of another class, as published files do."""
@@ -63,6 +65,7 @@ def test_a_head_more_changes_nothing(family: str, tmp_path: Path) -> None:
         open_checkpoint(write_tensors(tmp_path, tensors | {"another_head.weight": mx.zeros(3)}))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("family", walked(MASKED_LM))
 def test_an_equal_copy_of_the_decoder_is_taken_and_another_refused(family: str, tmp_path: Path) -> None:
     wanted, tensors = load_network(write_model(family, "ForMaskedLM", tmp_path)), tensors_in(tmp_path)
@@ -80,6 +83,7 @@ def test_an_equal_copy_of_the_decoder_is_taken_and_another_refused(family: str, 
             load_network(write_tensors(tmp_path, tensors | changed))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("family", walked(MASKED_LM))
 def test_a_file_that_holds_only_the_copy_of_the_words_loads(family: str, tmp_path: Path) -> None:
     wanted, tensors = load_network(write_model(family, "ForMaskedLM", tmp_path)), tensors_in(tmp_path)
@@ -89,6 +93,7 @@ def test_a_file_that_holds_only_the_copy_of_the_words_loads(family: str, tmp_pat
     assert_loads_as(write_tensors(tmp_path, only | {copy: tensors[words_in(tensors)]}), wanted)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("family", walked(TWO_BIASES))
 @pytest.mark.parametrize("both", [False, True])
 def test_the_bias_of_the_decoder_goes_by_either_name(family: str, both: bool, tmp_path: Path) -> None:

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any
 
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import ConfigError
+from mlxbert.frozen import FrozenDict
 from mlxbert.nn.heads import HEADS
 from mlxbert.weights.families import read
 from mlxbert.weights.families.keymap import Table
@@ -80,7 +80,7 @@ class Family:
         found = self.facts(config)
         heads = {part: found.heads.get(part, HEADS[part].facts) for part in self.parts if part in HEADS}
         labels = read.usable_labels(config)
-        return replace(found, wide_range=self.wide_range, heads=MappingProxyType(heads), labels=labels)
+        return replace(found, wide_range=self.wide_range, heads=FrozenDict(heads), labels=labels)
 
     def table(self, parts: Iterable[str]) -> Table:
         """The names of the encoder and of these parts, of those that the family has."""

@@ -18,8 +18,7 @@ from mlxbert.errors import ArgumentError, ConfigError, HubError
 from mlxbert.files import atomic_write, is_system_file
 from mlxbert.weights.formats.config_json import google_config
 from mlxbert.weights.hub import files
-from mlxbert.weights.hub.guard import is_commit, is_size
-from mlxbert.weights.hub.hashes import Known, is_hash, is_sha256, mismatch
+from mlxbert.weights.hub.hashes import Known, is_commit, is_hash, is_sha256, is_size, mismatch
 
 _NAME = re.compile(r"(\b[\w\-.]{1,96}\b/)?\b[\w\-.]{1,96}\b", re.ASCII)  # as in huggingface_hub's validate_repo_id
 _COPIED = re.compile(r"[\w\-][\w\-.]{0,95}", re.ASCII)  # the name of a snapshot that huggingface_hub has not made
@@ -76,11 +75,15 @@ class Snapshot:
     commit: str
     folder: Path
 
+    @property
+    def listing_file(self) -> Path:
+        """The list of all files of the commit on the hub, whether it is in the cache or not."""
+        return self.folder.parents[1] / "trees" / f"{self.commit}.json"
+
     def listing(self) -> dict[str, Known] | None:
         """All files of the commit on the hub; `None` if the cache has no list of them."""
-        path = self.folder.parents[1] / "trees" / f"{self.commit}.json"
         try:
-            tree = json.loads(path.read_bytes())
+            tree = json.loads(self.listing_file.read_bytes())
             known = tree["format_version"] == _TREE_FORMAT and isinstance(tree["files"], dict)
             return {file: _known(entry) for file, entry in tree["files"].items()} if known else None
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -193,8 +196,10 @@ class Check:
 def _known(entry: Any) -> Known:
     """What a list of huggingface_hub says of a file; a size of 0 without a hash stands for what the hub did not say."""
     entry = entry if isinstance(entry, dict) else {}
-    size, found = entry.get("size"), entry.get("lfs_sha256") or entry.get("blob_id")
-    return Known(size if is_size(size) and (size or found) else None, found if is_hash(found) else None)
+    size, hash = entry.get("size"), entry.get("lfs_sha256") or entry.get("blob_id")
+    if hash and not is_hash(hash):
+        raise ValueError(hash)
+    return Known(size if is_size(size) and (size or hash) else None, hash or None)
 
 
 def _is_snapshot(name: str) -> bool:
@@ -243,7 +248,7 @@ def record(name: str, revision: str | None, commit: str, listed: Mapping[str, Kn
     if before is None or any(before.get(file, Known()).size != size for file, size in here.items()):
         known = {file: told._replace(size=here.get(file, told.size)) for file, told in sorted(listed.items())}
         entries = {file: _entry(told) for file, told in known.items()}
-        _write(repository / "trees" / f"{commit}.json", json.dumps({"format_version": _TREE_FORMAT, "files": entries}))
+        _write(snapshot.listing_file, json.dumps({"format_version": _TREE_FORMAT, "files": entries}))
     reference = repository / "refs" / revision
     if not is_commit(revision) and _read_ref(reference) != commit:
         _write(reference, commit)

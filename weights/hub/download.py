@@ -1,13 +1,16 @@
 """Downloading models from the Hugging Face hub into the shared cache, and removing them.
 
-Only the files that a model needs are fetched, one after another in the caller's thread, so that an interrupt takes
-effect at once: the thread pool of huggingface_hub's `snapshot_download` would first finish the files in progress.
+huggingface_hub transfers the files and keeps the cache: tokens, mirrors, proxies, locks and Xet come with it. Three
+parts are ours. Only the files that a model needs are fetched, one after another in the thread of the caller, so that an
+interrupt takes effect at once: `snapshot_download` would first finish the files in progress. `transfer` compares each
+file with what the hub announces; a commit is recorded when all of its files are right, and files without a record are
+compared again before they are used. `guard` limits what a hub may answer.
 """
 
 import logging
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,14 +18,17 @@ from urllib.parse import quote
 
 from mlxbert.errors import HubError, MlxbertError
 from mlxbert.files import check_space, identity, is_system_file
-from mlxbert.weights.hub import cache, wire
-from mlxbert.weights.hub.errors import explain
+from mlxbert.weights.hub import cache
+from mlxbert.weights.hub.errors import NO_HUB, NO_SPACE, explain
 from mlxbert.weights.hub.files import leaves_folder, needed_files, parse_json
-from mlxbert.weights.hub.guard import is_commit, is_size
-from mlxbert.weights.hub.hashes import Known, is_hash, mismatch
-from mlxbert.weights.hub.transfer import NO_SPACE, fetch_file
+from mlxbert.weights.hub.guard import AnswerLimits, limited
+from mlxbert.weights.hub.hashes import Known, is_commit, is_hash, is_size, mismatch
+from mlxbert.weights.hub.transfer import UNCOMPRESSED, fetch_file
 
 _LOG = logging.getLogger("mlxbert")
+# Telemetry asks the hub for a list, and reads an answer of any length. Progress is reported once for each chunk.
+_SETTINGS = {"HF_HUB_DISABLE_TELEMETRY": True, "DOWNLOAD_CHUNK_SIZE": 2**20}
+_MOST_LISTING = 2**24  # bytes; about 300 for a file
 
 OnProgress = Callable[[int, int], None]
 
@@ -31,13 +37,12 @@ OnProgress = Callable[[int, int], None]
 def library(name: str, revision: str | None) -> Iterator[Any]:
     """Yields the module huggingface_hub with its logging silenced, and converts its errors.
 
-    Otherwise it would write to stderr about retries, tokens and file systems without symlinks. Its telemetry, too, is
-    off: for that it asks the hub for a list, and reads an answer of any length.
+    Otherwise it would write to stderr about retries, tokens and file systems without symlinks.
     """
     log = logging.getLogger("huggingface_hub")
     level: int | None = None
     constants: Any = None
-    telemetry = True
+    settings: dict[str, Any] = {}
     try:
         with warnings.catch_warnings(action="ignore"):
             import huggingface_hub
@@ -46,7 +51,8 @@ def library(name: str, revision: str | None) -> Iterator[Any]:
             level = log.level
             log.setLevel(logging.CRITICAL)
             constants = huggingface_hub.constants
-            telemetry, constants.HF_HUB_DISABLE_TELEMETRY = constants.HF_HUB_DISABLE_TELEMETRY, True
+            settings = {setting: getattr(constants, setting) for setting in _SETTINGS}
+            vars(constants).update(_SETTINGS)
             yield huggingface_hub
     except MlxbertError:
         raise
@@ -57,15 +63,25 @@ def library(name: str, revision: str | None) -> Iterator[Any]:
         if level is not None:
             log.setLevel(level)
         if constants is not None:
-            constants.HF_HUB_DISABLE_TELEMETRY = telemetry
+            vars(constants).update(settings)
 
 
 def _list(hub: Any, name: str, revision: str | None) -> tuple[str, dict[str, Known]]:
-    """The hash of a commit, and its files with what the hub says of them."""
+    """The hash of a commit, and its files with what the hub says of them.
+
+    `HfApi.model_info` would not repeat the request when a busy hub says when to, and fails unclearly on other JSON.
+    """
     hub.utils.validate_repo_id(name)
     at = "" if revision is None else f"/revision/{quote(revision, safe='')}"
-    url = f"{hub.HfApi().endpoint}/api/models/{name}{at}?blobs=true"
-    info = wire.persist(name, lambda: wire.get_json(name, hub, url), patient=False)
+    url = f"{hub.constants.ENDPOINT}/api/models/{name}{at}?blobs=true"
+    with limited(hub, AnswerLimits(name, _MOST_LISTING, retried=False)):
+        options = {"timeout": hub.constants.HF_HUB_DOWNLOAD_TIMEOUT, "max_retries": 3, "retry_on_exceptions": ()}
+        answer = hub.utils.http_backoff("GET", url, headers=hub.utils.build_hf_headers(headers=UNCOMPRESSED), **options)
+        hub.utils.hf_raise_for_status(answer)
+    try:
+        info = answer.json()
+    except (ValueError, RecursionError):
+        raise HubError(f"{name}: the answer begins with {answer.content[:40]!r}, expected JSON", hint=NO_HUB) from None
     commit, listed = (info.get("sha"), info.get("siblings") or []) if isinstance(info, dict) else (None, [])
     if not isinstance(commit, str) or not is_commit(commit):
         raise HubError(f"{name}: the hub returned the commit {commit!r:.60}, expected 40 hexadecimal digits")
@@ -86,8 +102,8 @@ def _known(name: str, entry: dict[str, Any]) -> Known:
         )
     if size is not None and not is_size(size):
         raise HubError(f"{name}: the hub lists {file!r:.60} with the size {size!r:.60}, expected a number of bytes")
-    found = large.get("sha256") if isinstance(large, dict) else entry.get("blobId")
-    return Known(size, found if is_hash(found) else None)
+    hash = large.get("sha256") if isinstance(large, dict) else entry.get("blobId")
+    return Known(size, hash if is_hash(hash) else None)
 
 
 class Commit:
@@ -106,6 +122,9 @@ class Commit:
         self.folder = cache.repository_folder(name) / "snapshots" / self.hash
         self._snapshot = cache.Snapshot(name, self.hash, self.folder)
         self._hub, self._name = hub, name
+        self._recorded = self._snapshot.listing() is not None
+        if not self._recorded:
+            self._snapshot.listing_file.unlink(missing_ok=True)  # huggingface_hub would name files after its hashes
         self.needed = needed_files(name, self.listed, lambda file: parse_json(name, self._steering(file)), self.has)
 
     def has(self, file: str, *, content: bool = False) -> bool:
@@ -114,33 +133,28 @@ class Commit:
         return mismatch(self.folder / file, known, content=content) is None
 
     def _steering(self, file: str) -> Path:
-        return self.folder / file if self.has(file, content=True) else self._fetch(file)
-
-    def _fetch(self, file: str, count: Callable[[int], None] = lambda count: None) -> Path:
-        return fetch_file(self._hub, self._name, self.hash, file, count, self.listed[file])
+        return self.folder / file if self.has(file, content=True) else self._fetch(file, lambda received: None)
 
     def fetch(self, files: Iterable[str], on_progress: OnProgress | None, *, check: bool = False) -> None:
         """Downloads files that are not in the cache yet; with `check`, also those whose hash differs."""
-        missing = [file for file in files if not self.has(file, content=check)]
+        missing = [file for file in files if not self.has(file, content=check or not self._recorded)]
         if missing:
-            done, total = 0, sum(self.listed[file].size or 0 for file in missing)
-            blobs = self.folder.parents[1] / "blobs"
-            begun = 0
-            for path in blobs.glob("*.incomplete"):
-                with suppress(FileNotFoundError):  # another process has finished it
-                    begun += path.stat().st_size
-            check_space(blobs / "new", total - begun, hint=NO_SPACE)
+            total = sum(self.listed[file].size or 0 for file in missing)
+            check_space(self.folder, total, hint=NO_SPACE)
             listen = on_progress or (lambda done, total: None)
+            before = 0
 
-            def count(more: int) -> None:
-                nonlocal done
-                done = max(0, min(total - 1, done + more))  # what does not fit is thrown away
-                listen(done, total)
+            def count(received: int) -> None:
+                listen(max(0, min(before + received, total - 1)), total)  # what differs is fetched again
 
             listen(0, total)
             for file in missing:
                 self._fetch(file, count)
+                before += self.listed[file].size or 0
             listen(total, total)
+
+    def _fetch(self, file: str, count: Callable[[int], None]) -> Path:
+        return fetch_file(self._hub, self._snapshot, file, self.listed[file], count)
 
 
 def download(

@@ -1,6 +1,5 @@
 """Converts exceptions of huggingface_hub and its dependencies into errors that say what to do next."""
 
-import os
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
@@ -10,6 +9,9 @@ from mlxbert.weights.hub.cache import cache_folder
 
 _LOG_IN = "set HF_TOKEN or run `hf auth login`"
 _CACHED = "use a cached model: `mlxbert models list` shows them, and they work offline"
+_LATER = f"check the network and try again, or {_CACHED}"
+NO_SPACE = "set HF_HOME to a folder on a disk with free space; the cache is in it"
+NO_HUB = "check HF_ENDPOINT, the proxy and the firewall"
 _TOO_MANY, _PROXY_LOGIN = 429, 407
 
 
@@ -21,16 +23,10 @@ class UnknownRevisionError(HubError):
     """The hub has the model, but not this revision."""
 
 
-class BrokenError(UnreachableError):
-    """An answer that arrives too slowly (`slow`), or whose end is missing; another attempt may succeed."""
-
-    def __init__(self, what: str, why: str, *, slow: bool = False) -> None:
-        super().__init__(f"{what}: {why}", hint=f"check the network and try again, or {_CACHED}")
-        self.why, self.slow = why, slow
-
-
 def _endpoint() -> str:
-    return os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+    from huggingface_hub import constants
+
+    return constants.ENDPOINT
 
 
 def _first_line(problem: BaseException) -> str:
@@ -50,7 +46,7 @@ def explain(problem: Exception, name: str, revision: str | None) -> HubError:
             return _unreachable(name, _endpoint(), "huggingface_hub is in offline mode")
         if isinstance(problem, errors.HFValidationError):
             return HubError(f"{name}: {_first_line(problem)}")
-        return HubError(f"{name}: {_first_line(problem)}", hint="check HF_ENDPOINT, the proxy and the firewall")
+        return HubError(f"{name}: {_first_line(problem)}", hint=NO_HUB)
     if isinstance(problem, OSError):
         return _disk(problem, name)
     if _of_httpx(problem):
@@ -84,6 +80,12 @@ def silence(problem: Exception) -> str | None:
     request = _request(problem)
     seconds = None if request is None else request.extensions.get("timeout", {}).get("read")
     return "nothing received in time" if seconds is None else f"nothing received for {seconds:.0f} s"
+
+
+def slow_error(what: str, received: int, seconds: float, lowest: int) -> HubError:
+    """The error for an answer that arrives with fewer than `lowest` bytes per second."""
+    why = f"received {received:,} bytes in {seconds:.0f} s, expected {lowest:,} per second or more"
+    return UnreachableError(f"{what}: {why}", hint=_LATER)
 
 
 def page_error(what: str, answer: Any) -> HubError:
@@ -128,7 +130,7 @@ def _network(problem: Any, name: str) -> HubError:
         return UnreachableError(f"{name}: the connection to {place} broke ({text})", hint=f"try again, or {_CACHED}")
     why = silence(problem)
     if why is not None and kind != "ConnectTimeout":
-        return UnreachableError(f"{name}: {why} from {place}", hint=f"check the network and try again, or {_CACHED}")
+        return UnreachableError(f"{name}: {why} from {place}", hint=_LATER)
     return _unreachable(name, place, text)
 
 
@@ -151,7 +153,7 @@ def _refused(problem: Any, answer: Any, name: str, revision: str | None) -> HubE
     if status == _PROXY_LOGIN:
         return _proxy_login(name)
     if status in (408, _TOO_MANY) or status >= 500:
-        return _busy(answer, name)
+        return busy_error(answer, name)
     if answer.headers.get("content-type", "").startswith("text/html"):
         return page_error(name, answer)
     if status == 404 and not _from_hub(answer):
@@ -175,7 +177,8 @@ def _from_hub(answer: Any) -> bool:
     return bool(own) or answer.headers.get("content-type", "").startswith("application/json")
 
 
-def _busy(answer: Any, name: str) -> HubError:
+def busy_error(answer: Any, name: str) -> HubError:
+    """The error for a hub that cannot answer now."""
     status = answer.status_code
     meaning = HTTPStatus(status).phrase if status in HTTPStatus.__members__.values() else "an error of the server"
     asked = retry_after(answer)
@@ -203,5 +206,5 @@ def _disk(problem: OSError, name: str) -> HubError:
         return HubError(f"{name}: {_first_line(problem)}", hint="try again; complete files are kept")
     return HubError(
         f"{problem.filename or cache_folder()}: cannot be written ({problem.strerror})",
-        hint="set HF_HOME to a folder on a disk with free space; the cache is in it",
+        hint=NO_SPACE,
     )

@@ -1,76 +1,200 @@
-"""Checks of what a hub answers: huggingface_hub names files of the cache after its headers and does not check them.
+"""What huggingface_hub leaves unchecked in the answers of a hub: metadata, and how many bytes arrive how fast.
 
-An ETag `/…/site-packages/evil.pth` made it write that file, which Python runs when it starts.
+The library names files after headers: an ETag `/…/site-packages/evil.pth` made it write that file, which Python runs
+when it starts. It reads bodies of any length at any speed, stores a web page as a file, waits as long as a hub asks it
+to, and begins a file anew without end. The checks hook into its HTTP session, which a user may have configured, and
+into its function that reads the metadata of a file. `AnswerLimits` apply to the thread that sets them.
 """
 
-import re
-from collections.abc import Callable
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
-_COMMIT = re.compile(r"[0-9a-f]{40}")
-_ETAG = re.compile(r"[0-9A-Za-z+=_-]{1,128}")  # hexadecimal digits or like base64, with nothing that separates folders
+from mlxbert.errors import HubError
+from mlxbert.weights.hub.errors import NO_HUB, busy_error, explain, page_error, retry_after, silence, slow_error
+from mlxbert.weights.hub.hashes import is_commit, is_etag, is_size
+
+LOWEST, OVER = 1_000, 20.0  # bytes per second, over at least this many seconds
+LONGEST_WAIT = 60  # seconds that a hub may ask for; longer waits are left to the user
+_MOST_ERROR = 2**16  # bytes of the body of an error
+_BUSY = (408, 429, 500, 502, 503, 504)
 _GUARDED = "guarded_by_mlxbert"  # an attribute of a function
-_LARGEST = 2**63 - 1  # bytes; what a file system can hold
+_LOG = logging.getLogger("mlxbert")
 
 
-def is_commit(commit: object) -> bool:
-    """Whether a value is a full commit hash, which always refers to the same commit."""
-    return isinstance(commit, str) and _COMMIT.fullmatch(commit) is not None
+@dataclass
+class AnswerLimits:
+    """The limits of the answers to one question: the list of files, a file, or a part of a file.
+
+    Attributes:
+        what: The model and the file, for messages.
+        most: The bytes that all bodies together may have: a file may begin anew after its connection broke.
+        check: Called with the metadata of a file, an `HfFileMetadata`, before the file is requested.
+        retried: Whether huggingface_hub repeats requests to a busy hub that does not say when to try again.
+        received: The bytes of all bodies so far.
+        broken: The last exception that ended a body early.
+    """
+
+    what: str
+    most: int
+    check: Callable[[Any], None] = lambda metadata: None
+    retried: bool = True
+    received: int = 0
+    broken: Exception | None = None
 
 
-def is_size(size: object) -> bool:
-    """Whether a value is a number of bytes that a file can have."""
-    return type(size) is int and 0 <= size <= _LARGEST
+_LIMITS: ContextVar[AnswerLimits | None] = ContextVar("limits", default=None)
 
 
-def problem_of(found: Any) -> str | None:
+@contextmanager
+def limited(hub: Any, limits: AnswerLimits) -> Iterator[None]:
+    """Limits the answers that the module huggingface_hub receives in this thread."""
+    guard_library()
+    _watch(hub.get_session())
+    token = _LIMITS.set(limits)
+    try:
+        yield
+    finally:
+        _LIMITS.reset(token)
+
+
+def _watch(session: Any) -> None:
+    """Checks each answer of a session before its body is read."""
+    hooks = session.event_hooks["response"]
+    if _check_answer not in hooks:
+        hooks.append(_check_answer)
+
+
+def _check_answer(answer: Any) -> None:
+    limits = _LIMITS.get()
+    if limits is None:
+        return
+    if answer.status_code in _BUSY:
+        wait = retry_after(answer)
+        if (wait is None and not limits.retried) or (wait or 0) > LONGEST_WAIT:
+            raise busy_error(answer, limits.what)
+        _LOG.warning("%s: the hub answers with status %d", limits.what, answer.status_code)
+    if answer.is_success:
+        if answer.headers.get("content-type", "").startswith("text/html"):
+            raise page_error(limits.what, answer)
+        if answer.headers.get("content-encoding", "identity") != "identity":  # a few bytes may become many
+            raise HubError(f"{limits.what}: the hub compresses its answer, which was not requested", hint=NO_HUB)
+    httpx = sys.modules[type(answer).__module__.partition(".")[0]]  # httpx2, or httpx before huggingface_hub 2
+    answer.stream = type("Body", (_LimitedBody, httpx.SyncByteStream), {})(answer, limits, httpx.RemoteProtocolError)
+
+
+class _LimitedBody:
+    """A body as it arrives, within its limits; of an error only the beginning."""
+
+    def __init__(self, answer: Any, limits: AnswerLimits, resumed: type[Exception]) -> None:
+        self._stream, self._is_error, self._limits, self._resumed = answer.stream, answer.is_error, limits, resumed
+
+    def __iter__(self) -> Iterator[bytes]:
+        limits = self._limits
+        before, begin, took = limits.received, time.monotonic(), 0.0
+        for piece in self._pieces():
+            if took >= OVER:
+                if limits.received - before < LOWEST * took:
+                    raise slow_error(limits.what, limits.received - before, took, LOWEST)
+                before, begin = limits.received, begin + took
+            limits.received += len(piece)
+            if self._is_error:
+                if limits.received - before > _MOST_ERROR:
+                    return
+            elif limits.received > limits.most:
+                if limits.broken is not None:
+                    raise explain(limits.broken, limits.what, None)
+                raise HubError(f"{limits.what}: the hub sends more than {limits.most:,} bytes", hint=NO_HUB)
+            yield piece
+            took = time.monotonic() - begin  # counts if another piece arrives
+
+    def _pieces(self) -> Iterator[bytes]:
+        """The pieces of the body; huggingface_hub resumes if it ends early, here also if the connection is reset."""
+        try:
+            yield from self._stream
+        except Exception as problem:  # of httpx
+            self._limits.broken = problem
+            if (why := silence(problem)) is not None:
+                _LOG.warning("%s: %s", self._limits.what, why)
+            if type(problem).__name__ != "ReadError":
+                raise
+            raise self._resumed(str(problem)) from problem
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+def problem_of(metadata: Any) -> str | None:
     """What is wrong with the metadata of a file, an `HfFileMetadata`; `None` if all of it can be used in paths."""
-    if not is_commit(found.commit_hash):
-        return f"the hub returned the commit {found.commit_hash!r:.60}, expected 40 hexadecimal digits"
-    if not isinstance(found.etag, str) or not _ETAG.fullmatch(found.etag):
-        return f"the hub returned the ETag {found.etag!r:.60}, expected a hash without separators"
-    if found.size is not None and not is_size(found.size):
-        return f"the hub returned the size {found.size!r:.60}, expected a number of bytes"
+    if not is_commit(metadata.commit_hash):
+        return f"the hub returned the commit {metadata.commit_hash!r:.60}, expected 40 hexadecimal digits"
+    if not is_etag(metadata.etag):
+        return f"the hub returned the ETag {metadata.etag!r:.60}, expected a hash without separators"
+    if metadata.size is not None and not is_size(metadata.size):
+        return f"the hub returned the size {metadata.size!r:.60}, expected a number of bytes"
     return None
 
 
 def guard_library() -> None:
-    """Makes huggingface_hub check what it uses in paths, for other packages that download with it in this process.
-
-    Its own error for useless metadata is raised: it falls back to its cache, as it does for a network without a hub.
-    """
-    from huggingface_hub import HfApi, errors, file_download
-
-    def refuse(why: str | None) -> None:
-        if why is not None:
-            raise errors.FileMetadataError(why)
-
-    def checked(real: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(real)
-        def metadata(*args: Any, **options: Any) -> Any:
-            try:
-                found = real(*args, **options)
-            except errors.RemoteEntryNotFoundError as problem:  # remembered in a folder named by the commit
-                commit = problem.response.headers.get("X-Repo-Commit")
-                refuse(None if commit is None or is_commit(commit) else f"the hub returned the commit {commit!r:.60}")
-                raise
-            refuse(problem_of(found))
-            return found
-
-        return metadata
-
-    def with_commit(real: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(real)
-        def info(*args: Any, **options: Any) -> Any:
-            found = real(*args, **options)
-            refuse(None if is_commit(found.sha) else f"the hub returned the commit {found.sha!r:.60}")
-            return found
-
-        return info
+    """Makes huggingface_hub check what it uses in paths, also for other packages that download with it."""
+    from huggingface_hub import HfApi, file_download
 
     if not hasattr(file_download.get_hf_file_metadata, _GUARDED):
-        guarded = checked(file_download.get_hf_file_metadata)
+        guarded = _with_checks(file_download.get_hf_file_metadata)
         setattr(guarded, _GUARDED, True)
         file_download.get_hf_file_metadata = guarded
-        HfApi.dataset_info = with_commit(HfApi.dataset_info)  # type: ignore[method-assign]
+        HfApi.dataset_info = _with_commit(HfApi.dataset_info)  # type: ignore[method-assign]
+
+
+def _refuse(why: str | None) -> None:
+    """Raises huggingface_hub's own error for useless metadata: it then uses its cache, as it does without a network."""
+    from huggingface_hub.errors import FileMetadataError
+
+    if why is not None:
+        raise FileMetadataError(why)
+
+
+def _with_checks(real: Callable[..., Any]) -> Callable[..., Any]:
+    """`get_hf_file_metadata` with checks of the result."""
+    from huggingface_hub import constants, errors, get_session
+
+    @wraps(real)
+    def metadata(*args: Any, **options: Any) -> Any:
+        limits = _LIMITS.get()
+        if limits is not None:
+            options["timeout"] = constants.HF_HUB_ETAG_TIMEOUT  # also of repeated requests, which may take a minute
+        try:
+            result = real(*args, **options)
+        except errors.RemoteEntryNotFoundError as problem:  # remembered in a folder named by the commit
+            commit = problem.response.headers.get("X-Repo-Commit")
+            _refuse(None if commit is None or is_commit(commit) else f"the hub returned the commit {commit!r:.60}")
+            raise
+        except Exception as problem:  # of httpx
+            if limits is not None and (why := silence(problem)) is not None:
+                _LOG.warning("%s: %s", limits.what, why)
+            raise
+        _refuse(problem_of(result))
+        if limits is not None:
+            limits.check(result)
+            _watch(get_session())  # huggingface_hub replaces its session when a connection fails
+        return result
+
+    return metadata
+
+
+def _with_commit(real: Callable[..., Any]) -> Callable[..., Any]:
+    """`dataset_info` with a check of the commit."""
+
+    @wraps(real)
+    def info(*args: Any, **options: Any) -> Any:
+        result = real(*args, **options)
+        _refuse(None if is_commit(result.sha) else f"the hub returned the commit {result.sha!r:.60}")
+        return result
+
+    return info

@@ -1,4 +1,4 @@
-"""What is known of a file on the hub, its size and its hash, and whether a file on disk is that file."""
+"""What a hub says of a file, its size and its hash; whether a file on disk is that file; and what can be a hash."""
 
 import hashlib
 import re
@@ -7,7 +7,10 @@ from typing import NamedTuple
 
 from mlxbert.files import sha256
 
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 _HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_ETAG = re.compile(r"[0-9A-Za-z+=_-]{1,128}")  # hexadecimal digits or like base64, with nothing that separates folders
+_LARGEST = 2**63 - 1  # bytes; what a file system can hold
 
 
 class Known(NamedTuple):
@@ -15,6 +18,21 @@ class Known(NamedTuple):
 
     size: int | None = None
     hash: str | None = None
+
+
+def is_commit(commit: object) -> bool:
+    """Whether a value is a full commit hash, which always refers to the same commit."""
+    return isinstance(commit, str) and _COMMIT.fullmatch(commit) is not None
+
+
+def is_size(size: object) -> bool:
+    """Whether a value is a number of bytes that a file can have."""
+    return type(size) is int and 0 <= size <= _LARGEST
+
+
+def is_etag(etag: object) -> bool:
+    """Whether a value can be the ETag of a file, after which huggingface_hub names a file of the cache."""
+    return isinstance(etag, str) and _ETAG.fullmatch(etag) is not None
 
 
 def is_hash(value: object) -> bool:
@@ -44,7 +62,7 @@ def mismatch(path: Path, known: Known, *, content: bool = True) -> str | None:
     if known.size is not None and size != known.size:
         return f"has {size:,} bytes, expected {known.size:,}"
     if content and known.hash is not None:
-        found = (sha256 if is_sha256(known.hash) else git_hash)(path)
-        if found != known.hash:
-            return f"has the hash {found}, expected {known.hash}"
+        actual = (sha256 if is_sha256(known.hash) else git_hash)(path)
+        if actual != known.hash:
+            return f"has the hash {actual}, expected {known.hash}"
     return None

@@ -12,8 +12,10 @@ from mlxbert.errors import HubError
 from mlxbert.weights.formats.headers import Header
 from mlxbert.weights.formats.names import holds_weights
 from mlxbert.weights.formats.safetensors import parse_header
-from mlxbert.weights.hub import cache, wire
+from mlxbert.weights.hub import cache
 from mlxbert.weights.hub.download import Commit, OnProgress, library
+from mlxbert.weights.hub.guard import AnswerLimits, limited
+from mlxbert.weights.hub.transfer import UNCOMPRESSED
 
 _PARTIAL = 206  # the status of a response with the requested range
 
@@ -60,16 +62,18 @@ def _read_header(hub: Any, name: str, commit: Commit, file: str) -> Header:
 
 def _read_bytes(hub: Any, name: str, commit: Commit, file: str, first: int, count: int) -> bytes:
     url, what = hub.hf_hub_url(name, file, revision=commit.hash), f"{name}: {file}"
+    headers = UNCOMPRESSED | {"Range": f"bytes={first}-{first + count - 1}"}
+    options = {"headers": hub.utils.build_hf_headers(headers=headers), "timeout": hub.constants.HF_HUB_DOWNLOAD_TIMEOUT}
     # Streamed, so that a server that sends the whole file can be stopped before gigabytes have arrived.
-    with wire.get(what, hub, url, {"Range": f"bytes={first}-{first + count - 1}"}) as response:
-        if response.status_code != _PARTIAL:
+    with limited(hub, AnswerLimits(what, count)), hub.get_session().stream("GET", url, **options) as answer:
+        hub.utils.hf_raise_for_status(answer)
+        if answer.status_code != _PARTIAL:
             raise HubError(
                 f"{name}: requested {count} bytes of {file}, the hub sends the whole file (status "
-                f"{response.status_code})",
+                f"{answer.status_code})",
                 hint=f"run `mlxbert models download {name}`, then inspect the model",
             )
-        data = b"".join(wire.pieces(what, response, count + 1))
+        data: bytes = answer.read()
     if len(data) != count:
-        received = "more" if len(data) > count else len(data)
-        raise HubError(f"{name}: requested {count} bytes of {file}, received {received}", hint="try again")
+        raise HubError(f"{name}: requested {count} bytes of {file}, received {len(data)}", hint="try again")
     return data

@@ -5,7 +5,7 @@ from typing import Any
 
 from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.training import report, words
-from mlxbert.training.events import Evaluated, Started, Step
+from mlxbert.training.loop.events import Evaluated, Started, Step
 
 _SHOWN = 3  # problems
 

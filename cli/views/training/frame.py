@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.training import corpus, curve, words
 from mlxbert.cli.views.training.state import State
-from mlxbert.training.events import Evaluated, Started
+from mlxbert.training.loop.events import Evaluated, Started
 
 _SIDE_BY_SIDE = 100  # columns from which evaluations stand next to the curve
 _BESIDE = 44  # columns that they take there

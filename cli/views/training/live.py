@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.training.frame import frame
 from mlxbert.cli.views.training.state import State
-from mlxbert.training.events import Event, Step
+from mlxbert.training.loop.events import Event, Step
 
 _PAUSE = 0.125  # seconds between pictures
 _SHARE = 0.04  # of the time goes into drawing, at most

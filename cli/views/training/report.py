@@ -10,7 +10,7 @@ from mlxbert.training.options.tasks import TASKS
 
 if TYPE_CHECKING:
     from mlxbert.training.data.report import DataReport, SplitReport
-    from mlxbert.training.events import Estimate, Started
+    from mlxbert.training.loop.events import Estimate, Started
 
 _ALL = 40  # labels that are all shown
 _FIRST, _LAST = 25, 5  # the most and the least frequent of more

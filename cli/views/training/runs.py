@@ -8,7 +8,7 @@ from typing import Any
 from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.table import Cell, Column, Indented, Rows
 from mlxbert.cli.views.training import words
-from mlxbert.training.events import Finished
+from mlxbert.training.loop.events import Finished
 
 
 def runs(event: Finished) -> Iterator["rich.RenderableType"]:

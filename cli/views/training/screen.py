@@ -3,7 +3,7 @@
 from mlxbert.cli.views import console
 from mlxbert.cli.views.training import corpus, evaluation, report, summary
 from mlxbert.cli.views.training.live import LiveView
-from mlxbert.training.events import Event, Finished, Started
+from mlxbert.training.loop.events import Event, Finished, Started
 
 
 class Screen:

@@ -4,7 +4,7 @@ import time
 
 from mlxbert.cli.views import console
 from mlxbert.cli.views.training import words
-from mlxbert.training.events import Evaluated, Event, Finished, Started, Step
+from mlxbert.training.loop.events import Evaluated, Event, Finished, Started, Step
 
 _PAUSE = 15.0  # seconds between lines on steps
 

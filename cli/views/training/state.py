@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlxbert.cli.views.training.curve import Curve
-from mlxbert.training.events import Evaluated, Event, Saved, Started, Step
+from mlxbert.training.loop.events import Evaluated, Event, Saved, Started, Step
 
 
 @dataclass(frozen=True)

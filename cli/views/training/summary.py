@@ -10,7 +10,7 @@ from mlxbert.cli.views.training import words
 from mlxbert.cli.views.training.runs import runs
 
 if TYPE_CHECKING:
-    from mlxbert.training.events import Finished
+    from mlxbert.training.loop.events import Finished
     from mlxbert.training.options.tasks import TaskSpec
     from mlxbert.training.scores.summary import Summary
 

@@ -4,9 +4,9 @@ import math
 import zlib
 from collections.abc import Iterable
 
-from mlxbert.bounds import check_whole
 from mlxbert.config import EncoderConfig, Initialization
 from mlxbert.machine.device import mx, nn
+from mlxbert.options import SEED
 
 # Layers whose output is added to the residual stream, and the dense layers of heads.
 _OUTPUTS = (".attention.output.weight", ".feed_forward.down.weight", ".transform.dense.weight")
@@ -26,7 +26,7 @@ def initialize(
         seed: A whole number.
         dtype: The dtype of the parameters; they are drawn in float32.
     """
-    check_whole("seed", seed)
+    SEED.check_whole("seed", seed)
     parameters: dict[str, mx.array] = dict(nn.utils.tree_flatten(network.parameters()))
     norms = {
         f"{path}.weight"

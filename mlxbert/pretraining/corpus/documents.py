@@ -12,11 +12,11 @@ from pathlib import Path
 from mlxbert.counterparts import not_one_of
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.files import to_path
-from mlxbert.readers.formats import Format, find_format
+from mlxbert.readers.formats import Format, find_format, read_records
 from mlxbert.readers.inputs import Stamp, open_source, stamp_of
 from mlxbert.readers.lines import UTF8
 from mlxbert.readers.reading import placed
-from mlxbert.readers.records import Record, Records, read_records
+from mlxbert.readers.stream import Record, RecordStream
 
 BOUNDARIES = ("blank", "line")
 MAX_SENTENCE = 10_000  # characters
@@ -130,7 +130,7 @@ class DocumentReader:
     ) -> None:
         self._files, self._field, self._documents, self._encoding = files, field, documents, encoding
         self._stamps = [stamp_of(path) for path in files] if stamps is None else stamps
-        self._records: Records | None = None
+        self._records: RecordStream | None = None
         self._problem: InputError | None = None  # the first one of a file
         self.place = place or Place()
 
@@ -155,9 +155,9 @@ class DocumentReader:
                 )
                 yield from _parts(self._events(self._records), inside)
 
-    def _events(self, records: Records) -> Iterator[_Event]:
+    def _events(self, records: RecordStream) -> Iterator[_Event]:
         self._problem = None
-        per_line = self._documents == "blank" and records.format is Format.txt
+        per_line = self._documents == "blank" and Format.txt in records.read_as[:1]
         for text in self._texts(records):
             if text is None:  # the document continues with the next line
                 continue
@@ -177,7 +177,7 @@ class DocumentReader:
         self.place = replace(place, file=place.file + 1, records=0, usable=0)
         yield _DocumentEnd
 
-    def _texts(self, records: Records) -> Iterator[str | None]:
+    def _texts(self, records: RecordStream) -> Iterator[str | None]:
         """The texts after those that were passed over: blank ones as `""`, those that cannot be used as `None`."""
         before = self.place.records
         for number, document in enumerate(records, 1):
@@ -186,8 +186,7 @@ class DocumentReader:
             problem = document.problem or _problem(document)
             if problem is not None:
                 self._problem = self._problem or placed(problem, document.place)
-                said = placed(problem, document.place, records.name).message
-                self.place = self.place.with_problem(said, skipped=1)
+                self.place = self.place.with_problem(document.located(problem).message, skipped=1)
             usable = problem is None and bool(document.text.strip())
             self.place = replace(self.place, records=number, usable=self.place.usable + usable)
             yield document.text if usable else "" if problem is None else None

@@ -10,9 +10,10 @@ from typing import Any, BinaryIO
 
 from mlxbert.errors import InputError
 from mlxbert.readers.documents.document import Document, Field, UnreadableError
-from mlxbert.readers.formats import Format, find_format, read_items
+from mlxbert.readers.formats import FORMATS, Format, find_format, read_records
 from mlxbert.readers.inputs import open_source
-from mlxbert.readers.reading import Wanted
+from mlxbert.readers.reading import placed
+from mlxbert.readers.stream import Record
 from mlxbert.readers.text_column import mean_length, plain_name, text_columns
 
 _LOG = logging.getLogger("mlxbert")
@@ -44,30 +45,31 @@ def read_record_documents(path: str | Path, columns: Columns, opened: BinaryIO |
     format = find_format(name, texts=True)
     source = path if opened is None else opened
     names, text = _look(source, name, format, columns)
-    fields = [one for one in names if one != text] if columns.fields is None else [*columns.fields]
-    wanted = Wanted((text,), [one for one in fields if one != text])
+    fields: list[str] | None = [one for one in (names if columns.fields is None else columns.fields) if one != text]
+    if columns.fields is None and FORMATS[format].value == "field":
+        fields = None  # objects may have fields that the first ones lack
     read = skipped = 0
     problem: InputError | None = None
     with _opened(source, name) as file:
-        for place, values in read_items(name, file, format, wanted)[0]:
-            if isinstance(values, InputError) or not isinstance(values.get(text), str):
-                problem = values if isinstance(values, InputError) else UnreadableError(f"{place}: no string {text!r}")
+        for record in read_records(file, text, name=name, format=format, keep=fields):
+            if record.problem is not None:
+                problem = placed(record.problem, record.place)
                 skipped += 1
                 continue
             read += 1
-            kept = [*values] if columns.fields is None else fields
-            found = _document(place, values, text, [one for one in kept if one != text])
-            yield found if columns.text is not None else replace(found, guessed=text)
+            document = _document(record, [one for one in record.values if one != text])
+            yield document if columns.text is not None else replace(document, guessed=text)
     if problem and not read:
         raise problem
     if skipped:
         _LOG.info("%s: %d records of %d cannot be used", path, skipped, skipped + read)
 
 
-def _document(place: str, values: Mapping[str, Any], text: str, fields: Sequence[str]) -> Document:
+def _document(record: Record, fields: Sequence[str]) -> Document:
+    values = record.values
     title = next((values[one] for one in fields if plain_name(one) == "title" and isinstance(values[one], str)), "")
-    kept = {one: _field(values.get(one)) for one in fields if not isinstance(values.get(one), list | dict)}
-    return Document(values[text], title, kept, place)
+    kept = {one: _field(values[one]) for one in fields if not isinstance(values[one], list | dict)}
+    return Document(record.text, title, kept, record.place)
 
 
 def _field(value: Any) -> Field:
@@ -88,9 +90,9 @@ def _look(source: str | Path | BinaryIO, name: str, format: Format, columns: Col
     """The names of the first records, and which of them is the text."""
     sample: list[Mapping[str, Any]] = []
     with _opened(source, name) as file:
-        items = read_items(name, file, format, Wanted())[0]
+        records = islice(read_records(file, None, name=name, format=format), _SAMPLE)
         try:
-            sample += (values for _, values in islice(items, _SAMPLE) if not isinstance(values, InputError))
+            sample += (record.values for record in records if record.problem is None)
         except InputError as problem:  # of a damaged record, which is skipped later; or of a header
             if not sample and columns.text is None:
                 said = f"{problem.message}; {problem.hint}" if problem.hint else problem.message

@@ -3,14 +3,15 @@
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from mlxbert.frozen import FrozenDict
+
 # By the only addresses that there are: no path is ever made of what a request says.
-FILES: Mapping[str, tuple[str, str]] = MappingProxyType({
+FILES: Mapping[str, tuple[str, str]] = FrozenDict({
     "/": ("index.html", "text/html"),
     "/style.css": ("style.css", "text/css"),
     "/page.js": ("page.js", "text/javascript"),

@@ -28,7 +28,9 @@ from mlxbert.serve.http.connection import Connection
 from mlxbert.serve.http.safety import AccessPolicy, Guard, is_loopback, read_key
 from mlxbert.serve.options import EngineOptions, ServeOptions
 from mlxbert.serve.service import ModelFacts, Service, read_facts
-from mlxbert.serve.state import Counts
+from mlxbert.serve.state import EngineCounts
+from mlxbert.tasks.catalogue import TaskEntry, find_task
+from mlxbert.tasks.options import EmbedWordsOptions, FillMaskOptions
 from mlxbert.weights.source import ModelRef
 
 # Whose lines go into the log, from which level on; not those of "mlxbert", which may quote texts.
@@ -184,11 +186,11 @@ async def _prepare(service: Service, done: Callable[[Service, float], None]) -> 
     for name in service.engine.models:
         facts, mask = await asyncio.wrap_future(service.engine.call(name, functools.partial(_facts, name)))
         service.facts[name] = facts
-        for task, words in itertools.product(facts.tasks, _WARM):
-            if task != "embed-words":  # the encoder of which is that of the others
-                with suppress(MlxbertError):  # one that needs more than a text
-                    await service.engine.ask(name, task, [_item(task, words, mask)])
-    vars(service.engine.counts).update(vars(Counts()))  # nobody has asked for these
+        for entry, words in itertools.product(map(find_task, facts.tasks), _WARM):
+            if entry.options is not EmbedWordsOptions:  # its encoder is that of the other tasks
+                with suppress(MlxbertError):  # a task that needs more than a text
+                    await service.engine.ask(name, entry.name, [_item(entry, words, mask)])
+    vars(service.engine.counts).update(vars(EngineCounts()))  # nobody has asked for these
     service.ready = True
     done(service, time.perf_counter() - begun)
     await asyncio.Event().wait()  # until the server ends, which it does when this does
@@ -198,12 +200,12 @@ def _facts(name: str, model: Model) -> tuple[ModelFacts, str]:
     return read_facts(name, model), model.tokenizer.mask_token or ""
 
 
-def _item(task: str, words: int, mask: str) -> Any:
+def _item(entry: TaskEntry, words: int, mask: str) -> Any:
     """What a task is asked for, of some words."""
     text = " ".join(["the"] * words)
-    if task == "fill-mask":
+    if entry.options is FillMaskOptions:
         return f"{text} {mask}"
-    return ("the", text) if task in ("rerank", "answer", "next-sentence") else text
+    return ("the", text) if entry.items in ("pair", "question", "query") else text
 
 
 class HttpServer:

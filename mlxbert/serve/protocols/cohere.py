@@ -13,12 +13,13 @@ from mlxbert.serve.pieces import each
 from mlxbert.serve.protocol import STATUS, Problem, Protocol, Reply, Route
 from mlxbert.serve.protocols.vectors import Form, Truncate, check_forms, in_form, overflow_of, prompt_of, texts_of
 from mlxbert.serve.queue import Answered
-from mlxbert.serve.service import Service
+from mlxbert.serve.service import EMBED, RERANK, Service
+from mlxbert.tasks.options import EmbedOptions, RerankOptions
 
 Document = str | dict[str, Any]
 
 
-class RerankBody(Struct):
+class CohereRerankBody(Struct):
     """What is ranked.
 
     Attributes:
@@ -43,7 +44,7 @@ class RerankBody(Struct):
     truncation: bool | None = None
 
 
-class EmbedBody(Struct, kw_only=True):
+class CohereEmbedBody(Struct, kw_only=True):
     """Texts that get vectors.
 
     Attributes:
@@ -76,7 +77,7 @@ class Notes(Struct, omit_defaults=True):
     warnings: list[str] = []
 
 
-class Ranked(Struct):
+class RankedDocument(Struct):
     """A document in its place."""
 
     index: int
@@ -84,24 +85,24 @@ class Ranked(Struct):
     document: dict[str, Any] | UnsetType = UNSET
 
 
-class Usage(Struct):
+class JinaUsage(Struct):
     """Tokens, for Jina's clients."""
 
     prompt_tokens: int
     total_tokens: int
 
 
-class Ranking(Struct):
+class RankingReply(Struct):
     """The best documents."""
 
     id: str
     model: str
-    results: list[Ranked]
+    results: list[RankedDocument]
     meta: Notes
-    usage: Usage
+    usage: JinaUsage
 
 
-class Embeddings(Struct):
+class CohereEmbeddings(Struct):
     """Vectors: a list, or lists by their types."""
 
     id: str
@@ -116,9 +117,9 @@ def _notes(version: int, answered: Answered, units: dict[str, int]) -> Notes:
     return Notes({"version": str(version)}, units, [f"truncated to fit the model: texts {cut}"] if cut else [])
 
 
-async def rerank(service: Service, body: RerankBody, version: int = 1) -> Reply:
+async def rerank(service: Service, body: CohereRerankBody, version: int = 1) -> Reply:
     """Documents by how well they answer a query, the best first."""
-    name = service.find(body.model, "rerank")
+    name = service.find(body.model, RERANK.name)
     most = service.facts[name].max_length
     if body.max_tokens_per_doc is not None and body.max_tokens_per_doc < most:
         raise Problem(
@@ -126,8 +127,8 @@ async def rerank(service: Service, body: RerankBody, version: int = 1) -> Reply:
             "model takes: documents are truncated to fit it", param="max_tokens_per_doc",
         )  # fmt: skip
     texts = texts_of([_text(one, body.rank_fields or ["text"]) for one in body.documents], "documents")
-    overflow = overflow_of(service, body.truncation is not False)
-    best, _, answered = await service.rerank(name, body.query, texts, body.top_n, overflow=overflow)
+    options = RerankOptions(top_k=body.top_n, overflow=overflow_of(service, body.truncation is not False))
+    best, _, answered = await service.rerank(name, body.query, texts, options)
 
     def shown(number: int) -> dict[str, Any] | UnsetType:
         document = body.documents[number]
@@ -135,14 +136,14 @@ async def rerank(service: Service, body: RerankBody, version: int = 1) -> Reply:
             return UNSET
         return {"text": document} if isinstance(document, str) else document
 
-    results = [Ranked(one.number, one.score, shown(one.number)) for one in best]
+    results = [RankedDocument(one.number, one.score, shown(one.number)) for one in best]
     tokens = answered.tokens
     notes = _notes(version, answered, {"search_units": 1})
-    value = Ranking(uuid.uuid4().hex, name, results, notes, Usage(tokens, tokens))
+    value = RankingReply(uuid.uuid4().hex, name, results, notes, JinaUsage(tokens, tokens))
     return Reply(value, tokens, len(answered.truncated))
 
 
-async def rerank2(service: Service, body: RerankBody) -> Reply:
+async def rerank2(service: Service, body: CohereRerankBody) -> Reply:
     """The same in version 2."""
     return await rerank(service, body, 2)
 
@@ -156,17 +157,18 @@ def _text(document: Document, fields: list[str]) -> str:
     return "\n".join(str(document[field]) for field in fields)
 
 
-async def _embed(service: Service, body: EmbedBody, version: int) -> Reply:
+async def _embed(service: Service, body: CohereEmbedBody, version: int) -> Reply:
     """The vectors of texts: by types; in version 1 floats alone where no types are named."""
     if body.images or body.inputs or body.input_type == "image":
         raise Problem("invalid", "there are images or mixed inputs, expected texts", param="texts")
-    name, texts = service.find(body.model, "embed"), texts_of(body.texts, "texts")
+    name, texts = service.find(body.model, EMBED.name), texts_of(body.texts, "texts")
     prompt = prompt_of(service, name, body.input_type, "input_type")
     size = body.output_dimension
-    answered = await service.run(
-        name, "embed", texts, overflow=overflow_of(service, body.truncate or "END"), prompt_name=prompt,
-        dimensions=size, normalize=None if size is None else True,
+    options = EmbedOptions(
+        overflow=overflow_of(service, body.truncate or "END"), prompt_name=prompt, dimensions=size,
+        normalize=None if size is None else True,
     )  # fmt: skip
+    answered = await service.run(name, EMBED, texts, options)
     forms: list[Form] = body.embedding_types or ["float"]
     plain = version == 1 and body.embedding_types is None
     notes = _notes(version, answered, {"input_tokens": answered.tokens})
@@ -176,20 +178,20 @@ async def _embed(service: Service, body: EmbedBody, version: int) -> Reply:
     def shown(form: Form, one: Any) -> Any:
         return in_form(one.embedding, form)
 
-    def value() -> Embeddings:
+    def value() -> CohereEmbeddings:
         found: dict[str, Any] = {form: each(answered.results, partial(shown, form)) for form in forms}
         kind: Any = "embeddings_floats" if plain else "embeddings_by_type"
-        return Embeddings(uuid.uuid4().hex, found["float"] if plain else found, body.texts, notes, kind)
+        return CohereEmbeddings(uuid.uuid4().hex, found["float"] if plain else found, body.texts, notes, kind)
 
     return Reply(value, answered.tokens, len(answered.truncated))
 
 
-async def embed1(service: Service, body: EmbedBody) -> Reply:
+async def embed1(service: Service, body: CohereEmbedBody) -> Reply:
     """The vectors of texts: floats, or by types where these are named."""
     return await _embed(service, body, 1)
 
 
-async def embed2(service: Service, body: EmbedBody) -> Reply:
+async def embed2(service: Service, body: CohereEmbedBody) -> Reply:
     """The vectors of texts by types."""
     return await _embed(service, body, 2)
 
@@ -202,10 +204,10 @@ def shape(problem: Problem) -> tuple[int, Any]:
 PROTOCOL = Protocol(
     "cohere",
     (
-        Route("POST", "/v1/rerank", rerank, "Documents ranked for a query", RerankBody, Ranking),
-        Route("POST", "/v2/rerank", rerank2, "Documents ranked for a query", RerankBody, Ranking),
-        Route("POST", "/v1/embed", embed1, "Vectors of texts", EmbedBody, Embeddings),
-        Route("POST", "/v2/embed", embed2, "Vectors of texts", EmbedBody, Embeddings),
+        Route("POST", "/v1/rerank", rerank, "Documents ranked for a query", CohereRerankBody, RankingReply),
+        Route("POST", "/v2/rerank", rerank2, "Documents ranked for a query", CohereRerankBody, RankingReply),
+        Route("POST", "/v1/embed", embed1, "Vectors of texts", CohereEmbedBody, CohereEmbeddings),
+        Route("POST", "/v2/embed", embed2, "Vectors of texts", CohereEmbedBody, CohereEmbeddings),
     ),
     shape,
     "/v2/",

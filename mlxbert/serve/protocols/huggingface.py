@@ -18,9 +18,19 @@ from mlxbert.results.classify import Regression
 from mlxbert.serve.bodies import explain
 from mlxbert.serve.pieces import each
 from mlxbert.serve.protocol import STATUS, Problem, Protocol, Reply, Route
-from mlxbert.serve.protocols.vectors import Sentences, overflow_of, similarities
-from mlxbert.serve.service import ModelFacts, Service
+from mlxbert.serve.protocols.vectors import SentencesToCompare, overflow_of, similarities
+from mlxbert.serve.service import EMBED, ModelFacts, Service
+from mlxbert.tasks.catalogue import CATALOGUE, TaskEntry
 from mlxbert.tasks.fill_mask import DEFAULT_TOP_K
+from mlxbert.tasks.options import (
+    AnswerOptions,
+    ClassifyOptions,
+    EmbedOptions,
+    FillMaskOptions,
+    SimilarityOptions,
+    TagOptions,
+    TaskOptions,
+)
 
 
 class Features(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -53,7 +63,7 @@ class Classes(Struct, kw_only=True, forbid_unknown_fields=True):
 class ZeroShot(Struct, kw_only=True, forbid_unknown_fields=True):
     """Which labels texts are given."""
 
-    candidate_labels: list[str]
+    candidate_labels: tuple[str, ...]
     hypothesis_template: str | None = None
     multi_label: bool | None = None
 
@@ -69,7 +79,7 @@ class Tags(Struct, kw_only=True, forbid_unknown_fields=True):
 class Masks(Struct, kw_only=True, forbid_unknown_fields=True):
     """Which words masks are filled with."""
 
-    targets: list[str] | None = None
+    targets: tuple[str, ...] | None = None
     top_k: int | None = None
 
 
@@ -91,14 +101,14 @@ class TextPair(Struct, forbid_unknown_fields=True):
     text_pair: str
 
 
-class Question(Struct, forbid_unknown_fields=True):
+class QuestionWithContext(Struct, forbid_unknown_fields=True):
     """A question, and the text that answers it."""
 
     question: str
     context: str
 
 
-class Inputs(Features, kw_only=True, forbid_unknown_fields=False):
+class PipelineBody(Features, kw_only=True, forbid_unknown_fields=False):
     """What is asked for.
 
     Attributes:
@@ -121,18 +131,18 @@ class _Pipeline:
     """What a pipeline takes, computes, and gives.
 
     Attributes:
-        task: The task that computes it.
+        entry: The task that computes it.
         inputs: The type of its inputs.
         parameters: The type of its parameters.
-        options: Those of the task; `truncate` stands for its `overflow`, if a text that is too long may be an error.
+        options: The options of the task.
         show: The values of results.
         always: Whether a single input gets a list of one value.
     """
 
-    task: str
+    entry: TaskEntry
     inputs: Any
     parameters: type[Struct]
-    options: Callable[[Any], dict[str, Any]]
+    options: Callable[[Service, Any], TaskOptions]
     show: Callable[[Sequence[Any], Any, ModelFacts], Any]
     always: bool = False
 
@@ -201,64 +211,66 @@ def _show_answers(results: Sequence[Any], given: Answers, facts: ModelFacts) -> 
     return [best(result) for result in results]
 
 
-def _tag_options(given: Tags) -> dict[str, Any]:
+def _vector_options(service: Service, given: Features) -> EmbedOptions:
+    return EmbedOptions(
+        normalize=given.normalize, prompt_name=given.prompt_name, dimensions=given.dimensions,
+        overflow=overflow_of(service, given.truncate),
+    )  # fmt: skip
+
+
+def _class_options(service: Service, given: Classes) -> ClassifyOptions:
+    return ClassifyOptions(top_k=given.top_k, overflow=overflow_of(service, None))
+
+
+def _zero_shot_options(service: Service, given: ZeroShot) -> ClassifyOptions:
+    return ClassifyOptions(
+        labels=given.candidate_labels, hypothesis=given.hypothesis_template, multi=bool(given.multi_label)
+    )
+
+
+def _tag_options(service: Service, given: Tags) -> TagOptions:
     if given.ignore_labels is not None and "O" not in given.ignore_labels:
         raise Problem("invalid", "ignore_labels has no 'O', expected it: tokens outside are left out")
-    return {"aggregation": given.aggregation_strategy or "simple"}
+    return TagOptions(aggregation=given.aggregation_strategy or "simple")
 
 
-def _answer_options(given: Answers) -> dict[str, Any]:
-    options = {
+def _mask_options(service: Service, given: Masks) -> FillMaskOptions:
+    return FillMaskOptions(targets=given.targets, top_k=given.top_k or DEFAULT_TOP_K)
+
+
+def _answer_options(service: Service, given: Answers) -> AnswerOptions:
+    options: dict[str, Any] = {
         "top_k": given.top_k, "max_words": given.max_answer_len, "max_length": given.max_seq_len,
         "stride": given.doc_stride,
     }  # fmt: skip
-    return {name: value for name, value in options.items() if value is not None}
+    return AnswerOptions(**{name: value for name, value in options.items() if value is not None})
 
 
-# Of sentences that are compared, none is a query.
-_SIMILARITY = {"normalize": True, "prompt": ""}
-_ZERO_SHOT = _Pipeline(
-    "classify",
-    str | list[str],
-    ZeroShot,
-    lambda given: {
-        "labels": given.candidate_labels, "hypothesis": given.hypothesis_template, "multi": bool(given.multi_label),
-    },
-    _show_classes,
-)  # fmt: skip
+_ZERO_SHOT = _Pipeline(CATALOGUE["classify"], str | list[str], ZeroShot, _zero_shot_options, _show_classes)
 _CLASSES = _Pipeline(
-    "classify", str | TextPair | list[str | TextPair], Classes,
-    lambda given: {"top_k": given.top_k, "truncate": None}, _show_classes, always=True,
-)  # fmt: skip
+    CATALOGUE["classify"], str | TextPair | list[str | TextPair], Classes, _class_options, _show_classes, always=True
+)
+_ANSWERS = _Pipeline(
+    CATALOGUE["answer"], QuestionWithContext | list[QuestionWithContext], Answers, _answer_options, _show_answers
+)
 # By the main task of a model.
 _PIPELINES: Mapping[str, _Pipeline] = MappingProxyType({
-    "embed": _Pipeline(
-        "embed", str | list[str], Features,
-        lambda given: {
-            "normalize": given.normalize, "prompt_name": given.prompt_name, "dimensions": given.dimensions,
-            "truncate": given.truncate,
-        },
-        _show_vectors, always=True,
-    ),
+    "embed": _Pipeline(EMBED, str | list[str], Features, _vector_options, _show_vectors, always=True),
     "classify": _CLASSES,
     "rerank": _CLASSES,
-    "tag": _Pipeline("tag", str | list[str], Tags, _tag_options, _show_tags),
-    "fill-mask": _Pipeline(
-        "fill-mask", str | list[str], Masks,
-        lambda given: {"targets": given.targets, "top_k": given.top_k or DEFAULT_TOP_K}, _show_fills,
-    ),
-    "answer": _Pipeline("answer", Question | list[Question], Answers, _answer_options, _show_answers),
+    "tag": _Pipeline(CATALOGUE["tag"], str | list[str], Tags, _tag_options, _show_tags),
+    "fill-mask": _Pipeline(CATALOGUE["fill-mask"], str | list[str], Masks, _mask_options, _show_fills),
+    "answer": _ANSWERS,
 })  # fmt: skip
 
 
-def _choose(service: Service, body: Inputs) -> tuple[str, _Pipeline]:
+def _choose(service: Service, body: PipelineBody) -> tuple[str, _Pipeline]:
     """The model and the pipeline of a request."""
     first = body.inputs[0] if isinstance(body.inputs, list) and body.inputs else body.inputs
     keys = {*first, *(body.parameters or ())} if isinstance(first, dict) else {*(body.parameters or ())}
-    told = {"question": _PIPELINES["answer"], "candidate_labels": _ZERO_SHOT}
-    for key, pipeline in told.items():
+    for key, pipeline in {"question": _ANSWERS, "candidate_labels": _ZERO_SHOT}.items():
         if key in keys:
-            return service.find(body.model, pipeline.task), pipeline
+            return service.find(body.model, pipeline.entry.name), pipeline
     model = service.find(body.model)
     return model, _PIPELINES[service.facts[model].main]
 
@@ -271,14 +283,14 @@ def _converted(given: Any, kind: Any) -> Any:
         raise explain(problem, kind) from None
 
 
-async def infer(service: Service, body: Inputs) -> Reply:
+async def infer(service: Service, body: PipelineBody) -> Reply:
     """What a pipeline gives."""
     if isinstance(body.inputs, dict) and "source_sentence" in body.inputs:
         if body.parameters:
             raise Problem("invalid", "there are parameters, expected none", param="parameters")
-        sentences = _converted(body.inputs, Sentences)
-        how = {**_SIMILARITY, "overflow": overflow_of(service, None)}
-        return await similarities(service, service.find(body.model, "embed"), sentences, how)
+        sentences = _converted(body.inputs, SentencesToCompare)
+        options = SimilarityOptions(normalize=True, prompt="", overflow=overflow_of(service, None))  # none is a query
+        return await similarities(service, service.find(body.model, EMBED.name), sentences, options)
     model, pipeline = _choose(service, body)
     given = body.parameters or {}
     if pipeline.parameters is Features:
@@ -287,10 +299,7 @@ async def infer(service: Service, body: Inputs) -> Reply:
     inputs = _converted(body.inputs, pipeline.inputs)
     many = inputs if isinstance(inputs, list) else [inputs]
     items = [one if isinstance(one, str) else structs.astuple(one) for one in many]
-    options = pipeline.options(parameters)
-    if "truncate" in options:
-        options["overflow"] = overflow_of(service, options.pop("truncate"))
-    answered = await service.run(model, pipeline.task, items, **options)
+    answered = await service.run(model, pipeline.entry, items, pipeline.options(service, parameters))
     facts = service.facts[model]
 
     def value() -> Any:
@@ -308,8 +317,10 @@ def shape(problem: Problem) -> tuple[int, Any]:
 PROTOCOL = Protocol(
     "huggingface",
     (
-        Route("POST", "/", infer, "What the pipeline of the model gives", Inputs, Any),
-        Route("POST", "/models/{model:path}", infer, "What the pipeline of one of several models gives", Inputs, Any),
+        Route("POST", "/", infer, "What the pipeline of the model gives", PipelineBody, Any),
+        Route(
+            "POST", "/models/{model:path}", infer, "What the pipeline of one of several models gives", PipelineBody, Any
+        ),
     ),
     shape,
 )

@@ -13,7 +13,8 @@ from msgspec import Struct
 from mlxbert.serve.pieces import each
 from mlxbert.serve.protocol import Protocol, Reply, Route, plain_shape
 from mlxbert.serve.protocols.vectors import overflow_of
-from mlxbert.serve.service import ModelFacts, Service
+from mlxbert.serve.service import EMBED, ModelFacts, Service
+from mlxbert.tasks.options import EmbedOptions
 from mlxbert.version import __version__
 
 _TAG = ":latest"  # follows the name of a model where a client names no version
@@ -95,9 +96,10 @@ async def embed(
     service: Service, model: str | None, texts: list[str], truncate: bool | None, dimensions: int | None
 ) -> Reply:
     """The vectors of texts, of length 1 as ollama's are; texts that are too long are truncated unless that is false."""
-    name, begun = service.find(_named(service, model), "embed"), time.perf_counter_ns()
+    name, begun = service.find(_named(service, model), EMBED.name), time.perf_counter_ns()
     overflow = overflow_of(service, truncate is not False)
-    answered = await service.run(name, "embed", texts, overflow=overflow, dimensions=dimensions, normalize=True)
+    options = EmbedOptions(overflow=overflow, dimensions=dimensions, normalize=True)
+    answered = await service.run(name, EMBED, texts, options)
 
     def value() -> dict[str, Any]:
         return {
@@ -110,8 +112,8 @@ async def embed(
 
 async def embeddings(service: Service, body: PromptBody) -> Reply:
     """The vector of one text as the model makes it: ollama does not scale it either."""
-    name = service.find(_named(service, body.model), "embed")
-    answered = await service.run(name, "embed", [body.prompt], overflow=overflow_of(service, None))
+    name = service.find(_named(service, body.model), EMBED.name)
+    answered = await service.run(name, EMBED, [body.prompt], EmbedOptions(overflow=overflow_of(service, None)))
     return Reply({"embedding": answered.results[0].embedding}, answered.tokens, len(answered.truncated))
 
 
@@ -133,7 +135,7 @@ async def show(service: Service, body: ShowBody) -> Reply:
         "general.parameter_count": facts.parameters, f"{facts.type}.context_length": facts.max_length,
         f"{facts.type}.embedding_length": facts.size or facts.hidden,
     }  # fmt: skip
-    able = ["embedding"] if "embed" in facts.tasks else []
+    able = ["embedding"] if EMBED.name in facts.tasks else []
     return Reply(ShownModel(_details(facts), info, able, _STARTED))
 
 

@@ -17,7 +17,8 @@ from mlxbert.serve.protocols.vectors import (
     prompt_of,
     texts_of,
 )
-from mlxbert.serve.service import Service
+from mlxbert.serve.service import EMBED, Service
+from mlxbert.tasks.options import EmbedOptions
 
 _KINDS = {
     "not_found": "invalid_request_error",
@@ -60,7 +61,7 @@ class EmbeddingsBody(Struct):
     late_chunking: bool | None = None
 
 
-class Embedding(Struct):
+class OpenAIEmbedding(Struct):
     """One vector."""
 
     embedding: list[float] | str
@@ -68,19 +69,19 @@ class Embedding(Struct):
     object: str = "embedding"
 
 
-class Usage(Struct):
+class OpenAIUsage(Struct):
     """Tokens of all texts."""
 
     prompt_tokens: int
     total_tokens: int
 
 
-class Embeddings(Struct):
+class OpenAIEmbeddings(Struct):
     """The vectors of all texts, and the numbers of those that were truncated."""
 
-    data: list[Embedding]
+    data: list[OpenAIEmbedding]
     model: str
-    usage: Usage
+    usage: OpenAIUsage
     truncated: Sequence[int] | UnsetType = UNSET
     object: str = "list"
 
@@ -105,23 +106,25 @@ async def embeddings(service: Service, body: EmbeddingsBody) -> Reply:
     """The vectors of texts; of length 1 where they are shortened, as OpenAI's are."""
     if body.late_chunking:
         raise Problem("invalid", "late_chunking is true, expected false", param="late_chunking")
-    texts, name = texts_of(body.input, "input"), service.find(body.model, "embed")
-    answered = await service.run(
-        name, "embed", texts, dimensions=body.dimensions, overflow=_overflow(service, name, body),
-        prompt_name=_prompt(service, name, body),
+    texts, name = texts_of(body.input, "input"), service.find(body.model, EMBED.name)
+    options = EmbedOptions(
+        dimensions=body.dimensions, overflow=_overflow(service, name, body), prompt_name=_prompt(service, name, body),
         normalize=True if body.normalized is None and body.dimensions is not None else body.normalized,
     )  # fmt: skip
+    answered = await service.run(name, EMBED, texts, options)
     form: Form = body.embedding_type or body.encoding_format or "float"
     check_forms([form], answered)
 
-    def value() -> Embeddings:
-        data = each([*enumerate(answered.results)], lambda one: Embedding(in_form(one[1].embedding, form), one[0]))
-        return Embeddings(data, name, Usage(answered.tokens, answered.tokens), answered.truncated or UNSET)
+    def value() -> OpenAIEmbeddings:
+        data = each(
+            [*enumerate(answered.results)], lambda one: OpenAIEmbedding(in_form(one[1].embedding, form), one[0])
+        )
+        return OpenAIEmbeddings(data, name, OpenAIUsage(answered.tokens, answered.tokens), answered.truncated or UNSET)
 
     return Reply(value, answered.tokens, len(answered.truncated))
 
 
-def _overflow(service: Service, name: str, body: EmbeddingsBody) -> str:
+def _overflow(service: Service, name: str, body: EmbeddingsBody) -> Literal["truncate", "error"]:
     """What is done with a text that is too long."""
     cut, most = body.truncate_prompt_tokens, service.facts[name].max_length
     if cut is not None and cut != -1 and cut < most:
@@ -167,7 +170,7 @@ def shape(problem: Problem) -> tuple[int, Any]:
 PROTOCOL = Protocol(
     "openai",
     (
-        Route("POST", "/v1/embeddings", embeddings, "Vectors of texts", EmbeddingsBody, Embeddings),
+        Route("POST", "/v1/embeddings", embeddings, "Vectors of texts", EmbeddingsBody, OpenAIEmbeddings),
         Route("GET", "/v1/models", models, "The models that are served", reply=Models),
         Route("GET", "/v1/models/{name:path}", model, "One of these models", reply=ModelCard),
     ),

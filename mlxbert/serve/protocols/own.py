@@ -2,19 +2,20 @@
 
 import asyncio
 import base64
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal
+import functools
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 import msgspec
 from msgspec import Meta, Struct
 
 from mlxbert.errors import InputError
-from mlxbert.model import Model
+from mlxbert.options import Option, declared_options
 from mlxbert.results.embed import Embedding
-from mlxbert.results.json import without_nan
+from mlxbert.results.json import plain
 from mlxbert.results.related import Similarity
-from mlxbert.results.result import Failure, PartedResult
+from mlxbert.results.result import Failure
 from mlxbert.search.filters import make_filter
 from mlxbert.serve.indexes import hits_bytes
 from mlxbert.serve.pieces import each
@@ -22,23 +23,20 @@ from mlxbert.serve.protocol import Problem, Protocol, Reply, Route, plain_shape
 from mlxbert.serve.protocols import ollama
 from mlxbert.serve.protocols.vectors import compare
 from mlxbert.serve.queue import Answered
-from mlxbert.serve.service import ModelFacts, Service
-from mlxbert.tasks.answer import MAX_WORDS
+from mlxbert.serve.service import EMBED, ModelFacts, Service
+from mlxbert.tasks.catalogue import CATALOGUE, SIMILARITY, TaskEntry
+from mlxbert.tasks.options import EmbedOptions, RankingOptions, RerankOptions, TaskOptions
 from mlxbert.tasks.ranking import rank, reranked
-from mlxbert.tasks.rerank import RerankTask
 from mlxbert.version import __version__
 
 Pair = Annotated[list[str], Meta(min_length=2, max_length=2)]
-Overflow = Literal["truncate", "window", "error"]
 _FEW = 1000  # hits of which nobody asks how much memory they take
 _HIT_BYTES = 5000  # of a hit, about
-# What is not an option of a task.
-_OF_OLLAMA = ("model", "input", "truncate", "options", "keep_alive", "dimensions")
-_APART = ("model", "on_error", "texts", "pairs", "questions", "context", "query", "encoding_format")
+_OF_OLLAMA = ("model", "input", "truncate", "options", "keep_alive", "dimensions")  # of a body with `input`
 
 
-class Body(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What all requests have.
+class TaskBody(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The fields of all tasks.
 
     Attributes:
         model: The name of the model; by default the first one that was made for the task.
@@ -49,25 +47,87 @@ class Body(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True)
     on_error: Literal["raise", "return"] = "raise"
 
 
-class Vectors(Body, kw_only=True):
-    """How texts become vectors, see `mlxbert.embed`.
+class TextsBody(TaskBody, kw_only=True):
+    """The items of a task of texts.
 
     Attributes:
-        pooling: How the vectors of tokens become one, in place of the model's own way.
+        texts: The texts.
     """
 
-    pooling: str | None = None
-    normalize: bool | None = None
-    dimensions: int | None = None
-    prompt: str | None = None
-    prompt_name: str | None = None
-    overflow: Overflow = "truncate"
+    texts: list[str]
+
+    def items(self) -> Sequence[Any]:
+        """The texts."""
+        return self.texts
 
 
-class Embed(Vectors, kw_only=True):
-    """See `mlxbert.embed`.
+class TextsOrPairsBody(TaskBody, kw_only=True):
+    """The items of a task of texts and of pairs of texts.
 
     Attributes:
+        texts: Texts, or pairs of texts.
+    """
+
+    texts: list[str | Pair]
+
+    def items(self) -> Sequence[Any]:
+        """The texts and the pairs."""
+        return self.texts
+
+
+class PairsBody(TaskBody, kw_only=True):
+    """The items of a task of pairs of texts.
+
+    Attributes:
+        pairs: The pairs.
+    """
+
+    pairs: list[Pair]
+
+    def items(self) -> Sequence[Any]:
+        """The pairs."""
+        return self.pairs
+
+
+class QuestionsBody(TaskBody, kw_only=True):
+    """Questions about one context, or each with its own.
+
+    Attributes:
+        questions: Questions about `context`.
+        context: The text that has the answers.
+        pairs: In place of both: questions, each with its own context.
+    """
+
+    questions: list[str] | None = None
+    context: str | None = None
+    pairs: list[Pair] | None = None
+
+    def items(self) -> Sequence[Any]:
+        """The questions, each with its context."""
+        if self.pairs is not None and self.questions is None and self.context is None:
+            return self.pairs
+        if self.pairs is not None or self.questions is None or self.context is None:
+            raise Problem("invalid", "expected either pairs, or questions and a context", param="pairs")
+        return [(question, self.context) for question in self.questions]
+
+
+class QueryBody(TaskBody, kw_only=True):
+    """A query, and the texts that are ranked for it.
+
+    Attributes:
+        query: The query.
+        texts: The texts.
+    """
+
+    query: str
+    texts: list[str]
+
+
+class TextsToEmbedBody(TaskBody, kw_only=True):
+    """Texts that get vectors, as our clients send them or as those of ollama do.
+
+    Attributes:
+        texts: The texts.
         encoding_format: `base64` for the bytes of the vectors in base64, little-endian.
         input: In place of `texts`, as ollama's clients send it: a text, or a list of texts. The answer has ollama's
             shape.
@@ -82,111 +142,55 @@ class Embed(Vectors, kw_only=True):
     truncate: bool | None = None
     options: dict[str, Any] | None = None
     keep_alive: str | int | float | None = None
-    kind: Literal["query", "document"] | None = None
-    output_dtype: Literal["float32", "int8", "binary"] = "float32"
     encoding_format: Literal["float", "base64"] = "float"
 
 
-class EmbedWords(Body, kw_only=True):
-    """See `mlxbert.embed_words`."""
-
-    texts: list[str]
-    layer: int = -1
-    overflow: Overflow = "window"
+_BODIES: Mapping[str, type[TaskBody]] = {
+    "text": TextsBody, "text or pair": TextsOrPairsBody, "pair": PairsBody, "question": QuestionsBody,
+    "query": QueryBody,
+}  # fmt: skip
 
 
-class FillMask(Body, kw_only=True):
-    """See `mlxbert.fill_mask`."""
-
-    texts: list[str]
-    top_k: int | None = None
-    targets: list[str] | None = None
-    text: bool = True
-    overflow: Overflow = "window"
+def request_options(entry: TaskEntry) -> Mapping[str, tuple[Any, Option]]:
+    """The options of a task that a request can have: how large batches are is up to the engine."""
+    of_all, of_task = (declared_options(cast(Any, kind)) for kind in (TaskOptions, entry.options))
+    return {name: declared for name, declared in of_task.items() if name not in of_all}
 
 
-class Classify(Body, kw_only=True):
-    """See `mlxbert.classify`."""
+def make_body(entry: TaskEntry, items: type[TaskBody]) -> type[TaskBody]:
+    """The type of the bodies of a task: its items, and its options with their types, defaults and descriptions.
 
-    texts: list[str | Pair]
-    labels: list[str] | None = None
-    hypothesis: str | None = None
-    multi: bool = False
-    top_k: int | None = None
-    overflow: Overflow = "truncate"
-
-
-class Tag(Body, kw_only=True):
-    """See `mlxbert.tag`."""
-
-    texts: list[str]
-    aggregation: Literal["none", "simple", "first", "average", "max"] | None = None
-    overflow: Overflow = "window"
-
-
-class Answer(Body, kw_only=True):
-    """See `mlxbert.answer`: questions about one context, or each with its own.
-
-    Attributes:
-        questions: Questions about `context`.
-        context: The text that has the answers.
-        pairs: In place of both: questions, each with its own context.
+    Bounds are in the description of the type alone: the options check them, and name the value in the error.
     """
-
-    questions: list[str] | None = None
-    context: str | None = None
-    pairs: list[Pair] | None = None
-    top_k: int = 1
-    max_words: int = MAX_WORDS
-    max_length: int | None = None
-    stride: int | None = None
-    no_answer_threshold: float | None = None
-    overflow: Overflow = "window"
-
-    def items(self) -> Sequence[Sequence[str]]:
-        """The questions, each with its context."""
-        if self.pairs is not None and self.questions is None and self.context is None:
-            return self.pairs
-        if self.pairs is not None or self.questions is None or self.context is None:
-            raise Problem("invalid", "expected either pairs, or questions and a context", param="pairs")
-        return [(question, self.context) for question in self.questions]
+    defaults = {field.name: field.default for field in fields(entry.options)}
+    options = [
+        (name, Annotated[kind, _meta(option)], defaults[name])
+        for name, (kind, option) in request_options(entry).items()
+    ]
+    about = {"__doc__": f"{entry.summary}: the options of `mlxbert.{entry.name.replace('-', '_')}`."}
+    title = "".join(word.capitalize() for word in entry.name.split("-"))
+    made: Any = msgspec.defstruct(
+        title, options, bases=(items,), module=__name__, namespace=about, kw_only=True, forbid_unknown_fields=True,
+        omit_defaults=True,
+    )  # fmt: skip
+    return cast(type[TaskBody], made)
 
 
-class Rerank(Body, kw_only=True):
-    """See `mlxbert.rerank`."""
-
-    query: str
-    texts: list[str]
-    top_k: Annotated[int, Meta(ge=1)] | None = None
-    prompt: str | None = None
-    overflow: Overflow = "truncate"
-
-
-class Compare(Vectors, kw_only=True):
-    """See `mlxbert.similarity`."""
-
-    query: str
-    texts: list[str]
-    top_k: Annotated[int, Meta(ge=1)] | None = None
-    query_prompt: str | None = None
-    query_prompt_name: str | None = None
+def _meta(option: Option) -> Meta:
+    """What `/openapi.json` says of an option."""
+    usual = f" By default: {option.usual.rstrip('.')}." if option.usual else ""
+    more: dict[str, Any] = {"examples": [*option.values]} if option.values else {}
+    if option.bounds is not None:
+        more |= {"minimum": option.bounds.least, "maximum": option.bounds.most}
+    return Meta(description=" ".join(f"{option.help}{usual}".split()), extra_json_schema=more)
 
 
-class NextSentence(Body, kw_only=True):
-    """See `mlxbert.next_sentence`."""
-
-    pairs: list[Pair]
-    overflow: Literal["truncate", "error"] = "truncate"
+def read_options(entry: TaskEntry, body: TaskBody) -> Any:
+    """The options of a request."""
+    return entry.options(**{name: getattr(body, name) for name in request_options(entry)})
 
 
-class Replaced(Body, kw_only=True):
-    """See `mlxbert.replaced`."""
-
-    texts: list[str]
-    overflow: Overflow = "window"
-
-
-class Search(Struct, kw_only=True, forbid_unknown_fields=True):
+class SearchBody(Struct, kw_only=True, forbid_unknown_fields=True):
     """See `mlxbert.Index.search`.
 
     Attributes:
@@ -218,24 +222,18 @@ class Results(Struct):
     only_unknown: Sequence[int]
 
 
-class Found(Struct):
+class SearchResults(Struct):
     """What a search finds."""
 
     index: str
     results: list[dict[str, Any]]
 
 
-class Known(Struct):
+class ServedModels(Struct):
     """The models and indexes that are served."""
 
     models: list[ModelFacts]
     indexes: list[str]
-
-
-def _options(body: Body, *apart: str) -> dict[str, Any]:
-    """The options that are not defaults: requests that spell these out share batches with those that do not."""
-    given: dict[str, Any] = msgspec.to_builtins(body)
-    return {name: value for name, value in given.items() if name not in _APART and name not in apart}
 
 
 def _reply(
@@ -256,24 +254,20 @@ def _coded(result: Embedding) -> dict[str, Any]:
 
 
 def _to_dict(result: Any) -> dict[str, Any]:
-    found: dict[str, Any] = result.to_dict(each) if isinstance(result, PartedResult) else result.to_dict()
+    found: dict[str, Any] = plain(result, each)
     if isinstance(result, Failure) and result.error.hint is not None:
         found["hint"] = result.error.hint
     return found
 
 
-def _task(task: str, body: type[Body], summary: str, items: Callable[[Any], Sequence[Any]]) -> Route:
-    """The route of a task that gives each item a result."""
-
-    async def answer(service: Service, body: Body) -> Reply:
-        model = service.find(body.model, task)
-        answered = await service.run(model, task, items(body), on_error=body.on_error, **_options(body))
-        return _reply(model, answered, answered.results)
-
-    return Route("POST", f"/api/{task}", answer, summary, body, Results)
+async def answer(entry: TaskEntry, service: Service, body: Any) -> Reply:
+    """The result of each item, in the order of the items."""
+    model = service.find(body.model, entry.name)
+    answered = await service.run(model, entry, body.items(), read_options(entry, body), body.on_error)
+    return _reply(model, answered, answered.results)
 
 
-async def embed(service: Service, body: Embed) -> Reply:
+async def embed(entry: TaskEntry, service: Service, body: Any) -> Reply:
     """The vectors of texts; or, of the input of ollama's clients, in the shape that they expect."""
     if (body.texts is None) == (body.input is None):
         raise Problem("invalid", "expected either texts, or an input", param="texts")
@@ -285,41 +279,38 @@ async def embed(service: Service, body: Embed) -> Reply:
     if body.input is not None:
         texts = [body.input] if isinstance(body.input, str) else body.input
         return await ollama.embed(service, body.model, texts, body.truncate, body.dimensions)
-    assert body.texts is not None
-    model = service.find(body.model, "embed")
-    answered = await service.run(model, "embed", body.texts, on_error=body.on_error, **_options(body))
+    model = service.find(body.model, entry.name)
+    answered = await service.run(model, entry, body.texts, read_options(entry, body), body.on_error)
     return _reply(model, answered, answered.results, coded=body.encoding_format == "base64")
 
 
-async def rerank(service: Service, body: Rerank) -> Reply:
+async def rerank(entry: TaskEntry, service: Service, body: Any) -> Reply:
     """Texts in the order of a cross-encoder."""
-    model = service.find(body.model, "rerank")
+    model, options = service.find(body.model, entry.name), read_options(entry, body)
     service.check_size(len(body.texts), len(body.query))
-    if body.overflow != "truncate":
-        await asyncio.wrap_future(service.engine.call(model, lambda one: _check_query(one, body)))
-    best, failures, answered = await service.rerank(
-        model, body.query, body.texts, body.top_k, on_error=body.on_error, **_options(body, "top_k")
-    )
+    if options.overflow != "truncate":
+        await asyncio.wrap_future(service.engine.call(model, lambda one: _check_query(entry.make(one, options), body)))
+    best, failures, answered = await service.rerank(model, body.query, body.texts, options, body.on_error)
     return _reply(model, answered, [*(reranked(body.query, one) for one in best), *failures])
 
 
-def _check_query(model: Model, body: Rerank) -> None:
+def _check_query(task: Any, body: Any) -> None:
     try:
-        RerankTask(model, overflow=body.overflow).check_query(body.query)
+        task.check_query(body.query)
     except InputError as problem:  # not each text, but the query is to blame
         raise Problem("too_long", problem.message, hint=problem.hint, param="query") from None
 
 
-async def similarity(service: Service, body: Compare) -> Reply:
+async def similarity(entry: TaskEntry, service: Service, body: Any) -> Reply:
     """Texts in the order of their similarity to a query."""
-    model, given = service.find(body.model, "embed"), _options(body, "top_k")
-    asked, answered, scores = await compare(service, model, body.query, body.texts, given, body.on_error)
-    best, failures = rank(scores, body.top_k)
+    model, options = service.find(body.model, EMBED.name), read_options(entry, body)
+    asked, answered, scores = await compare(service, model, body.query, body.texts, options, body.on_error)
+    best, failures = rank(scores, options.top_k)
     results = [*(Similarity(body.query, *one[:6]) for one in best), *failures]
     return _reply(model, answered, results, len(answered.truncated) + len(asked.truncated))
 
 
-async def search(service: Service, body: Search) -> Reply:
+async def search(service: Service, body: SearchBody) -> Reply:
     """Passages of files. An index belongs to the thread that opens it, and has a model of its own in memory."""
     name = next(iter(service.indexes), None) if body.index is None else body.index
     if name is None or name not in service.indexes:
@@ -339,12 +330,12 @@ async def search(service: Service, body: Search) -> Reply:
         return found
 
     hits = await asyncio.wrap_future(service.engine.call(None, find))
-    return Reply(lambda: Found(name, each(hits, lambda hit: without_nan(hit.to_dict()))), tokens=len(hits))
+    return Reply(lambda: SearchResults(name, each(hits, plain)), tokens=len(hits))
 
 
 async def models(service: Service, path: Mapping[str, str]) -> Reply:
     """The models and the indexes."""
-    return Reply(Known([*service.facts.values()], [*service.indexes]))
+    return Reply(ServedModels([*service.facts.values()], [*service.indexes]))
 
 
 async def status(service: Service, path: Mapping[str, str]) -> Reply:
@@ -354,26 +345,26 @@ async def status(service: Service, path: Mapping[str, str]) -> Reply:
     return Reply(facts | vars(engine.counts))
 
 
-def _texts(body: Any) -> Sequence[Any]:
-    texts: Sequence[Any] = body.texts
-    return texts
+# What computes the answer, by the options, where that is not `answer`.
+_ANSWERS: Mapping[type[TaskOptions], Callable[[TaskEntry, Service, Any], Awaitable[Reply]]] = {
+    EmbedOptions: embed, RerankOptions: rerank, RankingOptions: similarity,
+}  # fmt: skip
+
+
+def _route(entry: TaskEntry) -> Route:
+    """The route of a task."""
+    compute = _ANSWERS.get(entry.options, answer)
+    items, reply = (TextsToEmbedBody, dict[str, Any]) if compute is embed else (_BODIES[entry.items], Results)
+    bound = functools.update_wrapper(functools.partial(compute, entry), compute)
+    return Route("POST", f"/api/{entry.name}", bound, entry.summary, make_body(entry, items), reply)
 
 
 PROTOCOL = Protocol(
     "own",
     (
-        Route("POST", "/api/embed", embed, "Vectors of texts", Embed, dict[str, Any]),
-        _task("embed-words", EmbedWords, "Vectors of the words of texts", _texts),
-        _task("fill-mask", FillMask, "Words for masks", _texts),
-        _task("classify", Classify, "Classes of texts or pairs of texts", _texts),
-        _task("tag", Tag, "Entities of texts, or tags of words", _texts),
-        _task("answer", Answer, "Answers to questions", Answer.items),
-        _task("next-sentence", NextSentence, "Whether a text follows another", lambda body: body.pairs),
-        _task("replaced", Replaced, "Which tokens look replaced", _texts),
-        Route("POST", "/api/rerank", rerank, "Texts in the order of a cross-encoder", Rerank, Results),
-        Route("POST", "/api/similarity", similarity, "Texts in the order of similarity", Compare, Results),
-        Route("POST", "/api/search", search, "Passages of files", Search, Found),
-        Route("GET", "/api/models", models, "The models and indexes that are served", reply=Known),
+        *map(_route, (*CATALOGUE.values(), SIMILARITY)),
+        Route("POST", "/api/search", search, "Passages of files", SearchBody, SearchResults),
+        Route("GET", "/api/models", models, "The models and indexes that are served", reply=ServedModels),
         Route("GET", "/api/status", status, "What the server is doing", reply=dict[str, Any]),
     ),
     plain_shape,

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 from msgspec import UNSET, Struct, UnsetType
@@ -9,9 +10,11 @@ from msgspec import UNSET, Struct, UnsetType
 from mlxbert.results.classify import Regression
 from mlxbert.serve.pieces import each
 from mlxbert.serve.protocol import STATUS, Problem, Protocol, Reply, Route
-from mlxbert.serve.protocols.vectors import Sentences, Texts, overflow_of, similarities, texts_of
+from mlxbert.serve.protocols.vectors import SentencesToCompare, Texts, overflow_of, similarities, texts_of
 from mlxbert.serve.queue import Answered
-from mlxbert.serve.service import ModelFacts, Service
+from mlxbert.serve.service import EMBED, RERANK, ModelFacts, Service
+from mlxbert.tasks.catalogue import CATALOGUE
+from mlxbert.tasks.options import ClassifyOptions, EmbedOptions, RerankOptions, SimilarityOptions
 from mlxbert.text.batch import default_batch_tokens
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.version import __version__
@@ -28,7 +31,11 @@ _ERRORS = {
 }
 
 
-_TOKEN_BYTES = 300  # of a `Token`
+_CLASSIFY = CATALOGUE["classify"]
+# What no other protocol has, and neither a command nor a function: vectors of all tokens, and logits of classes.
+_EMBED_TOKENS = replace(EMBED, name="embed-tokens", task="mlxbert.tasks.embed_tokens:EmbedTokensTask")
+_CLASSIFY_LOGITS = replace(_CLASSIFY, name="classify-logits", task="mlxbert.tasks.classify:ClassifyLogitsTask")
+_TOKEN_BYTES = 300  # of a `SimpleToken`
 _ID_BYTES = 30  # of the part of a text that an id stands for
 
 
@@ -44,7 +51,7 @@ class Truncation(Struct, kw_only=True):
     truncate: bool | None = None
     truncation_direction: Literal["right", "Right", "left", "Left"] | None = "right"
 
-    def overflow(self, service: Service) -> str:
+    def overflow(self, service: Service) -> Literal["truncate", "error"]:
         """The option of the tasks."""
         left = bool(self.truncate) and (self.truncation_direction or "").lower() == "left"
         return overflow_of(service, "START" if left else self.truncate, "truncation_direction")
@@ -62,7 +69,7 @@ class EmbedAllBody(Truncation, kw_only=True):
     prompt_name: str | None = None
 
 
-class EmbedBody(EmbedAllBody, kw_only=True):
+class TeiEmbedBody(EmbedAllBody, kw_only=True):
     """Texts that get vectors.
 
     Attributes:
@@ -74,7 +81,7 @@ class EmbedBody(EmbedAllBody, kw_only=True):
     dimensions: int | None = None
 
 
-class SimilarityOptions(Truncation, kw_only=True):
+class SimilarityParameters(Truncation, kw_only=True):
     """How they become vectors; the model's own prompts for queries and documents are used if none is named."""
 
     prompt_name: str | None = None
@@ -84,11 +91,11 @@ class SimilarityBody(Struct):
     """What is compared."""
 
     shorten: ClassVar[str] = '"parameters": {"truncate": true} truncates it'
-    inputs: Sentences
-    parameters: SimilarityOptions | None = None
+    inputs: SentencesToCompare
+    parameters: SimilarityParameters | None = None
 
 
-class RerankBody(Truncation, kw_only=True):
+class TeiRerankBody(Truncation, kw_only=True):
     """Texts to rank.
 
     Attributes:
@@ -124,7 +131,7 @@ class PredictBody(Truncation, kw_only=True):
     raw_scores: bool = False
 
 
-class Prediction(Struct):
+class PredictedLabel(Struct):
     """A label."""
 
     label: str
@@ -138,7 +145,7 @@ class TokenizeBody(Struct):
     add_special_tokens: bool = True
 
 
-class Token(Struct):
+class SimpleToken(Struct):
     """A token, and where it stands in the text."""
 
     id: int
@@ -159,24 +166,22 @@ def _reply(value: Any, answered: Answered) -> Reply:
     return Reply(value, answered.tokens, len(answered.truncated))
 
 
-async def vectors(service: Service, body: EmbedBody) -> Reply:
+async def vectors(service: Service, body: TeiEmbedBody) -> Reply:
     """The vectors of texts."""
-    answered = await service.run(
-        None, "embed", texts_of(body.inputs, "inputs"), overflow=body.overflow(service), normalize=body.normalize,
-        dimensions=body.dimensions, prompt_name=body.prompt_name,
+    options = EmbedOptions(
+        overflow=body.overflow(service), normalize=body.normalize, dimensions=body.dimensions,
+        prompt_name=body.prompt_name,
     )  # fmt: skip
+    name = service.find(None, EMBED.name)
+    answered = await service.run(name, EMBED, texts_of(body.inputs, "inputs"), options)
     return _reply(lambda: each(answered.results, lambda one: one.embedding), answered)
 
 
 async def vectors_of_tokens(service: Service, body: EmbedAllBody) -> Reply:
     """The vectors of the tokens of texts."""
-    answered = await service.run(
-        None,
-        "embed-tokens",
-        texts_of(body.inputs, "inputs"),
-        overflow=body.overflow(service),
-        prompt_name=body.prompt_name,
-    )
+    options = EmbedOptions(overflow=body.overflow(service), prompt_name=body.prompt_name)
+    name = service.find(None, EMBED.name)
+    answered = await service.run(name, _EMBED_TOKENS, texts_of(body.inputs, "inputs"), options)
     return _reply(lambda: each(answered.results, lambda one: one.embedding), answered)
 
 
@@ -187,18 +192,22 @@ async def sparse(service: Service, body: Any) -> Reply:
 
 async def similarity(service: Service, body: SimilarityBody) -> Reply:
     """How similar texts are to one, in their order."""
-    given = body.parameters or SimilarityOptions()
-    how = {"overflow": given.overflow(service), "prompt_name": given.prompt_name}
-    return await similarities(service, service.find(None, "embed"), body.inputs, how)
+    given = body.parameters or SimilarityParameters()
+    options = SimilarityOptions(overflow=given.overflow(service), prompt_name=given.prompt_name)
+    return await similarities(service, service.find(None, EMBED.name), body.inputs, options)
 
 
-async def rerank(service: Service, body: RerankBody) -> Reply:
+async def rerank(service: Service, body: TeiRerankBody) -> Reply:
     """Texts by how well they answer a query, the best first."""
     texts = texts_of(body.texts, "texts")
-    best, _, answered = await service.rerank(
-        None, body.query, texts, overflow=body.overflow(service), raw=body.raw_scores or None
-    )
-    return _reply([Rank(one.number, one.score, one.text if body.return_text else UNSET) for one in best], answered)
+    options = RerankOptions(overflow=body.overflow(service))
+    best, _, answered = await service.rerank(service.find(None, RERANK.name), body.query, texts, options)
+    scores = [one.logit if body.raw_scores and one.logit is not None else one.score for one in best]
+    found = [
+        Rank(one.number, score, one.text if body.return_text else UNSET)
+        for one, score in zip(best, scores, strict=True)
+    ]
+    return _reply(found, answered)
 
 
 async def predict(service: Service, body: PredictBody) -> Reply:
@@ -208,8 +217,8 @@ async def predict(service: Service, body: PredictBody) -> Reply:
     if given == []:
         raise Problem("empty", "inputs is empty, expected at least one text", param="inputs")
     pairs = [_item(one) for one in (given if batch else [[given] if isinstance(given, str) else given])]
-    name = service.find(None, "classify")
-    answered = await service.run(name, "classify", pairs, overflow=body.overflow(service), raw=body.raw_scores or None)
+    name, entry = service.find(None, _CLASSIFY.name), _CLASSIFY_LOGITS if body.raw_scores else _CLASSIFY
+    answered = await service.run(name, entry, pairs, ClassifyOptions(overflow=body.overflow(service)))
     found = [_predictions(one, service.facts[name].labels) for one in answered.results]
     return _reply(found if batch else found[0], answered)
 
@@ -223,17 +232,17 @@ def _item(given: Any) -> Any:
     return given[0] if len(given) == 1 else tuple(given)
 
 
-def _predictions(result: Any, labels: Sequence[str]) -> list[Prediction]:
+def _predictions(result: Any, labels: Sequence[str]) -> list[PredictedLabel]:
     if isinstance(result, Regression):
-        return [Prediction(name, value) for name, value in result.values or ((labels[0], result.value),)]
-    return [Prediction(one.label, one.score) for one in result.labels]
+        return [PredictedLabel(name, value) for name, value in result.values or ((labels[0], result.value),)]
+    return [PredictedLabel(one.label, one.score) for one in result.labels]
 
 
 async def tokenize(service: Service, body: TokenizeBody) -> Reply:
     """The tokens of texts of any length."""
     texts = texts_of(body.inputs, "inputs")
 
-    def split(tokenizer: Tokenizer) -> list[list[Token]]:
+    def split(tokenizer: Tokenizer) -> list[list[SimpleToken]]:
         found, count = [], 0
         for text in texts:
             found.append(_tokens(tokenizer, text, special=body.add_special_tokens))
@@ -245,14 +254,16 @@ async def tokenize(service: Service, body: TokenizeBody) -> Reply:
     return Reply(lambda: each(found, each), tokens=sum(map(len, found)))
 
 
-def _tokens(tokenizer: Tokenizer, text: str, *, special: bool) -> list[Token]:
+def _tokens(tokenizer: Tokenizer, text: str, *, special: bool) -> list[SimpleToken]:
     pieces = tokenizer.split(text)
     if not special:
         places = zip(pieces.ids, pieces.offsets, strict=True)
-        return [Token(id, text[start:end], False, start, end) for id, (start, end) in places]
+        return [SimpleToken(id, text[start:end], False, start, end) for id, (start, end) in places]
     whole = tokenizer.assemble([pieces], truncated=False)
     return [
-        Token(id, text[slice(*span)], False, *span) if owner == 0 else Token(id, tokenizer.token(id), True, None, None)
+        SimpleToken(id, text[slice(*span)], False, *span)
+        if owner == 0
+        else SimpleToken(id, tokenizer.token(id), True, None, None)
         for id, span, owner in zip(whole.ids, whole.offsets, whole.sequence_ids, strict=True)
     ]
 
@@ -283,10 +294,8 @@ async def _with_tokenizer(service: Service, work: Callable[[Tokenizer], Any], it
     service.check_size(len(items), size)
     await service.claim(min(size * unit, service.room.most))
     facts = _first(service)
-    model = service.engine.call(
-        facts.name, lambda model: model.embed_tokenizer if facts.main == "embed" else model.tokenizer
-    )
-    return await asyncio.to_thread(work, await asyncio.wrap_future(model))
+    tokenizer = await asyncio.wrap_future(service.engine.call(facts.name, facts.tokenizer))
+    return await asyncio.to_thread(work, tokenizer)
 
 
 def _first(service: Service) -> ModelFacts:
@@ -320,13 +329,13 @@ def shape(problem: Problem) -> tuple[int, Any]:
 PROTOCOL = Protocol(
     "tei",
     (
-        Route("POST", "/embed", vectors, "Vectors of texts", EmbedBody, list[list[float]]),
+        Route("POST", "/embed", vectors, "Vectors of texts", TeiEmbedBody, list[list[float]]),
         Route("POST", "/embed_all", vectors_of_tokens, "Vectors of tokens", EmbedAllBody, list[list[list[float]]]),
         Route("POST", "/embed_sparse", sparse, "Sparse vectors, which no model gives", Any),
         Route("POST", "/similarity", similarity, "How similar texts are to one", SimilarityBody, list[float]),
-        Route("POST", "/rerank", rerank, "Texts ranked for a query", RerankBody, list[Rank]),
-        Route("POST", "/predict", predict, "Labels of texts", PredictBody, list[Prediction | list[Prediction]]),
-        Route("POST", "/tokenize", tokenize, "Tokens of texts", TokenizeBody, list[list[Token]]),
+        Route("POST", "/rerank", rerank, "Texts ranked for a query", TeiRerankBody, list[Rank]),
+        Route("POST", "/predict", predict, "Labels of texts", PredictBody, list[PredictedLabel | list[PredictedLabel]]),
+        Route("POST", "/tokenize", tokenize, "Tokens of texts", TokenizeBody, list[list[SimpleToken]]),
         Route("POST", "/decode", decode, "Texts of ids", DecodeBody, list[str]),
         Route("GET", "/info", info, "The first model, and the limits of the server", reply=dict[str, Any]),
     ),

@@ -2,18 +2,20 @@
 
 import asyncio
 import base64
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, cast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
+from mlxbert.options import declared_options
 from mlxbert.results.result import Failure
 from mlxbert.serve.protocol import Problem, Reply
 from mlxbert.serve.queue import Answered
-from mlxbert.serve.service import Service
+from mlxbert.serve.service import EMBED, Service
+from mlxbert.tasks.options import EmbedOptions, SimilarityOptions, VectorOptions
 from mlxbert.tasks.prompts import own_prompt
 from mlxbert.tasks.ranking import Scored, scores_of_pairs
-from mlxbert.tasks.similarity import SimilarityOptions, embed_tasks
+from mlxbert.tasks.similarity import embed_tasks
 from mlxbert.tasks.vector_dtype import as_dtype, check_output_dtype
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ _KINDS = {
 }  # fmt: skip
 
 
-class Sentences(Struct):
+class SentencesToCompare(Struct):
     """A sentence, and others that it is compared with."""
 
     source_sentence: str
@@ -52,7 +54,9 @@ def texts_of(given: str | Sequence[str | int | list[int]], param: str) -> list[s
     return found
 
 
-def overflow_of(service: Service, truncate: bool | Truncate | None, param: str = "truncate") -> str:
+def overflow_of(
+    service: Service, truncate: bool | Truncate | None, param: str = "truncate"
+) -> Literal["truncate", "error"]:
     """What is done with a text that is too long; what the server was started with, if the request says nothing."""
     if isinstance(truncate, str) and truncate.lower() == "start":
         raise Problem("invalid", f"{param} drops the beginning of a text, expected its end or nothing", param=param)
@@ -74,7 +78,7 @@ def prompt_of(service: Service, model: str, given: str | None, param: str) -> st
 
 
 async def compare(
-    service: Service, model: str, query: str, texts: Sequence[str], options: Mapping[str, Any], on_error: str = "raise"
+    service: Service, model: str, query: str, texts: Sequence[str], options: SimilarityOptions, on_error: str = "raise"
 ) -> tuple[Answered, Answered, list[Scored | Failure]]:
     """The vectors of a query and of texts, and how similar each text is to the query, as in `mlxbert.similarity`.
 
@@ -83,17 +87,16 @@ async def compare(
         model: The name of the model.
         query: The query.
         texts: The texts.
-        options: See `SimilarityOptions`.
+        options: How the query and the texts become vectors.
         on_error: See `Service.run`.
     """
-    made = service.engine.call(model, lambda one: embed_tasks(one, cast(SimilarityOptions, options), None))
-    asking, task = await asyncio.wrap_future(made)
-    how = {name: value for name, value in options.items() if "prompt" not in name}
+    asking, task = await asyncio.wrap_future(service.engine.call(model, lambda one: embed_tasks(one, options, None)))
+    how: Any = {name: getattr(options, name) for name in declared_options(VectorOptions) if "prompt" not in name}
     if task.similarity == "cosine":
         how["normalize"] = True
     asked, answered = await asyncio.gather(
-        service.run(model, "embed", [query], prompt=asking.prompt, **how),
-        service.run(model, "embed", texts, on_error=on_error, prompt=task.prompt, **how),
+        service.run(model, EMBED, [query], EmbedOptions(prompt=asking.prompt, **how)),
+        service.run(model, EMBED, texts, EmbedOptions(prompt=task.prompt, **how), on_error),
     )
     first = asked.results[0].embedding
 
@@ -106,7 +109,7 @@ async def compare(
     return asked, answered, [scored(one) for one in answered.results]
 
 
-async def similarities(service: Service, model: str, given: Sentences, options: Mapping[str, Any]) -> Reply:
+async def similarities(service: Service, model: str, given: SentencesToCompare, options: SimilarityOptions) -> Reply:
     """How similar sentences are to one, in their order; the scores of `mlxbert.similarity`."""
     sentences = texts_of(given.sentences, "sentences")
     asked, answered, found = await compare(service, model, given.source_sentence, sentences, options)

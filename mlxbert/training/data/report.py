@@ -1,12 +1,13 @@
 """What is known about the data before training: balance, lengths, duplicates, leaks."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+
+from mlxbert.results.brief import Brief
 
 
 @dataclass(frozen=True, kw_only=True)
-class SplitReport:
+class SplitReport(Brief):
     """One part of the data.
 
     Attributes:
@@ -33,7 +34,7 @@ class SplitReport:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataReport:
+class DataReport(Brief):
     """What the data look like.
 
     Attributes:
@@ -59,7 +60,3 @@ class DataReport:
     warnings: tuple[str, ...]
     unused: tuple[str, ...] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The report as plain dicts and lists."""
-        return asdict(self)

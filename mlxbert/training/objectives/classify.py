@@ -19,7 +19,7 @@ from mlxbert.training.objectives.distillation_losses import Targets, divergence
 from mlxbert.training.objectives.objective import Example, Predictions, Split, TrainBatch
 from mlxbert.training.objectives.task import Origin
 from mlxbert.training.objectives.texts import HEAD, TextObjective
-from mlxbert.training.options.tasks import ClassOptions
+from mlxbert.training.options.tasks import ClassLearning
 from mlxbert.training.scores import metrics, scoring
 from mlxbert.training.scores.linear import SOFTMAX
 from mlxbert.training.scores.metrics import Floats
@@ -32,7 +32,7 @@ class Classify(TextObjective):
     """Cross-entropy over the classes."""
 
     name = "classify"
-    learning: ClassOptions
+    learning: ClassLearning
     kind = "class"
     common, link = "largest class", SOFTMAX
 
@@ -60,7 +60,7 @@ class Classify(TextObjective):
         """See `TaskObjective.few_shot_hint`."""
         counts = Counter(str(record.label) for record in records)
         pairs = self.columns is not None and self.columns.pair is not None
-        others = replace(self.learning, few_shot=None) != ClassOptions()  # which do not work with it
+        others = replace(self.learning, few_shot=None) != ClassLearning()  # which do not work with it
         if pairs or others or max(counts.values()) > _FEW_SHOT:
             return None
         return "few_shot=True is made for so few examples per label"

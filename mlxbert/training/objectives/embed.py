@@ -28,7 +28,7 @@ from mlxbert.training.objectives.predict import predict
 from mlxbert.training.objectives.task import TaskObjective
 from mlxbert.training.objectives.vector_loss import WHAT, Texts, VectorLoss
 from mlxbert.training.options import TeacherOptions
-from mlxbert.training.options.tasks import VectorOptions
+from mlxbert.training.options.tasks import VectorLearning
 from mlxbert.training.scores import vectors as scoring
 from mlxbert.training.scores.summary import Evaluation
 
@@ -42,7 +42,7 @@ class Embed(TaskObjective[Texts], Comparison[Texts]):
 
     name, head = "embed", ""
     lr_factor = 0.4  # nothing is new
-    learning: VectorOptions
+    learning: VectorLearning
     columns: Columns | None = None
     embedder: Embedder
     unjudged = False

@@ -253,7 +253,7 @@ class Comparison(Objective[AnyExample]):
     """An objective whose loss compares the examples of a batch with each other, so that it is no sum over them.
 
     Its `outputs` can be computed in parts nevertheless, by cores, processes, or one after the other in little memory;
-    see `mlxbert.training.gradients`.
+    see `mlxbert.training.loop.gradients`.
 
     Attributes:
         chunk: The most examples that are computed at a time; `None` for as many as the batch has.

@@ -23,7 +23,7 @@ from mlxbert.training.objectives.distillation_losses import Targets, independent
 from mlxbert.training.objectives.objective import Example, Predictions, Split, TrainBatch
 from mlxbert.training.objectives.task import TaskObjective
 from mlxbert.training.objectives.texts import HEAD
-from mlxbert.training.options.tasks import QueryData, RerankOptions
+from mlxbert.training.options.tasks import QueryData, RerankLearning
 from mlxbert.training.scores.metrics import Numbers
 from mlxbert.training.scores.reranking import (
     check_rerank_metric,
@@ -58,7 +58,7 @@ class Rerank(TaskObjective[Pair]):
 
     name, head = "rerank", HEAD
     data: QueryData
-    learning: RerankOptions
+    learning: RerankLearning
     columns: RelevanceColumns | None = None
     _notes: tuple[str, ...] = ()
 

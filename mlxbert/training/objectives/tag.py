@@ -30,7 +30,7 @@ from mlxbert.training.data.tags import TagReader, check_tags, most_frequent, spe
 from mlxbert.training.objectives.distillation_losses import Scores, Targets, divergence
 from mlxbert.training.objectives.objective import Example, Predictions, Split, TrainBatch
 from mlxbert.training.objectives.task import Origin, TaskObjective
-from mlxbert.training.options.tasks import TagOptions, WordData
+from mlxbert.training.options.tasks import TagLearning, WordData
 from mlxbert.training.scores.metrics import cross_entropies
 from mlxbert.training.scores.summary import Evaluation
 from mlxbert.training.scores.tagging import Prediction, metrics_of, tag_metrics, tagging, tally
@@ -65,7 +65,7 @@ class Tag(TaskObjective[TagExample]):
 
     name = "tag"
     data: WordData
-    learning: TagOptions
+    learning: TagLearning
     columns: Columns | None = None
     head = HEAD
 

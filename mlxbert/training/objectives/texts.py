@@ -7,7 +7,6 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -16,6 +15,7 @@ from mlxbert.data.columns import Columns, find_columns
 from mlxbert.data.labelled import Labelled, read_labelled
 from mlxbert.data.trained import missing_pair, trained_columns, trained_names
 from mlxbert.errors import ArgumentError, CheckpointError, InputError
+from mlxbert.frozen import FrozenDict
 from mlxbert.labels.labels import REGRESSION, Labels
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
@@ -47,7 +47,7 @@ class TextObjective(TaskObjective[Example]):
     head = HEAD
     kind: ClassVar[Literal["class", "classes", "number"]]
     columns: Columns | None = None
-    renamed: Mapping[str, str] = MappingProxyType({})
+    renamed: Mapping[str, str] = FrozenDict()
     common: ClassVar[str]
     link: ClassVar[Link]
 

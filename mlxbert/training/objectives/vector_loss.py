@@ -11,15 +11,16 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxbert.bounds import check_listed, check_number, check_whole
 from mlxbert.counterparts import not_one_of
 from mlxbert.data.related import Related
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
 from mlxbert.nn import vector_losses as losses
+from mlxbert.options import bounds_of, check_listed
 from mlxbert.text.encoding import Encoding
 from mlxbert.training.objectives.objective import Example
 from mlxbert.training.options import VectorLossName
+from mlxbert.training.options.tasks import VectorLearning
 
 _FITTING = {"texts": ("in-batch",), "pairs": ("in-batch", "triplet"), "scored": ("cosent", "cosine")}  # by kind
 LOSSES: tuple[str, ...] = get_args(VectorLossName)
@@ -80,10 +81,10 @@ class VectorLoss:
         if self.name is not None and self.name not in LOSSES:
             raise not_one_of("loss", self.name, LOSSES)
         for name in ("temperature", "margin", "max_score"):
-            check_number(name, getattr(self, name))
+            bounds_of(VectorLearning, name).check_number(name, getattr(self, name))
         check_listed("dimensions", self.dimensions or ())
         for size in self.dimensions or ():
-            check_whole("dimensions", size)
+            bounds_of(VectorLearning, "dimensions").check_whole("dimensions", size)
 
     def chosen(self, kind: str) -> "VectorLoss":
         """The loss for data of a kind."""

@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from mlxbert.bounds import MOST_RUNS, check_whole
 from mlxbert.errors import ArgumentError
-from mlxbert.options import Option, check_fields
+from mlxbert.options import RATE, SEED, SMALLEST, STEPS, Bounds, Option, check_fields
 
 if TYPE_CHECKING:
     from mlxbert.nn.lora import LoraSettings
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
 Schedule = Literal["linear", "cosine", "constant"]
 VectorLossName = Literal["in-batch", "triplet", "cosent", "cosine"]
 ALL_LINEAR, DEFAULT_LAYERS = "all-linear", "query,value"
+RUNS = Bounds(1, 1000)  # of a sweep, with all its seeds
 _Lora = functools.partial(Option, panel="Adapters")
 
 
@@ -24,45 +24,69 @@ class TrainingOptions:
 
     panel: ClassVar[str] = "Training"
     # `finetune` replaces the defaults of `epochs` and `lr` by ones for the size of the data and of the model
-    # (`_with_defaults` in finetune.py, `usual_rate` in run.py); it never takes fewer than these 3 epochs.
-    epochs: Annotated[int, Option("Passes over the data.", usual="3 to 20, by its size")] = 3
-    minutes: Annotated[float | None, Option("Total time, instead of epochs.", usual="off")] = None
+    # (`LabelledMaterial.usual`, `usual_rate` in calls.py); it never takes fewer than these 3 epochs.
+    epochs: Annotated[
+        int, Option("Passes over the data.", usual="3 to 20, by its size", bounds=Bounds(SMALLEST, 100_000))
+    ] = 3
+    minutes: Annotated[
+        float | None, Option("Total time, instead of epochs.", usual="off", bounds=Bounds(0.01, 1_000_000))
+    ] = None
     lr: Annotated[
         float,
         Option(
             "Highest learning rate. By the size of the model; adapters and new weights have a higher one.",
             usual="1e-4 to 2e-5",
+            bounds=Bounds(1e-12, 1),
         ),
     ] = 5e-5
-    batch_size: Annotated[int, Option("Examples per batch.")] = 32
-    gradient_accumulation: Annotated[int, Option("Batches per update of the weights.")] = 1
+    batch_size: Annotated[int, Option("Examples per batch.", bounds=Bounds(1, 1_000_000))] = 32
+    gradient_accumulation: Annotated[int, Option("Batches per update of the weights.", bounds=Bounds(1, 100_000))] = 1
     schedule: Annotated[Schedule, Option("Schedule. How the learning rate falls after the warm-up.")] = "linear"
-    warmup: Annotated[float, Option("Share of updates with a rising rate. It falls after them.")] = 0.1
-    weight_decay: Annotated[float, Option("Weight decay of matrices.")] = 0.01
-    max_grad_norm: Annotated[float, Option("Maximum norm of the gradient. 0 for no limit.")] = 1.0
-    dropout: Annotated[float | None, Option("Dropout rate. It is used everywhere.", usual="the model's")] = None
-    layer_decay: Annotated[
-        float, Option("Factor of the learning rate per layer. From the last layer to the first.")
+    warmup: Annotated[
+        float, Option("Share of updates with a rising rate. It falls after them.", bounds=Bounds(0, 1))
+    ] = 0.1
+    weight_decay: Annotated[float, Option("Weight decay of matrices.", bounds=Bounds(0, 1))] = 0.01
+    max_grad_norm: Annotated[
+        float, Option("Maximum norm of the gradient. 0 for no limit.", bounds=Bounds(0, 1_000_000_000))
     ] = 1.0
-    freeze: Annotated[int, Option("Freeze the first N layers. The embeddings, too; 0 freezes nothing.")] = 0
+    dropout: Annotated[
+        float | None, Option("Dropout rate. It is used everywhere.", usual="the model's", bounds=RATE)
+    ] = None
+    layer_decay: Annotated[
+        float,
+        Option("Factor of the learning rate per layer. From the last layer to the first.", bounds=Bounds(SMALLEST, 1)),
+    ] = 1.0
+    freeze: Annotated[
+        int, Option("Freeze the first N layers. The embeddings, too; 0 freezes nothing.", bounds=Bounds(0, 1_000))
+    ] = 0
     checkpointing: Annotated[bool, Option("Use less memory, more time (gradient checkpointing).")] = False
     fast_float32: Annotated[
         bool, Option("Round float32 products to TF32 (faster on M5, CUDA). For the whole process.")
     ] = False
-    patience: Annotated[int | None, Option("Stop after N evaluations without improvement.", usual="3 if perfect")] = (
-        None
-    )
-    eval_every: Annotated[int | None, Option("Steps between evaluations.", usual="one epoch", panel="Saving")] = None
+    patience: Annotated[
+        int | None,
+        Option("Stop after N evaluations without improvement.", usual="3 if perfect", bounds=Bounds(1, 1_000_000)),
+    ] = None
+    eval_every: Annotated[
+        int | None, Option("Steps between evaluations.", usual="one epoch", panel="Saving", bounds=STEPS)
+    ] = None
     save_every: Annotated[
         int | None,
         Option(
-            "Steps between saved states. The state is also saved after each evaluation.", usual="200", panel="Saving"
+            "Steps between saved states. The state is also saved after each evaluation.",
+            usual="200",
+            panel="Saving",
+            bounds=STEPS,
         ),
     ] = None
-    seed: Annotated[int, Option("Random seed. For new weights, the order of the data, and dropout.")] = 0
-    lora: Annotated[int | None, _Lora("Train only the head and adapters of rank R.", "R")] = None
-    lora_alpha: Annotated[float | None, _Lora("Scale of adapters, divided by the rank.", usual="2R")] = None
-    lora_dropout: Annotated[float, _Lora("Dropout rate of adapters' inputs.")] = 0.0
+    seed: Annotated[int, Option("Random seed. For new weights, the order of the data, and dropout.", bounds=SEED)] = 0
+    lora: Annotated[
+        int | None, _Lora("Train only the head and adapters of rank R.", "R", usual="off", bounds=Bounds(1, 8_192))
+    ] = None
+    lora_alpha: Annotated[
+        float | None, _Lora("Scale of adapters, divided by the rank.", usual="2R", bounds=Bounds(SMALLEST, 1_000_000))
+    ] = None
+    lora_dropout: Annotated[float, _Lora("Dropout rate of adapters' inputs.", bounds=RATE)] = 0.0
     lora_layers: Annotated[str, _Lora("Layers with adapters. A,B,… or all-linear.", "NAMES")] = DEFAULT_LAYERS
     dora: Annotated[bool, _Lora("Learn the norms of adapted rows, too (DoRA).")] = False
     rslora: Annotated[bool, _Lora("Divide the scale by √R instead (rsLoRA).")] = False
@@ -111,9 +135,15 @@ class TeacherOptions:
     """How much a teacher counts."""
 
     panel: ClassVar[str] = "Training"
-    teacher_weight: Annotated[float, Option("Share of the teacher in the loss. The labels make up the rest.")] = 0.5
+    teacher_weight: Annotated[
+        float, Option("Share of the teacher in the loss. The labels make up the rest.", bounds=Bounds(SMALLEST, 1))
+    ] = 0.5
     temperature: Annotated[
-        float, Option("Divides scores of teacher and model. Higher values give unlikely labels more weight.")
+        float,
+        Option(
+            "Divides scores of teacher and model. Higher values give unlikely labels more weight.",
+            bounds=Bounds(SMALLEST, 1_000_000),
+        ),
     ] = 2.0
 
     def __post_init__(self) -> None:
@@ -138,7 +168,7 @@ def check_sweep(sweep: Mapping[str, Any] | None, seeds: int = 1) -> list[dict[st
         sweep: Values by option.
         seeds: With how many seeds each is tried.
     """
-    check_whole("seeds", seeds)
+    RUNS.check_whole("seeds", seeds)
     combinations: list[dict[str, Any]] = [{}]
     runs = seeds
     for name, values in (sweep or {}).items():
@@ -149,9 +179,9 @@ def check_sweep(sweep: Mapping[str, Any] | None, seeds: int = 1) -> list[dict[st
         if isinstance(values, str | bytes) or not isinstance(values, list | tuple) or not values:
             raise ArgumentError(f"sweep of {name} is {values!r:.60}, expected a list of values")
         runs *= len(values)
-        if runs > MOST_RUNS:  # before they are listed
+        if runs > RUNS.most:  # before they are listed
             raise ArgumentError(
-                f"sweep asks for {runs:,} runs or more, expected at most {MOST_RUNS:,}, all seeds included"
+                f"sweep asks for {runs:,} runs or more, expected at most {RUNS.most:,}, all seeds included"
             )
         combinations = [{**one, name: value} for one in combinations for value in values]
     return combinations

@@ -8,8 +8,11 @@ from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar, Literal
 
 from mlxbert.labels.schemes import Scheme
-from mlxbert.options import POOLINGS, Option
+from mlxbert.options import LENGTH, OVERLAP, RATE, SMALLEST, Bounds, Option, declared_options
+from mlxbert.tasks.options import AnswerOptions, VectorOptions
 from mlxbert.training.options import TeacherOptions, TrainingOptions, VectorLossName
+
+_ANSWERS, _VECTORS = declared_options(AnswerOptions), declared_options(VectorOptions)  # of the tasks themselves
 
 
 @dataclass(frozen=True)
@@ -18,24 +21,28 @@ class TextData:
 
     panel: ClassVar[str] = "Data"
     text_column: Annotated[str | None, Option("Column of the text.", usual="guessed")] = None
-    pair_column: Annotated[str | None, Option("Column of the second text, if any.")] = None
+    pair_column: Annotated[str | None, Option("Column of the second text, if any.", usual="guessed")] = None
     label_column: Annotated[str | None, Option("Column of the label.", usual="guessed")] = None
-    max_length: Annotated[int | None, Option("Truncate inputs to N tokens.", usual="the model's")] = None
+    max_length: Annotated[int | None, Option("Truncate inputs to N tokens.", usual="the model's", bounds=LENGTH)] = None
 
 
 @dataclass(frozen=True)
 class ClassData(TextData):
     """The same, and what the labels are called."""
 
-    label_names: Annotated[str | None, Option("Names of the labels in order: no,yes for 0,1.", "NAMES")] = None
+    label_names: Annotated[
+        str | None, Option("Names of the labels in order: no,yes for 0,1.", "NAMES", usual="the labels")
+    ] = None
 
 
 @dataclass(frozen=True)
-class ClassOptions:
+class ClassLearning:
     """How labels are learned."""
 
     panel: ClassVar[str] = "Training"
-    label_smoothing: Annotated[float, Option("Share of the target for all labels. It is spread evenly.")] = 0.0
+    label_smoothing: Annotated[
+        float, Option("Share of the target for all labels. It is spread evenly.", bounds=RATE)
+    ] = 0.0
     class_weights: Annotated[
         Literal["none", "balanced"], Option("Weights of labels. With balanced, rare labels count more.")
     ] = "none"
@@ -81,15 +88,17 @@ class WordData:
         str | None, Option("Column of the tags or the spans. In .conll its number, by default the last one.")
     ] = None
     max_length: Annotated[
-        int | None, Option("Longest input in tokens. Longer sentences become windows.", usual="the model's")
+        int | None,
+        Option("Longest input in tokens. Longer sentences become windows.", usual="the model's", bounds=LENGTH),
     ] = None
     stride: Annotated[
-        int | None, Option("Overlap of windows, in tokens. Long sentences have them.", usual="a quarter")
+        int | None,
+        Option("Overlap of windows, in tokens. Long sentences have them.", usual="a quarter", bounds=OVERLAP),
     ] = None
 
 
 @dataclass(frozen=True)
-class TagOptions:
+class TagLearning:
     """How tags are learned."""
 
     panel: ClassVar[str] = "Training"
@@ -108,15 +117,9 @@ class QuestionData:
     text_column: Annotated[str | None, Option("Column of the question.", usual="question")] = None
     pair_column: Annotated[str | None, Option("Column of the context.", usual="context")] = None
     label_column: Annotated[str | None, Option("Column of the answers.", usual="answers, or answer")] = None
-    max_length: Annotated[
-        int | None,
-        Option(
-            "Tokens of a window. Longer contexts become several windows.",
-            usual="384, or the model's",
-        ),
-    ] = None
-    stride: Annotated[int | None, Option("Overlap of windows, in tokens.", usual="128")] = None
-    max_words: Annotated[int, Option("Most words of an answer.")] = 30
+    max_length: Annotated[int | None, _ANSWERS["max_length"][1]] = None
+    stride: Annotated[int | None, _ANSWERS["stride"][1]] = None
+    max_words: Annotated[int, _ANSWERS["max_words"][1]] = 30
 
 
 @dataclass(frozen=True)
@@ -128,33 +131,41 @@ class RelatedData:
     pair_column: Annotated[str | None, Option("Column of the text, or texts, that belong to it.")] = None
     negative_column: Annotated[str | None, Option("Column of texts that do not belong to it.")] = None
     label_column: Annotated[str | None, Option("Column of the similarity score.")] = None
-    max_length: Annotated[int | None, Option("Truncate texts to N tokens.", usual="the model's")] = None
+    max_length: Annotated[int | None, Option("Truncate texts to N tokens.", usual="the model's", bounds=LENGTH)] = None
 
 
 @dataclass(frozen=True)
-class VectorOptions:
+class VectorLearning:
     """How vectors are learned."""
 
     panel: ClassVar[str] = "Training"
     loss: Annotated[VectorLossName | None, Option("Loss. By default cosent with scores, otherwise in-batch.")] = None
-    temperature: Annotated[float, Option("Divides the cosines. Of in-batch and cosent.")] = 0.05
-    margin: Annotated[float, Option("Margin of triplet. How much farther a negative should be.")] = 5.0
+    temperature: Annotated[
+        float, Option("Divides the cosines. Of in-batch and cosent.", bounds=Bounds(SMALLEST, 1_000_000))
+    ] = 0.05
+    margin: Annotated[
+        float, Option("Margin of triplet. How much farther a negative should be.", bounds=Bounds(SMALLEST, 1_000_000))
+    ] = 5.0
     symmetric: Annotated[bool, Option("Also match positives to texts, in in-batch. Not only texts to positives.")] = (
         False
     )
     dimensions: Annotated[
         tuple[int, ...] | None,
-        Option("Sizes that vectors can be truncated to. Matryoshka: 384,192,96."),
+        Option("Sizes that vectors can be truncated to. Matryoshka: 384,192,96.", bounds=Bounds(1, 1_000_000)),
     ] = None
-    max_score: Annotated[float, Option("Score of the most similar pair. Scores are divided by it.")] = 1.0
+    max_score: Annotated[
+        float, Option("Score of the most similar pair. Scores are divided by it.", bounds=Bounds(SMALLEST, 1_000_000))
+    ] = 1.0
     chunk: Annotated[
         int | None,
-        Option("Examples that are computed at a time. A large batch then takes little memory.", usual="all"),
+        Option(
+            "Examples that are computed at a time. A large batch then takes little memory.",
+            usual="all",
+            bounds=Bounds(1, 1_000_000),
+        ),
     ] = None
-    pooling: Annotated[
-        str | None, Option("How tokens become a vector. As in embed.", usual="the model's", values=POOLINGS)
-    ] = None
-    normalize: Annotated[bool | None, Option("Scale vectors to length 1.", usual="the model's")] = None
+    pooling: Annotated[str | None, _VECTORS["pooling"][1]] = None
+    normalize: Annotated[bool | None, _VECTORS["normalize"][1]] = None
 
 
 @dataclass(frozen=True)
@@ -165,12 +176,14 @@ class QueryData:
     query_column: Annotated[str | None, Option("Column of the query.", usual="guessed")] = None
     text_column: Annotated[str | None, Option("Column of the text.", usual="guessed")] = None
     label_column: Annotated[str | None, Option("Column of the label or score.", usual="guessed")] = None
-    max_length: Annotated[int | None, Option("Truncate pairs to N tokens.", usual="the model's")] = None
-    max_score: Annotated[float, Option("Largest score in the data. All are divided by it.")] = 1.0
+    max_length: Annotated[int | None, Option("Truncate pairs to N tokens.", usual="the model's", bounds=LENGTH)] = None
+    max_score: Annotated[
+        float, Option("Largest score in the data. All are divided by it.", bounds=Bounds(SMALLEST, 1_000_000))
+    ] = 1.0
 
 
 @dataclass(frozen=True)
-class RerankOptions:
+class RerankLearning:
     """How scores are learned."""
 
     panel: ClassVar[str] = "Training"
@@ -256,7 +269,7 @@ TASKS: Mapping[str, TaskSpec] = {
         metrics=("accuracy", "macro_f1", "weighted_f1", "macro_precision", "macro_recall", "matthews", "log_loss"),
         shares=("accuracy",),
         data=ClassData,
-        learning=ClassOptions,
+        learning=ClassLearning,
         mistakes="class",
         problem_type="single_label_classification",
         finetune="""Train a model to give each text, or pair, one of several labels.
@@ -313,7 +326,7 @@ TASKS: Mapping[str, TaskSpec] = {
         by_data="f1; accuracy for plain tags",
         formats=("conll", "conllu"),
         data=WordData,
-        learning=TagOptions,
+        learning=TagLearning,
         needs="tag",
         use="tag",
         of_words=True,
@@ -355,7 +368,7 @@ TASKS: Mapping[str, TaskSpec] = {
         by_data="ndcg@10; spearman for scores",
         shares=("triplet_accuracy",),
         data=RelatedData,
-        learning=VectorOptions,
+        learning=VectorLearning,
         teacher=(VectorGuidance,),
         needs="embed",
         use="embed",
@@ -379,7 +392,7 @@ TASKS: Mapping[str, TaskSpec] = {
         metrics=("average_precision", "f1", "accuracy", "spearman", "pearson", "ndcg@10", "map", "mrr@10"),
         by_data="average_precision or spearman",
         data=QueryData,
-        learning=RerankOptions,
+        learning=RerankLearning,
         use="rerank",
         arguments='"…" --input FILE',
         numeric=True,

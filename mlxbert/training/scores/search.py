@@ -4,13 +4,14 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mlxbert.bounds import check_whole
 from mlxbert.counterparts import not_one_of
 from mlxbert.data.retrieval import Retrieval, read_retrieval
 from mlxbert.model import Model
+from mlxbert.options import COUNT
 from mlxbert.readers.lines import UTF8
 from mlxbert.tasks.arguments import check_model
 from mlxbert.tasks.embed import stacked
+from mlxbert.tasks.options import SimilarityOptions
 from mlxbert.tasks.ranking import nearest
 from mlxbert.tasks.rerank import check_one_score, rerank
 from mlxbert.tasks.similarity import embed_tasks
@@ -105,7 +106,7 @@ def evaluate_reranking(
     """
     for one in (model, embedder):
         check_model(one)
-    check_whole("top_k", top_k)
+    COUNT.check_whole("top_k", top_k)
     _check_metric(metric)
     model.require("classify")
     check_one_score(model)
@@ -151,7 +152,7 @@ def _search(
     """The documents nearest to each query that has judgements, the nearest first."""
     embedder.require("embed")
     names, queries = [*data.documents], [query for query in data.queries if query in data.judgements]
-    asking, task = embed_tasks(embedder, {"batch_tokens": batch_tokens}, usage)
+    asking, task = embed_tasks(embedder, SimilarityOptions(batch_tokens=batch_tokens), usage)
     asked = stacked(asking, [data.queries[query] for query in queries], "raise")
     best, _ = nearest(task.similarity, asked, stacked(task, [*data.documents.values()], "raise"), depth)
     return {query: [names[number] for number in row] for query, row in zip(queries, best.tolist(), strict=True)}

@@ -1,8 +1,7 @@
 """How good a model is on labelled data, and next to simple baselines."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from mlxbert.labels.schemes import OUTSIDE
 from mlxbert.results.brief import Brief
@@ -105,10 +104,6 @@ class Evaluation(Shown):
     def spec(self) -> TaskSpec:
         """What the task is."""
         return TASKS[self.task]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The evaluation as plain dicts and lists."""
-        return asdict(self)
 
     def _repr_html_(self) -> str:
         """The table of a notebook, with the names of the classes at the confusion matrix."""

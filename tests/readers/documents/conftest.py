@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from mlxbert.readers.documents.read import READERS
+from mlxbert.readers.documents.read import KINDS
 
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every reader runs in this process."""
-    for kind, reader in READERS.items():
-        monkeypatch.setitem(READERS, kind, replace(reader, apart=False))
+    for kind, reader in KINDS.items():
+        monkeypatch.setitem(KINDS, kind, replace(reader, apart=False))

@@ -16,7 +16,7 @@ import pytest
 from mlxbert.readers.documents import apart
 from mlxbert.readers.documents.apart import Limits
 from mlxbert.readers.documents.document import Document, UnreadableError
-from mlxbert.readers.documents.read import READERS, Reader, read_documents
+from mlxbert.readers.documents.read import KINDS, DocumentKind, read_documents
 from tests.helpers.papers import docx, paragraph, pdf
 from tests.readers.documents import hostile
 
@@ -42,7 +42,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Read:
     """Reads with one of the hostile readers."""
 
     def run(name: str, data: bytes = b"", limits: Limits = SHORT) -> Iterator[Document]:
-        monkeypatch.setitem(READERS, "hostile", Reader(getattr(hostile, name), (), apart=True))
+        monkeypatch.setitem(KINDS, "hostile", DocumentKind(getattr(hostile, name), (), apart=True))
         return read_documents("a", data, "hostile", limits=limits)
 
     return run

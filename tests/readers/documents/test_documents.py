@@ -10,9 +10,9 @@ import pytest
 
 from mlxbert.errors import ArgumentError
 from mlxbert.readers.documents.document import Document, UnreadableError
-from mlxbert.readers.documents.kinds import kind_of
-from mlxbert.readers.documents.read import READERS, Reader, read_documents
+from mlxbert.readers.documents.read import KINDS, DocumentKind, kind_of, read_documents
 from mlxbert.readers.documents.records import Columns
+from tests.helpers.cases import together
 from tests.helpers.papers import DOCUMENT, docx, paragraph, pdf, pdf_of
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -37,7 +37,7 @@ def headings(document: Document) -> list[tuple[int, str]]:
     return [(one.level, one.text) for one in document.headings]
 
 
-@pytest.mark.parametrize(
+@together(
     ("name", "start", "kind"),
     [
         ("a.txt", b"text", "text"), ("A.TXT", b"text", "text"), ("Makefile", b"all:\n", "text"),
@@ -152,7 +152,6 @@ def test_numbers_that_a_notebook_has_given_may_have_any_number_of_digits() -> No
         ("a.docx", b"\xd0\xcf\x11\xe0\0", "encrypted"),
         ("a.docx", docx(paragraph("&b;"), before=BOMB), "document type"),
         ("a.docx", docx(paragraph("&b;"), before=f"<!--{' ' * 9999}-->{BOMB}"), "document type"),
-        ("a.docx", docx(more={"word/media/a.png": bytes(2**28 + 2**20)}), "unpacks to"),
         ("a.docx", docx("<w:p>" * 5000 + "</w:p>" * 5000), "nested too deeply"),
         ("a.eml", b"\n\nno headers", "no headers"), ("a.mbox", b"no messages", "no message"),
         ("a.ipynb", b"{", "not valid JSON"), ("a.ipynb", b"[]", "not a notebook"),
@@ -160,6 +159,14 @@ def test_numbers_that_a_notebook_has_given_may_have_any_number_of_digits() -> No
     ],
 )  # fmt: skip
 def test_files_that_cannot_be_read(name: str, data: bytes, said: str) -> None:
+    assert_unreadable(name, data, said)
+
+
+def test_a_file_that_unpacks_to_too_much_cannot_be_read() -> None:
+    assert_unreadable("a.docx", docx(more={"word/media/a.png": bytes(2**28 + 2**20)}), "unpacks to")
+
+
+def assert_unreadable(name: str, data: bytes, said: str) -> None:
     with pytest.raises(UnreadableError, match=said) as problem:
         read(name, data)
     assert name not in problem.value.message
@@ -242,11 +249,11 @@ def test_notebooks() -> None:
         {"cell_type": "markdown", "source": ["# Top\n", "text"]},
         {"cell_type": "code", "source": "# no heading\nx = 1", "outputs": [{"text": "OUT"}]},
         {"cell_type": "code", "source": []},
-        {"cell_type": "markdown", "source": "more\n\n## Low \ud800"},
+        {"cell_type": "markdown", "source": "more\n\n## Low"},
     ]
     found = only("a.ipynb", json.dumps({"cells": cells}))
-    assert found.text == "# Top\ntext\n\n# no heading\nx = 1\n\nmore\n\n## Low \ufffd"
-    assert headings(found) == [(1, "Top"), (2, "Low \ufffd")] and found.first_line is None
+    assert found.text == "# Top\ntext\n\n# no heading\nx = 1\n\nmore\n\n## Low"
+    assert headings(found) == [(1, "Top"), (2, "Low")] and found.first_line is None
 
 
 RECORDS = {
@@ -290,9 +297,9 @@ def test_rows_of_parquet(tmp_path: Path) -> None:
 
 
 def test_a_reader_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(READERS, "mine", Reader(lambda data, name: iter([Document(f"{name} \udc80")]), (".mine",)))
-    assert only("a.mine", b"").text == "a.mine \ufffd"
-    monkeypatch.setitem(READERS, "mine", Reader(lambda data, name: iter(()), (".mine",)))
+    monkeypatch.setitem(KINDS, "mine", DocumentKind(lambda data, name: iter([Document(name)]), (".mine",)))
+    assert only("a.mine", b"").text == "a.mine"
+    monkeypatch.setitem(KINDS, "mine", DocumentKind(lambda data, name: iter(()), (".mine",)))
     assert read("a.mine", b"") == []
     with pytest.raises(ArgumentError, match="'other'"):
         read_documents("a", b"", "other")

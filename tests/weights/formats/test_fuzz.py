@@ -38,7 +38,7 @@ fuzz.SECONDS = 2
 numbers = range(*map(int, sys.argv[-2:]))
 mutate = lambda rng, files: {{"other": b"x"}} if (number := next(places)) == 5 else {{"number": b"%d" % number}}
 places = iter(numbers)
-fuzz.ALL["planted"] = fuzz_readers.Reader(seeds, mutate, load)
+fuzz.ALL["planted"] = fuzz_readers.FuzzedReader(seeds, mutate, load)
 fuzz.child("planted", 1, numbers)
 """
 

@@ -27,6 +27,7 @@ from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.formats.quantized import Quantization, quantizable
 from mlxbert.weights.save import plan
 from tests.folders.test_round_trip import check_manifest
+from tests.helpers.cases import fast
 from tests.helpers.families import FAMILIES
 from tests.helpers.frozen import add_vocabulary, change_config, read_config, tensors_in, write_tensors
 from tests.helpers.program import call
@@ -109,6 +110,7 @@ def is_near(one: mx.array, other: mx.array, how: Quantization) -> bool:
     return bool((error <= step).all().item())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("group", [32, 64, 128])
 @pytest.mark.usefixtures("measurement")
@@ -140,6 +142,7 @@ def test_the_layout_is_that_of_mlx(bits: int, group: int, a: Path, tmp_path: Pat
     assert apart(network(tmp_path / "b", packed=True), network(tmp_path / "b"), "bert") <= 1e-3
 
 
+@pytest.mark.sampled
 # Matrices that are one in the file and several here (a fused q, k, v), a decoder that is the word embeddings.
 @pytest.mark.parametrize("family", MODEL_TYPES)
 @pytest.mark.parametrize("bits", [4, 8])
@@ -162,7 +165,7 @@ def test_packed_and_expanded_give_the_same_numbers(bits: int, family: str, tmp_p
             assert mx.array_equal(ours[name], array).item(), name
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", fast(["float16", "bfloat16"], "float16"))
 def test_scales_have_the_dtype_that_is_asked_for(dtype: str, a: Path, tmp_path: Path) -> None:
     converted = mlxbert.convert(a, tmp_path / "b", quantize=8, dtype=dtype)
     check_manifest(converted)

@@ -62,6 +62,7 @@ def test_all_files_that_are_read_are_named_once(name: str, tmp_path: Path) -> No
     assert [path.relative_to(tmp_path).as_posix() for path in open_weights(tmp_path).files] == FORMATS[name][1]
 
 
+@pytest.mark.sampled
 @pytest.mark.skipif(sys.platform != "linux", reason="what is mapped is told by Linux")
 @pytest.mark.parametrize("name", [name for name in FORMATS if "safetensors" not in name])
 def test_nothing_stays_mapped_of_what_was_read(name: str, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from mlxbert.errors import CheckpointError
 from mlxbert.machine.device import mx
 from mlxbert.weights.formats.safetensors import find_files, load_arrays, read_header
+from tests.helpers.cases import together
 
 ARRAYS = {"a": mx.arange(6, dtype=mx.float32).reshape(2, 3), "b": mx.ones(4, mx.float16), "c": mx.zeros((0, 5))}
 ENTRIES: dict[str, Any] = {
@@ -63,7 +64,7 @@ def test_a_header_written_by_hand_is_read(tmp_path: Path, header: dict[str, Any]
     assert read_header(path).tensors.keys() == {"a", "b"} and read_header(path).metadata == {}
 
 
-@pytest.mark.parametrize("part", range(40))
+@together("part", range(40))
 def test_a_truncated_file_is_refused(tmp_path: Path, whole: bytes, part: int) -> None:
     path = tmp_path / "x.safetensors"
     path.write_bytes(whole[: len(whole) * part // 40])

@@ -1,5 +1,6 @@
 """A hub that lies: nothing that it says becomes a path outside of the cache."""
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -87,3 +88,16 @@ def test_so_is_the_commit_of_a_data_set(monkeypatch: pytest.MonkeyPatch) -> None
     assert HfApi().dataset_info("0" * 40).sha == "0" * 40
     with pytest.raises(errors.FileMetadataError, match="evil"):
         HfApi().dataset_info("../evil")
+
+
+def test_a_list_in_the_cache_names_no_file_elsewhere(machine: Machine, tmp_path: Path) -> None:
+    """huggingface_hub keeps what a hub lists without a check, and names files in Xet after it without asking again."""
+    large = {"lfs_sha256": "../../../../evil", "lfs_size": 7, "xet_hash": "0" * 64}
+    listing = machine.folder / "trees" / f"{machine.commit}.json"
+    listing.parent.mkdir(parents=True)
+    files = {"model.safetensors": {"size": 7, "blob_id": "0" * 40, **large}}
+    listing.write_text(json.dumps({"format_version": 1, "files": files}), encoding="utf-8")
+    machine.variables["HF_HUB_DISABLE_XET"] = ""
+    outcome = machine.run_anew("models", "download", NAME)
+    assert not list(tmp_path.rglob("*evil*"))
+    assert outcome.status == 0 and "evil" not in listing.read_text(encoding="utf-8")

@@ -1,15 +1,17 @@
 """A hub that lies about a file in every way: what the user reads, what the cache holds, the next honest download."""
 
 import shutil
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import huggingface_hub.constants
 import pytest
 
-from mlxbert.weights.hub import wire
+from mlxbert.weights.hub import guard
 from tests.helpers import lying_hub as lies
 from tests.helpers.fake_hub import FakeHub, Files, files_of, hashes_of, serve
 from tests.helpers.hub_machine import NAME, Machine
@@ -22,14 +24,15 @@ DEAD = "http://127.0.0.1:9/x"
 # What is said of a lie about the listing, and of one about a file; `None`: there is no such lie.
 TABLE: dict[str, tuple[lies.Lie, str | None, str | None]] = {
     "longer": (lies.longer, "expected JSON", "more bytes than"),
-    "endless": (lies.endless, "more than 16,777,216 bytes", "more bytes than"),
+    "endless": (lies.endless, "more than 16,777,216 bytes", "sends more than"),
     "shorter": (lies.shorter, "expected JSON", "expected {size:,}"),
     "cut": (lies.cut, "broke", "broke"),
     "other bytes": (lies.other_bytes, "expected JSON", "has the hash {other}, expected {hash}"),
-    "other hash": (lies.other_hash, None, "has the hash {hash}, expected {reversed}"),
+    "other hash": (lies.other_hash, None, "announces the hash {reversed}, and lists {hash}"),
     "redirect to nothing": (lies.redirect(DEAD), "http://127.0.0.1:9 cannot be reached", "http://127.0.0.1:9"),
     "redirect in a circle": (lies.redirect("?again"), "redirects without end", "redirects without end"),
     "stall": (lies.stall, "nothing received for", "nothing received for"),
+    "silence": (lies.silence, "nothing received for", "nothing received for"),
     "trickle": (lies.trickle(0.05), "per second", "per second"),
     "page": (lies.page(200), "web page (status 200)", "not the answer of a hub"),
     "page for content": (lies.only_get(lies.page(200)), "web page (status 200)", "web page (status 200)"),
@@ -47,9 +50,13 @@ CASES = [(lie, file) for lie, (_, *said) in TABLE.items() for file in FILES if s
 @pytest.fixture
 def quick() -> Iterator[None]:
     """Waits that are short."""
+    constants = huggingface_hub.constants
+    clock = SimpleNamespace(**{**vars(time), "sleep": lambda seconds: None})
     with (
-        mock.patch.multiple(wire, TIMEOUT=0.5, OVER=0.4, FIRST_WAIT=0.01),
-        mock.patch.object(huggingface_hub.constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.5),
+        mock.patch.multiple(guard, OVER=0.4),
+        mock.patch.multiple(constants, HF_HUB_DOWNLOAD_TIMEOUT=0.5, HF_HUB_ETAG_TIMEOUT=0.5),
+        mock.patch("huggingface_hub.utils._http.time", clock),
+        mock.patch("huggingface_hub.file_download.time", clock),
     ):
         yield
 

@@ -45,6 +45,7 @@ def tokens(found: Tokenizer, text: str, pair: str | None = None) -> list[str]:
     return [found.token(number) for number in found.encode(text, pair, overflow="truncate").ids]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ENDS)
 def test_the_ends_are_there_however_long_a_text_is(name: str, tmp_path: Path) -> None:
     make, before, after = ENDS[name]

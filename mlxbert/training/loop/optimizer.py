@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from mlxbert.config import EncoderConfig, RelativeBias
 from mlxbert.machine.device import dispatch, mx
-from mlxbert.training import in_place
+from mlxbert.training.loop import in_place
 from mlxbert.training.options import TrainingOptions
 
 BETAS, EPS = (0.9, 0.999), 1e-8

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mlxbert.machine.device import available_memory, mx
-from mlxbert.training import times
-from mlxbert.training.events import Estimate
-from mlxbert.training.loop import Run
+from mlxbert.training.loop import phase_times
+from mlxbert.training.loop.events import Estimate
+from mlxbert.training.loop.training_run import Run
 
 _SEEN = 200  # updates whose tokens are counted, of the whole run
 _TIMED = 3  # updates
@@ -84,6 +84,6 @@ def measure(run: Run, evaluated: int, after: int) -> Costs:
 
 
 def _seconds(attempt: Callable[[list[list[int]]], None], batches: list[list[int]]) -> float:
-    start = times.clock()
+    start = phase_times.clock()
     attempt(batches)
-    return times.clock() - start
+    return phase_times.clock() - start

@@ -2,18 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from mlxbert import memory
 from mlxbert.labels.labels import Labels
-from mlxbert.model import Model, load
+from mlxbert.machine import device as devices
+from mlxbert.model import Model, ModelFiles
 from mlxbert.nn.embedder import EmbeddingConfig
 from mlxbert.nn.heads import HEADS, OWN_LAYERS
 from mlxbert.training.options import TrainingOptions
 from mlxbert.weights.build import shapes
-from mlxbert.weights.checkpoint import open_checkpoint
+from mlxbert.weights.checkpoint import Checkpoint
 from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.sentence_transformers import read_embedder
 from mlxbert.weights.source import ModelRef
@@ -25,14 +27,24 @@ class BaseModel:
 
     Attributes:
         ref: What it is called, and where it computes; it always computes in float32.
-        files: Its folder, and its adapter if it has one; found once, as a branch on the hub may move while a run takes
-            hours.
+        files: Its folder, and its adapter if it has one; found and opened once, as a branch on the hub may move while a
+            run takes hours.
         packed: Whether quantized weights stay quantized, where the device computes with them: they cannot be trained.
     """
 
     ref: ModelRef
     files: ModelFolder
     packed: bool = False
+
+    @cached_property
+    def _files(self) -> ModelFiles:
+        adapter = self.files.adapter or self.files.own_adapter
+        return ModelFiles(ModelRef(self.folder, adapter, dtype="float32", device=self.ref.device), self.files)
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The opened weights and configuration; it is opened once."""
+        return self._files.checkpoint
 
     @property
     def name(self) -> str:
@@ -46,14 +58,12 @@ class BaseModel:
 
     def load(self, **chosen: Any) -> Model:
         """The model in float32; see `mlxbert.load`."""
-        found = ModelRef(
-            self.folder, self.files.adapter or self.files.own_adapter, dtype="float32", device=self.ref.device
-        )
-        return replace(load(found, quantized=self.packed, **chosen), source=self.name)
+        devices.use(self.ref.device)
+        return replace(self._files.load(quantized=self.packed, **chosen), source=self.name)
 
     def warn_unless_it_fits(self, options: TrainingOptions) -> None:
         """Warns if weights, gradients and moments alone, without those of words, are more than the device has."""
-        checkpoint = open_checkpoint(self.files)
+        checkpoint = self.checkpoint
         if self.packed and checkpoint.storage is not None:
             return  # they stay as small as they are
         sizes = {name: prod(shape) for name, shape in shapes(checkpoint, ()).items()}
@@ -70,7 +80,7 @@ class BaseModel:
         if not heads:
             return True
         [(head, labels), *more] = heads.items()
-        checkpoint = open_checkpoint(self.files)
+        checkpoint = self.checkpoint
         if more or head not in checkpoint.parts or HEADS[head].task is None:
             return False
         own = checkpoint.config.labels if HEADS[head].labelled else None
@@ -84,7 +94,7 @@ class BaseModel:
 
     def labels(self, head: str) -> Labels | None:
         """The labels of a head; `None` if the model does not have it."""
-        checkpoint = open_checkpoint(self.files)
+        checkpoint = self.checkpoint
         return checkpoint.config.labels if head in checkpoint.parts else None
 
     def pooling(self) -> str:
@@ -97,7 +107,7 @@ class BaseModel:
 
     @property
     def _embedding(self) -> EmbeddingConfig:
-        return read_embedder(self.files, open_checkpoint(self.files).config.hidden_size).config
+        return read_embedder(self.files, self.checkpoint.config.hidden_size).config
 
     def with_heads(self, heads: Mapping[str, Labels | None], seed: int) -> Model:
         """The model with the heads that are trained: its own, where it has the same labels, fresh ones otherwise.
@@ -105,9 +115,9 @@ class BaseModel:
         Prompts choose none of its own adapters, which belong to the weights before training.
         """
         if not heads:
-            found = self.load(task="embed")
+            model = self.load(task="embed")
         elif self.keeps(heads):
-            found = self.load(task=HEADS[next(iter(heads))].task)
+            model = self.load(task=HEADS[next(iter(heads))].task)
         else:
-            found = self.load(new_heads=heads, seed=seed)
-        return replace(found, _ref=None)
+            model = self.load(new_heads=heads, seed=seed)
+        return replace(model, _ref=None)

@@ -3,24 +3,25 @@
 import contextlib
 import logging
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from mlxbert.errors import ArgumentError
 from mlxbert.model import Model, load
 from mlxbert.progress import notebook_bar
 from mlxbert.results.brief import Brief
-from mlxbert.results.json import without_nan
+from mlxbert.results.html import Shown
+from mlxbert.results.json import Each, listed
 from mlxbert.training.data.report import DataReport
+from mlxbert.training.loop.phase_times import Times
 from mlxbert.training.scores.summary import Evaluation, Summary
-from mlxbert.training.times import Times
 from mlxbert.weights.source import ModelRef
 
 _LOG = logging.getLogger("mlxbert")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Event(Brief):
+class Event(Shown):
     """Base of all events.
 
     Attributes:
@@ -31,9 +32,9 @@ class Event(Brief):
     event: ClassVar[str]
     run: int = 0
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, each: Each[Any] = listed) -> dict[str, Any]:
         """The event as plain dicts and lists, its kind first; numbers that JSON does not have are `None`."""
-        return {"event": self.event, **without_nan(asdict(self))}
+        return {"event": self.event, **super().to_dict(each)}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from mlxbert.errors import CheckpointError
 from mlxbert.files import DamagedError, atomic_write, check_hash, read_record, write_record, writing
 from mlxbert.machine.device import mx
 from mlxbert.machine.faults import device_errors
-from mlxbert.training.optimizer import AdamW, Arrays
+from mlxbert.training.loop.optimizer import AdamW, Arrays
 
 _STATE = "state.json"
 _PARTS = ("parameters", "means", "squares")

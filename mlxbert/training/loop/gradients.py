@@ -21,10 +21,10 @@ from mlxbert.machine.device import dispatch, mx, nn, on_gpu
 from mlxbert.nn import dropout, fused
 from mlxbert.nn.encoder import KnownIds
 from mlxbert.nn.heads import Network
-from mlxbert.training import times
-from mlxbert.training.compiled import Compiled
+from mlxbert.training.loop import phase_times
+from mlxbert.training.loop.compiled import Compiled
+from mlxbert.training.loop.optimizer import Arrays, Scalar
 from mlxbert.training.objectives.objective import Comparison, LoopObjective, TrainBatch
-from mlxbert.training.optimizer import Arrays, Scalar
 
 MicroBatch = Callable[[], tuple[TrainBatch, mx.array]]  # a batch, and the key of its dropout
 Compare = Callable[[mx.array, Any], tuple[mx.array, float]]  # outputs and targets to the loss and its weight
@@ -82,28 +82,18 @@ def dropout_key(*place: int) -> mx.array:
     return mx.random.key(int.from_bytes(digest[:8], "little"))
 
 
-class Differentiator:
-    """Computes gradients of an objective on a network.
+class BatchFunctions:
+    """What is computed of a batch, as functions of the parameters: the loss with its gradients, and the outputs.
 
     Args:
-        network: The network, in training mode; its trained parameters are those that are given.
+        network: The network, in training mode.
         objective: Computes the loss.
         dtype: The dtype to compute in; parameters and gradients are float32.
-
-    Attributes:
-        computed: When the last part was computed, by `times.clock`; when a GPU had been given it.
     """
 
-    computed = 0.0
-
     def __init__(self, network: Network, objective: LoopObjective[Any], dtype: mx.Dtype) -> None:
-        self._network, self._objective, self._dtype = network, objective, dtype
+        self.network, self.objective, self._dtype = network, objective, dtype
         self._frozen: Arrays = {}
-        self._gradients: Callable[..., Any] = self._differentiated
-        self._outputs: Callable[..., mx.array] = self._computed
-        if on_gpu() and objective.pure:
-            self._gradients, self._outputs = Compiled(self._gradients, "gradients"), Compiled(self._outputs, "outputs")
-        self._tracing = threading.Lock()  # the network holds the parameters of one part meanwhile
 
     def freeze(self, parameters: Arrays) -> None:
         """Sets the parameters that are not trained."""
@@ -113,22 +103,18 @@ class Differentiator:
         }
         mx.eval(self._frozen)
 
-    def let_go(self, parameters: Arrays) -> None:
-        """Takes parameters out of the network, so that an update can free them."""
-        install(self._network, {name: mx.zeros(array.shape) for name, array in parameters.items()})
-
     def _install(self, parameters: Arrays) -> None:
         if on_gpu() and self._dtype != mx.float32:
             computing = {name: fused.cast(self._dtype)(array) for name, array in parameters.items()}
         else:
             computing = {name: array.astype(self._dtype) for name, array in parameters.items()}
-        self._network.load_weights([*computing.items(), *self._frozen.items()], strict=False)
+        self.network.load_weights([*computing.items(), *self._frozen.items()], strict=False)
 
-    def _differentiated(self, parameters: Arrays, *given: Any) -> Any:
+    def gradients(self, parameters: Arrays, *given: Any) -> Any:
         """The loss, its weight, its terms and the gradients; arguments are those of `_loss`."""
         # A copy: MLX puts its tracers into the dictionary meanwhile, which an interrupted run may be saving.
-        (_, found), gradients = mx.value_and_grad(self._loss)(dict(parameters), *given)
-        return *found, gradients
+        (_, losses), gradients = mx.value_and_grad(self._loss)(dict(parameters), *given)
+        return *losses, gradients
 
     def _loss(
         self,
@@ -142,14 +128,54 @@ class Differentiator:
         self._install(parameters)
         with dropout.seeded(key):
             if compare is None:
-                found, weight = self._objective.terms(self._network, batch)
+                found, weight = self.objective.terms(self.network, batch)
                 loss = functools.reduce(operator.add, found.values())
             else:
-                assert isinstance(self._objective, Comparison)
-                (loss, weight), found = compare(self._objective.outputs(self._network, batch.inputs), targets), {}
-        terms = {name: found[name] for name in self._objective.losses}
+                assert isinstance(self.objective, Comparison)
+                (loss, weight), found = compare(self.objective.outputs(self.network, batch.inputs), targets), {}
+        terms = {name: found[name] for name in self.objective.losses}
         given = weight if isinstance(weight, mx.array) else mx.array(weight)
         return loss * scale, (loss, given.astype(mx.float32), terms)
+
+    def outputs(self, parameters: Arrays, batch: TrainBatch, key: mx.array) -> mx.array:
+        """What a `Comparison` compares."""
+        assert isinstance(self.objective, Comparison)
+        self._install(parameters)
+        with dropout.seeded(key):
+            return self.objective.outputs(self.network, batch.inputs)
+
+
+class Differentiator:
+    """Computes gradients of an objective on a network.
+
+    Args:
+        network: The network, in training mode; its trained parameters are those that are given.
+        objective: Computes the loss.
+        dtype: The dtype to compute in; parameters and gradients are float32.
+
+    Attributes:
+        computed: When the last part was computed, by `phase_times.clock`; when a GPU had been given it.
+    """
+
+    computed = 0.0
+
+    def __init__(self, network: Network, objective: LoopObjective[Any], dtype: mx.Dtype) -> None:
+        self._network, self._objective = network, objective
+        # Not methods of its own: it would refer to itself, and its arrays would outlive it until the next collection.
+        self._functions = BatchFunctions(network, objective, dtype)
+        self._gradients: Callable[..., Any] = self._functions.gradients
+        self._outputs: Callable[..., mx.array] = self._functions.outputs
+        if on_gpu() and objective.pure:
+            self._gradients, self._outputs = Compiled(self._gradients, "gradients"), Compiled(self._outputs, "outputs")
+        self._tracing = threading.Lock()  # the network holds the parameters of one part meanwhile
+
+    def freeze(self, parameters: Arrays) -> None:
+        """Sets the parameters that are not trained."""
+        self._functions.freeze(parameters)
+
+    def let_go(self, parameters: Arrays) -> None:
+        """Takes parameters out of the network, so that an update can free them."""
+        install(self._network, {name: mx.zeros(array.shape) for name, array in parameters.items()})
 
     def __call__(self, parameters: Arrays, parts: Sequence[MicroBatch], scale: Scalar = 1.0) -> Gradients:
         """The sums over some parts; on a CPU they are evaluated, a GPU computes them meanwhile.
@@ -187,7 +213,7 @@ class Differentiator:
                 found = self._run(self._gradients, parameters, batch, key, scale, compare, targets)
         loss, weight, terms, gradients = found
         _evaluate(passed, [loss, weight, terms], *reversed(_by_module(gradients)))
-        self.computed = times.clock()
+        self.computed = phase_times.clock()
         return Gradients(loss, weight, gradients, terms)
 
     def _run(self, function: Callable[..., Any], parameters: Arrays, batch: TrainBatch, *more: Any) -> Any:
@@ -247,12 +273,6 @@ class Differentiator:
                 outputs = self._run(self._outputs, parameters, batch, key)
         _evaluate(passed, outputs)
         return outputs
-
-    def _computed(self, parameters: Arrays, batch: TrainBatch, key: mx.array) -> mx.array:
-        assert isinstance(self._objective, Comparison)
-        self._install(parameters)
-        with dropout.seeded(key):
-            return self._objective.outputs(self._network, batch.inputs)
 
 
 def _evaluate(collected: list[Stage], *arrays: Any) -> None:

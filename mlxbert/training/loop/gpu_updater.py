@@ -1,8 +1,8 @@
-"""The end of an update on a GPU: clipping, the check for numbers that are not finite, AdamW and the scale of float16.
+"""Updates on a GPU, which computes an update while Python reads the numbers of the one before it.
 
-All of it happens on the device. Python reads the loss and the norm later, while the device computes the next update. An
-update that is not finite leaves the parameters and the moments as they are, and so do all updates after one that ends
-the run.
+The end of an update is `DeviceStep`: clipping, the check for numbers that are not finite, AdamW and the scale of
+float16. All of it happens on the device. An update that is not finite leaves the parameters and the moments as they
+are, and so do all updates after one that ends the run.
 
 Two functions are compiled, for any shape: AdamW, called for each parameter, and a sum of sixteen numbers. Each is one
 library of kernels, which CUDA takes seconds to build and Metal a tenth of one. Called from Python that is not compiled
@@ -14,14 +14,93 @@ import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import cast
 
-from mlxbert.machine.device import mx
-from mlxbert.training.checkpoint import Progress
-from mlxbert.training.gradients import Gradients
-from mlxbert.training.optimizer import BETAS, EPS, AdamW, Arrays, clipping
+from mlxbert.machine import interrupts
+from mlxbert.machine.device import dispatch, mx
+from mlxbert.machine.faults import device_errors
+from mlxbert.training.loop.gradients import Gradients
+from mlxbert.training.loop.optimizer import BETAS, EPS, AdamW, Arrays, clipping
+from mlxbert.training.loop.state import Progress, State
+from mlxbert.training.loop.trained_parameters import TrainedParameters
+from mlxbert.training.loop.training_inputs import Training
+from mlxbert.training.loop.updater import Update, Updater, less_memory
 
 FIRST_SCALE, _LARGEST_SCALE, _CALM = 2.0**15, 2.0**24, 1000  # of the loss in float16
 _TERMS = 16  # of a sum in one kernel
+
+
+class GpuUpdater(Updater):
+    """Starts an update before it waits for the one before: at most two sets of parameters and moments are in memory."""
+
+    looks_ahead = True
+
+    def __init__(self, training: Training, trained: TrainedParameters, state: State) -> None:
+        super().__init__(training, trained, state)
+        options, half = training.options, training.dtype == mx.float16
+        self._change = DeviceStep(trained.factors, trained.decays, options.max_grad_norm, scaled=half)
+
+    def start(self, batches: list[list[int]], lr: float) -> None:
+        """See `Updater.start`."""
+        if not self.started:  # an evaluation or a saved state may have come between
+            self._counters = self._change.counters(self.state.progress)
+            self.gradients.differentiate.let_go(self.state.parameters)
+        gradients = self.gradients(self.state.parameters, batches, self._step, self._counters["scale"])
+        self.started.append(Update(batches, lr, [*gradients.terms], gradients))
+        del gradients  # nobody else has the gradients: each is freed as soon as it is used
+        if len(self.started) == 1:
+            self.follow()
+
+    def follow(self) -> None:
+        """Gives the GPU the update of the first gradients that were started, while it computes them.
+
+        The one before it is computed by then: no more than two sets of parameters and moments are in memory.
+        """
+        if not self.started:
+            return
+        with interrupts.held():
+            update, before = self.started[0], (self.state.parameters, self.state.optimizer)
+            assert update.gradients is not None
+            numbers, parameters, optimizer, self._counters = self._change(
+                *before, update.gradients, self._counters, update.lr
+            )
+            self.started[0] = replace(update, numbers=numbers, gradients=None, before=before)
+            self.state = replace(self.state, parameters=parameters, optimizer=optimizer)
+            del update
+            dispatch(numbers, parameters, optimizer.means, optimizer.squares, self._counters)
+
+    def numbers(self) -> list[float]:
+        """See `Updater.numbers`; the GPU has computed the update by then, and computes the next.
+
+        Only then the state before it may be given up: what a GPU has not computed can be read, too, and is anything.
+        """
+        numbers, parameters, optimizer = self.started[0].numbers, self.state.parameters, self.state.optimizer
+        if isinstance(numbers, mx.array):
+            with device_errors(less_memory(self._training), wait=False):
+                mx.eval(numbers, parameters, optimizer.means, optimizer.squares)
+            numbers = cast(list[float], numbers.tolist())
+        assert numbers is not None
+        return numbers
+
+    def finish(self, usable: bool) -> State:
+        """See `Updater.finish`."""
+        update = self.started.popleft()
+        return self._counted(self.state, update.lr) if usable else self.state
+
+    def drop(self) -> None:
+        """See `Updater.drop`: the GPU may not have computed what was started."""
+        if self.started and self.started[0].before is not None:
+            parameters, optimizer = self.started[0].before
+            self.state = replace(self.state, parameters=parameters, optimizer=optimizer)
+        self.started.clear()
+
+    def attempt(self, batches: list[list[int]]) -> None:
+        """See `Updater.attempt`."""
+        state = replace(self.state, optimizer=self.state.optimizer.shared())
+        gradients = self.gradients(state.parameters, batches, state.progress.step, state.progress.scale)
+        counters = self._change.counters(state.progress)
+        _, parameters, optimizer, _ = self._change(state.parameters, state.optimizer, gradients, counters, 0.0)
+        dispatch(parameters, optimizer.means, optimizer.squares)
 
 
 class DeviceStep:

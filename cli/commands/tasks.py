@@ -1,0 +1,186 @@
+"""The commands of tasks whose results are shown one by one: each is made of the entry of its task in the catalogue.
+
+A command consists of what it takes (`ITEMS`), the options of its task, and what is special to it (`SPECIAL`): how a
+result is drawn, and what is refused before a model is loaded.
+"""
+
+import importlib
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, NamedTuple
+
+import typer
+
+from mlxbert.cli import session
+from mlxbert.cli.inputs import open_input, open_questions, open_texts
+from mlxbert.cli.options import FileOptions, PairInputOptions, RecordOptions, ServedOptions, with_options
+from mlxbert.cli.output.file import check_output
+from mlxbert.cli.views import console
+from mlxbert.errors import ArgumentError
+from mlxbert.options import Option
+from mlxbert.readers.stream import RecordStream
+from mlxbert.tasks.catalogue import CATALOGUE, Items, TaskEntry
+
+
+@dataclass(frozen=True)
+class TextItems:
+    """Texts.
+
+    Attributes:
+        source: The options of their files.
+        remembered: The options among these that results depend on.
+    """
+
+    source: ClassVar[type[RecordOptions]] = RecordOptions
+    remembered: ClassVar[tuple[str, ...]] = ()
+    texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")] = None
+
+    def open(self, source: Any) -> RecordStream:
+        """The items, of arguments or of files."""
+        return open_input(self.texts or (), source, "text")
+
+
+@dataclass(frozen=True)
+class TextOrPairItems(TextItems):
+    """Texts, or pairs of texts."""
+
+    source = PairInputOptions
+    remembered = ("pair",)
+    pair: Annotated[str | None, Option("A second text, for each of the texts.", "TEXT")] = None
+
+    def open(self, source: Any) -> RecordStream:
+        """The items, of arguments or of files."""
+        return open_texts(self.texts or (), source, self.pair)
+
+
+@dataclass(frozen=True)
+class PairItems(TextItems):
+    """Pairs of texts; arguments are one pair."""
+
+    source = PairInputOptions
+    texts: Annotated[list[str] | None, typer.Argument(metavar="A B", help="Two texts.")] = None
+
+    def open(self, source: Any) -> RecordStream:
+        """The items, of arguments or of files."""
+        if self.texts and len(self.texts) != 2:
+            raise ArgumentError(
+                f"found {console.counted(len(self.texts), 'text')}, expected two: A and B", hint="quote each text"
+            )
+        return open_input(self.texts or (), source, ("a", "b"))
+
+
+@dataclass(frozen=True)
+class QuestionItems(TextItems):
+    """Questions, each with a text to answer it from."""
+
+    source = PairInputOptions
+    texts: Annotated[list[str] | None, typer.Argument(metavar="QUESTION…", help="Questions.")] = None
+    context: Annotated[str | None, Option("The text to answer from.", "TEXT")] = None
+    context_file: Annotated[str | None, Option("A file with the text; - is stdin.", "FILE")] = None
+
+    def open(self, source: Any) -> RecordStream:
+        """The items, of arguments or of files."""
+        return open_questions(self.texts or (), source, self.context, self.context_file)
+
+
+ITEMS: Mapping[Items, type[TextItems]] = {
+    "text": TextItems, "text or pair": TextOrPairItems, "pair": PairItems, "question": QuestionItems,
+}  # fmt: skip
+
+
+class Typed(NamedTuple):
+    """What a user has typed: the model, the input, the items, and the options of the task."""
+
+    model: ServedOptions
+    source: Any
+    items: Any
+    chosen: Any
+
+
+def _nothing(typed: Typed) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Special:
+    """What is special to a command.
+
+    Attributes:
+        draw: Gives for a model, and the options of the task, how a result is drawn.
+        check: Refuses what needs no model to be refused.
+    """
+
+    draw: Callable[[Any, Any], session.Draw]
+    check: Callable[[Typed], None] = _nothing
+
+
+def _check_quotes(typed: Typed) -> None:
+    """Refuses the words of a sentence that was not quoted."""
+    texts = typed.items.texts or ()
+    without = [text for text in texts if "mask" not in text.lower()]
+    if without and len(texts) > 1 and not any(" " in text for text in texts):
+        raise ArgumentError(
+            f"{len(without)} of {len(texts)} texts have no [MASK], and each is a single word: are quotes missing?",
+            hint=f"mlxbert fill-mask {shlex.quote(' '.join(texts))}",
+        )
+
+
+def _check_labels(typed: Typed) -> None:
+    """Refuses labels that cannot be, before a model of a gigabyte is downloaded; a server checks them itself."""
+    chosen = typed.chosen
+    if chosen.labels is None:
+        if chosen.hypothesis is not None or chosen.multi:
+            raise ArgumentError(f"{'--multi' if chosen.multi else '--hypothesis'} works only with --labels")
+        return
+    if typed.items.pair is not None or typed.source.pair_column is not None:
+        raise ArgumentError("there are both --labels and pairs of texts", hint="--labels takes single texts")
+    if typed.model.server is None:
+        from mlxbert.tasks.zero_shot import check_hypothesis, check_labels
+
+        check_labels(chosen.labels)
+        if chosen.hypothesis is not None:
+            check_hypothesis(chosen.hypothesis)
+
+
+def _view(name: str) -> Any:
+    """The module of a view, which only its own command imports."""
+    return importlib.import_module(f"mlxbert.cli.views.{name}")
+
+
+SPECIAL: Mapping[str, Special] = {
+    "classify": Special(
+        lambda model, chosen: _view("classify").drawing(chosen.top_k, None if chosen.labels else model.labels),
+        _check_labels,
+    ),
+    "tag": Special(lambda model, _: _view("tag").drawing(model.labels)),
+    "answer": Special(lambda *_: _view("answer").draw),
+    "fill-mask": Special(lambda *_: _view("fill_mask").draw, _check_quotes),
+    "next-sentence": Special(lambda *_: _view("next_sentence").draw),
+    "replaced": Special(lambda *_: _view("tokens").draw_replaced),
+}
+
+
+def task_command(name: str) -> Callable[..., None]:
+    """The command of a task."""
+    entry = CATALOGUE[name]
+
+    def command(model: ServedOptions, source: Any, out: FileOptions, items: Any, chosen: Any) -> None:
+        _run(entry, Typed(model, source, items, chosen), out)
+
+    items = ITEMS[entry.items]
+    command.__annotations__ |= {"source": items.source, "items": items, "chosen": entry.options}
+    return with_options(command, entry.about or "", ())
+
+
+def _run(entry: TaskEntry, typed: Typed, out: FileOptions) -> None:
+    """Runs a task, and shows or writes the results."""
+    special = SPECIAL[entry.name]
+    check_output(out.output, out.overwrite, sources=typed.source.input)
+    special.check(typed)
+    opened = typed.items.open(typed.source)
+    loaded = session.load_or_ask(entry.name, typed.model)
+    results = session.results(entry, loaded, opened, typed.chosen)
+    remembered = {name: getattr(typed.items, name) for name in typed.items.remembered}
+    made_of = session.OutputManifest(entry.name, loaded, typed.model, typed.chosen.counting() | remembered)
+    session.stream(opened, results, special.draw(loaded, typed.chosen), out, task=made_of)

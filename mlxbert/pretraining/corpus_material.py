@@ -1,0 +1,180 @@
+"""A corpus as training material: plain text with the objective of pre-training, and a teacher if there is one."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+from mlxbert.folders.fingerprint import hash_model
+from mlxbert.model import Model
+from mlxbert.nn import dropout
+from mlxbert.pretraining.data import Data, Maker, OnRead
+from mlxbert.pretraining.electra import Electra, discriminator_of, generator_of, with_generator, write_generator
+from mlxbert.pretraining.initial import InitialModel
+from mlxbert.pretraining.objective import ELECTRA, Pretraining, heads_of
+from mlxbert.pretraining.settings import Settings
+from mlxbert.tasks.fill_mask import fill_mask
+from mlxbert.training.adapters import Adapters, adapt_model
+from mlxbert.training.base_model import BaseModel
+from mlxbert.training.calls import Material, TrainingCall, usual_rate
+from mlxbert.training.loop.training_run import Run
+from mlxbert.training.options import TrainingOptions
+from mlxbert.training.trained_folder import FolderContent, metrics_table
+
+_NEW_RATE = 5  # new weights need larger steps than trained ones
+
+
+@dataclass(frozen=True)
+class Passes:
+    """How long pre-training is.
+
+    Attributes:
+        steps: Updates of the weights; `None` where the passes say it.
+        epochs: Passes over the corpus.
+    """
+
+    steps: int | None
+    epochs: float
+
+
+def begun(
+    base: InitialModel, weights: Mapping[str, float], settings: Settings, options: TrainingOptions
+) -> tuple[Model, Adapters | None]:
+    """The model as it is before training, of ELECTRA with its generator; and its adapters, if adapters are trained."""
+    model = base.model(heads_of(weights), options.seed)
+    if ELECTRA in weights:
+        model = with_generator(model, base, settings.generator, options.seed)
+    if options.dropout is not None:
+        dropout.set_rate(model.network, options.dropout)
+    options.check_layers(model.config.num_stored_layers)
+    own = model.architecture.parts or ()
+    return model, adapt_model(model, options, tuple(head for head in model.network.heads if head not in own))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusMaterial(Material):
+    """Plain text; training changes the model `first`, `data` are the examples once they are made."""
+
+    base: InitialModel
+    objective: Pretraining
+    settings: Settings
+    maker: Maker
+    length: Passes
+    fill: tuple[str, ...]
+    teacher: BaseModel | None
+    on_read: OnRead | None
+    first: Model
+    adapters: Adapters | None
+    data: Data | None = None
+
+    def usual(self, options: TrainingOptions) -> Mapping[str, Any]:
+        """See `Material.usual`."""
+        factor = 1 if self.base.config is None else _NEW_RATE
+        return {"lr": usual_rate(self.first.config.hidden_size, options, factor)}
+
+    def check(self, options: TrainingOptions) -> None:
+        """See `Material.check`."""
+        self.filled()
+
+    def manifest(self, call: TrainingCall) -> dict[str, Any]:
+        """See `Material.manifest`."""
+        files, hashes = {"corpus": self.settings.corpus, "valid": self.settings.valid}, self.settings.hashes
+        return {
+            "task": call.request.task,
+            **self.base.manifest(),
+            "teacher": self.teacher and hash_model(self.teacher.files),
+            "options": {**call.options.to_dict(), **self.objective.settings(), **self.settings.to_dict()},
+            "steps": self.length.steps,
+            "passes": self.length.epochs,
+            "variants": [dict(variant) for variant in call.variants],
+            "corpus_files": len(self.settings.corpus),
+            "sha256": {f"{role}: {path}": hashes[path][0] for role, paths in files.items() for path in paths},
+        }
+
+    def opened(self, call: TrainingCall, folder: Path) -> Self:
+        """The material with examples. The first process reads the corpus; others open what it wrote, or read it too."""
+        call.times.begin("reading the corpus")
+
+        def make(on_read: OnRead | None) -> Data:
+            return self.maker.make(folder, call.options, self.length.steps, self.length.epochs, on_read)
+
+        with call.group.raise_together():
+            data = make(self.on_read) if call.group.rank == 0 else None
+        return replace(self, data=data or make(None))
+
+    def model(self, options: TrainingOptions) -> tuple[Model, Adapters | None]:
+        """See `Material.model`."""
+        self.objective.use(self.first.config)
+        return self.first, self.adapters
+
+    def training(self, call: TrainingCall, options: TrainingOptions, model: Model) -> Mapping[str, Any]:
+        """See `Material.training`."""
+        data = self._made
+        batch = data.order.phases[0].batch_size
+
+        def evaluate() -> Mapping[str, float]:
+            return self.objective.measure(model.network, data.valid, call.group, batch)
+
+        return {
+            "objective": self.objective, "examples": data.train, "place": data.train.describe, "order": data.order,
+            "evaluate": evaluate, "show": self.filled,
+        }  # fmt: skip
+
+    @property
+    def _made(self) -> Data:
+        assert self.data is not None
+        return self.data
+
+    def filled(self) -> tuple[str, ...]:
+        """The texts of `fill` with the best word in each of their blanks."""
+        found = []
+        filling = generator_of(self.first) if isinstance(self.first.network, Electra) and self.fill else self.first
+        for one in fill_mask(filling, [*self.fill], top_k=1) if self.fill else ():
+            text = one.text
+            for mask in reversed(one.masks):
+                text = text[: mask.start] + mask.fills[0].token.strip() + text[mask.end :]
+            found.append(text)
+        return tuple(found)
+
+    def reads(self) -> tuple[int, int]:
+        """See `Material.reads`."""
+        return len(self._made.valid) * self._made.order.phases[0].tokens, 0
+
+    def facts(self, call: TrainingCall, number: int, loop: Run) -> Mapping[str, Any]:
+        """See `Material.facts`."""
+        data = self._made
+        return {
+            "examples": len(data.train), "epochs": data.order.epochs(loop.steps), "new_head": None,
+            "corpus": asdict(data.report),
+        }  # fmt: skip
+
+    def content(self, call: TrainingCall, model: Model, results: Sequence[Mapping[str, Any]]) -> FolderContent:
+        """See `Material.content`."""
+        data, electra, [result] = self._made, isinstance(model.network, Electra), results
+        record = {
+            "corpus": asdict(data.report), "run": result, "training_examples": len(data.train),
+            "validation_examples": len(data.valid),
+        }  # fmt: skip
+
+        def complete(folder: Path) -> Mapping[str, Any]:
+            if electra:
+                write_generator(model, folder)
+            return {}
+
+        kept = "vectors" in [term.name for term in self.objective.weighted] and self.base.files.modules
+        return FolderContent(
+            model=discriminator_of(model) if electra else model, record=record, card=self._card(data, result),
+            embedder=model.embedder if kept else None, complete=complete,
+        )  # fmt: skip
+
+    def _card(self, data: Data, result: Mapping[str, Any]) -> list[str]:
+        name, report = self.base.name, data.report
+        found: Mapping[str, float] = next((one for one in result["history"] if one["step"] == result["step"]), {})
+        terms = " + ".join(f"{weight:g} {term.name}" for term, weight in self.objective.weighted.items())
+        return [
+            f"Pre-trained by mlxbert {f'from {name}' if self.base.config is None else f'with fresh weights ({name})'}: "
+            f"{terms}, {result['step']:,} updates, {found.get('epoch', 0):g} passes over {report.tokens:,} tokens of "
+            f"{report.documents:,} documents.",
+            "", f"On {len(data.valid):,} examples that were not trained on:", "",
+            *metrics_table({name: value for name, value in found.items() if name not in ("step", "epoch")}),
+        ]  # fmt: skip

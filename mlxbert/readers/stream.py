@@ -1,0 +1,260 @@
+"""Records, each with its place, as one stream over files and other sources; and windows of what is computed of them."""
+
+import json
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from typing import Any, Protocol, TypeVar
+
+from mlxbert.errors import InputError, MlxbertError
+from mlxbert.readers.live import Opened
+from mlxbert.readers.reading import Item, Wanted, json_type, placed
+from mlxbert.results.result import Failure
+
+_TOGETHER = 2**21  # characters of a window, so that its memory is bounded; 512 usual texts have far fewer
+# Characters per usual item of a larger window. A character is one token at most, and a token takes some 200 bytes: a
+# window takes up to 450 MB, and 100 MB of English.
+_EACH = 2**12
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record, and where it stands.
+
+    Attributes:
+        values: Its values by name: all of them, or those that are kept for its result.
+        place: Where the record begins: `line 17`, `row 3`; empty for an argument.
+        file: The name of its file; empty where the place needs none.
+        text: The text, where texts are read.
+        pair: The second text, where two are read.
+        problem: Why the record cannot be used.
+    """
+
+    values: Mapping[str, Any]
+    place: str
+    file: str = ""
+    text: str = ""
+    pair: str | None = None
+    problem: InputError | None = None
+
+    @property
+    def where(self) -> str:
+        """The place and its file, for errors: `train.csv, line 17`."""
+        return f"{self.file}, {self.place}" if self.file else self.place
+
+    @property
+    def item(self) -> str | tuple[str, str] | InputError:
+        """What a task computes: the text, the pair of texts, or the problem in their place."""
+        return self.problem or (self.text if self.pair is None else (self.text, self.pair))
+
+    def located(self, error: MlxbertError) -> MlxbertError:
+        """An error of the record, with its place and file; as it is where the record has no place."""
+        return placed(error, self.place, self.file or None) if self.place else error
+
+    def as_json(self) -> dict[str, Any]:
+        """The values, with strings in place of what JSON cannot hold: times, infinity."""
+        return {name: _as_json(value) for name, value in self.values.items()}
+
+
+def _as_json(value: Any) -> Any:
+    if value is not None and not isinstance(value, str | int):
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError):
+            return str(value)
+    return value
+
+
+class Hashed(Protocol):
+    """A source that another process can read again."""
+
+    def sha256(self) -> str:
+        """The SHA-256 of its content, in hexadecimal digits."""
+
+
+@dataclass(frozen=True)
+class RecordSource:
+    """An open file, or another source of records.
+
+    Attributes:
+        name: What errors call it.
+        items: What its format reads.
+        read_as: Its format, and the names of the fields or columns of texts.
+        opened: Counts the bytes that were read, and knows whether the next record has arrived.
+        wanted: What is read of each record.
+        value: What a value of a record is called: `field` or `column`.
+        file: The file, if it can be read again: not a pipe.
+        size: Bytes of the file; `None` if unknown.
+        is_file: Whether places are those of a file of this name.
+    """
+
+    name: str
+    items: Iterator[Item]
+    read_as: tuple[str, ...] = ()
+    opened: Opened = field(default_factory=Opened)
+    wanted: Wanted = field(default_factory=Wanted)
+    value: str = "field"
+    file: Hashed | None = None
+    size: int | None = None
+    is_file: bool = False
+
+    def record(self, place: str, values: Mapping[str, Any] | InputError, pair: str | None = None) -> Record:
+        """The record of what the format has read; `pair` is its second text if it has one text."""
+        file = self.name if self.is_file else ""
+        if isinstance(values, InputError):
+            return Record({}, place, file, problem=values)
+        kept = values
+        if self.wanted.keep is not None:
+            kept = {name: values.get(name) for name in self.wanted.kept([*values])}
+        for name in self.wanted.texts:
+            if not isinstance(values.get(name), str):
+                return Record(kept, place, file, problem=self._problem(name, values))
+        texts: Any = self.wanted.texts and [values[name] for name in self.wanted.texts]
+        return Record(kept, place, file, *texts, *[pair] * (len(texts) == 1))
+
+    def _problem(self, name: str, values: Mapping[str, Any]) -> InputError:
+        """Why a record has no text of this name."""
+        if name in values:
+            return InputError(f"{self.value} {name!r} is {json_type(values[name])}, expected a string")
+        has = ", ".join(values) or "nothing"
+        return InputError(f"no {self.value} {name!r}, the record has: {has}", hint=self.wanted.hint(self.value))
+
+
+class RecordStream(Iterable[Record]):
+    """The records of one source or several, each read when it is asked for.
+
+    A command takes `items`, computes their results, and gets each result with its record from `with_results`.
+
+    Args:
+        sources: The sources, in order.
+        read_as: How they are read, besides their formats and the names of texts.
+        pair: The second text of each record that has one text.
+        on_error: What a record does that cannot be used: `return` a failure in its place, or `raise`.
+        strict: Whether the first failure ends the run.
+
+    Attributes:
+        name: What errors call the sources.
+        files: The files, if all of them can be read again.
+        size: Bytes of the files; `None` if unknown.
+        piped: Whether a source is a pipe or a terminal: somebody may be waiting for the results.
+        finished: Bytes up to the last record that has a result.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[RecordSource],
+        *,
+        read_as: Sequence[str] = (),
+        pair: str | None = None,
+        on_error: str = "return",
+        strict: bool = False,
+    ) -> None:
+        self.sources, self.on_error, self.strict = sources, on_error, strict
+        self.name = ", ".join(source.name for source in sources)
+        self.read_as = (*chain.from_iterable(source.read_as for source in sources), *read_as)
+        files = tuple(source.file for source in sources if source.file is not None)
+        self.files = files if len(files) == len(sources) else ()
+        sizes = [source.size for source in sources if source.size is not None]
+        self.size = sum(sizes) if len(sizes) == len(sources) else None
+        self.piped = any(source.opened.piped for source in sources)
+        self.finished = 0
+        self._pair, self._current = pair, sources[0]
+        self._records = self._read()
+        # Records are read ahead of the model: these have no result yet. With each, the bytes up to its end.
+        self._waiting: deque[tuple[Record, int]] = deque()
+
+    def __iter__(self) -> Iterator[Record]:
+        return self._records
+
+    def _read(self) -> Iterator[Record]:
+        for source in self.sources:
+            self._current = source
+            for place, values in source.items:
+                yield source.record(place, values, self._pair)
+
+    @property
+    def done(self) -> int:
+        """Bytes read so far."""
+        return sum(source.opened.done for source in self.sources)
+
+    def ready(self) -> bool:
+        """Whether the next record, or the end, can be read at once; may wait for `PAUSE` to find out."""
+        return self._current.opened.ready()
+
+    def skip(self, count: int) -> int:
+        """Passes over records whose results are there; returns how many there are, at most `count`."""
+        skipped = sum(1 for _ in islice(self, count))
+        self.finished = self.done
+        return skipped
+
+    def items(self) -> Iterator[Any]:
+        """The item of each record, which waits for its result."""
+        for record in self:
+            self._waiting.append((record, self.done))
+            yield record.item
+
+    def with_results(self, results: Iterable[Result]) -> Iterator[tuple[Record, Result]]:
+        """Each result of `items` with its record."""
+        for result in results:
+            record, self.finished = self._waiting.popleft()
+            yield record, result
+
+    def checked(self, record: Record, result: Any, before: int = 0) -> Any:
+        """The result of a record; a failure with the place of the record, and raised in a strict run.
+
+        Args:
+            record: The record.
+            result: Its result.
+            before: How many records come before the first result: the index of a failure counts them.
+        """
+        if not isinstance(result, Failure):
+            return result
+        failure = Failure(before + result.index, record.located(result.error))
+        if self.strict:
+            raise InputError(f"input {failure.index}: {failure.error.message}", hint=failure.error.hint)
+        return failure
+
+
+def windows(
+    items: Iterable[Any], size: int, usual: int | None = None, *, early: bool = False
+) -> Iterator[tuple[list[Any], bool]]:
+    """Consecutive items, at most `size` at a time, and whether to read on before they are computed.
+
+    A window ends early where its texts are long together, where the source would have to be waited for, and before it
+    fails. After a long text the next window is shorter: so that windows also begin at every multiple of `size`, from
+    where an interrupted run resumes.
+
+    Args:
+        items: A stream of records, whose items are computed; or items: texts, tuples or lists of texts, or others.
+        size: The most items of a window.
+        usual: The items of a window on a CPU, `None` for `size`; a window has more only if its texts are short.
+        early: Whether somebody may wait for results: the first window, and each window of a pipe, has `usual` items.
+    """
+    usual = min(usual or size, size)
+    stream = items if isinstance(items, RecordStream) else None
+    if early and stream is not None and stream.piped:
+        size = usual
+    window: list[Any] = []
+    length, seen = 0, set[int]()  # of its texts; many questions may have the same context
+    each = 0  # the length with a text as often as there are items with it, each of which has tokens of its own
+    try:
+        for number, item in enumerate(items if stream is None else stream.items(), 1):
+            window.append(item)
+            for text in item if isinstance(item, tuple | list) else (item,):
+                if isinstance(text, str):
+                    each += len(text)
+                    length += len(text) if id(text) not in seen and not isinstance(item, list) else 0
+                    seen.add(id(text))
+            more = stream is None or stream.ready()
+            long = length > _TOGETHER or (len(window) >= usual and each > _EACH * usual)
+            if number % size == 0 or (early and number == usual) or long or not more:
+                yield window, more
+                window, length, seen, each = [], 0, set(), 0
+    except Exception:
+        yield window, False
+        raise
+    if window:
+        yield window, False

@@ -1,0 +1,187 @@
+"""The catalogue of tasks: one record each, which the library, the command line and the server read.
+
+Importing it imports neither MLX nor the tasks: classes are named, and imported when they are used.
+"""
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal
+
+from mlxbert.counterparts import no_argument, not_one_of
+from mlxbert.frozen import FrozenDict
+from mlxbert.tasks import options as task_options
+
+if TYPE_CHECKING:
+    from mlxbert.model import Model
+    from mlxbert.tasks.task import Task
+    from mlxbert.text.usage import Usage
+
+Items = Literal["text", "text or pair", "pair", "question", "query"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskEntry:
+    """A task.
+
+    Attributes:
+        name: What the command line and routes call it; its function has `_` in place of `-`.
+        task: The module and the name of its subclass of `Task`, or of a function that chooses one by the options.
+        options: Its options.
+        items: What an item is: a text; a text or a pair of texts; a pair; a question with its context; or a query with
+            a text.
+        result: The module and the name of the class of its results.
+        summary: What it gives, in a few words.
+        about: The help of its command: a sentence, paragraphs, an example; `None` if an option of another command
+            chooses the task.
+        needs: What `mlxbert.load` calls the head of the task, if that is not the name of the task.
+        hint: What to do about a model without that head.
+    """
+
+    name: str
+    task: str
+    options: type[task_options.TaskOptions]
+    items: Items
+    result: str
+    summary: str
+    about: str | None = None
+    needs: str | None = None
+    hint: str | None = None
+
+    def read_options(self, given: Mapping[str, Any]) -> task_options.TaskOptions:
+        """The options of a mapping, checked; `ArgumentError` names an unknown one, or a value that is not allowed."""
+        known = [field.name for field in fields(self.options)]
+        for name in given:
+            if name not in known:
+                raise no_argument(name, known, f"{self.name} has no option {name!r:.60}")
+        return self.options(**given)
+
+    def make(self, model: "Model", options: Any, usage: "Usage | None" = None) -> "Task[Any, Any, Any, Any]":
+        """The task of a model, with the options that `read_options` gives."""
+        task: Task[Any, Any, Any, Any] = imported(self.task)(model, options, usage=usage)
+        return task
+
+
+def imported(place: str) -> Any:
+    """What stands at `module:name`."""
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def find_task(name: str) -> TaskEntry:
+    """The task of a name, or an `ArgumentError` with the names that there are."""
+    if name not in [*CATALOGUE]:
+        raise not_one_of("task", name, CATALOGUE)
+    return CATALOGUE[name]
+
+
+# Those that are used most come first: the order of the help of the command line.
+CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
+    entry.name: entry
+    for entry in (
+        TaskEntry(
+            name="embed", task="mlxbert.tasks.embed:EmbedTask", options=task_options.EmbedOptions, items="text",
+            result="mlxbert.results.embed:Embedding", summary="Vectors of texts",
+            about="""Turn texts into vectors: texts of similar meaning have similar vectors.
+
+            Options you leave out keep the model's own settings. --output takes .npy, .jsonl, .csv, .sqlite,
+            .safetensors and .parquet, with --words .jsonl and .parquet; after an interruption the same command resumes.
+
+            Example: mlxbert embed --input reviews.csv --column text --output reviews.npy
+            """,
+        ),
+        TaskEntry(
+            name="embed-words", task="mlxbert.tasks.embed_words:EmbedWordsTask", options=task_options.EmbedWordsOptions,
+            items="text", result="mlxbert.results.embed:Words", summary="Vectors of the words of texts",
+            needs="embed",
+        ),
+        TaskEntry(
+            name="classify", task="mlxbert.tasks.classify:make_task", options=task_options.ClassifyOptions,
+            items="text or pair", result="mlxbert.results.classify:Classification",
+            summary="Classes of texts or pairs of texts",
+            about="""Classify texts, or pairs of texts: with a fine-tuned model, or texts with any --labels.
+
+            The model decides what is printed: labels with their probabilities, or a number. --labels needs no training,
+            but a model of natural language inference (NLI), which judges whether the text implies the hypothesis made
+            from a label.
+
+            Example: mlxbert classify "I loved it." --model distilbert/distilbert-base-uncased-finetuned-sst-2-english
+            """,
+        ),
+        TaskEntry(
+            name="tag", task="mlxbert.tasks.tag:TagTask", options=task_options.TagOptions, items="text",
+            result="mlxbert.results.tag:Tagged", summary="Entities of texts, or tags of words",
+            about="""Find entities in texts, or tag words: with a fine-tuned model.
+
+            The model decides what is found: names of persons and places, or the part of speech of every word. Long
+            texts are processed in overlapping windows.
+
+            Example: mlxbert tag "Angela Merkel visited Paris." --model dslim/bert-base-NER
+            """,
+        ),
+        TaskEntry(
+            name="answer", task="mlxbert.tasks.answer:AnswerTask", options=task_options.AnswerOptions, items="question",
+            result="mlxbert.results.answer:Answer", summary="Answers to questions",
+            about="""Find the answers to questions in a text, if it has any.
+
+            In a file they are the columns question and context, or others that you name.
+
+            Example: mlxbert answer "When was it built?" --context-file a.txt -m DIR
+            """,
+        ),
+        TaskEntry(
+            name="rerank", task="mlxbert.tasks.rerank:RerankTask", options=task_options.RerankOptions, items="query",
+            result="mlxbert.results.related:Reranked", summary="Texts in the order of a cross-encoder",
+            needs="classify",
+            hint="rerank needs a cross-encoder, for example cross-encoder/ms-marco-MiniLM-L6-v2",
+            about="""Rank texts by how well they answer a query.
+
+            Needs a cross-encoder, which reads the query and a text together; this is slower than similarity but more
+            accurate. The texts may come from a file or a pipe. If no query is given, the first text of the file is the
+            query. The index in the output counts the texts, from 0. In a terminal, the 20 best texts of a file are
+            shown.
+
+            Example: mlxbert rerank "who wrote emma" --input answers.txt --model cross-encoder/ms-marco-MiniLM-L6-v2
+            """,
+        ),
+        TaskEntry(
+            name="fill-mask", task="mlxbert.tasks.fill_mask:FillMaskTask", options=task_options.FillMaskOptions,
+            items="text", result="mlxbert.results.fill_mask:FillMask", summary="Words for masks",
+            about="""Find words that fit in place of [MASK].
+
+            Several masks are filled independently: the others stay masked. In a text too long for the model, each mask
+            is processed in a window around it. Scores are probabilities over the whole vocabulary. Only the first 49
+            masks come with the filled text.
+
+            Example: mlxbert fill-mask "Tokyo is the largest city in [MASK]." --top-k 3
+            """,
+        ),
+        TaskEntry(
+            name="next-sentence", task="mlxbert.tasks.next_sentence:NextSentenceTask",
+            options=task_options.NextSentenceOptions, items="pair", result="mlxbert.results.related:NextSentence",
+            summary="Whether a text follows another",
+            about="""Predict whether text B follows text A.
+
+            In a file, the pairs are the fields or columns a and b, or those that --text-column and --pair-column name.
+            The score is the probability that B is the next sentence.
+
+            Example: mlxbert next-sentence "The man went to the store." "He bought a gallon of milk."
+            """,
+        ),
+        TaskEntry(
+            name="replaced", task="mlxbert.tasks.replaced:ReplacedTask", options=task_options.ReplacedOptions,
+            items="text", result="mlxbert.results.tokens:Replaced", summary="Which tokens look replaced",
+            about="""Show which tokens of a text look replaced.
+
+            Needs an ELECTRA discriminator. The score is the probability that a token is a replacement.
+
+            Example: mlxbert replaced "The chef ate the meal." --model google/electra-small-discriminator
+            """,
+        ),
+    )
+})  # fmt: skip
+# Ranks texts by vectors that `embed` makes, so it has no task of its own: a command, a function and a route.
+SIMILARITY = TaskEntry(
+    name="similarity", task="mlxbert.tasks.embed:EmbedTask", options=task_options.RankingOptions, items="query",
+    result="mlxbert.results.related:Similarity", summary="Texts in the order of similarity",
+)  # fmt: skip

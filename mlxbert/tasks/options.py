@@ -1,0 +1,246 @@
+"""The options of the tasks: each is declared here once, for the functions, the command line and the server."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+from mlxbert.options import COUNT, LENGTH, OVERLAP, POOLINGS, Bounds, Option, check_fields, declared_options
+
+Kind = Literal["query", "document"]
+OutputDType = Literal["float32", "int8", "binary"]
+Aggregation = Literal["none", "simple", "first", "average", "max"]  # as transformers calls them
+
+Truncating = Literal["truncate", "window", "error"]
+
+
+def _truncated(window: str, end: str = "the end") -> Option:
+    return Option(
+        f"Overlong texts. Of a text too long for the model, truncate drops {end}, window {window}, and error refuses "
+        "the text.",
+        panel="Input",
+    )
+
+
+_WINDOWED = Option(
+    "Overlong texts. A text too long for the model is computed in windows; truncate drops the end, error refuses the "
+    "text.",
+    panel="Input",
+)
+_UNWINDOWED = Option(
+    "Overlong texts. Of a text too long for the model, truncate drops the end; error refuses the text. A pair loses "
+    "the end of its longer text.",
+    panel="Input",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskOptions:
+    """Options of every task."""
+
+    batch_tokens: Annotated[
+        int | None,
+        Option(
+            "Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and Ultra "
+            "16384; 16384 on CUDA.",
+            usual="depends on the device",
+            bounds=COUNT,
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def counting(self) -> dict[str, Any]:
+        """The options that decide the results, by name: all but how much is computed at a time."""
+        return {name: value for name, value in vars(self).items() if name not in declared_options(TaskOptions)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TruncatingOptions(TaskOptions):
+    """Options of a task that truncates texts which are too long for the model, unless windows are asked for."""
+
+    overflow: Annotated[Truncating, _truncated("covers the text with windows and combines their results")] = "truncate"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowedOptions(TaskOptions):
+    """Options of a task that computes texts which are too long for the model in windows."""
+
+    overflow: Annotated[Literal["window", "truncate", "error"], _WINDOWED] = "window"
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorOptions(TruncatingOptions):
+    """How texts become vectors; what is left out follows the model's own files."""
+
+    panel: ClassVar[str] = "Vectors"
+    overflow: Annotated[Truncating, _truncated("takes the mean of the vectors of windows that cover the text")] = (
+        "truncate"
+    )
+    pooling: Annotated[
+        str | None,
+        Option("How tokens become a vector. Join several with +: mean+max.", usual="the model's", values=POOLINGS),
+    ] = None
+    normalize: Annotated[bool | None, Option("Scale vectors to length 1.", usual="the model's")] = None
+    dimensions: Annotated[
+        int | None, Option("Keep only the first N values (Matryoshka).", bounds=Bounds(1, 1_000_000))
+    ] = None
+    prompt: Annotated[str | None, Option("Text to put before each text.", "TEXT")] = None
+    prompt_name: Annotated[str | None, Option("Name of one of the model's own prompts.")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbedOptions(VectorOptions):
+    """Options of `embed` and `embed_stream`."""
+
+    kind: Annotated[Kind | None, Option("Use the model's own prompt. For queries, or for documents.")] = None
+    output_dtype: Annotated[OutputDType, Option("Dtype of the vectors. binary is one bit per dimension.")] = "float32"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimilarityOptions(VectorOptions):
+    """Options of `similarity_pairs` and `similarity_matrix`."""
+
+    query_prompt: Annotated[str | None, Option("Text to put before the query only.", "TEXT")] = None
+    query_prompt_name: Annotated[str | None, Option("One of the model's own prompts, for the query only.")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankingOptions(SimilarityOptions):
+    """Options of `similarity`."""
+
+    top_k: Annotated[int | None, Option("Keep only the N most similar texts.", panel="", bounds=COUNT)] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbedWordsOptions(TruncatingOptions):
+    """Options of `embed_words`."""
+
+    layer: Annotated[
+        int,
+        Option(
+            "Layer of the vectors of words. 0 is the embeddings, 1 the first layer, -1 the last.",
+            usual="the last",
+            panel="Vectors",
+            bounds=Bounds(-1000, 1000),
+        ),
+    ] = -1
+
+
+@dataclass(frozen=True, kw_only=True)
+class FillMaskOptions(WindowedOptions):
+    """Options of `fill_mask`."""
+
+    top_k: Annotated[int | None, Option("Words per mask.", usual="5, or all targets", bounds=COUNT)] = None
+    targets: Annotated[
+        tuple[str, ...] | None,
+        Option("Choose among these words only. Scores stay probabilities over the whole vocabulary."),
+    ] = None
+    text: Annotated[
+        bool, Option("Repeat the filled text with each word. From the 50th mask of a text on it is left out.")
+    ] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifyOptions(TruncatingOptions):
+    """Options of `classify`; with labels it is zero-shot classification."""
+
+    overflow: Annotated[
+        Truncating,
+        _truncated(
+            "takes the mean of the scores of windows that cover the text (not with labels)",
+            end="the end (of a pair, of the longer text)",
+        ),
+    ] = "truncate"
+    top_k: Annotated[int | None, Option("Labels per text.", usual="all, in a terminal 5", bounds=COUNT)] = None
+    labels: Annotated[
+        tuple[str, ...] | None,
+        Option("Choose among these labels, through an NLI model.", panel="Zero-shot"),
+    ] = None
+    hypothesis: Annotated[
+        str | None,
+        Option("Sentence of a label. {} stands for the label.", "TEXT", usual="This example is {}.", panel="Zero-shot"),
+    ] = None
+    multi: Annotated[bool, Option("Several labels may be right.", panel="Zero-shot")] = False
+
+    def counting(self) -> dict[str, Any]:
+        """The same; without labels, none of the options that go with labels."""
+        chosen = super().counting()
+        zero_shot = () if self.labels is not None else ("labels", "hypothesis", "multi")
+        return {name: value for name, value in chosen.items() if name not in zero_shot}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TagOptions(WindowedOptions):
+    """Options of `tag`."""
+
+    aggregation: Annotated[
+        Aggregation | None,
+        Option("How to join tokens. As transformers does; by default words are tagged as in training."),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerOptions(WindowedOptions):
+    """Options of `answer`."""
+
+    top_k: Annotated[int, Option("Spans per question.", bounds=COUNT)] = 1
+    max_words: Annotated[int, Option("Most words of an answer.", bounds=Bounds(1, 10_000))] = 30
+    max_length: Annotated[
+        int | None,
+        Option(
+            "Tokens of a window. A longer text becomes several windows.", usual="384, or the model's", bounds=LENGTH
+        ),
+    ] = None
+    stride: Annotated[int | None, Option("Overlap of windows, in tokens.", usual="128", bounds=OVERLAP)] = None
+    no_answer_threshold: Annotated[
+        float | None, Option('Threshold of "no answer".', usual="the model's", bounds=Bounds(0, 1))
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RerankOptions(TruncatingOptions):
+    """Options of `rerank`."""
+
+    overflow: Annotated[Truncating, _truncated("takes the score of the best window")] = "truncate"
+    top_k: Annotated[int | None, Option("Keep only the N best texts.", bounds=COUNT)] = None
+    prompt: Annotated[
+        str | None, Option("What texts are judged by, for models that are given an instruction.", "TEXT")
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MiningOptions:
+    """Which texts `mine` takes as negatives."""
+
+    negatives: Annotated[int, Option("Negatives for each query, at most.", bounds=Bounds(1, 10_000))] = 5
+    margin: Annotated[
+        float,
+        Option("How much less similar a negative must be. Than the positive of its query.", bounds=Bounds(-1000, 1000)),
+    ] = 0.05
+    skip: Annotated[int, Option("Leave out the N most similar texts.", bounds=Bounds(0, 1_000_000))] = 0
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NextSentenceOptions(TaskOptions):
+    """Options of `next_sentence`."""
+
+    overflow: Annotated[Literal["truncate", "error"], _UNWINDOWED] = "truncate"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplacedOptions(WindowedOptions):
+    """Options of `replaced`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizeOptions:
+    """Options of `tokenize` and `attention`, which show what the model sees."""
+
+    pair: Annotated[str | None, Option("A second text, in segment B.", "TEXT")] = None
+    overflow: Annotated[Literal["error", "truncate"], _UNWINDOWED] = "error"
+
+    def __post_init__(self) -> None:
+        check_fields(self)

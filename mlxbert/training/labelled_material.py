@@ -1,0 +1,165 @@
+"""Labelled data as training material: the records of a task with its objective, and a teacher if there is one."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from mlxbert.folders.fingerprint import hash_model
+from mlxbert.machine.distributed import ProcessGroup
+from mlxbert.model import Model
+from mlxbert.nn import dropout
+from mlxbert.nn.heads import OWN_LAYERS
+from mlxbert.readers.lines import UTF8
+from mlxbert.training.adapters import Adapters, adapt_model, check_adapters
+from mlxbert.training.assess import Assessment, assess
+from mlxbert.training.base_model import BaseModel
+from mlxbert.training.calls import Material, TrainingCall, usual_rate
+from mlxbert.training.distillation import Distillation
+from mlxbert.training.loop.order import Epochs
+from mlxbert.training.loop.training_run import Run
+from mlxbert.training.objectives.objective import LoopObjective
+from mlxbert.training.objectives.predict import predict
+from mlxbert.training.options import TrainingOptions
+from mlxbert.training.plan import Plan
+from mlxbert.training.trained_folder import FolderContent, metrics_table
+from mlxbert.training.transformers_check import check as compare
+
+_FEW_UPDATES, _MOST_EPOCHS = 300, 20  # of the default number of epochs
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledMaterial(Material):
+    """Labelled data, split and tokenized.
+
+    Attributes:
+        base: The model that training starts from.
+        objective: What the loop trains: the task, or the task with its teacher.
+        plan: The data, and the objective of the task.
+        distillation: What is learned from a teacher, if there is one.
+        encoding: The encoding of the files: their hashes do not tell how they were read.
+        compares: Whether the finished folder is compared with transformers.
+    """
+
+    base: BaseModel
+    objective: LoopObjective[Any]
+    plan: Plan
+    distillation: Distillation | None
+    encoding: str
+    compares: bool
+
+    def usual(self, options: TrainingOptions) -> Mapping[str, Any]:
+        """See `Material.usual`."""
+        plan = self.plan
+        updates = -(-len(plan.train.examples) // (options.batch_size * options.gradient_accumulation))
+        return {
+            # Few examples need more epochs: below some hundred updates even the head is not trained.
+            "epochs": min(max(TrainingOptions.epochs, -(-_FEW_UPDATES // updates)), _MOST_EPOCHS),
+            "lr": usual_rate(plan.objective.config.hidden_size, options, plan.objective.lr_factor),
+        }
+
+    def check(self, options: TrainingOptions) -> None:
+        """See `Material.check`."""
+        options.check_layers(self.plan.objective.config.num_stored_layers)
+        if options.lora is not None:
+            check_adapters(self.base.checkpoint, options, self.plan)
+
+    def manifest(self, call: TrainingCall) -> dict[str, Any]:
+        """See `Material.manifest`."""
+        plan = self.plan
+        return {
+            "task": call.request.task,
+            "model": hash_model(self.base.files),
+            **({} if self.distillation is None else self.distillation.manifest()),
+            "heads": {head: labels and list(labels.names) for head, labels in plan.heads.items()},
+            "options": {**call.options.to_dict(), **plan.objective.settings()},
+            "variants": [dict(variant) for variant in call.variants],
+            **({} if self.encoding == UTF8 else {"encoding": self.encoding}),
+            "sha256": dict(plan.sha256),
+            "training_examples": len(plan.train.examples),
+            "validation_examples": len(plan.valid.examples),
+        }
+
+    def model(self, options: TrainingOptions) -> tuple[Model, Adapters | None]:
+        """See `Material.model`."""
+        model = self.plan.models.take(options.seed)
+        self.plan.objective.bind(model)
+        if options.dropout is not None:
+            dropout.set_rate(model.network, options.dropout)
+        return model, adapt_model(model, options)
+
+    def training(self, call: TrainingCall, options: TrainingOptions, model: Model) -> Mapping[str, Any]:
+        """See `Material.training`."""
+        plan, distillation, group, examples = self.plan, self.distillation, call.group, self.plan.train.examples
+
+        def evaluate() -> Mapping[str, float]:
+            plan.objective.fit(model.network, group)
+            predictions = predict(model.network, plan.objective, plan.valid.examples, group=group)
+            distances = {} if distillation is None else distillation.measured(model.network, group)
+            return distances | plan.objective.metrics(plan.valid.examples, predictions)
+
+        order = Epochs(examples, options)
+        if distillation is not None:
+            examples = distillation.examples(None if call.request.dry_run else group)
+        return {
+            "objective": self.objective, "examples": examples, "place": plan.train.places.__getitem__,
+            "order": order, "evaluate": evaluate,
+        }  # fmt: skip
+
+    def reads(self) -> tuple[int, int]:
+        """See `Material.reads`; simple methods compare the frozen vectors of all texts."""
+        valid, train = (sum(map(len, part.examples)) for part in (self.plan.valid, self.plan.train))
+        return valid, valid + (0 if self.plan.report is None else train + valid)
+
+    def facts(self, call: TrainingCall, number: int, loop: Run) -> Mapping[str, Any]:
+        """See `Material.facts`."""
+        plan = self.plan
+        return {
+            "examples": len(plan.train.examples),
+            "epochs": loop.order.epochs(loop.steps) if call.options.minutes else call.chosen(number).epochs,
+            "new_head": not self.base.keeps(plan.heads) if plan.heads else None,
+            "report": plan.report if number == 0 else None,
+        }  # fmt: skip
+
+    def content(self, call: TrainingCall, model: Model, results: Sequence[Mapping[str, Any]]) -> FolderContent:
+        """See `Material.content`."""
+        plan, objective = self.plan, self.plan.objective
+        objective.fit(model.network, ProcessGroup())
+        assessment = assess(self.base, model, plan, results, call.target, call.times)
+
+        def complete(folder: Path) -> Mapping[str, Any]:
+            compared = (assessment.model.network, plan.valid.examples, next(iter(plan.heads), ""))
+            with call.times.phase("checking with transformers" if self.compares else "saving"):
+                return {"check": compare(folder, *compared) if self.compares else None}
+
+        return FolderContent(
+            model=assessment.model, record=self._record(call, assessment, results),
+            card=self._card(call.request.task, assessment), keys=objective.config_keys(), embedder=objective.embedder,
+            facts={"evaluation": assessment.evaluation, "summary": assessment.summary}, complete=complete,
+        )  # fmt: skip
+
+    def _record(
+        self, call: TrainingCall, assessment: Assessment, results: Sequence[Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """What `training.json` says besides the manifest."""
+        report, evaluation, summary = self.plan.report, assessment.evaluation, assessment.summary
+        # Without texts: a published folder should not hold the data.
+        scores = evaluation and {name: value for name, value in asdict(evaluation).items() if name != "mistakes"}
+        return {
+            "command": call.request.line, "report": report and asdict(report), "runs": list(results),
+            "metrics": dict(assessment.metrics), "evaluation": scores,
+            "baselines": dict(summary.baselines) if summary else None,
+        }  # fmt: skip
+
+    def _card(self, task: str, assessment: Assessment) -> list[str]:
+        """The lines of the model card."""
+        plan, labels = self.plan, assessment.model.labels
+        facts = [
+            f"Trained by mlxbert for `{task}` from {self.base.name}, on {len(plan.train.records):,} examples. "
+            f"On {len(plan.valid.records):,} validation examples, which also chose the checkpoint:",
+            "", *metrics_table(assessment.metrics),
+        ]  # fmt: skip
+        if labels is not None and not plan.objective.numeric:
+            facts += [f"Labels: {', '.join(labels.names)}.", ""]
+            facts += [line for own in OWN_LAYERS if own.used(labels) for line in (f"{own.note}.", "")]
+        return facts

@@ -1,0 +1,120 @@
+"""The gradients of an update: of its batches, in parts that cores and processes compute."""
+
+import functools
+import math
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+from mlxbert.machine.device import mx
+from mlxbert.text.batch import make_batch
+from mlxbert.text.encoding import Encoding
+from mlxbert.training.loop import order
+from mlxbert.training.loop.gradients import Differentiator, Gradients, MicroBatch, Whole, added, dropout_key
+from mlxbert.training.loop.optimizer import Arrays, Scalar
+from mlxbert.training.loop.trained_parameters import TrainedParameters
+from mlxbert.training.loop.training_inputs import Training
+from mlxbert.training.objectives.objective import Comparison, LoopObjective, TrainBatch
+
+
+class BatchGradients:
+    """Computes the gradients of updates: sums over all parts of all batches, in all processes.
+
+    Args:
+        training: The examples, and what is learned from them.
+        trained: Which parameters are trained.
+
+    Attributes:
+        differentiate: Computes the gradients of parts.
+    """
+
+    def __init__(self, training: Training, trained: TrainedParameters) -> None:
+        self._training, self._rows = training, trained.rows
+        self.differentiate = Differentiator(training.network, training.objective, training.dtype)
+        self.differentiate.freeze(trained.frozen)
+        self._compare = functools.partial(_compare, training.objective)  # one object: a GPU compiles it once
+
+    def __call__(self, parameters: Arrays, batches: Sequence[Sequence[int]], step: int, scale: Scalar) -> Gradients:
+        """The gradients of one update.
+
+        Args:
+            parameters: The trained parameters.
+            batches: Numbers of examples.
+            step: How many updates there were before.
+            scale: The factor of the loss.
+        """
+        training, group = self._training, self._training.group
+        training.network.train()
+        if isinstance(training.objective, Comparison):
+            each = (self._compared(parameters, number, batch, step, scale) for number, batch in enumerate(batches))
+            gradients = functools.reduce(added, each)
+            # All processes have the same loss of the whole batch.
+            return gradients if group.size == 1 else replace(gradients, arrays=group.sum(gradients.arrays))
+        examples = [[training.examples[number] for number in batch] for batch in batches]
+        totals = training.objective.totals([example for batch in examples for example in batch])
+        parts = [part for number, batch in enumerate(examples) for part in self._parts(number, batch, step, totals)]
+        gradients = self.differentiate(parameters, parts, scale)
+        return gradients if group.size == 1 else self._summed(gradients)
+
+    def _summed(self, gradients: Gradients) -> Gradients:
+        """The sums over the processes."""
+        terms = {f"term {name}": term for name, term in gradients.terms.items()}
+        sums = self._training.group.sum(
+            {"loss": gradients.loss, "weight": gradients.weight, **terms, **gradients.arrays}
+        )
+        loss, weight = sums.pop("loss"), sums.pop("weight")
+        return Gradients(loss, weight, sums, {name: sums.pop(f"term {name}") for name in gradients.terms})
+
+    def _parts(self, number: int, batch: Sequence[Any], step: int, totals: Any) -> Iterator[MicroBatch]:
+        """This process's parts of a batch."""
+        training, group = self._training, self._training.group
+        parts = order.parts([len(example) for example in batch], training.streams * group.size)
+        for part, members in enumerate(parts):
+            if part % group.size == group.rank:
+                place = (training.options.seed, step, number, part)
+                yield functools.partial(self._part, [batch[member] for member in members], place, totals)
+
+    def _part(self, examples: Sequence[Any], place: tuple[int, ...], totals: Any) -> tuple[TrainBatch, mx.array]:
+        """The batch of some examples, and the key of its dropout."""
+        batch = self._training.objective.collate(examples, random.Random(f"collate {place}"))
+        return self._renumbered(replace(batch, totals=totals)), dropout_key(*place)
+
+    def _compared(self, parameters: Arrays, number: int, batch: Sequence[int], step: int, scale: Scalar) -> Gradients:
+        """The gradients of a batch whose examples are compared: its parts are inputs of similar length."""
+        training, group = self._training, self._training.group
+        objective = cast(Comparison[Any], training.objective)
+        examples = [training.examples[member] for member in batch]
+        inputs = [encoding for example in examples for encoding in example.encodings]
+        count = max(training.streams * group.size, math.ceil(len(batch) / (objective.chunk or len(batch))))
+        shares = order.shares([len(encoding) for encoding in inputs], count)
+        rows = [row for share in shares for row in share]
+        back = mx.array(sorted(range(len(rows)), key=rows.__getitem__))  # the place of each input among the parts
+        whole = Whole(
+            compare=self._compare,
+            targets=(back, objective.targets(examples)),
+            total=None if group.size == 1 else lambda outputs: group.sum({"": outputs})[""],
+            width=objective.width,
+        )
+        place = (training.options.seed, step, number)
+        parts = [
+            functools.partial(self._inputs, [inputs[row] for row in share], (*place, part))
+            if part % group.size == group.rank else None
+            for part, share in enumerate(shares)
+        ]  # fmt: skip
+        return self.differentiate.compared(parameters, parts, [*map(len, shares)], whole, scale)
+
+    def _inputs(self, inputs: Sequence[Encoding], place: tuple[int, ...]) -> tuple[TrainBatch, mx.array]:
+        """The batch of some inputs, and the key of its dropout."""
+        batch = TrainBatch(make_batch(inputs, self._training.network.encoder.config), mx.zeros(0))
+        return self._renumbered(batch), dropout_key(*place)
+
+    def _renumbered(self, batch: TrainBatch) -> TrainBatch:
+        """A batch whose ids are rows of the word embeddings that are trained."""
+        return batch if self._rows is None else replace(batch, inputs=self._rows.renumbered(batch.inputs))
+
+
+def _compare(objective: LoopObjective[Any], outputs: mx.array, targets: Any) -> tuple[mx.array, float]:
+    """The loss of the outputs of all parts, and its weight."""
+    back, others = targets
+    return cast(Comparison[Any], objective).compare(outputs[back], others)

@@ -1,0 +1,76 @@
+"""Updates on a CPU: gradients are computed when an update is started, parameters are changed when it is finished."""
+
+from dataclasses import replace
+from typing import cast
+
+from mlxbert.machine.device import mx
+from mlxbert.training.loop.gradients import Gradients
+from mlxbert.training.loop.optimizer import Arrays, clipping, norm
+from mlxbert.training.loop.state import State
+from mlxbert.training.loop.updater import Update, Updater
+
+
+class CpuUpdater(Updater):
+    """Computes one update at a time, and writes it into the memory of the parameters where nobody else has them."""
+
+    looks_ahead = False
+
+    def start(self, batches: list[list[int]], lr: float) -> None:
+        """See `Updater.start`."""
+        scale = self.state.progress.scale
+        gradients = self.gradients(self.state.parameters, batches, self._step, scale)
+        self.started.append(Update(batches, lr, [*gradients.terms], gradients, _numbers(gradients, scale)))
+
+    def numbers(self) -> list[float]:
+        """See `Updater.numbers`."""
+        return cast(list[float], self.started[0].numbers)
+
+    def finish(self, usable: bool) -> State:
+        """See `Updater.finish`."""
+        update, state = self.started.popleft(), self.state
+        if not usable:
+            return state
+        assert update.gradients is not None
+        _, weight, length, *_ = cast(list[float], update.numbers)
+        return self._updated(state, update.gradients.arrays, weight * state.progress.scale, length, update.lr)
+
+    def follow(self) -> None:
+        """See `Updater.follow`; no other update was started."""
+
+    def attempt(self, batches: list[list[int]]) -> None:
+        """See `Updater.attempt`."""
+        state = replace(self.state, optimizer=self.state.optimizer.shared())
+        scale = state.progress.scale
+        gradients = self.gradients(state.parameters, batches, state.progress.step, scale)
+        _, weight, length, *_ = _numbers(gradients, scale)
+        self._updated(state, gradients.arrays, weight * scale, length, lr=0.0)
+
+    def _updated(self, state: State, gradients: Arrays, divisor: float, length: float, lr: float) -> State:
+        """The state after an update.
+
+        Args:
+            state: The state before.
+            gradients: Sums over the batches.
+            divisor: What makes means of the sums.
+            length: The norm of the mean gradient.
+            lr: The learning rate.
+        """
+        factor = cast(float, clipping(length, self._training.options.max_grad_norm))
+        rates = {name: lr * self._trained.factors[name] for name in state.parameters}
+        optimizer, parameters = state.optimizer.update(
+            state.parameters, gradients, factor / divisor, rates, self._trained.decays
+        )
+        return self._counted(replace(state, parameters=parameters, optimizer=optimizer), lr)
+
+
+def _numbers(gradients: Gradients, scale: float) -> list[float]:
+    """The loss, its weight, the norm of the mean gradient and the terms, read at once.
+
+    Args:
+        gradients: Sums over the batches.
+        scale: The factor of the loss.
+    """
+    weight = mx.where(gradients.weight == 0, 1.0, gradients.weight)  # batches without a target change nothing
+    values = mx.stack([gradients.loss, weight, norm(gradients.arrays), *gradients.terms.values()])
+    loss, divisor, length, *terms = cast(list[float], values.tolist())
+    return [loss, divisor, length / (divisor * scale), *terms]

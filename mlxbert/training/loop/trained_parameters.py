@@ -1,0 +1,127 @@
+"""Which parameters a run trains, and how much an update changes each of them.
+
+Of the word embeddings only the rows that the training data use are trained. The other rows have no gradient: AdamW only
+shrinks them by the weight decay. So they need no gradients and no optimizer state, which for a multilingual vocabulary
+of 250,000 tokens is most of the memory of a run. The result is that of training all rows.
+
+Shapes: V vocabulary, K used tokens, E embedding size.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from mlxbert.errors import InputError
+from mlxbert.machine.device import mx, nn
+from mlxbert.nn.encoder import Batch
+from mlxbert.nn.heads.masked_lm import MaskedLM
+from mlxbert.training.loop.optimizer import Arrays, depth_factors, is_frozen, weight_decays
+from mlxbert.training.loop.training_inputs import Training
+
+TABLE = "encoder.embeddings.word.weight"
+
+
+class SparseRows:
+    """The used rows of a table, and which they are.
+
+    Args:
+        table: (V, E).
+        used: Token ids of the training data.
+        fixed: Ids up to this one keep their numbers: that of padding, on which the positions of some models depend.
+    """
+
+    def __init__(self, table: mx.array, used: Iterable[int], fixed: int) -> None:
+        ids = sorted({*used, *range(fixed + 1)})  # the first ids are special tokens in every vocabulary
+        numbers = [-1] * table.shape[0]
+        for number, token in enumerate(ids):
+            numbers[token] = number
+        self._table, self._ids, self._numbers, self._used = table, mx.array(ids), mx.array(numbers), frozenset(ids)
+
+    def take(self) -> mx.array:
+        """The used rows, (K, E)."""
+        return self._table[self._ids]
+
+    def renumbered(self, batch: Batch) -> Batch:
+        """A batch whose ids are rows of the small table."""
+        if batch.ids is not None and (other := batch.ids.tokens - self._used):
+            raise InputError(f"input_ids have {min(other)}, which is not a token of the training data")
+        return replace(batch, input_ids=self._numbers[batch.input_ids])
+
+    def whole(self, parameters: Arrays, decay: float) -> Arrays:
+        """Parameters with the whole table in place of the used rows.
+
+        Args:
+            parameters: Those of a run.
+            decay: The factor of the other rows: the product of what weight decay leaves in every update.
+        """
+        table = self._table if decay == 1 else self._table * decay
+        table = mx.array(table)  # not the caller's: rows are assigned
+        table[self._ids] = parameters[TABLE]
+        return {**parameters, TABLE: table}
+
+
+@dataclass(frozen=True)
+class TrainedParameters:
+    """Which parameters of a network are trained; their values belong to the state of the run.
+
+    Attributes:
+        frozen: The parameters that are not trained.
+        rows: The rows of the word embeddings that are trained; `None` for all, or for none.
+        factors: The factor of each trained parameter's learning rate.
+        decays: The weight decay of each.
+        count: Numbers of the network, trained or not.
+    """
+
+    frozen: Arrays
+    rows: SparseRows | None
+    factors: dict[str, float]
+    decays: dict[str, float]
+    count: int
+
+    @property
+    def frozen_count(self) -> int:
+        """Numbers that are not trained."""
+        return sum(array.size for array in self.frozen.values())
+
+    def whole(self, parameters: Arrays, decay: float) -> Arrays:
+        """The trained parameters of the network, all rows of its word embeddings included.
+
+        Args:
+            parameters: The parameters of a state.
+            decay: See `SparseRows.whole`.
+        """
+        return parameters if self.rows is None else self.rows.whole(parameters, decay)
+
+    def kept_rows(self, lr: float) -> float:
+        """The share of the rows that are not trained which the weight decay of an update leaves."""
+        return 1 - lr * self.factors.get(TABLE, 0.0) * self.decays.get(TABLE, 0.0)
+
+
+def split_parameters(training: Training) -> tuple[TrainedParameters, Arrays]:
+    """Which parameters of a run are trained, and their values before the first update."""
+    network, options = training.network, training.options
+    whole: Arrays = dict(nn.utils.tree_flatten(network.parameters()))
+    layers = network.encoder.config.num_stored_layers
+    frozen = {
+        name: array for name, array in whole.items()
+        if is_frozen(name, layers, options) or (training.trained is not None and name not in training.trained)
+    }  # fmt: skip
+    trained = {name: array for name, array in whole.items() if name not in frozen}
+    rows = _used_rows(training, trained[TABLE]) if TABLE in trained else None
+    if rows is not None:
+        trained[TABLE] = rows.take()
+    factors = depth_factors(list(trained), layers, options)
+    decays = weight_decays(trained, network.encoder.config, options)
+    count = sum(array.size for array in whole.values())
+    return TrainedParameters(frozen, rows, factors, decays, count), trained
+
+
+def _used_rows(training: Training, table: mx.array) -> SparseRows | None:
+    """The rows of the word embeddings that the examples use; `None` if any row may be used."""
+    objective, config = training.objective, training.network.encoder.config
+    decodes = any(isinstance(module, MaskedLM) for module in training.network.modules())
+    if decodes or objective.all_words:  # a decoder uses the whole table
+        return None
+    used = {token for example in training.examples for token in objective.tokens(example)}
+    positions = config.positions.table  # some models count positions from the id of padding
+    last = max(config.pad_token_id, 0 if positions is None else positions.first_position - 1)
+    return SparseRows(table, used, last)

@@ -1,0 +1,395 @@
+"""A run of the loop: order, updates, evaluations, saved states, and how it resumes, as events.
+
+The order of the data and the dropout are functions of seed and update, so the state is what `State` holds: a run that
+resumes from it computes, on a CPU, the same bits as one that was never interrupted.
+"""
+
+import contextlib
+import math
+import random
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from mlxbert.errors import DeviceError, DivergedError, MlxbertError
+from mlxbert.machine import interrupts, kernel_cache
+from mlxbert.machine.device import fit_cache, mx, on_gpu, reset_cache, say_what_is_built
+from mlxbert.machine.distributed import LostError
+from mlxbert.machine.faults import device_errors, free_memory
+from mlxbert.nn.encoder import Encoder
+from mlxbert.training.loop import phase_times
+from mlxbert.training.loop.cpu_updater import CpuUpdater
+from mlxbert.training.loop.events import Evaluated, Event, Saved, Step
+from mlxbert.training.loop.gpu_updater import FIRST_SCALE, GpuUpdater, rescaled
+from mlxbert.training.loop.gradients import install
+from mlxbert.training.loop.optimizer import AdamW, Arrays, learning_rate
+from mlxbert.training.loop.state import Progress, State, Store
+from mlxbert.training.loop.trained_parameters import split_parameters
+from mlxbert.training.loop.training_inputs import Training
+from mlxbert.training.loop.updater import Updater, less_memory
+
+_SAVE_EVERY = 200
+_RATE_WINDOW = 20  # updates over which speed is shown
+_PATIENCE_AT_BEST = 3  # evaluations after one whose score cannot be better
+
+
+class Run:
+    """One run: `events` does the work.
+
+    Args:
+        training: What is trained.
+        store: Where its state is saved; `None` to save nothing.
+
+    Attributes:
+        training: What is trained.
+        order: Which examples each update is computed from.
+        updater: Computes the updates, and has the state after the last one.
+    """
+
+    def __init__(self, training: Training, store: Store | None) -> None:
+        self.training, self._store, self.order = training, store, training.order
+        self._pace = Pace()
+        options = training.options
+        for module in training.network.modules():
+            if isinstance(module, Encoder):
+                module.checkpointing, module.frozen = options.checkpointing, options.freeze
+        self._trained, parameters = split_parameters(training)
+        say_what_is_built("training")
+        with training.group.raise_together():
+            stored = store.load(parameters) if store is not None and training.group.rank == 0 else None
+        state = _shared(training, stored or _first_state(training, parameters))
+        self._saved = stored is not None
+        self.updater: Updater = (GpuUpdater if on_gpu() else CpuUpdater)(training, self._trained, state)
+        if state.progress.steps is not None:
+            self.order.end_after(state.progress.steps)
+
+    @property
+    def state(self) -> State:
+        """The state after the last finished update; on a GPU its arrays may be one ahead."""
+        return self.updater.state
+
+    @property
+    def steps(self) -> int:
+        """Updates in all."""
+        return self.order.steps
+
+    @property
+    def parameters(self) -> int:
+        """Numbers of the network."""
+        return self._trained.count
+
+    @property
+    def frozen(self) -> int:
+        """Numbers of the network that are not trained."""
+        return self._trained.frozen_count
+
+    @property
+    def computed(self) -> float:
+        """When the forward and backward passes of the last update were done on a CPU, by `phase_times.clock`."""
+        return self.updater.gradients.differentiate.computed
+
+    @property
+    def every(self) -> int:
+        """Updates between two evaluations."""
+        return self.training.options.eval_every or self.order.epoch_steps
+
+    def limit(self, steps: int, seconds: float) -> None:
+        """Ends a run that has not begun after a number of updates, or earlier if they take longer than estimated."""
+        self._advance(steps=steps, budget=seconds)
+        self.order.end_after(steps)
+
+    def _advance(self, **changes: Any) -> None:
+        """Changes the progress."""
+        self.updater.state = replace(self.state, progress=replace(self.state.progress, **changes))
+
+    def events(self) -> Iterator[Event]:
+        """Trains to the end; interrupted, or if the device or another process fails, it saves the state first."""
+        self._pace.begin(self.state.progress)
+        try:
+            with device_errors(less_memory(self.training)):
+                while True:
+                    self._stop_in_time()
+                    if self._evaluation_due(self.state.progress):
+                        yield self._evaluated()
+                        yield from self._save()
+                    progress = self.state.progress
+                    if progress.step >= self.steps or progress.stopped:
+                        break
+                    yield self._step()
+                    if self._save_due(self.state.progress.step):
+                        yield from self._save()
+        except DeviceError as problem:
+            raise self._failed(problem) from problem
+        except (KeyboardInterrupt, GeneratorExit, LostError):
+            self._save_what_was_started()
+            raise
+        finally:
+            reset_cache()
+        if not self._saved:
+            yield from self._save()
+
+    def _save_what_was_started(self) -> None:
+        # Whatever ends this, the same call meets it again when it resumes.
+        started = self.updater.started
+        with contextlib.suppress(DivergedError, DeviceError), device_errors(less_memory(self.training)):
+            while started and started[0].before is not None:  # what was not applied is computed again
+                self._finish(phase_times.clock())
+        self.updater.drop()
+        for _ in self._save():
+            pass
+
+    def earlier(self) -> Iterator[Evaluated]:
+        """The evaluations before it was resumed, of which only the metrics are kept."""
+        metric, best = self.training.objective.metric, self.state.progress.best_step
+        for entry in self.state.progress.history:
+            metrics = dict(entry)
+            at: dict[str, Any] = {"run": self.training.run, "step": int(metrics.pop("step"))}
+            at["epoch"] = metrics.pop("epoch")
+            yield Evaluated(**at, metrics=metrics, metric=metric, best=at["step"] == best, seconds=0.0)
+
+    def _stop_in_time(self) -> None:
+        """Ends the run, in all processes, where another update would not fit into its time."""
+        if not self.updater.started and self._late():
+            self._advance(stopped=True)
+
+    def _late(self) -> bool:
+        progress, group = self.state.progress, self.training.group
+        if progress.budget is None or not progress.step:
+            return False
+        update = self._pace.slowest * (1 + len(self.updater.started))
+        late = self._pace.seconds + update > progress.budget
+        return bool(group.broadcast(late)) if group.size > 1 else late
+
+    def _failed(self, problem: DeviceError) -> DeviceError:
+        """An error of the device, after the state of the last finished update is saved."""
+        kept = ""
+        self.updater.drop()
+        if self._store is not None and self.state.progress.step > 0:
+            free_memory()
+            try:
+                list(self._save())
+                kept = f"; the state after step {self.state.progress.step} is saved, and the same call resumes from it"
+            except MlxbertError as other:
+                kept = f"; {other.message}"
+        return type(problem)(problem.message + kept, hint=problem.hint)
+
+    def best(self) -> Arrays:
+        """The trained parameters of the best evaluation, or after the last update where nothing was evaluated."""
+        progress = self.state.progress
+        if progress.best_step < 0 or progress.best_step == progress.step:
+            return self._trained.whole(self.state.parameters, progress.decay)
+        if self.state.best is not None:
+            return self.state.best
+        assert self._store is not None
+        return self._store.best(progress.best_step)
+
+    def restore(self) -> None:
+        """Leaves the network as others use it: in evaluation mode, and what was not trained as it was before."""
+        network = self.training.network
+        for module in network.modules():
+            if isinstance(module, Encoder):
+                module.checkpointing, module.frozen = False, 0
+        install(network, self._trained.frozen)
+        network.eval()
+
+    def _save(self) -> Iterator[Event]:
+        self._saved = True
+        if self._store is None or self.training.group.rank:
+            return
+        with self.training.times.phase("saving"):
+            self._store.save(self.state)
+            kernel_cache.move_compiled()
+        self.updater.state = replace(self.state, best=None)
+        yield Saved(run=self.training.run, step=self.state.progress.step, path=str(self._store.folder))
+
+    def _save_due(self, step: int) -> bool:
+        return step % (self.training.options.save_every or _SAVE_EVERY) == 0
+
+    def _evaluation_due(self, progress: Progress) -> bool:
+        due = progress.step > 0 and (progress.step % self.every == 0 or progress.step == self.steps or progress.stopped)
+        return due and progress.evaluated != progress.step and self.training.evaluate is not None
+
+    def _evaluated(self) -> Evaluated:
+        """Evaluates the network with the parameters of the state."""
+        training, progress, begun = self.training, self.state.progress, phase_times.clock()
+        assert training.evaluate is not None
+        state = replace(self.state, optimizer=self.state.optimizer.shared())
+        whole = self._trained.whole(state.parameters, progress.decay)
+        install(training.network, {**self._trained.frozen, **whole})
+        with training.times.phase("evaluating"):
+            metrics = dict(training.evaluate())
+        epoch = self.order.epochs(progress.step)
+        judged, best = _judged(training, progress, metrics, epoch)
+        judged = replace(judged, seconds=self._pace.seconds)
+        self.updater.state = replace(state, progress=judged, best=whole if best else state.best)
+        return Evaluated(
+            run=training.run, step=progress.step, epoch=epoch, metrics=metrics, metric=training.objective.metric,
+            best=best, seconds=phase_times.clock() - begun, filled=training.show(),
+        )  # fmt: skip
+
+    def _step(self) -> Step:
+        """The next update. A GPU gets the one after it before Python waits for its numbers."""
+        begun = phase_times.clock()
+        if not self.updater.started:
+            self._start()
+        if self.updater.looks_ahead and self._continues():
+            self._start()
+        return self._finish(begun)
+
+    def _continues(self) -> bool:
+        """Whether an update follows those that were started, with nothing between them that needs the state."""
+        progress = self.state.progress
+        after = replace(progress, step=progress.step + len(self.updater.started))
+        due = after.step >= self.steps or self._save_due(after.step) or self._evaluation_due(after)
+        return not due and not self._late()
+
+    def _start(self) -> None:
+        """Starts the next update: a GPU computes it while Python goes ahead; on a CPU its gradients are there."""
+        step = self.state.progress.step + len(self.updater.started)
+        self.updater.start(self.order.batches(step), learning_rate(step, self.steps, self.training.options))
+
+    def _finish(self, begun: float) -> Step:
+        """Reads the numbers of the first update that was started; then it belongs to the state."""
+        updater, progress, half = self.updater, self.state.progress, self.training.dtype == mx.float16
+        update = updater.started[0]
+        loss, weight, length, *sums = updater.numbers()
+        usable = math.isfinite(length) and math.isfinite(loss)
+        if not usable and (not half or progress.scale <= 1 or not math.isfinite(loss)):
+            updater.drop()
+            for _ in self._save() if progress.step > 0 else ():
+                pass
+            raise self._not_finite(loss, update.batches)
+        with interrupts.held():  # an update may be written over the state before it
+            state = updater.finish(usable)
+            if usable:
+                fit_cache()
+            scaled = rescaled(state.progress, usable) if half else state.progress
+            done = replace(scaled, step=progress.step + 1, seconds=self._pace.seconds)
+            updater.state = replace(state, progress=done.with_loss(loss / weight, self.steps))
+            self._saved = False
+        updater.follow()
+        if progress.step == self._pace.first_step:
+            kernel_cache.move_compiled()
+        self._pace.count(phase_times.clock() - begun, sum(map(self.order.tokens, update.batches)))
+        terms = {name: total / weight for name, total in zip(update.terms, sums, strict=True)}
+        return self._step_event(loss / weight, terms, update.lr, length)
+
+    def try_batches(self, batches: list[list[int]]) -> None:
+        """Makes the inputs and targets of an update, and drops them."""
+        for batch in batches:
+            examples = [self.training.examples[number] for number in batch]
+            self.training.objective.collate(examples, random.Random(0))
+
+    def try_update(self, batches: list[list[int]]) -> None:
+        """Computes an update and drops it."""
+        with device_errors(less_memory(self.training)):
+            self.updater.attempt(batches)
+
+    def _step_event(self, loss: float, terms: Mapping[str, float], lr: float, length: float) -> Step:
+        step = self.state.progress.step
+        return Step(
+            run=self.training.run, step=step, epoch=self.order.epochs(step), loss=loss, lr=lr, gradient_norm=length,
+            tokens_per_second=self._pace.tokens_per_second, memory=mx.get_peak_memory(),
+            seconds_left=self._pace.seconds_of_a_step(step) * (self.steps - step), terms=terms,
+        )  # fmt: skip
+
+    def _not_finite(self, loss: float, batches: list[list[int]]) -> DivergedError:
+        step = self.state.progress.step + 1
+        places = [self.training.place(number) for batch in batches for number in batch]
+        shown = ", ".join(places[:5]) + (f" and {len(places) - 5} more" if len(places) > 5 else "")
+        other = "" if self.training.dtype == mx.float32 else ", or dtype='float32'"
+        what = f"the loss is {loss}" if not math.isfinite(loss) else "the gradient is not finite"
+        kept = "; the state before it is kept" if step > 1 else ""
+        return DivergedError(
+            f"{what} at step {step}, in the batch of {shown}{kept}",
+            hint=f"a smaller learning rate may help{other}; overwrite=True starts over with other options",
+        )
+
+
+class Pace:
+    """How fast a run is.
+
+    Attributes:
+        first_step: The updates that earlier processes have done.
+    """
+
+    def __init__(self) -> None:
+        self.first_step = 0
+        self._began = self._zero = 0.0
+        self._recent: deque[tuple[float, int]] = deque(maxlen=_RATE_WINDOW)  # seconds and tokens of updates
+
+    def begin(self, progress: Progress) -> None:
+        """Begins to measure, after what earlier processes have done."""
+        self._began, self.first_step = phase_times.clock(), progress.step
+        self._zero = self._began - progress.seconds
+
+    def count(self, seconds: float, tokens: int) -> None:
+        """Counts an update."""
+        self._recent.append((seconds, tokens))
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the run, earlier processes included."""
+        return phase_times.clock() - self._zero
+
+    @property
+    def slowest(self) -> float:
+        """Seconds of the slowest of the last updates."""
+        return max((seconds for seconds, _ in self._recent), default=0.0)
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Of the last updates, without padding."""
+        seconds, tokens = (sum(values) for values in zip(*self._recent, strict=True))
+        return tokens / seconds
+
+    def seconds_of_a_step(self, step: int) -> float:
+        """The mean of all updates of this process up to one, evaluations included."""
+        return (phase_times.clock() - self._began) / (step - self.first_step)
+
+
+def _first_state(training: Training, parameters: Arrays) -> State:
+    scale = FIRST_SCALE if training.dtype == mx.float16 else 1.0
+    return State(Progress(scale=scale), parameters, AdamW.new(parameters))
+
+
+def _shared(training: Training, state: State) -> State:
+    """The state of the first process, in every process."""
+    group = training.group
+    if group.size == 1:
+        return state
+    progress = Progress.from_dict(group.broadcast(asdict(state.progress)))
+    parameters, means, squares = (
+        group.broadcast_arrays(arrays) for arrays in (state.parameters, state.optimizer.means, state.optimizer.squares)
+    )
+    return State(progress, parameters, AdamW(means, squares, progress.updates))
+
+
+def _judged(
+    training: Training, progress: Progress, metrics: Mapping[str, float], epoch: float
+) -> tuple[Progress, bool]:
+    """The progress after an evaluation, and whether that was the best one so far."""
+    objective = training.objective
+    score = metrics.get(objective.metric, math.nan)
+    if math.isnan(score):  # nothing could be compared with it
+        raise MlxbertError(
+            f"the metrics of {objective.name} are {metrics}, expected a number called {objective.metric!r}"
+        )
+    sign = -1 if objective.minimize else 1
+    better = progress.best_step < 0 or sign * score > sign * progress.best_score
+    best = better or score == progress.best_score  # of equal ones the one that was trained longer
+    worse = 0 if better else progress.worse + 1
+    entry = {"step": progress.step, "epoch": epoch, **metrics}
+    judged = replace(
+        progress, evaluated=progress.step, worse=worse, history=(*progress.history, entry),
+        stopped=progress.stopped or worse >= _patience(training, score),
+    )  # fmt: skip
+    return (replace(judged, best_step=progress.step, best_score=score) if best else judged), best
+
+
+def _patience(training: Training, score: float) -> float:
+    """After how many evaluations without improvement the run ends."""
+    if training.options.patience is not None:
+        return training.options.patience
+    return _PATIENCE_AT_BEST if score == training.objective.perfect else math.inf

@@ -1,0 +1,86 @@
+"""Writes the folder of a finished training: the model, `training.json`, and the model card."""
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mlxbert.folders import card
+from mlxbert.folders.save import write_trained
+from mlxbert.model import Model
+from mlxbert.nn.embedder import Embedder
+from mlxbert.nn.heads import has_own
+from mlxbert.training.adapters import Adapters
+from mlxbert.training.base_model import BaseModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class FolderContent:
+    """What the folder of a finished training holds.
+
+    Attributes:
+        model: The trained model.
+        record: What `training.json` says besides the manifest.
+        card: The lines of the model card.
+        keys: Keys of `config.json` besides those of the network; `None` removes one.
+        embedder: How the model makes vectors, where it was trained for them.
+        facts: What `Finished` says besides the score, by name.
+        complete: Completes the folder, which can be loaded by then; what it returns belongs to `record` and `facts`.
+    """
+
+    model: Model
+    record: Mapping[str, Any]
+    card: Sequence[str]
+    keys: Mapping[str, object] = field(default_factory=dict)
+    embedder: Embedder | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    complete: Callable[[Path], Mapping[str, Any]]
+
+
+def write_folder(
+    folder: Path,
+    content: FolderContent,
+    base: BaseModel,
+    target: Path,
+    manifest: Mapping[str, Any],
+    line: str | None,
+    adapters: Adapters | None,
+) -> Mapping[str, Any]:
+    """Writes everything into an empty folder.
+
+    Args:
+        folder: The folder.
+        content: What it holds.
+        base: The model that training started from.
+        target: Where the folder will be.
+        manifest: What decided the result.
+        line: The command that repeats the call, where it is known.
+        adapters: The adapters that were trained, which are written instead of all weights.
+
+    Returns:
+        What completing the folder has found out, by name.
+    """
+    facts: Mapping[str, Any] = {}
+
+    def describe(folder: Path) -> Mapping[str, str]:
+        nonlocal facts
+        facts = content.complete(folder)
+        lines = [*content.card, *([] if adapters is None else card.adapter_note(base.name))]
+        if line is not None:
+            lines += ["The command that repeats it:", "", "```sh", line, "```", ""]
+        own = has_own(content.model.network.heads, content.model.network.encoder.config.labels)
+        library = card.library_of(own=own, embeds=content.embedder is not None) if adapters is None else "peft"
+        text = card.trained(base.name, target.name, "\n".join(lines), library)
+        record = {**manifest, "python": sys.version.split()[0], **content.record, **facts}
+        return {"training.json": json.dumps(record, indent=1, ensure_ascii=False) + "\n", "README.md": text}
+
+    adapter = None if adapters is None else adapters.writer(content.model, base)
+    write_trained(content.model, folder, describe, content.keys, content.embedder, adapter)
+    return facts
+
+
+def metrics_table(metrics: Mapping[str, float]) -> Iterable[str]:
+    """The lines of a table of metrics in Markdown."""
+    return ["| metric | value |", "|---|---|", *(f"| {name} | {value:.4f} |" for name, value in metrics.items()), ""]

@@ -1,0 +1,162 @@
+"""Writes what type checkers, editors and readers see of the functions with options: `python scripts/signatures.py`.
+
+The functions are those of `mlxbert.tasks` that `takes_keywords` has made. Their signatures and docstrings go into
+mlxbert/__init__.pyi, with an overload for each kind of result; their names into `Model`, whose methods they are; their
+options into the table in docs/python.md. A test compares all three with what this script would write.
+"""
+
+import importlib
+import inspect
+import pkgutil
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import mlxbert.tasks
+from mlxbert.errors import InputError
+from mlxbert.results.result import Failure
+from mlxbert.tasks.keywords import describe, groups_of, keywords_of
+
+ROOT = Path(__file__).parents[1]
+# What is written is between two lines of each file.
+STUB = (
+    "mlxbert/__init__.pyi",
+    "# Functions with options, as scripts/signatures.py writes them.\n# fmt: off\n",
+    "# fmt: on\n",
+)
+METHODS = "mlxbert/model.py", "    # Written by scripts/signatures.py.\n", "    # Written by hand.\n"
+TABLE = "docs/python.md", "<!-- options -->\n", "<!-- end of options -->\n"
+_WIDTH, _SPACE = 120, "\0"  # a space within a parameter
+
+
+def functions() -> list[Callable[..., Any]]:
+    """The functions with options, in the order of their names."""
+    names = [f"mlxbert.tasks.{module.name}" for module in pkgutil.iter_modules(mlxbert.tasks.__path__)]
+    values = {
+        value for name in names for value in vars(importlib.import_module(name)).values() if inspect.isfunction(value)
+    }
+    return sorted(
+        (value for value in values if hasattr(value, "__signature__")), key=lambda function: function.__name__
+    )
+
+
+def _kinds(kind: Any) -> tuple[Any, ...]:
+    """The types of a union, in their order; of another type the type itself."""
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+
+
+def shown(*kinds: Any) -> str:
+    """The union of some types, as a stub writes it."""
+    return " | ".join(dict.fromkeys(map(_shown, kinds)))
+
+
+def _shown(kind: Any) -> str:
+    if isinstance(kind, str) or kind is Ellipsis:
+        return "..." if kind is Ellipsis else kind
+    if kind in (None, NoneType):
+        return "None"
+    arguments = get_args(kind)
+    match get_origin(kind):
+        case None:
+            return kind.__name__
+        case origin if origin in (Union, UnionType):
+            return shown(*arguments)
+        case origin if origin is Literal:
+            return f"Literal[{', '.join(map(_literal, arguments))}]"
+        case origin if origin is Callable:
+            return f"Callable[[{', '.join(map(_shown, arguments[0]))}], {_shown(arguments[1])}]"
+        case origin:
+            return f"{origin.__name__}[{', '.join(map(_shown, arguments))}]"
+
+
+def _literal(value: object) -> str:
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def overloads(signature: inspect.Signature) -> Iterator[tuple[Mapping[str, str], str]]:
+    """For each overload of a function the parameters that differ, as they are written, and the type of its result."""
+    results = _kinds(signature.return_annotation)
+    several = results[-1]
+    (kind,) = get_args(several) or (None,)
+    if Failure not in _kinds(kind):
+        yield {}, shown(*results)
+        return
+    container, without = get_origin(several).__name__, [one for one in _kinds(kind) if one is not Failure]
+    items = {}
+    if len(results) > len([one for one in results if get_origin(one) is get_origin(several)]):  # or of one item
+        name, one, many = _items(signature)
+        yield {name: f"{name}: {shown(*one)}"}, shown(*results[:-1])
+        items = {name: f"{name}: {shown(many)}"}
+    on_error = shown(signature.parameters["on_error"].annotation)
+    yield items | {"on_error": 'on_error: Literal["raise"] = "raise"'}, f"{container}[{shown(*without)}]"
+    yield items | {"on_error": f"on_error: {on_error}"}, f"{container}[{shown(kind)}]"
+
+
+def _items(signature: inspect.Signature) -> tuple[str, list[Any], Any]:
+    """The parameter that takes one item or several: its name, the types of one, and the type of several."""
+    for name, parameter in signature.parameters.items():
+        for kind in _kinds(parameter.annotation):
+            if get_origin(kind) is get_origin(Iterable[Any]) and InputError in _kinds(get_args(kind)[0]):
+                return name, [one for one in _kinds(parameter.annotation) if one is not kind], kind
+    raise TypeError(f"{signature} has no parameter for one item or several")
+
+
+def declaration(function: Callable[..., Any]) -> str:
+    """The overloads of a function, the first one with its docstring."""
+    signature, name, lines = inspect.signature(function), function.__name__, list[str]()
+    every = [*overloads(signature)]
+    for number, (different, result) in enumerate(every):
+        parameters = [different.get(one.name) or _parameter(one) for one in signature.parameters.values()]
+        keywords = [one.kind is one.KEYWORD_ONLY for one in signature.parameters.values()]
+        parameters.insert(keywords.index(True), "*")
+        # A text is an iterable of texts, too.
+        overlaps = len(every) == 3 and number == 0 and "str" in next(iter(different.values())).split(" ")
+        lines += ["@overload"] * (len(every) > 1)
+        lines += [f"def {name}(" + "  # type: ignore[overload-overlap]" * overlaps]
+        whole = ", ".join(one.replace(" ", _SPACE) for one in parameters)
+        wrapped = textwrap.wrap(whole, _WIDTH, initial_indent=4 * " ", subsequent_indent=4 * " ")
+        lines += [line.replace(_SPACE, " ") for line in wrapped]
+        lines += [f") -> {result}:" + " ..." * (number > 0)]
+        if number == 0:
+            lines += [textwrap.indent(f'"""{inspect.cleandoc(function.__doc__ or "")}\n"""', 4 * " ")]
+    return "\n".join([f"# from {function.__module__} import {name} as {name}", *lines, ""])
+
+
+def _parameter(parameter: inspect.Parameter) -> str:
+    default = "" if parameter.default is parameter.empty else f" = {_literal(parameter.default)}"
+    return f"{parameter.name}: {shown(parameter.annotation)}{default}"
+
+
+def methods() -> str:
+    """The functions as attributes of `Model`."""
+    return "".join(f"    {function.__name__} = functions.{function.__name__}\n" for function in functions())
+
+
+def table() -> str:
+    """The options, each with its functions."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for function in functions():
+        for group in groups_of(inspect.unwrap(function)).values():
+            for keyword in keywords_of(group):
+                rows.setdefault((keyword.name, describe(group, keyword.name)), []).append(f"`{function.__name__}`")
+    lines = [f"| `{name}` | {', '.join(named)} | {text} |\n" for (name, text), named in sorted(rows.items())]
+    return "".join(["| keyword | of | what it does |\n|---|---|---|\n", *lines])
+
+
+def written() -> dict[str, str]:
+    """The files as they should be, by their paths."""
+    parts = {STUB: "\n".join(map(declaration, functions())), METHODS: methods(), TABLE: table()}
+    files = {}
+    for (path, start, end), part in parts.items():
+        before, _, rest = (ROOT / path).read_text(encoding="utf-8").partition(start)
+        files[path] = before + start + part + end + rest.partition(end)[2]
+    return files
+
+
+if __name__ == "__main__":
+    for path, text in written().items():
+        (ROOT / path).write_text(text, encoding="utf-8")

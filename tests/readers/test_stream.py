@@ -1,0 +1,163 @@
+"""A stream of records: each result has its record, and windows of what is computed of them."""
+
+import json
+from collections.abc import Callable, Iterable
+from itertools import chain
+from pathlib import Path
+
+import pytest
+from hypothesis import given, strategies as st
+
+from mlxbert.errors import InputError
+from mlxbert.pretraining.corpus.documents import DocumentReader
+from mlxbert.readers.documents.document import UnreadableError
+from mlxbert.readers.documents.read import read_documents
+from mlxbert.readers.documents.records import Columns
+from mlxbert.readers.formats import read_records
+from mlxbert.readers.live import Opened
+from mlxbert.readers.reading import Wanted
+from mlxbert.readers.rows import read_rows
+from mlxbert.readers.stream import RecordSource, RecordStream, windows
+from mlxbert.results.result import Failure
+from tests.readers.test_records import write
+from tests.text.test_batch import QUICK
+
+
+class Arriving(Opened):
+    """A pipe, which says itself whether its next record is there."""
+
+    piped = True
+
+    def __init__(self, arrived: Callable[[], bool] = lambda: True) -> None:
+        self._arrived = arrived
+
+    def ready(self) -> bool:
+        return self._arrived()
+
+
+def stream_of(texts: Iterable[str], opened: Opened | None = None) -> RecordStream:
+    """A stream of texts, by default those of a file."""
+    items = ((f"line {number}", {"text": text}) for number, text in enumerate(texts, 1))
+    return RecordStream([RecordSource("in.txt", items, opened=opened or Opened(), wanted=Wanted(("text",)))])
+
+
+def test_each_result_has_its_record(tmp_path: Path) -> None:
+    first = read_records(write(tmp_path / "a.csv", b"id,text\n7,the\n8\n"), with_id=True)
+    second = read_records(write(tmp_path / "b.txt", b"cat\ndog\n"))
+    stream = RecordStream([*first.sources, *second.sources], read_as=["more"], pair="mat")
+    assert stream.read_as == ("csv", "text", "txt", "text", "more") and len(stream.files) == 2
+    items = [*stream.items()]
+    assert isinstance(items.pop(1), InputError) and items == [("the", "mat"), ("cat", "mat"), ("dog", "mat")]
+    assert (stream.done, stream.size, stream.finished) == (24, 24, 0)
+    found = [(result, record, stream.finished) for record, result in stream.with_results("wxyz")]
+    assert [result for result, _, _ in found] == [*"wxyz"]
+    places = [("a.csv", 2), ("a.csv", 3), ("b.txt", 1), ("b.txt", 2)]
+    assert [record.where for _, record, _ in found] == [f"{tmp_path / name}, line {line}" for name, line in places]
+    assert [dict(record.values) for _, record, _ in found] == [{"id": "7"}, {}, {}, {}]
+    assert [finished for _, _, finished in found] == [14, 16, 20, 24]
+
+
+def test_records_whose_results_are_there_are_passed_over(tmp_path: Path) -> None:
+    stream = read_records(write(tmp_path / "a.txt", b"the\ncat\ndog\n"))
+    assert (stream.skip(2), stream.finished) == (2, 8)
+    found = [(record.text, result) for record, result in stream.with_results(map(len, stream.items()))]
+    assert found == [("dog", 3)] and stream.skip(5) == 0
+
+
+def test_a_failure_has_the_place_of_its_record(tmp_path: Path) -> None:
+    stream = read_records(write(tmp_path / "a.txt", b"the\ncat\n"))
+    problem = InputError("too long", hint="split it")
+    for record in stream:
+        failure = stream.checked(record, Failure(0, problem), 5)
+        assert (failure.index, failure.error.hint) == (5, "split it")
+        assert failure.error.message == f"{tmp_path / 'a.txt'}, {record.place}: too long"
+        assert stream.checked(record, "fine") == "fine"
+    strict = RecordStream(stream.sources, strict=True)
+    with pytest.raises(InputError, match=rf"input 6: {tmp_path / 'a.txt'}, line 2: too long"):
+        strict.checked(record, Failure(1, problem), 5)
+
+
+DAMAGED = {
+    "in.jsonl": (b'{"text": "the"}\n{"text" 1}\n', "line 2: not valid JSON (Expecting ':' delimiter, column 9)"),
+    "in.txt": (b"the\nc\xe9t\n", "line 2: byte 0xe9 at offset 5 is not UTF-8"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damaged_record_is_one_error_for_all_who_read_it(name: str, tmp_path: Path) -> None:
+    path = write(tmp_path / name, DAMAGED[name][0])
+    expected = f"{path}, {DAMAGED[name][1]}"
+    (problem,) = [record.located(record.problem) for record in read_records(path) if record.problem is not None]
+    assert problem.message == expected
+    with pytest.raises(InputError) as caught:
+        read_rows(path)
+    assert caught.value.message == expected
+    corpus = DocumentReader([path])
+    assert len([*corpus]) == 1 and corpus.place.problems == (expected,)
+
+
+def test_a_file_without_a_record_to_search_says_why(tmp_path: Path) -> None:
+    path = write(tmp_path / "in.jsonl", json.dumps({"body": 3}).encode())
+    with pytest.raises(UnreadableError) as caught:
+        [*read_documents(path, b"", "records", Columns("body"))]
+    assert caught.value.message == "line 1: field 'body' is a number, expected a string"
+
+
+@QUICK
+@given(st.lists(st.integers(), max_size=40), st.integers(1, 50))
+def test_windows_are_consecutive_and_full_but_for_the_last(items: list[int], size: int) -> None:
+    found = [window for window, _ in windows(iter(items), size)]
+    assert [item for window in found for item in window] == items
+    assert all(len(window) == size for window in found[:-1]) and all(found)
+
+
+def test_windows_of_long_texts_are_shorter_and_begin_where_a_run_resumes() -> None:
+    long = "x" * 2**20
+    copies = [long[:-1] + str(number) for number in range(4)]
+    texts = ["a", *copies, *["b"] * 12]
+    found = [window for window, _ in windows(iter(texts), 8)]
+    assert [len(window) for window in found] == [3, 3, 2, 8, 1]
+    assert [*chain(*found)] == texts
+    pairs = [(str(number), long) for number in range(9)]  # the context of all is one text
+    assert [len(window) for window, _ in windows(iter(pairs), 8)] == [8, 1]
+    bad = InputError("no text")
+    assert [window for window, _ in windows(iter([bad, *copies]), 8)] == [[bad, *copies[:3]], copies[3:]]
+
+
+SIZES = {1: 4, 2: 8, 3: 16}
+
+
+@QUICK
+@given(st.lists(st.integers(0, 2**19), max_size=200), st.sampled_from([*SIZES]), st.booleans())
+def test_larger_windows_hold_no_more_text_than_usual_ones(lengths: list[int], usual: int, early: bool) -> None:
+    texts = ["x" * length for length in lengths]
+    size = SIZES[usual]
+    found = [window for window, _ in windows(iter(texts), size, usual, early=early)]
+    assert [*chain(*found)] == texts
+    most = 2**12 * usual
+    for window in found:
+        assert len(window) <= usual or sum(map(len, window[:-1])) <= most
+    starts = {sum(map(len, found[:number])) for number in range(len(found))}
+    assert {*range(0, len(texts), size)} <= starts  # where an interrupted run resumes
+    assert not early or len(texts) <= usual or usual in starts
+
+
+def test_texts_that_items_have_in_common_count_for_each_in_larger_windows() -> None:
+    context = "x" * 2**12
+    for items in ([(str(number), context) for number in range(40)], [["the", context]] * 40):
+        assert [len(window) for window, _ in windows(iter(items), 40, 4)] == [4] * 10
+        assert [len(window) for window, _ in windows(iter(items), 40)] == [40]
+
+
+def test_a_pipe_has_usual_windows_where_somebody_waits() -> None:
+    for early, expected in ((True, [2] * 5), (False, [8, 2])):
+        piped = stream_of(map(str, range(10)), Arriving())
+        assert [len(window) for window, _ in windows(piped, 8, 2, early=early)] == expected
+    in_a_file = stream_of(map(str, range(18)))
+    assert [len(window) for window, _ in windows(in_a_file, 8, 2, early=True)] == [2, 6, 8, 2]
+
+
+def test_windows_take_no_more_than_they_need() -> None:
+    endless = iter(range(10**9))
+    assert next(windows(endless, 3)) == ([0, 1, 2], True)
+    assert next(endless) == 3

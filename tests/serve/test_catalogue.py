@@ -1,0 +1,137 @@
+"""The server and its client read the catalogue of tasks: a route for each task, with its options, and equal results."""
+
+import ast
+import json
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from starlette.testclient import TestClient
+
+import mlxbert
+from mlxbert.cli import remote
+from mlxbert.serve.http.app import PROTOCOLS, _description, make_app
+from mlxbert.serve.protocols.own import request_options
+from mlxbert.tasks.catalogue import CATALOGUE, SIMILARITY, TaskEntry, imported
+from mlxbert.tasks.options import TaskOptions
+from tests.cli.test_server import URL, connect
+from tests.helpers.serving import save_discriminator, serving
+from tests.serve.test_own import CONTEXT, LONG, MASKED, PAIRS, QUESTIONS, TEXTS, assert_same
+
+ROOT = Path(__file__).parents[2]
+ENTRIES = {**CATALOGUE, SIMILARITY.name: SIMILARITY}
+BODIES = {route.path: route.body for protocol in PROTOCOLS for route in protocol.routes if route.body is not None}
+APART = {"model", "on_error", "texts", "pairs", "questions", "context", "query"}
+OF_OLLAMA = {"embed": {"input", "truncate", "options", "keep_alive", "encoding_format"}}  # and the form of vectors
+# By the names of tasks: the model that a server has, and items that it can use.
+ITEMS: dict[str, tuple[str, list[Any]]] = {
+    "embed": ("embed", [*TEXTS, LONG, "\u4e00"]),
+    "embed-words": ("embed", [*TEXTS, LONG]),
+    "fill-mask": ("fill-mask", MASKED),
+    "classify": ("sentiment", [*TEXTS, LONG]),
+    "tag": ("tag", [*TEXTS, LONG]),
+    "answer": ("answer", [(question, CONTEXT) for question in QUESTIONS]),
+    "rerank": ("rerank", [("a dog", text) for text in (*TEXTS, TEXTS[0], LONG)]),
+    "next-sentence": ("fill-mask", [(first, second) for first, second in PAIRS]),
+    "replaced": ("electra", TEXTS),
+    "similarity": ("embed", [("a dog", text) for text in (*TEXTS, TEXTS[0], LONG)]),
+}
+# Names of tasks in the code of the server that are not keys of the catalogue, and why.
+NAMED = {
+    "mlxbert/serve/service.py": "the order in which the heads of a model say what it was made for",
+    "mlxbert/serve/protocols/huggingface.py": "a pipeline for what a model was made for: its inputs, parameters, JSON",
+    "mlxbert/serve/protocols/tei.py": "what TEI calls models, and two tasks that only its routes have",
+}
+
+
+@pytest.fixture(scope="module")
+def client(folders: dict[str, Path], discriminator: Path) -> Iterator[TestClient]:
+    with serving({**folders, "electra": discriminator}) as service:
+        yield TestClient(make_app(service))
+
+
+@pytest.fixture(scope="module")
+def discriminator(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_discriminator(tmp_path_factory.mktemp("discriminator") / "electra")
+
+
+@pytest.mark.parametrize("entry", ENTRIES.values(), ids=ENTRIES)
+def test_a_route_takes_the_options_of_its_task(entry: TaskEntry) -> None:
+    body = BODIES[f"/api/{entry.name}"]
+    defaults = {field.name: field.default for field in fields(entry.options)}
+    of_all = {field.name for field in fields(TaskOptions)}  # how large batches are is up to the server
+    options = {field.name: field for field in msgspec.structs.fields(body) if field.name not in APART}
+    assert {*request_options(entry)} | OF_OLLAMA.get(entry.name, set()) == {*options}
+    assert {*request_options(entry)} == {*defaults} - of_all
+    described = json.loads(_description())["components"]["schemas"][body.__name__]["properties"]
+    for name, (kind, option) in request_options(entry).items():
+        assert options[name].default == defaults[name]
+        assert described[name]["description"].startswith(" ".join(option.help.split()))
+        if option.bounds is not None:
+            assert (described[name]["minimum"], described[name]["maximum"]) == option.bounds
+        assert msgspec.json.schema(kind).items() <= described[name].items()
+
+
+def test_a_value_out_of_bounds_is_named(client: TestClient) -> None:
+    reply = client.post("/api/fill-mask", json={"texts": MASKED, "top_k": 0})
+    assert reply.status_code == 400 and reply.json()["error"].startswith("top_k is 0, expected ")
+
+
+@pytest.mark.parametrize("entry", ENTRIES.values(), ids=ENTRIES)
+def test_a_server_gives_what_this_process_gives(
+    entry: TaskEntry,
+    client: TestClient,
+    folders: dict[str, Path],
+    discriminator: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connect(monkeypatch, client)
+    name, items = ITEMS[entry.name]
+    ask = getattr(mlxbert, "embed_stream" if entry.name == "embed" else entry.name.replace("-", "_"))
+    model = mlxbert.load({**folders, "electra": discriminator}[name])
+    expected: list[Any]
+    if entry.items == "query":
+        expected = sorted(ask(model, items[0][0], [text for _, text in items]), key=lambda one: one.index)
+    else:
+        expected = list(ask(model, items))
+    task = entry.name if entry is not SIMILARITY else "embed"
+    found = list(remote.RemoteModel(URL, name, task).run(entry.name, items, on_error="raise"))
+    assert {type(one) for one in found} == {imported(entry.result)} == {type(one) for one in expected}
+    assert_same([values_of(one) for one in found], [values_of(one) for one in expected])
+
+
+def values_of(result: Any) -> dict[str, Any]:
+    """All values of a result; its parts as in its JSON."""
+    return {name: getattr(result, name) for name in ("truncated", "only_unknown") if hasattr(result, name)} | {
+        **result.to_dict(), "context": getattr(result, "context", None),
+    }  # fmt: skip
+
+
+def test_the_server_knows_no_task_by_its_name() -> None:
+    """A new task is an entry of the catalogue: nothing compares names, and look-ups are all that spells them."""
+    names = {*ENTRIES, "embed-tokens"}
+    spelled = set()
+    for path in [*sorted((ROOT / "mlxbert/serve").rglob("*.py")), ROOT / "cli/remote.py"]:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        looked_up = {
+            id(node.slice)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "CATALOGUE"
+        }
+        compared = [
+            part
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Compare | ast.match_case)
+            for part in ast.walk(node if isinstance(node, ast.Compare) else node.pattern)
+            if isinstance(part, ast.Constant) and part.value in names
+        ]
+        assert [f"{path}:{part.lineno}" for part in compared] == []
+        if any(
+            isinstance(node, ast.Constant) and node.value in names and id(node) not in looked_up
+            for node in ast.walk(tree)
+        ):
+            spelled.add(path.relative_to(ROOT).as_posix())
+    assert spelled == {*NAMED}

@@ -1,0 +1,122 @@
+"""Options of public functions: one declaration; the same keywords for callers, `help`, type checkers and editors."""
+
+import inspect
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mlxbert
+from mlxbert.nn.pooling import POOLINGS
+from mlxbert.options import declared_options
+from mlxbert.tasks.catalogue import CATALOGUE
+from mlxbert.tasks.keywords import CallOptions, takes_keywords
+from mlxbert.tasks.options import FillMaskOptions
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = runpy.run_path(str(ROOT / "scripts/signatures.py"))
+PUBLIC = {name: getattr(mlxbert, name) for name in dir(mlxbert)}
+WITH_OPTIONS = {function.__name__: function for function in SCRIPT["functions"]()}
+
+
+@takes_keywords
+def filled(model: str, texts: str, *, options: FillMaskOptions, call: CallOptions) -> Any:
+    """Gives back its arguments.
+
+    Args:
+        model: A model.
+        texts: Texts.
+        options: See `FillMaskOptions`.
+        call: See `CallOptions`.
+
+    Returns:
+        The arguments.
+    """
+    return model, texts, options, call
+
+
+def test_keywords_become_options_and_errors_name_them() -> None:
+    assert filled("m", "a") == ("m", "a", FillMaskOptions(), CallOptions())
+    usage = mlxbert.Usage()
+    made = filled("m", texts="a", top_k=3, overflow="error", usage=usage, on_error="return")
+    assert made == ("m", "a", FillMaskOptions(top_k=3, overflow="error"), CallOptions(usage=usage, on_error="return"))
+    wrong: dict[str, Any] = {"top_k": 0, "overflow": "cut", "on_error": "skip"}
+    for name, value in wrong.items():
+        with pytest.raises(mlxbert.ArgumentError, match=f"^{name} is"):
+            filled("m", "a", **{name: value})
+    for name in ("options", "call", "top_kk"):
+        with pytest.raises(TypeError):
+            filled("m", "a", **{name: 3})
+    with pytest.raises(TypeError, match="texts"):
+        filled("m", overflow="cut")
+
+
+def test_signatures_and_help_have_each_option_with_its_default() -> None:
+    parameters = inspect.signature(filled).parameters
+    assert [*parameters] == [
+        "model",
+        "texts",
+        "top_k",
+        "targets",
+        "text",
+        "overflow",
+        "batch_tokens",
+        "usage",
+        "on_error",
+    ]
+    assert parameters["overflow"].default == "window" and parameters["text"].annotation is bool
+    told = " ".join((filled.__doc__ or "").split())
+    assert "top_k: Words per mask. Default: 5, or all targets. From 1 to 10,000,000. targets: " in told
+    assert "Returns: The arguments." in told and "options:" not in told
+
+
+def test_functions_take_the_options_of_the_catalogue() -> None:
+    for name, entry in CATALOGUE.items():
+        function = PUBLIC[name.replace("-", "_")]
+        options: Any = entry.options
+        assert declared_options(options).keys() <= inspect.signature(function).parameters.keys(), name
+    assert all(f"`{pooling}`" in (mlxbert.embed.__doc__ or "") for pooling in POOLINGS)
+
+
+def test_what_type_checkers_editors_and_readers_see_is_written_anew() -> None:
+    """After a change of options or of a docstring: `python scripts/signatures.py`."""
+    assert {name for name, value in PUBLIC.items() if hasattr(value, "__signature__")} == WITH_OPTIONS.keys()
+    for path, text in SCRIPT["written"]().items():
+        assert (ROOT / path).read_text(encoding="utf-8") == text, path
+
+
+USER = """
+import mlxbert
+model = mlxbert.load()
+reveal_type(mlxbert.fill_mask(model, "a [MASK]"))
+reveal_type(mlxbert.fill_mask(model, ["a [MASK]"], top_k=3))
+reveal_type(model.fill_mask(["a [MASK]"], on_error="return"))
+reveal_type(mlxbert.similarity(model, "a", ["b"]))
+mlxbert.fill_mask(model, "a [MASK]", top_kk=3)
+model.embed("a", overflow="cut")
+"""
+
+
+@pytest.mark.slow
+def test_type_checkers_know_the_results_and_the_keywords(tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
+    path = tmp_path / "user.py"
+    path.write_text(USER)
+    found = subprocess.run(
+        [sys.executable, "-m", "mypy", str(path)], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.split("\n")  # fmt: skip
+    said = [line.removeprefix(f"{path}:") for line in found if line.startswith(str(path))]
+    results = [line.partition('type is "')[2].rstrip('"') for line in said if "Revealed" in line]
+    assert [one.replace("mlxbert.results.", "") for one in results] == [
+        "fill_mask.FillMask",
+        "typing.Iterator[fill_mask.FillMask]",
+        "typing.Iterator[fill_mask.FillMask | result.Failure]",
+        "list[related.Similarity]",
+    ]
+    errors = [line for line in said if " error: " in line]
+    assert any(line.startswith("8:") and "top_kk" in line for line in errors)
+    assert any(line.startswith("9:") and "overflow" in line for line in errors)
+    assert {line.split(":")[0] for line in errors} == {"8", "9"}
