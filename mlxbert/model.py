@@ -4,7 +4,7 @@ import importlib
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
@@ -23,7 +23,7 @@ from mlxbert.machine.device import dtype_name, mx
 from mlxbert.machine.faults import device_errors
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.heads import HEADS, TASKS, Network, head_parts, missing_parts, task_parts, titles
-from mlxbert.progress import Progress
+from mlxbert.progress import OnProgress
 from mlxbert.results.brief import Brief
 from mlxbert.text.tokenizer import Tokenizer, load_tokenizer
 from mlxbert.weights.adapted import find_model
@@ -264,7 +264,7 @@ def load(
     offline: bool = False,
     quantized: bool = True,
     seed: int = 0,
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Model:
     """Loads a model.
 
@@ -543,7 +543,7 @@ def embedder_of(folder: ModelFolder, config: EncoderConfig, tokenizer: Tokenizer
     return embedder
 
 
-def load_tokenizer_of(ref: ModelRef, on_progress: Progress | None = None) -> tuple[Path, Tokenizer]:
+def load_tokenizer_of(ref: ModelRef, on_progress: OnProgress | None = None) -> tuple[Path, Tokenizer]:
     """The folder of a model and its tokenizer, without the weights; see `load`."""
     folder = find_model(ref, on_progress)
     return folder.path, load_tokenizer(folder, read_architecture(folder.config_json).config)

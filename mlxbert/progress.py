@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-Progress = Callable[[int, int], None]  # takes what is done and what there is in all
+OnProgress = Callable[[int, int], None]  # takes what is done and what there is in all
 _DELAY = 1.0  # seconds: shorter work needs no bar
 
 
@@ -17,7 +17,7 @@ def in_notebook() -> bool:
 
 
 @contextmanager
-def progress(on_progress: Progress | None, unit: str) -> Iterator[Progress | None]:
+def progress(on_progress: OnProgress | None, unit: str) -> Iterator[OnProgress | None]:
     """What long work calls as it proceeds: `on_progress`; without one a bar in a notebook, and nothing in a script.
 
     Args:

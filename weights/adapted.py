@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mlxbert.errors import ArgumentError, MlxbertError
-from mlxbert.progress import Progress
+from mlxbert.progress import OnProgress
 from mlxbert.weights.adapter import adapted_config, read_settings
 from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.formats.files import has_weights, open_weights
@@ -18,7 +18,7 @@ from mlxbert.weights.source import ModelRef, find_folder, find_headers, local_fo
 _LOG = logging.getLogger("mlxbert")
 
 
-def find_model(ref: ModelRef, on_progress: Progress | None = None, *, headers_only: bool = False) -> ModelFolder:
+def find_model(ref: ModelRef, on_progress: OnProgress | None = None, *, headers_only: bool = False) -> ModelFolder:
     """The folder of a model, with its adapter if it has one.
 
     Args:

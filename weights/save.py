@@ -19,6 +19,7 @@ from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.machine.faults import device_errors
 from mlxbert.nn.heads import HEADS, OWN_LAYERS, Network, class_names, is_tied
+from mlxbert.progress import OnProgress
 from mlxbert.weights import build
 from mlxbert.weights.checkpoint import Checkpoint, network_shapes, part_of
 from mlxbert.weights.families import keymap
@@ -36,7 +37,6 @@ DTYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 _DTYPE_KEYS = ("dtype", "torch_dtype")  # the name in transformers since version 5, and the one before
-OnProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from mlxbert.errors import ArgumentError, CheckpointError, HubError
 from mlxbert.options import Device, DType, check_choice
-from mlxbert.progress import Progress, progress
+from mlxbert.progress import OnProgress, progress
 from mlxbert.weights.hub import cache
 from mlxbert.weights.hub.cache import Snapshot
 from mlxbert.weights.hub.download import download
@@ -96,7 +96,7 @@ class ModelRef:
         check_choice("dtype", self.dtype, DType)
 
 
-def find_folder(ref: ModelRef, on_progress: Progress | None = None) -> Path:
+def find_folder(ref: ModelRef, on_progress: OnProgress | None = None) -> Path:
     """The folder of a model without its adapter: of `builtin`, of the path of a model folder, or of a model on the hub.
 
     A local folder takes precedence over a hub model of the same name. A hub model in the shared cache is used without
@@ -130,7 +130,7 @@ def check_source(source: object, name: str = "source") -> None:
         )
 
 
-def find_headers(ref: ModelRef, on_progress: Progress | None = None) -> tuple[Path, dict[Path, "Header"]]:
+def find_headers(ref: ModelRef, on_progress: OnProgress | None = None) -> tuple[Path, dict[Path, "Header"]]:
     """Like `find_folder`, but fetches only the headers of weights that are not in the cache.
 
     Returns:

@@ -17,6 +17,7 @@ from mlxbert.cli.views import console, json_lines, progress, search as view
 from mlxbert.errors import ArgumentError, BusyError, InputError
 from mlxbert.files import PRIVACY
 from mlxbert.options import CANDIDATES, COUNT, Bounds, Device, Option, Written
+from mlxbert.progress import OnProgress
 from mlxbert.results.json import plain, to_json
 from mlxbert.search import disks
 from mlxbert.weights.source import BUILTIN
@@ -291,7 +292,7 @@ def _update(index: "Index", paths: Sequence[str] | None) -> Update:
 
     roots = index.about.roots
     done = Update(roots if paths is None else spelled(paths, roots))
-    show: progress.Update | None = None
+    show: OnProgress | None = None
     try:
         with ExitStack() as drawn:
             for event in index.update(paths):

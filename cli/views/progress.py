@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from mlxbert.cli.views import console, rich
+from mlxbert.progress import OnProgress
 
-Update = Callable[[int, int], None]
 _LEAST, _MOST = 4, 40  # columns of a bar
 _BESIDE = 52  # columns of what stands next to it
 _ROOM = 50  # columns of a terminal that has room for all of it
@@ -38,7 +38,7 @@ class Pace:
 
 
 @contextmanager
-def download(name: str, before: Callable[[], None] = lambda: None) -> Iterator[Update]:
+def download(name: str, before: Callable[[], None] = lambda: None) -> Iterator[OnProgress]:
     """What is downloaded, and a bar of bytes in a terminal; nothing until the first bytes arrive (done, in all).
 
     An interrupt says what is kept. `before` is called before anything is printed.
@@ -61,13 +61,13 @@ def download(name: str, before: Callable[[], None] = lambda: None) -> Iterator[U
 
 
 @contextmanager
-def transfer(what: str, before: Callable[[], None] = lambda: None) -> Iterator[Update]:
+def transfer(what: str, before: Callable[[], None] = lambda: None) -> Iterator[OnProgress]:
     """A line that says what is done with how many bytes, and a bar of them in a terminal; nothing until the first call.
 
     `before` is called before anything is printed.
     """
     with ExitStack() as drawn:
-        update: Update | None = None
+        update: OnProgress | None = None
 
         def show(done: int, total: int) -> None:
             nonlocal update
@@ -112,10 +112,10 @@ def waiting(text: str = "") -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def counted(what: str) -> Iterator[Update]:
+def counted(what: str) -> Iterator[OnProgress]:
     """A bar in a terminal, nothing elsewhere; it appears with the first count (done, in all)."""
     with ExitStack() as drawn:
-        update: Update | None = None
+        update: OnProgress | None = None
 
         def show(done: int, total: int) -> None:
             nonlocal update
@@ -152,7 +152,7 @@ def _count_columns() -> tuple["rich.ProgressColumn", ...]:
 
 
 @contextmanager
-def _bar(what: str, total: int, columns: Callable[[], tuple["rich.ProgressColumn", ...]]) -> Iterator[Update]:
+def _bar(what: str, total: int, columns: Callable[[], tuple["rich.ProgressColumn", ...]]) -> Iterator[OnProgress]:
     if not console.may_draw():
         yield lambda done, total: None
         return
@@ -170,7 +170,7 @@ def _bar(what: str, total: int, columns: Callable[[], tuple["rich.ProgressColumn
 @contextmanager
 def records(
     total: int | None, *, shown: bool, before: tuple[int, int] = (0, 0), what: str = "done"
-) -> Iterator[Update]:
+) -> Iterator[OnProgress]:
     """A bar in a terminal: the share of the input whose results are there, how many these are, and their rate.
 
     The results of a window come late, and then at once: the time left is that of whole windows. `before` are bytes

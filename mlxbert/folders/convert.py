@@ -6,7 +6,6 @@ The folder is written under a temporary name and then renamed, see `mlxbert.fold
 import json
 import logging
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from mlxbert.folders.verify import verify
 from mlxbert.frozen import FrozenDict
 from mlxbert.machine import device as devices
 from mlxbert.nn.heads import has_own
+from mlxbert.progress import OnProgress
 from mlxbert.weights import save
 from mlxbert.weights.adapted import find_model
 from mlxbert.weights.formats.quantized import BITS, GROUP_SIZES, Quantization
@@ -30,7 +30,6 @@ from mlxbert.weights.hub.files import CONFIG
 from mlxbert.weights.hub.hashes import is_commit
 from mlxbert.weights.source import BUILTIN, ModelRef, local_folder
 
-OnProgress = Callable[[int, int], None]
 _LOG = logging.getLogger("mlxbert")
 
 

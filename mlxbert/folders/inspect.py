@@ -1,6 +1,6 @@
 """Describes a model from its configuration and the headers of its weights alone."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from mlxbert.machine.device import nn
 from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.heads import TASKS, missing_parts, task_parts, titles
+from mlxbert.progress import OnProgress
 from mlxbert.weights.adapted import find_model
 from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
 from mlxbert.weights.folder import ModelFolder
@@ -43,7 +44,7 @@ def inspect(
     *,
     revision: str | None = None,
     offline: bool = False,
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Inspection:
     """Describes a model from its configuration and the headers of its weights; no weight is read.
 

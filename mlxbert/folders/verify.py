@@ -1,6 +1,6 @@
 """Whether two models agree, and if not, what exactly differs."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from mlxbert.folders.results import Difference, OutputDifferences, Verification,
 from mlxbert.machine import device as devices
 from mlxbert.nn.embedder import Embedder
 from mlxbert.options import TOLERANCE
+from mlxbert.progress import OnProgress
 from mlxbert.weights.adapted import find_model
 from mlxbert.weights.source import ModelRef, check_source
 
@@ -29,7 +30,7 @@ def verify(
     tolerance: float | None = None,
     device: str = "auto",
     offline: bool = False,
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Verification:
     """Compares two models: their facts, parts, tokenizers, the way they make vectors, tensors, and outputs.
 
@@ -86,7 +87,7 @@ def verify(
     return Verification(not found, one.source, other.source, tuple(found), tuple(notes), compared.counts, measured)
 
 
-def _open(source: _Source, offline: bool, on_progress: Callable[[int, int], None] | None) -> OpenedModel:
+def _open(source: _Source, offline: bool, on_progress: OnProgress | None) -> OpenedModel:
     if isinstance(source, OpenedModel):
         return source
     return open_model(str(source), find_model(ModelRef(source, offline=offline), on_progress))

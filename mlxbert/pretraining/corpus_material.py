@@ -8,11 +8,12 @@ from typing import Any, Self
 from mlxbert.folders.fingerprint import hash_model
 from mlxbert.model import Model
 from mlxbert.nn import dropout
-from mlxbert.pretraining.data import Data, Maker, OnRead
+from mlxbert.pretraining.data import Data, Maker
 from mlxbert.pretraining.electra import Electra, discriminator_of, generator_of, with_generator, write_generator
 from mlxbert.pretraining.initial import InitialModel
 from mlxbert.pretraining.objective import ELECTRA, Pretraining, heads_of
 from mlxbert.pretraining.settings import Settings
+from mlxbert.progress import OnProgress
 from mlxbert.tasks.fill_mask import fill_mask
 from mlxbert.training.adapters import Adapters, adapt_model
 from mlxbert.training.base_model import BaseModel
@@ -62,7 +63,7 @@ class CorpusMaterial(Material):
     length: Passes
     fill: tuple[str, ...]
     teacher: BaseModel | None
-    on_read: OnRead | None
+    on_read: OnProgress | None
     first: Model
     adapters: Adapters | None
     data: Data | None = None
@@ -95,7 +96,7 @@ class CorpusMaterial(Material):
         """The material with examples. The first process reads the corpus; others open what it wrote, or read it too."""
         call.times.begin("reading the corpus")
 
-        def make(on_read: OnRead | None) -> Data:
+        def make(on_read: OnProgress | None) -> Data:
             return self.maker.make(folder, call.options, self.length.steps, self.length.epochs, on_read)
 
         with call.group.raise_together():

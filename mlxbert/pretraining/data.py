@@ -1,6 +1,6 @@
 """From corpus files to examples for training and evaluation."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,11 +13,11 @@ from mlxbert.pretraining.examples import Examples, Frame, Pairs
 from mlxbert.pretraining.masks import Masking
 from mlxbert.pretraining.phases import Length, Phase, Phases, read_lengths
 from mlxbert.pretraining.settings import Settings
+from mlxbert.progress import OnProgress
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.training.options import TrainingOptions
 
 MOST_HELD_OUT = 1000  # examples: evaluation should not take long
-OnRead = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Maker:
         self.lengths = read_lengths(settings.length, longest)
 
     def make(
-        self, folder: Path, options: TrainingOptions, steps: int | None, epochs: float, on_read: OnRead | None
+        self, folder: Path, options: TrainingOptions, steps: int | None, epochs: float, on_read: OnProgress | None
     ) -> Data:
         """Reads the corpus into the folder and divides it; without `steps` there are `epochs` passes."""
         settings = self._settings
@@ -103,7 +103,7 @@ class Maker:
         order = Phases([phase], steps=1, epochs=1, gradient_accumulation=1, seed=0)
         return self._examples(corpus, order, 0)
 
-    def all_of(self, files: Sequence[Path], folder: Path, most: int | None, on_read: OnRead | None) -> Examples:
+    def all_of(self, files: Sequence[Path], folder: Path, most: int | None, on_read: OnProgress | None) -> Examples:
         """Examples of other files, to evaluate on: all of them, or `most` drawn ones."""
         corpus = self._read(files, folder, on_read)
         chunks = self._chunks(corpus, self.lengths[0], 0, folder)
@@ -114,7 +114,7 @@ class Maker:
             corpus, order, self._frame, self._masking, pairs=self._pairs, copies=self._settings.masks, seed=seed
         )
 
-    def _read(self, files: Sequence[Path], folder: Path, on_read: OnRead | None, *, keyed: bool = False) -> Corpus:
+    def _read(self, files: Sequence[Path], folder: Path, on_read: OnProgress | None, *, keyed: bool = False) -> Corpus:
         return read_corpus(
             files, folder, self._tokenizer, field=self._settings.field, documents=self._settings.documents,
             encoding=self._settings.encoding, keyed=keyed, on_progress=on_read, hashes=self._settings.hashes,

@@ -1,7 +1,7 @@
 """`mlxbert.evaluate_words`: how well a model predicts the masked tokens of a text."""
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from mlxbert.options import COUNT, LENGTH, STEPS
 from mlxbert.pretraining.data import Maker
 from mlxbert.pretraining.objective import Pretraining, heads_of, make_terms, read_terms
 from mlxbert.pretraining.settings import Settings, files_of, pairs_of
+from mlxbert.progress import OnProgress
 from mlxbert.results.html import Shown
 from mlxbert.tasks.arguments import check_model
 from mlxbert.text.batch import default_batch_tokens
@@ -49,7 +50,7 @@ def evaluate_words(
     examples: int | None = 1000,
     length: int = 128,
     batch_tokens: int | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: OnProgress | None = None,
     **options: Any,
 ) -> WordEvaluation:
     """Evaluates a model on plain text: the same tokens are hidden every time, whichever the model's weights are.

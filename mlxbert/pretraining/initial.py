@@ -10,7 +10,7 @@ from mlxbert.files import from_json
 from mlxbert.folders.fingerprint import hash_model
 from mlxbert.labels.labels import Labels
 from mlxbert.model import Model, new_model
-from mlxbert.progress import Progress
+from mlxbert.progress import OnProgress
 from mlxbert.training.base_model import BaseModel
 from mlxbert.training.options import TrainingOptions
 from mlxbert.weights.adapted import find_model
@@ -97,7 +97,7 @@ def find_initial(
     vocabulary: str | Path | None,
     layers: str | Sequence[int] | None,
     heads: Sequence[str],
-    on_progress: Progress | None = None,
+    on_progress: OnProgress | None = None,
 ) -> InitialModel:
     """Finds a model to continue; or describes a new one, whose `vocabulary` takes the place of the source of `ref`.
 

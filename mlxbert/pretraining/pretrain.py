@@ -1,6 +1,6 @@
 """`mlxbert.pretrain`: from plain text to a model folder, as a stream of events."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,13 @@ from mlxbert.errors import ArgumentError
 from mlxbert.files import to_path
 from mlxbert.options import STEPS, bounds_of
 from mlxbert.pretraining.corpus_material import CorpusMaterial, Passes, begun
-from mlxbert.pretraining.data import Maker, OnRead
+from mlxbert.pretraining.data import Maker
 from mlxbert.pretraining.electra import Electra
 from mlxbert.pretraining.initial import InitialModel, find_initial
 from mlxbert.pretraining.objective import ELECTRA, Pretraining, heads_of, learned_from, make_terms, read_terms
 from mlxbert.pretraining.settings import Settings, files_of, pairs_of
 from mlxbert.pretraining.teacher import find_teacher, load_teacher
+from mlxbert.progress import OnProgress
 from mlxbert.training.adapters import refuse_with_adapters
 from mlxbert.training.calls import TrainingRequest, begin
 from mlxbert.training.loop.events import TrainingEvents
@@ -49,8 +50,8 @@ def pretrain(
     dtype: str = "auto",
     device: str = "auto",
     overwrite: bool = False,
-    on_progress: Callable[[int, int], None] | None = None,
-    on_read: OnRead | None = None,
+    on_progress: OnProgress | None = None,
+    on_read: OnProgress | None = None,
     on_phase: OnPhase | None = None,
     **options: Any,
 ) -> TrainingEvents:

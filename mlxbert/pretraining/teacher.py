@@ -8,13 +8,13 @@ from mlxbert.errors import ArgumentError
 from mlxbert.model import Model
 from mlxbert.pretraining.initial import InitialModel
 from mlxbert.pretraining.terms import Teacher
-from mlxbert.progress import Progress
+from mlxbert.progress import OnProgress
 from mlxbert.training.base_model import BaseModel
 from mlxbert.weights.adapted import find_model
 
 
 def find_teacher(
-    teacher: str | Path | None, base: InitialModel, terms: Sequence[str], on_progress: Progress | None = None
+    teacher: str | Path | None, base: InitialModel, terms: Sequence[str], on_progress: OnProgress | None = None
 ) -> BaseModel | None:
     """Finds a teacher for the terms that learn from one; by default it is the model that training starts from."""
     if not terms:

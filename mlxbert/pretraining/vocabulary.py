@@ -15,6 +15,7 @@ from mlxbert.folders.destination import VOCABULARY
 from mlxbert.options import COUNT
 from mlxbert.pretraining import subwords
 from mlxbert.pretraining.corpus.documents import DocumentReader, check_files
+from mlxbert.progress import OnProgress
 from mlxbert.readers.inputs import stamp_of
 from mlxbert.readers.lines import UTF8
 from mlxbert.results.html import Shown
@@ -107,7 +108,7 @@ def vocabulary(
     documents: str = "blank",
     encoding: str = UTF8,
     overwrite: bool = False,
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Vocabulary:
     """Trains a vocabulary, and writes it as a folder for `mlxbert.new_model` and transformers.
 
@@ -172,9 +173,7 @@ def vocabulary(
 class _Texts:
     """The sentences of a corpus, from the first one with each call; the corpus is read twice."""
 
-    def __init__(
-        self, paths: Sequence[Path], how: Mapping[str, Any], on_progress: Callable[[int, int], None] | None
-    ) -> None:
+    def __init__(self, paths: Sequence[Path], how: Mapping[str, Any], on_progress: OnProgress | None) -> None:
         self._paths, self._how, self._on_progress = paths, how, on_progress
         self._stamps = [stamp_of(path) for path in paths]  # the second reading is of the same files
         self._before = 0

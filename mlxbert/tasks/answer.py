@@ -6,7 +6,7 @@ Shapes: B batch, L length.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from mlxbert.errors import ArgumentError, InputError, MlxbertError
+from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
@@ -15,7 +15,7 @@ from mlxbert.results.result import Failure
 from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.options import AnswerOptions
 from mlxbert.tasks.runner import breathe
-from mlxbert.tasks.task import CHARACTERS, RESULT_BYTES, Job, Task, characters_of, one_or_many
+from mlxbert.tasks.task import CHARACTERS, RESULT_BYTES, Job, Task, characters_of, check_finite, one_or_many
 from mlxbert.text.blocks import pair_blocks
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.spans import Candidate, Spans, window_spans
@@ -151,12 +151,7 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
         """For each row its best spans, with offsets within the block."""
         import numpy as np
 
-        logits = np.array(found)
-        if not np.isfinite(logits).all():
-            raise MlxbertError(
-                "the model computed scores that are not finite (NaN or infinite)",
-                hint="load it with dtype='float32'; weights that are not finite cause this, too",
-            )
+        logits = check_finite(np.array(found))
         how = {"count": self.options.top_k, "max_words": self.options.max_words}
         return [
             window_spans(row, job.encodings[number], job.item[1], before=job.before, **how)

@@ -4,13 +4,13 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from mlxbert.errors import ArgumentError, InputError, MlxbertError, shown
+from mlxbert.errors import ArgumentError, InputError, shown
 from mlxbert.machine.device import mx
 from mlxbert.machine.distributed import ProcessGroup, Turns
 from mlxbert.model import Model
 from mlxbert.nn.embedder import SMALLEST_NORM
 from mlxbert.nn.encoder import Batch
-from mlxbert.progress import Progress, progress
+from mlxbert.progress import OnProgress, progress
 from mlxbert.results.embed import Embedding
 from mlxbert.results.result import Failure
 from mlxbert.tasks.arguments import check_inputs, check_model
@@ -18,7 +18,7 @@ from mlxbert.tasks.keywords import CallOptions, UsageOptions, takes_keywords
 from mlxbert.tasks.options import EmbedOptions
 from mlxbert.tasks.prompts import KINDS, own_prompt
 from mlxbert.tasks.runner import check_on_error
-from mlxbert.tasks.task import RESULT_BYTES, Job, Task, one_or_many
+from mlxbert.tasks.task import RESULT_BYTES, Job, Task, check_finite, one_or_many
 from mlxbert.tasks.vector_dtype import as_dtype, check_output_dtype, stored_width
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.usage import Usage
@@ -127,13 +127,7 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
 
         if found is None:
             return cast(Sequence["Vector"], [None] * len(parts))
-        vectors = np.array(found)
-        if not np.isfinite(vectors).all():
-            raise MlxbertError(
-                "the model computed vectors that are not finite (NaN or infinite)",
-                hint="load it with dtype='float32'; weights that are not finite cause this, too",
-            )
-        return list(vectors)
+        return list(check_finite(np.array(found), "vectors"))
 
     def result(self, job: Job[str], outputs: Sequence["Vector"]) -> Embedding:
         """The vector of a text, or the mean of those of its windows."""
@@ -161,7 +155,7 @@ def embed(
     options: EmbedOptions,
     call: UsageOptions,
     on_error: Literal["raise", "return"] = "raise",
-    on_progress: Progress | None = None,
+    on_progress: OnProgress | None = None,
 ) -> "NDArray[np.float32]":
     """Computes the vectors of texts.
 
@@ -204,7 +198,7 @@ def embed(
     return cast("Vector", vectors[0] if one else vectors)
 
 
-def stacked(task: EmbedTask, texts: Sequence[str], on_error: str, on_progress: Progress | None = None) -> "Vector":
+def stacked(task: EmbedTask, texts: Sequence[str], on_error: str, on_progress: OnProgress | None = None) -> "Vector":
     """The vectors of N texts in one array (N, D); a text that cannot be used is NaN, or 0 in whole numbers."""
     import numpy as np
 

@@ -1,12 +1,13 @@
 """`mlxbert.mine`: texts that a model finds similar to a query although they do not belong to it."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mlxbert.data.related import Related, find_related_columns, read_related
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.model import Model
+from mlxbert.progress import OnProgress
 from mlxbert.readers.lines import UTF8
 from mlxbert.readers.rows import read_rows
 from mlxbert.results.related import Mined
@@ -30,7 +31,7 @@ def mine(
     text_column: str | None = None,
     pair_column: str | None = None,
     batch_tokens: int | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> list[Mined]:
     """Finds hard negatives for training embedders and rerankers: the texts nearest to a query that are not its own.
 
@@ -94,7 +95,7 @@ def _mined(
     belonging: Mapping[str, tuple[str, ...]],
     options: MiningOptions,
     batch_tokens: int | None,
-    on_progress: Callable[[int, int], None] | None,
+    on_progress: OnProgress | None,
 ) -> list[Mined]:
     import numpy as np
 

@@ -26,6 +26,7 @@ Item = TypeVar("Item")
 Output = TypeVar("Output")
 Result = TypeVar("Result")
 AnyJob = TypeVar("AnyJob", bound="Job[Any]")
+Numbers = TypeVar("Numbers")
 CHARACTERS = 6  # of a token, at most: of a long text that has not been split, fewer tokens are never expected
 RESULT_BYTES = 600  # of a result that holds a few values, besides the texts that were given
 MOST_BYTES = 2**30  # of a result
@@ -300,11 +301,17 @@ def check_no_window(options: TruncatingOptions) -> None:
         raise not_one_of("overflow", options.overflow, ("truncate", "error"))
 
 
-def check_finite(scores: list[float]) -> list[float]:
-    """Returns `scores`, or refuses them if one is not finite."""
-    if not all(map(math.isfinite, scores)):
+def check_finite(values: Numbers, what: str = "scores") -> Numbers:
+    """Returns numbers that a model has computed, a list or an array of NumPy, or refuses them if one is not finite."""
+    if isinstance(values, list):
+        finite = all(map(math.isfinite, values))
+    else:
+        import numpy as np
+
+        finite = bool(np.isfinite(cast(Any, values)).all())
+    if not finite:
         raise MlxbertError(
-            "the model computed scores that are not finite (NaN or infinite)",
+            f"the model computed {what} that are not finite (NaN or infinite)",
             hint="load it with dtype='float32'; weights that are not finite cause this, too",
         )
-    return scores
+    return values

@@ -15,7 +15,7 @@ from mlxbert.machine.device import mx
 from mlxbert.machine.distributed import ProcessGroup
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import HEADS, Network
-from mlxbert.progress import Progress
+from mlxbert.progress import OnProgress
 from mlxbert.text.encoding import Encoding
 from mlxbert.training.base_model import BaseModel
 from mlxbert.training.data.report import DataReport
@@ -50,7 +50,7 @@ class Distillation:
         train: Split,
         valid: Split,
         options: TeacherOptions,
-        on_progress: Progress | None = None,
+        on_progress: OnProgress | None = None,
     ) -> None:
         if not isinstance(task, TaskObjective):
             raise ArgumentError("teacher is given with a custom Objective, expected the name of a task")

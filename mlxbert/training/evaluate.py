@@ -1,7 +1,7 @@
 """`mlxbert.evaluate`: how good a model is on labelled data."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from mlxbert.errors import InputError
 from mlxbert.folders.fingerprint import hash_model
 from mlxbert.machine.distributed import join
 from mlxbert.model import Model
+from mlxbert.progress import OnProgress
 from mlxbert.readers.lines import UTF8
 from mlxbert.readers.rows import Rows, read_rows
 from mlxbert.tasks.arguments import check_model
@@ -30,7 +31,7 @@ def evaluate(
     no_header: bool = False,
     encoding: str = UTF8,
     batch_tokens: int | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: OnProgress | None = None,
     **options: Any,
 ) -> Evaluation:
     """Evaluates a model on labelled data.

@@ -1,12 +1,13 @@
 """`mlxbert.finetune`: from labelled data to a model folder, as a stream of events."""
 
-from collections.abc import Callable, Mapping, Set as AbstractSet
+from collections.abc import Mapping, Set as AbstractSet
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from mlxbert.errors import ArgumentError
+from mlxbert.progress import OnProgress
 from mlxbert.readers.lines import UTF8
 from mlxbert.readers.rows import read_rows
 from mlxbert.training.adapters import refuse_with_adapters
@@ -28,7 +29,6 @@ from mlxbert.weights.source import ModelRef
 
 _LOOP = frozenset(field.name for field in fields(TrainingOptions))
 _TEACHER = frozenset(field.name for field in fields(TeacherOptions))
-OnProgress = Callable[[int, int], None]
 
 
 def finetune(

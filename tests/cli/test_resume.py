@@ -17,6 +17,7 @@ from mlxbert.cli.output.file import FileOutput
 from mlxbert.cli.output.parts import PART
 from mlxbert.cli.views import progress
 from mlxbert.errors import ArgumentError
+from mlxbert.progress import OnProgress
 from mlxbert.readers.stream import Record, RecordStream
 from mlxbert.results.related import NextSentence
 from tests.helpers.program import call, command, environment, terminal, tiny_model
@@ -137,7 +138,7 @@ def interrupted_after(results: int) -> Callable[..., Any]:
     """A bar during which the user presses Ctrl-C."""
 
     @contextmanager
-    def progress(*arguments: object, **options: object) -> Iterator[Callable[[int, int], None]]:
+    def progress(*arguments: object, **options: object) -> Iterator[OnProgress]:
         def update(done: int, count: int) -> None:
             if count == results:
                 raise KeyboardInterrupt

@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 from mlxbert.errors import HubError, MlxbertError
 from mlxbert.files import check_space, identity, is_system_file
+from mlxbert.progress import OnProgress
 from mlxbert.weights.hub import cache
 from mlxbert.weights.hub.errors import NO_HUB, NO_SPACE, explain
 from mlxbert.weights.hub.files import leaves_folder, needed_files, parse_json
@@ -29,8 +30,6 @@ _LOG = logging.getLogger("mlxbert")
 # Telemetry asks the hub for a list, and reads an answer of any length. Progress is reported once for each chunk.
 _SETTINGS = {"HF_HUB_DISABLE_TELEMETRY": True, "DOWNLOAD_CHUNK_SIZE": 2**20}
 _MOST_LISTING = 2**24  # bytes; about 300 for a file
-
-OnProgress = Callable[[int, int], None]
 
 
 @contextmanager

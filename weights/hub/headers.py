@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.errors import HubError
+from mlxbert.progress import OnProgress
 from mlxbert.weights.formats.headers import Header
 from mlxbert.weights.formats.names import holds_weights
 from mlxbert.weights.formats.safetensors import parse_header
 from mlxbert.weights.hub import cache
-from mlxbert.weights.hub.download import Commit, OnProgress, library
+from mlxbert.weights.hub.download import Commit, library
 from mlxbert.weights.hub.guard import AnswerLimits, limited
 from mlxbert.weights.hub.transfer import UNCOMPRESSED
 

@@ -8,7 +8,7 @@ an interrupted run, and is cut off; what does not fit is read again.
 import bisect
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from mlxbert.pretraining.corpus.documents import DocumentReader, check_files
 from mlxbert.pretraining.corpus.numbers import Numbers, Stored, in_blocks
 from mlxbert.pretraining.corpus.tokens import ids_dtype
 from mlxbert.pretraining.corpus.writer import State, Writer, load_state
+from mlxbert.progress import OnProgress
 from mlxbert.readers.formats import find_format
 from mlxbert.readers.inputs import Stamp, hashed
 from mlxbert.readers.lines import UTF8
@@ -125,7 +126,7 @@ def read_corpus(
     encoding: str = UTF8,
     keyed: bool = False,
     hashes: Mapping[Path, tuple[str, Stamp]] | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Corpus:
     """Reads text files into a folder of token ids, or opens the folder if it holds them already.
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -13,6 +13,7 @@ import numpy as np
 from mlxbert.files import DamagedError, check_hash, fsync, hashed, read_record, write_record
 from mlxbert.pretraining.corpus.documents import DocumentReader, FilePart, Place
 from mlxbert.pretraining.corpus.tokens import tokenize
+from mlxbert.progress import OnProgress
 from mlxbert.text.tokenizer import Tokenizer
 
 BLOCK = 2**20  # tokens after which the state is written
@@ -82,7 +83,7 @@ class Writer:
         self._files: dict[str, BinaryIO] = {}
         self._hashes: dict[str, hashlib._Hash] = {}
 
-    def write(self, reader: DocumentReader, on_progress: Callable[[int, int], None] | None) -> State:
+    def write(self, reader: DocumentReader, on_progress: OnProgress | None) -> State:
         """Writes all that a reader finds; returns the state at the end."""
         with ExitStack() as opened:
             for name, size in self._state.sizes.items():

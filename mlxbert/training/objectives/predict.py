@@ -9,6 +9,7 @@ from mlxbert.machine.device import mx
 from mlxbert.machine.distributed import ProcessGroup, Turns
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
+from mlxbert.progress import OnProgress
 from mlxbert.tasks.runner import run_batches
 from mlxbert.tasks.task import evaluation_mode
 from mlxbert.text.batch import window_size
@@ -23,7 +24,7 @@ def predict(
     *,
     group: ProcessGroup | None = None,
     batch_tokens: int | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Predictions:
     """The objective's predictions; see `compute`.
 
@@ -51,7 +52,7 @@ def compute(
     *,
     group: ProcessGroup | None = None,
     batch_tokens: int | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Predictions:
     """What a function of batches gives, with the network in evaluation mode.
 

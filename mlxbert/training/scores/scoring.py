@@ -9,7 +9,8 @@ from typing import Any, NotRequired, Protocol, TypedDict, Unpack
 import numpy as np
 
 from mlxbert.counterparts import not_one_of
-from mlxbert.errors import ArgumentError, InputError, MlxbertError
+from mlxbert.errors import ArgumentError, InputError
+from mlxbert.tasks.task import check_finite
 from mlxbert.training.options.tasks import TASKS
 from mlxbert.training.scores.intervals import classify_interval, multilabel_interval, regress_interval
 from mlxbert.training.scores.metrics import (
@@ -221,11 +222,7 @@ def check_predictions(
         raise InputError("there is no example to evaluate")
     if given.shape != shape:
         raise ArgumentError(f"predictions have the shape {given.shape}, expected {shape}")
-    if not np.isfinite(given).all():
-        raise MlxbertError(
-            "the model computed predictions that are not finite (NaN or infinite)",
-            hint="load it with dtype='float32'; weights that are not finite cause this, too",
-        )
+    check_finite(given, "predictions")
 
 
 def check_metric(task: str, metric: str) -> None:

@@ -1,6 +1,6 @@
 """`mlxbert.evaluate_search`, by vectors; `mlxbert.evaluate_reranking`: what a cross-encoder adds to it."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +8,7 @@ from mlxbert.counterparts import not_one_of
 from mlxbert.data.retrieval import Retrieval, read_retrieval
 from mlxbert.model import Model
 from mlxbert.options import COUNT
+from mlxbert.progress import OnProgress
 from mlxbert.readers.lines import UTF8
 from mlxbert.tasks.arguments import check_model
 from mlxbert.tasks.embed import stacked
@@ -73,7 +74,7 @@ def evaluate_reranking(
     no_header: bool = False,
     encoding: str = UTF8,
     batch_tokens: int | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Evaluation:
     """Evaluates a cross-encoder on retrieval: an embedder finds documents, the cross-encoder reranks them.
 

@@ -10,8 +10,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxbert.errors import InputError, MlxbertError
+from mlxbert.errors import InputError
 from mlxbert.tasks.ranking import nearest, scores_of_pairs
+from mlxbert.tasks.task import check_finite
 from mlxbert.training.scores.intervals import regress_interval, wilson
 from mlxbert.training.scores.metrics import Floats, Numbers, order, ranks, regress_metrics
 from mlxbert.training.scores.retrieval import RETRIEVAL, RetrievalScores, retrieval_scores
@@ -105,11 +106,7 @@ def vector_scores(examples: Sequence[Texts], vectors: Numbers, similarity: str =
     """
     if not len(vectors):
         raise InputError("every text is a single character: there is nothing to evaluate")
-    if not np.isfinite(vectors).all():
-        raise MlxbertError(
-            "the model computed vectors that are not finite (NaN or infinite)",
-            hint="load it with dtype='float32'; weights that are not finite cause this, too",
-        )
+    check_finite(vectors, "vectors")
     compared = unit(vectors) if similarity == "cosine" else vectors
     starts = _starts(examples)
     none = np.zeros(0)
