@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 VARIABLE = "MLXBERT_API_KEY"
 PUBLIC = frozenset({*FILES, "/health"})  # need no key: they hold no secrets
 _POLICY = "default-src 'none'; frame-ancestors 'none'"  # the page sends a policy itself
-_AT_ONCE = 16  # all bodies being received may take as much memory as so many of the largest
+_AT_ONCE = 16  # times the size of the largest body: the memory of all bodies that are being received
 _SHORTEST = 8  # characters of a key
 _HEADER_NAMES = re.compile(r"[\w, -]{0,2000}", re.ASCII)  # names of headers
 
