@@ -224,7 +224,7 @@ MUTATIONS = tuple(Mutation(*row) for row in (
      "(hidden * real)", "tests/nn/test_pooling.py::test_pooling_is_what_its_name_says"),
     ("every model is mean-pooled", "weights/sentence_transformers.py", "replace(config, poolings=poolings, ",
      "replace(config, ", "tests/weights/test_sentence_transformers.py::test_settings_of_the_model_are_read"),
-    ("NaN is returned as a score", "mlxbert/tasks/task.py", "if not all(map(math.isfinite, scores)):", "if False:",
+    ("NaN is returned as a score", "mlxbert/tasks/task.py", "if not finite:", "if False:",
      "tests/tasks/test_fill_mask.py::test_scores_that_are_no_numbers_are_an_error"),
     ("a half-written folder looks finished", "mlxbert/folders/convert.py",
      "save.write_config(checkpoint, view / inner,", "save.write_config(checkpoint, partial / inner,",
