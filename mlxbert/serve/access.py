@@ -8,8 +8,8 @@ import time
 import traceback
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -134,8 +134,6 @@ class Access:
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         """Answers a request."""
-        if scope["type"] != "http":
-            return
         begun, status, seen, name = time.perf_counter(), CLIENT_CLOSED, RequestUsage(), secrets.token_hex(8)
         USAGE.set(seen)
 
@@ -147,8 +145,7 @@ class Access:
             await send(message)
 
         try:
-            with _cancelled_on_disconnect(scope):
-                await self._app(scope, receive, sending)
+            await self._app(scope, receive, sending)
         except asyncio.CancelledError:  # the client is gone
             status = CLIENT_CLOSED
         finally:
@@ -162,19 +159,6 @@ class Access:
                     tokens=seen.tokens, texts=seen.texts, truncated=seen.truncated,
                     client=(scope.get("client") or ("-",))[0], **texts,
                 )  # fmt: skip
-
-
-@contextmanager
-def _cancelled_on_disconnect(scope: "Scope") -> Iterator[None]:
-    """Ends a request when its client leaves, where the connection can tell."""
-    gone: list[Callable[[], object]] = scope.get("gone", [])
-    task = asyncio.current_task()
-    assert task is not None
-    gone.append(task.cancel)
-    try:
-        yield
-    finally:
-        gone.remove(task.cancel)
 
 
 def open_log(path: Any, *, quiet: bool, texts: bool) -> Log:

@@ -1,4 +1,4 @@
-"""Bodies of requests: JSON to the type that a route takes, and what is wrong with a body or a field."""
+"""Decodes the JSON bodies of requests into the types of the routes; errors name the field that is wrong."""
 
 import asyncio
 import json
@@ -13,15 +13,15 @@ import msgspec
 from mlxbert.serve.protocol import Problem
 
 _SMALL = 65_536  # bytes that are parsed in about a millisecond
-# Strings, lists and objects of a large body: for each text that a request may have, as documents are objects with
-# fields; and at least.
+# Maximum strings, lists and objects of a large body: per text of `max_texts`, as a document is an object with fields;
+# and for any `max_texts`.
 _VALUES, _LEAST_VALUES = 64, 100_000
-_MOST_FIELDS = 1000  # each is compared with the names that a type has
+_MOST_FIELDS = 1000  # each is compared with the fields of the type
 _CHOICE = re.compile(r"Invalid enum value (.*) - at `\$(.*)`", re.DOTALL)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _read_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
-# One thread: a decoder holds the GIL all the while, and of several the event loop would have to wait for each.
+# One thread: a decoder holds the GIL while it works, and the event loop would wait for each of several.
 _PARSER = ThreadPoolExecutor(1, "mlxbert-bodies")
 
 
@@ -38,13 +38,13 @@ class BodyReader:
         self._max_values = max(_VALUES * max_texts, _LEAST_VALUES)
 
     async def read(self, body: bytes) -> Any:
-        """Reads a body; a large one in a thread, so that other requests are answered meanwhile."""
+        """Decodes a body; a large one on a thread, so that the event loop answers other requests meanwhile."""
         if len(body) <= _SMALL:
             return self._read(body)
         return await asyncio.get_running_loop().run_in_executor(_PARSER, self._read_large, body)
 
     def _read_large(self, body: bytes) -> Any:
-        """Reads a body, unless decoding all its values would hold the GIL for long."""
+        """Decodes a body; refuses one with so many values that decoding them would hold the GIL for long."""
         count = count_values(body, self._max_values)
         if count > self._max_values:
             what = f"at least {count:,} strings, lists and objects"
@@ -63,26 +63,26 @@ class BodyReader:
             raise Problem("invalid", f"the body is not JSON: {problem}") from None
 
     def _read_with_surrogates(self, body: bytes) -> Any:
-        """Reads a body that may have half of a surrogate pair, which msgspec refuses even in ignored fields."""
+        """Decodes a body with half of a surrogate pair: allowed in ignored fields, where msgspec refuses it as well."""
         try:
-            given = json.loads(body.decode(), parse_constant=_refuse_constant)
-            if isinstance(given, dict):  # msgspec compares names as UTF-8, which has no halves
-                given = {name.encode(errors="backslashreplace").decode(): part for name, part in given.items()}
-                check_fields(self._kind, given)
-            value = msgspec.convert(given, self._kind)
-            for name in getattr(value, "__struct_fields__", ()):  # of a route that reads none, it is a dict
+            fields = json.loads(body.decode(), parse_constant=_refuse_constant)
+            if isinstance(fields, dict):  # msgspec compares names as UTF-8, which has no halves
+                fields = {name.encode(errors="backslashreplace").decode(): part for name, part in fields.items()}
+                check_fields(self._kind, fields)
+            value = msgspec.convert(fields, self._kind)
+            for name in getattr(value, "__struct_fields__", ()):  # a dict has none: its route reads no fields
                 _check_text(name, getattr(value, name))
             return value
         except msgspec.ValidationError as problem:
             raise explain(problem, self._kind) from None
-        except UnicodeEncodeError:  # what cannot be converted has one, and msgspec would quote it
+        except UnicodeEncodeError:  # msgspec refuses a value, and would quote the half in it
             raise _half("the body") from None
         except (ValueError, RecursionError) as problem:
             raise Problem("invalid", f"the body is not JSON: {problem}") from None
 
 
 def count_values(body: bytes, enough: int) -> int:
-    """How many strings (including names of fields), lists and objects a body has; counts no further than `enough`."""
+    """Counts the strings (with the names of fields), lists and objects of a body; may stop above `enough`."""
     plain = body.replace(rb"\\", b"").replace(rb"\"", b"")
     strings = plain.count(b'"') // 2
     if strings > enough:
@@ -115,16 +115,16 @@ def check_fields(kind: Any, names: Collection[str]) -> None:
     """
     if len(names) > _MOST_FIELDS:
         raise Problem("invalid", f"the body has {len(names):,} fields, expected at most {_MOST_FIELDS:,}")
-    known = getattr(kind, "__struct_fields__", ())
+    fields = getattr(kind, "__struct_fields__", ())
     for name in names:
-        if name in known:
+        if name in fields:
             continue
-        if meant := next((one for one in known if _one_edit(name, one)), None):
+        if meant := next((field for field in fields if _one_edit(name, field)), None):
             raise Problem("invalid", f"there is no field {name!r}", hint=f"did you mean {meant!r}?", param=name)
 
 
 def _one_edit(word: str, other: str) -> bool:
-    """Whether words differ by a letter more, less or other, or by two that are swapped."""
+    """Whether two words differ by one letter (inserted, removed or replaced) or by two swapped neighbours."""
     if abs(len(word) - len(other)) > 1:
         return False
     start = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(word, other, strict=False)))
@@ -133,20 +133,20 @@ def _one_edit(word: str, other: str) -> bool:
 
 
 def explain(error: msgspec.ValidationError, kind: Any) -> Problem:
-    """Why a body is not what a type takes, with the values of a field that takes only some."""
-    found = _CHOICE.fullmatch(str(error))
-    names = re.findall(r"\.(\w+)", found[2]) if found else []
-    if found and (choices := _choices(kind, names)):
-        listed = {one.lower(): one for one in reversed(choices)}  # some are there in capital letters, too
+    """Converts an error of msgspec to a `Problem`; lists the values of a field that takes only a few."""
+    invalid = _CHOICE.fullmatch(str(error))
+    names = re.findall(r"\.(\w+)", invalid[2]) if invalid else []
+    if invalid and (choices := _choices(kind, names)):
+        listed = {choice.lower(): choice for choice in reversed(choices)}  # some are listed in capital letters, too
         expected = ", ".join(reversed(listed.values()))
-        return Problem("invalid", f"{names[-1]} is {found[1]:.60}, expected one of {expected}", param=names[-1])
+        return Problem("invalid", f"{names[-1]} is {invalid[1]:.60}, expected one of {expected}", param=names[-1])
     return Problem("invalid", f"the body is not what is expected: {error}")
 
 
 def _choices(kind: Any, names: Sequence[str]) -> list[str]:
-    """The values that a type with a `Literal` takes, or that of a field of a field of a type."""
+    """The values of a `Literal`; `names` leads to it through the fields of nested types."""
     if names and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return _choices(get_type_hints(kind).get(names[0]), names[1:])
     if get_origin(kind) is Literal:
-        return [one for one in get_args(kind) if isinstance(one, str)] if not names else []
-    return [value for one in get_args(kind) for value in _choices(one, names)]
+        return [value for value in get_args(kind) if isinstance(value, str)] if not names else []
+    return [value for part in get_args(kind) for value in _choices(part, names)]

@@ -120,7 +120,7 @@ class EngineState:
 
     def fail(self, request: Request, problem: BaseException) -> None:
         """Ends a request with an error, under the lock."""
-        if not request.unfinished:  # answered, cancelled, or failed
+        if request.over:  # answered, failed, or cancelled: then `forget` follows
             return
         self.requests.discard(request)
         self.gated.discard(request)

@@ -28,7 +28,7 @@ _ASK = """
 import sys
 from mlxbert.cli.app import run
 status = run(sys.argv[1:])
-print(status, sorted({"mlx", "tokenizers", "starlette", "uvicorn", "asyncio"} & {*sys.modules}), file=sys.stderr)
+print(status, sorted({"mlx", "tokenizers", "starlette", "httptools", "asyncio"} & {*sys.modules}), file=sys.stderr)
 """
 
 

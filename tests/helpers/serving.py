@@ -1,6 +1,6 @@
 """Tiny models of all tasks, and a server of them: in this process, or on a port."""
 
-import functools
+import asyncio
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.labels.labels import Labels
+from mlxbert.serve.access import Log
 from mlxbert.serve.engine import Engine
+from mlxbert.serve.http.safety import AccessPolicy
+from mlxbert.serve.http.server import HttpServer, address, listen, make_guarded
 from mlxbert.serve.options import EngineOptions, ServeOptions
 from mlxbert.serve.service import Service, read_facts
 from tests.helpers.answering import save_answering
@@ -65,25 +68,30 @@ def serving(
 
 
 @contextmanager
-def listening(service: Service, key: str | None = None) -> Iterator[str]:
-    """The whole server of a service, on a free port; gives its address."""
-    import uvicorn
-
-    from mlxbert.serve.access import Log
-    from mlxbert.serve.http.connection import Connection
-    from mlxbert.serve.http.safety import AccessPolicy
-    from mlxbert.serve.http.server import address, listen, make_guarded
-
-    options = replace(service.options, port=0)
-    with listen(options) as listeners:
-        port = listeners[0].getsockname()[1]
-        app = make_guarded(service, AccessPolicy(options, port, key), Log(None))
-        http: Any = functools.partial(Connection, options)
-        server = uvicorn.Server(uvicorn.Config(app, http=http, ws="none", lifespan="off", log_level="warning"))
-        thread = threading.Thread(target=server.run, args=(listeners,), daemon=True)
+def answering(app: Any, host: str = "127.0.0.1", **options: Any) -> Iterator[tuple[int, HttpServer]]:
+    """An application behind our connections, on a free port; gives the port."""
+    limits = ServeOptions(**{"host": host, "port": 0, **options})
+    with listen(limits) as listeners:
+        server = HttpServer(app, limits)
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=loop.run_until_complete, args=(server.run(listeners),), daemon=True)
         thread.start()
         try:
-            yield address(options, port)
+            yield listeners[0].getsockname()[1], server
         finally:
-            server.should_exit = True
+            loop.call_soon_threadsafe(server.end)
             thread.join()
+            loop.close()
+
+
+@contextmanager
+def listening(service: Service, key: str | None = None) -> Iterator[str]:
+    """The whole server of a service, on a free port; gives its address."""
+
+    async def app(*message: Any) -> None:
+        await guarded(*message)
+
+    with answering(app, **vars(service.options) | {"port": 0}) as (port, _):
+        options = replace(service.options, port=port)
+        guarded = make_guarded(service, AccessPolicy(options, port, key), Log(None))
+        yield address(options, port)

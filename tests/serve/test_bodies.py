@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from mlxbert.serve.bodies import BodyReader, count_values
 from mlxbert.serve.protocol import Problem
@@ -97,7 +97,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])  # on a busy machine
 @given(VALUES, st.booleans())
 def test_values_are_counted_as_they_are_written(value: Any, ascii_only: bool) -> None:
     def count(one: Any) -> int:

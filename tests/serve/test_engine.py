@@ -22,6 +22,7 @@ from mlxbert.serve.engine import Engine
 from mlxbert.serve.options import EngineOptions
 from mlxbert.serve.queue import Key, QueuedItem, Request, choose
 from mlxbert.serve.service import Service, read_facts
+from mlxbert.serve.state import EngineState
 from mlxbert.tasks.catalogue import find_task
 from mlxbert.tasks.task import Job
 from tests.helpers.tiny import CONFIG, random_network, save, tensors_of, tiny_config
@@ -201,6 +202,17 @@ def test_a_caller_that_leaves_frees_the_queue() -> None:
         blocked.set()
         stays.result()
         assert engine.counts.texts == 2
+
+
+def test_a_request_that_is_cancelled_just_now_has_not_failed() -> None:
+    state, request = EngineState(), Request(_key("builtin", "embed"), ["a"], 0.0)
+    state.requests.add(request)
+    state.waiting = 1
+    request.future.cancel()
+    with state.locked():
+        state.fail(request, asyncio.CancelledError())  # as the thread of the models does, before `forget` is called
+    state.forget(weakref.ref(request), request.future)
+    assert (state.counts.failed, state.counts.abandoned, state.waiting, state.requests) == (0, 1, 0, set())
 
 
 def test_a_coroutine_that_is_cancelled_frees_the_queue() -> None:

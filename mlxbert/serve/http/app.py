@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route as Address, compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -149,8 +149,6 @@ def _address(service: Service, protocol: Protocol, route: Route) -> Address:
                 for name, value in request.path_params.items():  # what stands in the path is a field of the body
                     setattr(given, name, value)
             return await _response(await route.answer(service, given))
-        except ClientDisconnect:
-            return Response(status_code=499)
         except Exception as problem:
             return _error(protocol, problem, getattr(route.body, "shorten", None))
 

@@ -1,256 +1,287 @@
-"""A connection of the server: it times out slow clients, and every request gets one answer, or none if its client left.
+"""A connection of the server: answers the requests of a client one after the other, within limits of size and time.
 
-uvicorn has no limit for slow or endless headers, for the rest of a body that is refused, and for a reader that does not
-read. It loses the body of a request that offers another protocol, takes trailers for headers, and does not answer a
-request whose body is damaged.
+No server for ASGI (uvicorn, hypercorn, granian) has options for all of these limits: the time in which a head is sent
+and an answer is read, the bytes around the parts of a body, an error that reaches a client which is still sending, and
+the end of a request whose client has left.
 """
 
 import asyncio
+import functools
 import json
+import logging
 import socket
-from collections.abc import Callable
+import time
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
 
-import httptools
-from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-
+from mlxbert.serve.http.parser import HttpRequest, Refusal, RequestParser
 from mlxbert.serve.options import ServeOptions
 from mlxbert.serve.protocol import Problem
 
-HEADERS = 65_536  # bytes of headers; and of what is sent around the parts of a body, if these are not as large
-_LINGER = 2.0  # seconds in which the rest of a request that is refused is read, so that its client sees the answer
-_PIPELINED = 16  # requests that wait for those before them, until no more of what has come is looked at
-_PIECE = 4096  # bytes that are looked at together
-_LINES = {
-    400: "Bad Request", 408: "Request Timeout", 431: "Request Header Fields Too Large", 503: "Service Unavailable",
-}  # fmt: skip
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message
+
+_IDLE = 5.0  # seconds between requests, after which a connection is closed
+_LINGER = 2.0  # seconds in which the rest of a refused request is read, so that the client sees the answer
+_AHEAD = 65_536  # received bytes that wait to be parsed, until no more are read
+_PIECE = 4096  # bytes that are parsed together: few requests are parsed before their turn
+_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}".encode() for status in HTTPStatus}
+_LOG = logging.getLogger("mlxbert.serve")
 
 
-class _Flow(FlowControl):
-    """Reads nothing as long as there is something that is not looked at."""
-
-    full = False
-
-    def resume_reading(self) -> None:
-        """Reads on, if that is of use."""
-        if not self.full:
-            super().resume_reading()
-
-
-class Connection(HttpToolsProtocol):
+class Connection(asyncio.Protocol):
     """A connection.
 
     Args:
-        options: What the server allows.
-        given: What uvicorn gives.
+        app: The application that answers the requests. It is cancelled when the client leaves.
+        options: The limits.
+        connections: All connections of the server; this one is among them until it is closed.
     """
 
-    def __init__(self, options: ServeOptions, **given: Any) -> None:
-        super().__init__(**given)
-        self._options, self._spare, self._refused = options, HEADERS, False
-        self._held = b""  # has come, and is looked at when fewer requests wait
-        self._owed: tuple[int, str] | None = None  # an error to send when the requests before it are answered
-        self._begun = False  # whether a request has come in part
-        self._left = False  # whether the client sends no more
-        self._reading: asyncio.TimerHandle | None = None  # until the headers of a request have come
-        self._writing: asyncio.TimerHandle | None = None  # until the client has read what was written
-        self._waited, self._since = 0.0, 0.0  # seconds in which it has not read this answer, and when the last began
-        self._written = True  # whether all of it is in the buffer
-        self._gone: list[Callable[[], object]] = []  # what ends the requests that are answered
+    def __init__(self, app: "ASGIApp", options: ServeOptions, connections: "set[Connection]") -> None:
+        self._app, self._options, self._connections = app, options, connections
+        self.busy = False  # whether a request is being answered
+        self._loop = asyncio.get_running_loop()
+        self._received = bytearray()  # not parsed yet
+        self._arrived = asyncio.Event()  # something was received, or the client sends no more
+        self._written = asyncio.Event()  # the client has read everything that was written
+        self._timer: asyncio.TimerHandle | None = None
+        self._sends_no_more = self._late = self._finishing = self._used = False
+        self._request: HttpRequest | None = None  # that is being answered
+        self._head: bytes | None = None  # of the answer; empty once it is written
+        self._without_body = self._chunked = self._answered = False  # whether all of the answer is written
+        self._patience = options.read_seconds  # that is left for reading the answer
 
     def connection_made(self, transport: Any) -> None:
-        """Begins; or refuses one connection too many."""
-        super().connection_made(transport)
-        self.flow: _Flow = _Flow(transport)
-        transport.set_write_buffer_limits(0)  # so that writing is paused until everything is read
-        # asyncio does this for sockets of its own only; without it an answer waits 40 ms for an acknowledgement.
-        with suppress(OSError):  # EINVAL on macOS, if the client is gone already
+        """Begins to answer requests."""
+        self._transport = transport
+        transport.set_write_buffer_limits(0)  # what is written counts as read when the system has taken all of it
+        self._written.set()
+        # asyncio does this for its own sockets only; without it an answer waits 40 ms for an acknowledgement.
+        with suppress(OSError):  # EINVAL on macOS, if the client has left already
             transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if len(self.connections) > self._options.max_connections:
-            self._refuse(503, "there are too many connections")
-        else:
-            self._await_headers()
+        client = transport.get_extra_info("peername") or ("-", 0)  # a client that has left has no name
+        self._parser = RequestParser(client[:2])
+        self._connections.add(self)
+        self._task = self._loop.create_task(self._serve())
+        self._task.add_done_callback(self._end)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Ends, with the requests that nobody waits for any more."""
-        super().connection_lost(exc)
-        for timer in (self._reading, self._writing):
-            if timer is not None:
-                timer.cancel()
-        for leave in [*self._gone]:
-            leave()
+        """Cancels the request that nobody waits for any more."""
+        self._written.set()
+        self._wait_at_most(None)
+        self._task.cancel()
 
     def data_received(self, data: bytes) -> None:
-        """Looks at what has come, as long as few requests wait."""
-        data, self._held, self.flow.full = self._held + data, b"", False
-        for start in range(0, len(data), _PIECE):
-            if len(self.pipeline) >= _PIPELINED:
-                self._held, self.flow.full = data[start:], True
-                self.flow.pause_reading()
-                return
-            self._parse(data[start : start + _PIECE])
+        """Keeps what was received until it is parsed."""
+        self._received += data
+        self._arrived.set()
+        if len(self._received) > _AHEAD:
+            self._transport.pause_reading()
 
-    def _parse(self, data: bytes) -> None:
-        if self._refused or self.transport.is_closing():
-            return
-        if self._reading is None and (self.cycle is None or self.cycle.response_complete):
-            self._await_headers()
-        self._spare -= len(data)
-        self._unset_keepalive_if_required()
-        try:
-            while data:
-                data = self._feed(data)
-        except httptools.HttpParserError:
-            if self._spare >= 0:
-                self._refuse(400, "this is not a request of HTTP")
-        if self._spare < 0:
-            self._refuse(431, f"the headers, or the sizes of chunks, have more than {HEADERS:,} bytes")
-
-    def _feed(self, data: bytes) -> bytes:
-        """Parses data; returns what is to be parsed next.
-
-        An offer to switch to another protocol (HTTP/2, as Java's client and curl make it) is ignored: the head of the
-        request is parsed again without it, as the parser skips the body of a request with an offer (RFC 9110, 7.8).
-        """
-        try:
-            self.parser.feed_data(data)
-            return b""
-        except httptools.HttpParserUpgrade as offer:
-            method, version = self.parser.get_method(), self.parser.get_http_version().encode()
-            if method == b"CONNECT":
-                raise httptools.HttpParserError("a proxy is asked for") from None
-            self.parser = httptools.HttpRequestParser(self)  # the other one may take the connection for closed
-            kept = [b"%s: %s" % header for header in self.headers if header[0] != b"upgrade"]
-            head = b"\r\n".join((b"%s %s HTTP/%s" % (method, self.url, version), *kept, b"", b""))
-            return head + data[offer.args[0] :]
-
-    def on_message_begin(self) -> None:
-        """A request begins."""
-        super().on_message_begin()
-        self._spare, self._begun = HEADERS, True
-        self.scope["gone"] = self._gone  # type: ignore[typeddict-unknown-key]
-
-    def on_headers_complete(self) -> None:
-        """Its headers have come; they are parsed again if there is an offer among them."""
-        if self._spare < 0:
-            raise httptools.HttpParserError
-        if self.parser.should_upgrade():
-            return
-        if self._reading is not None:
-            self._reading.cancel()
-            self._reading = None
-        super().on_headers_complete()
-        self.headers = []  # of trailers, which nobody reads
-
-    def on_body(self, body: bytes) -> None:
-        """A part of its body has come."""
-        self._spare += 2 * len(body)
-        super().on_body(body)
-
-    def on_message_complete(self) -> None:
-        """All of it has come; reading on shows when the client leaves."""
-        if self.parser.should_upgrade():
-            return
-        self._begun = False
-        super().on_message_complete()
-        if not self.pipeline:
-            self.flow.resume_reading()
-
-    def on_response_complete(self) -> None:
-        """It is answered; what is left of its body is of no use."""
-        self._written = True
-        self._end_writing()
-        if self.transport.is_closing():
-            self._flush()
-        elif self.cycle.response_complete and self._owed:
-            self._send(*self._owed)
-        elif self.cycle.response_complete and self.cycle.more_body:
-            self._linger()
-        else:
-            super().on_response_complete()
-            if self._held:
-                self.data_received(b"")
-
-    def timeout_keep_alive_handler(self) -> None:
-        """Nothing more has come for a while."""
-        super().timeout_keep_alive_handler()
-        self._flush()
+    def eof_received(self) -> bool:
+        """Closes the connection of a client that has left; one that stops in the middle of a request gets an error."""
+        self._sends_no_more = True
+        parser, request = self._parser, self._request
+        begun = self._received or parser.begun or parser.requests
+        if stays := bool(begun) if request is None else not request.complete:
+            self._arrived.set()
+        return stays
 
     def pause_writing(self) -> None:
-        """The client does not read as fast as we write; it has so long for the whole answer, however often it reads."""
-        super().pause_writing()
-        self._written = False  # perhaps; `on_response_complete` follows if it is
-        if self._writing is None:
-            self._since = self.loop.time()
-            self._writing = self.loop.call_later(self._options.read_seconds - self._waited, self.transport.abort)
+        """Holds the next part of the answer back."""
+        self._written.clear()
 
     def resume_writing(self) -> None:
-        """The client has read everything that was written; an answer in pieces may have more, which takes its time."""
-        super().resume_writing()
-        if self._writing is not None:
-            self._writing.cancel()
-            self._writing, self._waited = None, self._waited + self.loop.time() - self._since
-        self._end_writing()
+        """Lets the answer go on."""
+        self._written.set()
 
-    def _end_writing(self) -> None:
-        """Forgets how long the client took for an answer that is whole and read."""
-        if self._written and not self.flow.write_paused:
-            self._waited = 0.0
+    def finish(self) -> None:
+        """Closes the connection, once the request that is being answered, or has just come, has its answer."""
+        self._finishing = True
+        self._arrived.set()
 
-    def eof_received(self) -> bool:  # type: ignore[override]
-        """The client sends no more: it has left, or stops in the middle of a request, which is then answered.
+    def _end(self, task: "asyncio.Task[None]") -> None:
+        self._connections.discard(self)
+        self._transport.abort()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _LOG.error("a connection broke: %s", error, exc_info=error)
 
-        Returns whether the connection stays open for that.
-        """
-        self._left = True
-        if self._begun:
-            self._refuse(400, "the request ends before it is complete")
-        return self._begun and self.cycle is not None and not self.cycle.response_complete
+    async def _serve(self) -> None:
+        """Answers requests until the client, a limit or an error ends the connection."""
+        try:
+            if len(self._connections) > self._options.max_connections:
+                raise Refusal("there are too many connections", 503)
+            while (request := await self._next_request()) is not None and await self._answer(request):
+                pass
+        except Refusal as refusal:
+            await self._refuse(refusal)
 
-    def _await_headers(self) -> None:
-        seconds = self._options.read_seconds
-        why = f"the headers have not come within {seconds:g} seconds"
-        self._reading = self.loop.call_later(seconds, self._refuse, 408, why)
+    async def _next_request(self) -> HttpRequest | None:
+        """Reads the head of the next request; `None` if none comes."""
+        parser, seconds = self._parser, self._options.read_seconds
+        self._request = None
+        try:
+            if not parser.requests:
+                self._wait_at_most(_IDLE if self._used and not parser.begun else seconds)
+                await self._parse_some()
+                if self._used and not parser.requests:
+                    self._wait_at_most(seconds)
+            while not parser.requests:
+                await self._parse_some()
+        except TimeoutError:
+            if self._finishing or (self._used and not parser.begun):
+                return None
+            raise Refusal(f"the headers have not come within {seconds:g} seconds", 408) from None
+        finally:
+            self._wait_at_most(None)
+        self._used = True
+        return parser.requests.popleft()
 
-    def _refuse(self, status: int, why: str) -> None:
-        """Stops reading, and answers a damaged or incomplete request with an error, after the requests before it."""
-        if self._refused or self.transport.is_closing():
+    async def _answer(self, request: HttpRequest) -> bool:
+        """Runs the application for a request; returns whether another request may follow."""
+        self._request, self.busy, self._head, self._answered = request, True, None, False
+        self._patience = self._options.read_seconds
+        try:
+            await self._app(request.scope, self._receive, self._send)
+        except Exception:
+            _LOG.exception("the application failed")
+        if self._transport.is_closing():
+            return False
+        if self._head != b"":
+            raise Refusal("the request failed; the server's log says why", 500)
+        await self._drain()
+        if not request.complete:
+            await self._linger()
+        self.busy = False
+        return self._answered and request.persistent and request.complete and not self._finishing
+
+    async def _receive(self) -> "Message":
+        """The next part of the body, as ASGI defines it; a `Problem` if the body is damaged or ends early."""
+        request = self._request
+        assert request is not None
+        if request.taken:
+            await asyncio.Event().wait()  # until the client leaves, which cancels the request
+        if request.expects and not (request.body or request.complete or self._received):
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.expects = False
+        try:
+            while not request.complete and (self._received or not request.body):
+                await self._parse_some()
+        except Refusal as refusal:
+            raise Problem("invalid", str(refusal)) from None
+        if request.complete and self._sends_no_more:
+            self._transport.close()
+        body, request.body, request.taken = bytes(request.body), bytearray(), request.complete
+        return {"type": "http.request", "body": body, "more_body": not request.complete}
+
+    async def _send(self, message: "Message") -> None:
+        """Writes a part of the answer, when the client has read the part before."""
+        if not self._written.is_set():
+            await self._drain()
+        if message["type"] == "http.response.start":
+            self._begin(message["status"], message["headers"])
             return
-        self._refused, self._held = True, b""
-        if self.cycle is None or self.cycle.response_complete:
-            self._send(status, why)
-        elif self.cycle.more_body:  # the application waits for the rest of the body, and answers
-            self.cycle.scope["broken"] = Problem("invalid", why)  # type: ignore[typeddict-unknown-key]
-            self.cycle.message_event.set()
-        else:
-            self._owed = status, why
+        body, self._answered = message.get("body", b""), not message.get("more_body", False)
+        if self._without_body:
+            body = b""
+        elif self._chunked:
+            body = (b"%x\r\n%b\r\n" % (len(body), body) if body else b"") + (b"0\r\n\r\n" if self._answered else b"")
+        self._transport.write((self._head or b"") + body)
+        self._head = b""
 
-    def _send(self, status: int, why: str) -> None:
-        """Sends an error, then closes the connection."""
-        body = json.dumps({"error": why}).encode()
-        head = (
-            f"HTTP/1.1 {status} {_LINES[status]}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
-            "connection: close\r\ncache-control: no-store\r\nx-content-type-options: nosniff\r\n\r\n"
-        )
-        self.transport.write(head.encode() + body)
-        self._linger()
+    def _begin(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        """Makes the head of the answer, which is written with the first part of the body."""
+        request, parser = self._request, self._parser
+        while request is not None and not request.complete and self._received and parser.error is None:
+            self._parse_piece()  # of a body that has come, but was not asked for
+        lines = [_LINES[status], b"date: %b" % _date(int(time.time())), *(b"%b: %b" % header for header in headers)]
+        self._without_body = status in (204, 304) or (request is not None and request.scope["method"] == "HEAD")
+        self._chunked = not self._without_body and b"content-length" not in dict(headers)
+        if self._chunked:
+            lines.append(b"transfer-encoding: chunked")
+        if self._finishing or request is None or not (request.persistent and request.complete):
+            lines.append(b"connection: close")
+        self._head = b"\r\n".join((*lines, b"", b""))
+        if self._head.count(b"\n") + self._head.count(b"\r") != 2 * len(lines) + 2:
+            raise ValueError("a header of the answer has more than one line")
 
-    def _linger(self) -> None:
-        """Drops what else comes: a connection that is closed before all is read would take the answer with it."""
-        self._refused, self._held, self.flow.full = True, b"", False
-        if self._left:
-            self.transport.close()
-            self._flush()
+    async def _parse_some(self) -> None:
+        """Parses a few bytes, once they are there; a `Refusal` if a request is damaged, ends early or is too large."""
+        if self._parser.error is not None:
+            raise self._parser.error
+        await self._receive_some()
+        if not self._received:
+            raise Refusal("the request ends before it is complete")
+        self._parse_piece()
+
+    def _parse_piece(self) -> None:
+        piece = bytes(self._received[:_PIECE])
+        del self._received[:_PIECE]
+        if len(self._received) <= _AHEAD:
+            self._transport.resume_reading()
+        self._parser.feed(piece)
+
+    async def _receive_some(self) -> None:
+        """Waits until there are bytes to parse, or the client sends no more."""
+        while not self._received and not self._sends_no_more:
+            if self._late or (self._finishing and not self.busy):
+                raise TimeoutError
+            self._arrived.clear()
+            await self._arrived.wait()
+
+    def _wait_at_most(self, seconds: float | None) -> None:
+        """Gives the client some seconds, after which `_receive_some` raises a TimeoutError; `None` for any time."""
+        self._late = False
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if seconds is None else self._loop.call_later(seconds, self._expire)
+
+    def _expire(self) -> None:
+        self._late = True
+        self._arrived.set()
+
+    async def _drain(self) -> None:
+        """Waits until the client has read what was written; the timeout covers the whole answer."""
+        if self._written.is_set():
             return
-        self.flow.resume_reading()
-        if self.transport.can_write_eof():
-            with suppress(OSError):  # ENOTCONN, if the client is gone already
-                self.transport.write_eof()
-        self.loop.call_later(_LINGER, self.transport.abort)
+        begun = time.monotonic()
+        try:
+            async with asyncio.timeout(self._patience):
+                await self._written.wait()
+        except TimeoutError:
+            self._transport.abort()
+            await asyncio.Event().wait()  # until this task is cancelled
+        self._patience -= time.monotonic() - begun
 
-    def _flush(self) -> None:
-        """Gives the client time to read the rest of an answer, after which the connection is closed."""
-        if self.transport.get_write_buffer_size():
-            self.loop.call_later(self._options.read_seconds, self.transport.abort)
+    async def _refuse(self, refusal: Refusal) -> None:
+        """Sends an error for a request that cannot be parsed, then closes the connection."""
+        body = json.dumps({"error": str(refusal)}).encode()
+        headers = [
+            (b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)),
+            (b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"),
+        ]  # fmt: skip
+        self.busy = self._finishing = True
+        await self._send({"type": "http.response.start", "status": refusal.status, "headers": headers})
+        await self._send({"type": "http.response.body", "body": body})
+        await self._linger()
+
+    async def _linger(self) -> None:
+        """Reads on for a moment: closing a connection with unread bytes would take the answer with it."""
+        if self._transport.can_write_eof():
+            with suppress(OSError):  # ENOTCONN, if the client has left already
+                self._transport.write_eof()
+        self._wait_at_most(_LINGER)
+        with suppress(TimeoutError):
+            while not self._sends_no_more:
+                self._received.clear()
+                self._transport.resume_reading()
+                await self._receive_some()
+
+
+@functools.lru_cache(1)
+def _date(seconds: int) -> bytes:
+    return formatdate(seconds, usegmt=True).encode()

@@ -1,8 +1,7 @@
-"""Who may ask, and how much: what stands between the network and the routes.
+"""What every request must pass before a route sees it: host, origin, API key, and the size and time of its body.
 
-A page from anywhere can make a browser send requests to this machine. One that names another host than ours, or comes
-from another origin, is refused before it is read; so a name of the web that is made to lead here (DNS rebinding) does
-not help.
+Any web page can make a browser send requests to this machine. A request with a foreign `Host` or `Origin` is refused
+before its body is read, so pointing a public name at this machine (DNS rebinding) does not help a page.
 """
 
 import asyncio
@@ -16,7 +15,6 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from mlxbert.errors import ArgumentError
@@ -30,21 +28,21 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 VARIABLE = "MLXBERT_API_KEY"
-PUBLIC = frozenset({*FILES, "/health"})  # may be seen without the key: they hold nothing
-_POLICY = "default-src 'none'; frame-ancestors 'none'"  # the page has its own
-_AT_ONCE = 16  # times the largest body: what all bodies that are being received take together
+PUBLIC = frozenset({*FILES, "/health"})  # need no key: they hold no secrets
+_POLICY = "default-src 'none'; frame-ancestors 'none'"  # the page sends a policy itself
+_AT_ONCE = 16  # times the size of the largest body: the memory of all bodies that are being received
 _SHORTEST = 8  # characters of a key
 _HEADER_NAMES = re.compile(r"[\w, -]{0,2000}", re.ASCII)  # names of headers
 
 
 @dataclass(frozen=True)
 class AccessPolicy:
-    """Whom requests may name and come from.
+    """Which hosts, origins and keys a request may have.
 
     Attributes:
-        options: What the server allows.
-        port: The port that it listens on.
-        key: What clients need; never shown.
+        options: The options of the server.
+        port: The port that the server listens on.
+        key: The API key; never shown.
     """
 
     options: ServeOptions
@@ -56,11 +54,11 @@ class AccessPolicy:
         object.__setattr__(self, "_origins", compile_origins(self.options.allow_origin or ()))
 
     def check_host(self, host: str) -> None:
-        """Refuses a request that is for another host."""
+        """Refuses a request whose `Host` is not this server."""
         name, _, port = host.rpartition(":") if re.search(r":\d*$", host) else (host, "", "")
         name = name.lower().removesuffix(".")
-        others = [one.lower() for one in self.options.allow_host or ()]
-        if name in others or host.lower() in others:
+        allowed = [other.lower() for other in self.options.allow_host or ()]
+        if name in allowed or host.lower() in allowed:
             return
         if port in ("", str(self.port)) and (_is_local(name) or self._is_ours(name)):
             return
@@ -71,13 +69,13 @@ class AccessPolicy:
         )
 
     def _is_ours(self, name: str) -> bool:
-        """Whether a name is the address that the server has; any address where it has several."""
+        """Whether a name is an address of the server; a server at all addresses cannot tell, and takes any."""
         if is_loopback(self.options.host):
             return False
         return name.strip("[]") == self.options.host.lower() or _address(name) is not None
 
     def foreign(self, origin: str | None, host: str) -> str | None:
-        """The origin of a page from elsewhere that may ask; `None` for a page of ours, and where there is none."""
+        """The origin of an allowed page of another server; `None` for the page of this server, or without one."""
         if origin is None or origin in (f"http://{host}", f"https://{host}"):
             return None
         if not self._origins.fullmatch(origin):
@@ -93,15 +91,15 @@ class AccessPolicy:
         if self.key is None:
             return
         kind, _, token = headers.get("authorization", "").partition(" ")
-        given = [headers.get("x-api-key"), headers.get("api-key"), token.strip() if kind.lower() == "bearer" else None]
-        wanted = self.key.encode()
-        if not any([hmac.compare_digest(one.encode(), wanted) for one in given if one]):  # all, in any case
-            what = "the key is wrong" if any(given) else "a key is needed"
+        keys = [headers.get("x-api-key"), headers.get("api-key"), token.strip() if kind.lower() == "bearer" else None]
+        expected = self.key.encode()
+        if not any([hmac.compare_digest(key.encode(), expected) for key in keys if key]):  # a list: compares every key
+            what = "the key is wrong" if any(keys) else "a key is needed"
             raise Problem("unauthorized", what, hint="Authorization: Bearer KEY")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address can be reached from this machine alone."""
+    """Whether only this machine can reach an address."""
     return _is_local(f"[{host}]" if ":" in host else host.lower())
 
 
@@ -111,7 +109,7 @@ def _is_local(name: str) -> bool:
 
 
 def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The address that a name of a `Host` is, if it is one."""
+    """Parses the name of a `Host` as an address; `None` for other names."""
     try:
         return ipaddress.IPv6Address(name[1:-1]) if name[:1] + name[-1:] == "[]" else ipaddress.IPv4Address(name)
     except ValueError:
@@ -119,7 +117,7 @@ def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def read_key(options: ServeOptions) -> str | None:
-    """The key that clients need, from a file or the environment."""
+    """Reads the API key from a file or the environment."""
     file, key, where = options.api_key_file, os.environ.get(VARIABLE, "").strip() or None, VARIABLE
     if file is not None:
         try:
@@ -138,11 +136,11 @@ def read_key(options: ServeOptions) -> str | None:
 
 
 class Guard:
-    """Refuses what may not come in, and puts headers on what goes out.
+    """Refuses requests that break a rule, and adds security headers to all answers.
 
     Args:
         app: The application.
-        policy: Whom requests may name and come from.
+        policy: Which hosts, origins and keys a request may have.
     """
 
     def __init__(self, app: "ASGIApp", policy: AccessPolicy) -> None:
@@ -160,7 +158,7 @@ class Guard:
                 _secure(MutableHeaders(raw=message["headers"]), origin)
             await send(message)
 
-        body = _Body(self, scope, receive, self._policy.options)
+        body = _Body(self, receive, self._policy.options)
         try:
             headers = Headers(scope=scope)
             host = _only(headers, "host") or ""
@@ -173,8 +171,6 @@ class Guard:
                 self._policy.check_key(headers)
             body.check_length(headers)
             await self._app(scope, body.receive, sending)
-        except ClientDisconnect:
-            pass
         except Exception as problem:
             response = respond(scope["path"], problem)
             if not started:
@@ -183,29 +179,29 @@ class Guard:
             self._held -= body.size
 
     def hold(self, size: int) -> None:
-        """Makes room for a part of a body."""
+        """Counts a part of a body; refuses the part if all bodies together become too large."""
         self._held += size
         if self._held > _AT_ONCE * self._policy.options.max_body * 1e6:
             raise Problem("overloaded", "too much is being received", hint="ask again in a moment")
 
 
 class _Body:
-    """What a request sends, within the limits of size and time."""
+    """The body of a request, within the limits of size and time."""
 
-    def __init__(self, guard: Guard, scope: "Scope", receive: "Receive", options: ServeOptions) -> None:
-        self._guard, self._scope, self._receive, self.size = guard, scope, receive, 0
+    def __init__(self, guard: Guard, receive: "Receive", options: ServeOptions) -> None:
+        self._guard, self._receive, self.size = guard, receive, 0
         self._most, self._seconds = int(options.max_body * 1e6), options.read_seconds
         self._until = asyncio.get_running_loop().time() + options.read_seconds
         self._whole = False
 
     def check_length(self, headers: Headers) -> None:
-        """Refuses a body by the size that it is said to have."""
+        """Refuses a body whose announced size is too large."""
         length = headers.get("content-length", "0")
         if length.isdecimal() and int(length[:20]) > self._most:
             raise self._too_large()
 
     async def receive(self) -> "Message":
-        """The next part."""
+        """Returns the next part of the body."""
         if self._whole:
             return await self._receive()
         try:
@@ -213,8 +209,6 @@ class _Body:
                 message = await self._receive()
         except TimeoutError:
             raise Problem("timeout", f"the body has not come within {self._seconds:g} seconds") from None
-        if (problem := self._scope.get("broken")) is not None:
-            raise problem
         size = len(message.get("body", b""))
         self.size += size
         self._guard.hold(size)
@@ -228,7 +222,7 @@ class _Body:
 
 
 def _only(headers: Headers, name: str) -> str | None:
-    """The value of a header that nobody sends twice."""
+    """The value of a header; refuses a request that has the header twice."""
     values: Sequence[str] = headers.getlist(name)
     if len(values) > 1:
         raise Problem("invalid", f"there are {len(values)} headers {name}, expected one")
@@ -236,7 +230,7 @@ def _only(headers: Headers, name: str) -> str | None:
 
 
 def _preflight(headers: Headers) -> Response:
-    """What a browser is told that asks on behalf of a page from elsewhere, which may ask."""
+    """Answers the preflight request of a browser for an allowed page of another server."""
     asked = headers.get("access-control-request-headers", "")
     allowed = {
         "Access-Control-Allow-Methods": "GET, POST",

@@ -10,15 +10,14 @@ import os
 import resource
 import signal
 import socket
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import uvicorn
+from starlette.types import ASGIApp
 
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.model import Model
@@ -35,12 +34,13 @@ from mlxbert.tasks.options import EmbedWordsOptions, FillMaskOptions
 from mlxbert.weights.source import ModelRef
 
 # Whose lines go into the log, from which level on; not those of "mlxbert", which may quote texts.
-_LOGGERS = {"mlxbert.serve": logging.INFO, "uvicorn.error": logging.ERROR, "asyncio": logging.ERROR}
+_LOGGERS = {"mlxbert.serve": logging.INFO, "asyncio": logging.ERROR}
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _BACKLOG = 2048  # the system takes as many of it as it allows: kern.ipc.somaxconn, 128 on a Mac
 _NO_FAMILY = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)  # without IPv6, ::1 may still be in /etc/hosts
 _TRIES = 5  # to find one free port for several addresses
-_GRACE = 0.2  # seconds after the last connection in which a request that is under way still arrives
+_GRACE = 0.2  # seconds in which a connection that the system has accepted is taken; then its request arrives
+_POLL = 0.05  # seconds after which it looks again whether all connections are closed
 _FILES = 200  # that are open besides connections
 _WARM = (4, 30, 120)  # words of texts
 
@@ -161,16 +161,13 @@ async def _serve(
 ) -> None:
     """Answers from the first moment on: that the server is not ready, until it is."""
     _allow_files(service.options.max_connections + _FILES)
-    config = uvicorn.Config(
-        make_guarded(service, policy, log), loop="asyncio", http=functools.partial(Connection, service.options),  # type: ignore[arg-type]
-        ws="none", lifespan="off", log_config=None, access_log=False, proxy_headers=False, server_header=False,
-        backlog=_BACKLOG,
-    )  # fmt: skip
-    server, place = _Server(config, say), address(service.options, policy.port)
+    app = make_guarded(service, policy, log)
+    server, place = HttpServer(app, service.options, say), address(service.options, policy.port)
     say(f"{place}{_for_others(service.options, policy.port)}: loading {', '.join(service.engine.models)}")
     preparing = asyncio.create_task(_prepare(service, functools.partial(_say_ready, say, place)))
     preparing.add_done_callback(lambda done: server.end(quietly=True))  # its error says why
-    await server.serve(sockets=listeners)
+    with _ended_by_signals(server):
+        await server.run(listeners)
     preparing.cancel()
     with suppress(asyncio.CancelledError):
         await preparing
@@ -211,54 +208,68 @@ def _item(entry: TaskEntry, words: int, mask: str) -> Any:
     return ("the", text) if entry.items in ("pair", "question", "query") else text
 
 
-class _Server(uvicorn.Server):
-    """uvicorn's server, which ends as ours is to end.
+class HttpServer:
+    """Answers requests until it is told to end.
 
     Args:
-        config: Its configuration.
-        say: Gets a line when it ends.
+        app: The application.
+        options: The limits of connections.
+        say: Gets a line when the server ends.
+
+    Attributes:
+        connections: The open connections.
     """
 
-    def __init__(self, config: uvicorn.Config, say: Callable[[str], None]) -> None:
-        super().__init__(config)
-        self._say, self._quietly = say, False
+    def __init__(self, app: ASGIApp, options: ServeOptions, say: Callable[[str], None] = lambda text: None) -> None:
+        self.connections: set[Connection] = set()
+        self._connect = functools.partial(Connection, app, options, self.connections)
+        self._say, self._quietly, self._told = say, False, asyncio.Event()
 
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Catches the signals that end it; those that are ignored, as under `nohup`, stay ignored."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {number: signal.getsignal(number) for number in _SIGNALS}
-        caught = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
-        for number in caught:
-            signal.signal(number, self.handle_exit)
-        try:
-            yield
-        finally:
-            for number in caught:
-                signal.signal(number, before[number])
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Ends it; at once, when a second signal comes."""
-        if self.should_exit:
-            os._exit(128 + sig)
-        self.end()
-
-    def end(self, *, quietly: bool = False) -> None:
-        """Ends it, once everything is answered."""
-        self.should_exit, self._quietly = True, quietly
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Takes no more connections, and ends those that there are when they have been answered."""
-        for server in self.servers:
-            server.close()
+    async def run(self, listeners: Iterable[socket.socket]) -> None:
+        """Accepts connections; when told to end, takes no more, and closes those there are once they are answered."""
+        loop = asyncio.get_running_loop()
+        servers = [await loop.create_server(self._connect, sock=place, backlog=_BACKLOG) for place in listeners]
+        await self._told.wait()
         if not self._quietly:
-            count = len(self.server_state.tasks)
+            count = sum(connection.busy for connection in self.connections)
             left = f"{count} more {'request is' if count == 1 else 'requests are'} answered"
             self._say(f"ends once {left}; a second Ctrl-C ends it at once" if count else "ends")
         await asyncio.sleep(_GRACE)
-        await super().shutdown(sockets)
+        for server in servers:
+            server.close()
+        await asyncio.sleep(_GRACE)
+        for connection in self.connections:
+            connection.finish()
+        while self.connections:
+            await asyncio.sleep(_POLL)
+
+    def end(self, *, quietly: bool = False) -> None:
+        """Tells the server to end; a later call says no more than the first."""
+        if not self._told.is_set():
+            self._quietly = quietly
+            self._told.set()
+
+
+@contextmanager
+def _ended_by_signals(server: HttpServer) -> Iterator[None]:
+    """Ends a server at a signal, at once at a second one. Signals that are ignored, as under `nohup`, stay ignored."""
+    loop, caught = asyncio.get_running_loop(), list[int]()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if caught:
+            os._exit(128 + number)
+        caught.append(number)
+        loop.call_soon_threadsafe(server.end)
+
+    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+    handlers = {number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN}
+    for number in handlers:
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
