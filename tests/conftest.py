@@ -167,10 +167,14 @@ _all_cores = cores._cores
 
 
 @pytest.fixture(scope="session", autouse=True)
-def one_core() -> Iterator[None]:
-    """Where there is a process for each core, threads that wait for a core keep it from another process."""
+def one_core(pytestconfig: pytest.Config) -> Iterator[None]:
+    """Where there is a process for each core, threads that wait for a core keep it from another process.
+
+    Slow tests compare bits with those of programs that they start, which use all cores.
+    """
+    fast = pytestconfig.option.markexpr == "not slow"
     with pytest.MonkeyPatch.context() as patch:
-        if "PYTEST_XDIST_WORKER" in os.environ and sys.platform == "linux":
+        if fast and "PYTEST_XDIST_WORKER" in os.environ and sys.platform == "linux":
             cores._stream_per_core()  # as many as `all_cores` needs
             patch.setattr(cores, "_cores", lambda: 1)
             if device.BLAS.set_threads is not None:

@@ -15,14 +15,16 @@ __all__ = ["library"]
 MODEL = ("--model", "some/model")
 
 
-def test_pairs_are_evaluated_with_the_classifier(library: Library) -> None:
-    outcome = call("evaluate", "rerank", "--data", "pairs.csv", *MODEL, "--max-score", "5")
+def test_pairs_are_evaluated_with_the_classifier(library: Library, tmp_path: Path) -> None:
+    data = tmp_path / "pairs.csv"
+    data.touch()
+    outcome = call("evaluate", "rerank", "--data", str(data), *MODEL, "--max-score", "5")
     assert outcome.status == 0 and outcome.lines == json.loads(json.dumps([events.evaluation().to_dict()]))
     assert (library.given["task"], library.given["model"]) == ("rerank", "classify of some/model")
     assert library.given["max_score"] == 5.0 and "top_k" not in library.given
 
 
-def test_an_embedder_makes_it_retrieval(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_embedder_makes_it_retrieval(library: Library, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     seen: dict[str, Any] = {}
 
     def evaluate_reranking(model: object, embedder: object, **given: Any) -> object:
@@ -31,10 +33,13 @@ def test_an_embedder_makes_it_retrieval(library: Library, monkeypatch: pytest.Mo
 
     module = SimpleNamespace(evaluate_reranking=evaluate_reranking)
     monkeypatch.setitem(__import__("sys").modules, "mlxbert.training.scores.search", module)
-    typed = ("evaluate", "rerank", "--data", "set", *MODEL, "--embedder", "builtin", "--top-k", "7", "--split", "dev")
+    typed = (
+        *("evaluate", "rerank", "--data", str(tmp_path), *MODEL, "--embedder", "builtin", "--top-k", "7"),
+        *("--split", "dev"),
+    )
     assert call(*typed, "--metric", "map").status == 0
     assert (seen["model"], seen["embedder"]) == ("classify of some/model", "embed of builtin")
-    assert (seen["data"], seen["top_k"], seen["split"], seen["metric"]) == ("set", 7, "dev", "map")
+    assert (seen["data"], seen["top_k"], seen["split"], seen["metric"]) == (str(tmp_path), 7, "dev", "map")
     for option in (("--max-score", "5"), ("--query-column", "q"), ("--max-length", "9"), ("--data", "other")):
         outcome = call(*typed, *option)
         assert outcome.status == 2 and option[0] in outcome.err
