@@ -84,8 +84,9 @@ def convert(
     stored, how = _options(dtype, quantize, group_size)
     most = save.parse_size(max_shard_size)
     devices.use()
+    ref = ModelRef(source, adapter, revision, offline)
     target = destination.check_target(folder, local_folder(str(source)), overwrite)  # before a download
-    files = find_model(ModelRef(source, adapter, revision, offline), on_progress)
+    files = find_model(ref, on_progress)
     found = files.path
     for read in (found, files.adapter):
         if read is not None:
