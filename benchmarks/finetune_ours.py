@@ -16,10 +16,10 @@ from runs import run_missing, sampled, train_ours, use_cores
 def run(name: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
     """Trains once and scores the test set."""
     use_cores(given, given.threads)
-    from mlxbert.model import load
-    from mlxbert.readers.rows import read_rows
+    from mlxbert.loading import load
+    from mlxbert.readers.labelled_rows import read_rows
     from mlxbert.training.objectives import make_objective
-    from mlxbert.training.objectives.predict import predict
+    from mlxbert.training.objectives.predictions import predict
 
     setting = SETTINGS[name]
     columns = {"text_column": "text", "label_column": "label"}

@@ -21,7 +21,7 @@ import tempfile
 from functools import partial
 from typing import Any
 
-from mlxbert.bench import peer, steps
+from mlxbert.bench import torch_peer, training_steps
 from mlxbert.machine.kernel_cache import VARIABLE
 
 SHAPES, DTYPES = ("minilm:32x64", "base:16x128"), ("float32", "bfloat16")
@@ -75,7 +75,7 @@ def _asked(side: str, shape: str, dtype: str, updates: int, device: str, kernels
 def _measured(side: str, shape: str, dtype: str, updates: int, device: str) -> tuple[float, float]:
     name, _, sides = shape.partition(":")
     rows, length = map(int, sides.split("x"))
-    ids = steps.token_ids([length] * rows, MODELS[name]["vocab_size"], MODELS[name]["pad_token_id"])
+    ids = training_steps.token_ids([length] * rows, MODELS[name]["vocab_size"], MODELS[name]["pad_token_id"])
     make = _theirs if side == "torch" else partial(_ours, compiled=side != "not compiled")
     step, spent = make(MODELS[name], ids, dtype, device), []
     for _ in range(_WARM + updates):
@@ -83,28 +83,30 @@ def _measured(side: str, shape: str, dtype: str, updates: int, device: str) -> t
     return spent[0], statistics.median(spent[_WARM:])
 
 
-def _ours(config: dict[str, Any], ids: list[steps.Ids], dtype: str, device: str, *, compiled: bool) -> steps.Step:
+def _ours(
+    config: dict[str, Any], ids: list[training_steps.Ids], dtype: str, device: str, *, compiled: bool
+) -> training_steps.Step:
     import mlxbert
-    from mlxbert.training.loop import compiled as compiling
+    from mlxbert.training.loop import compiled_functions as compiling
 
     if not compiled:
         vars(compiling)["MOST_SHAPES"] = 0  # each batch is of one shape too many
     labels = mlxbert.Labels(("a", "b"), "single_label_classification")
     heads = {"sequence_classifier": labels}
     model = mlxbert.new_model(config, "builtin", heads=heads, dtype="float32", device=device)
-    return steps.our_step(model, *steps.our_classifier(model, ids), dtype)
+    return training_steps.our_step(model, *training_steps.our_classifier(model, ids), dtype)
 
 
-def _theirs(config: dict[str, Any], ids: list[steps.Ids], dtype: str, device: str) -> steps.Step:
+def _theirs(config: dict[str, Any], ids: list[training_steps.Ids], dtype: str, device: str) -> training_steps.Step:
     import torch
     import transformers
 
-    where = peer.device_name(torch, device)
-    peer.match_precision(torch, tf32=False)
+    where = torch_peer.device_name(torch, device)
+    torch_peer.match_precision(torch, tf32=False)
     torch.manual_seed(0)
     made = transformers.AutoModelForSequenceClassification.from_config(transformers.AutoConfig.for_model(**config))
-    step = steps.their_step(made.to(where).train(), steps.their_classifier(ids, 0, where), dtype)
-    return steps.checked(step, [partial(peer.check_training, torch, where, dtype)])
+    step = training_steps.their_step(made.to(where).train(), training_steps.their_classifier(ids, 0, where), dtype)
+    return training_steps.checked(step, [partial(torch_peer.check_training, torch, where, dtype)])
 
 
 if __name__ == "__main__":

@@ -19,9 +19,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from fuzz_mutate import change_zip, flips
 
-from mlxbert.readers.documents.apart import Limits
 from mlxbert.readers.documents.document import UnreadableError
-from mlxbert.readers.documents.read import kind_of, read_documents
+from mlxbert.readers.documents.document_kinds import kind_of, read_documents
+from mlxbert.readers.documents.isolated_parser import ParserLimits
 from tests.helpers.papers import docx, paragraph, pdf, pdf_of
 
 NUMBERS = (
@@ -97,7 +97,7 @@ def files(seeds: list[tuple[str, bytes]], count: int, seed: int) -> Iterator[tup
         yield f"mutation {number}", kind, MUTATE[kind](rng, data)
 
 
-def read(kind: str, data: bytes, limits: Limits) -> str:
+def read(kind: str, data: bytes, limits: ParserLimits) -> str:
     """What becomes of a file; a failure begins with an exclamation mark."""
     try:
         found = [*read_documents("file", data, kind, limits=limits)]
@@ -121,7 +121,7 @@ def main() -> int:
     made = docx(*[paragraph("Top", "Heading1"), paragraph("A text of some words. " * 20)] * 5, title="Title")
     seeds = [("pdf", pdf("One", "Two", "Three", title="Title")), ("word", made)]
     seeds += [(kind, data) for path in given.files if (kind := kind_of(path.name, data := path.read_bytes())) in MUTATE]
-    limits, outcomes, slowest = Limits(given.seconds), Counter[str](), list[tuple[float, str, str]]()
+    limits, outcomes, slowest = ParserLimits(given.seconds), Counter[str](), list[tuple[float, str, str]]()
     good = [[*read_documents("file", data, kind)] for kind, data in seeds]
     begun = time.perf_counter()
     for number, (name, kind, data) in enumerate(files(seeds, given.count, given.seed)):

@@ -34,15 +34,15 @@ class Both:
         import mlxbert
         from mlxbert.machine.cores import training_workers
         from mlxbert.machine.device import mx
-        from mlxbert.pretraining.data import Maker
-        from mlxbert.pretraining.initial import find_initial
+        from mlxbert.pretraining.corpus_examples import Maker
+        from mlxbert.pretraining.initial_model import find_initial
+        from mlxbert.pretraining.loss_terms import MaskedWords
         from mlxbert.pretraining.objective import Pretraining
-        from mlxbert.pretraining.settings import Settings
-        from mlxbert.pretraining.terms import MaskedWords
+        from mlxbert.pretraining.pretraining_settings import Settings
         from mlxbert.training.loop.training_inputs import Training
         from mlxbert.training.loop.training_run import Run
-        from mlxbert.training.options import TrainingOptions
-        from mlxbert.weights.source import ModelRef
+        from mlxbert.training.options.loop_options import TrainingOptions
+        from mlxbert.weights.model_source import ModelRef
 
         config = {
             "model_type": "bert", "hidden_size": given.width, "num_hidden_layers": given.layers,

@@ -55,11 +55,11 @@ def train_ours(model: Any, objective: Any, examples: Sequence[Any], setting: Set
     """Trains a model of mlxbert without validation; it has the weights after the last update. Returns what it took."""
     from mlxbert.machine.cores import training_workers
     from mlxbert.machine.device import mx
+    from mlxbert.training.loop.data_order import Epochs
     from mlxbert.training.loop.gradients import install
-    from mlxbert.training.loop.order import Epochs
     from mlxbert.training.loop.training_inputs import Training
     from mlxbert.training.loop.training_run import Run
-    from mlxbert.training.options import TrainingOptions
+    from mlxbert.training.options.loop_options import TrainingOptions
 
     options = TrainingOptions(
         epochs=setting.epochs, lr=setting.lr, batch_size=setting.batch_size, warmup=WARMUP, weight_decay=WEIGHT_DECAY,
@@ -88,7 +88,7 @@ def train_theirs(
     """
     from transformers import Trainer, TrainingArguments
 
-    from mlxbert.training.loop.order import batches
+    from mlxbert.training.loop.data_order import batches
 
     epochs = itertools.count()
 

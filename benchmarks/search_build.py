@@ -34,7 +34,7 @@ from search import QUERIES, process, say, timed
 if TYPE_CHECKING:
     from mlxbert.readers.documents.document import Document
     from mlxbert.search.chunks import Chunk
-    from mlxbert.search.writer import Splits
+    from mlxbert.search.index_writer import Splits
 
 WORDS, HOUR = 30, 3_600  # words of a small file; how old it is, in seconds
 AGAIN = 5  # unchanged updates in one process

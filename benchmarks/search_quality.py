@@ -34,7 +34,7 @@ from mlxbert.data.retrieval import read_retrieval
 from mlxbert.search.index import Index, Mode
 from mlxbert.search.sentences import sentences
 from mlxbert.training.scores.intervals import wilson
-from mlxbert.training.scores.retrieval import RETRIEVAL, retrieval_scores
+from mlxbert.training.scores.retrieval_metrics import RETRIEVAL, retrieval_scores
 
 DEPTH, CANDIDATES = 100, 50
 QUESTIONS = 400

@@ -28,10 +28,10 @@ def run(name: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
     """Trains once and scores the test set."""
     use_cores(given)
     import mlxbert
-    from mlxbert.model import load
-    from mlxbert.readers.rows import read_rows
+    from mlxbert.loading import load
+    from mlxbert.readers.labelled_rows import read_rows
     from mlxbert.training.objectives import make_objective
-    from mlxbert.training.plan import prepared
+    from mlxbert.training.training_plan import prepared
 
     setting = SETTINGS[name]
     how = {"crf": given.crf} if setting.task == "tag" else {"stride": STRIDE, "max_words": MAX_WORDS}

@@ -37,10 +37,10 @@ from mlxbert.nn.heads import Network
 from mlxbert.training.loop.gpu_updater import DeviceStep
 from mlxbert.training.loop.gradients import Differentiator, Gradients
 from mlxbert.training.loop.optimizer import AdamW, weight_decays
-from mlxbert.training.loop.state import Progress
+from mlxbert.training.loop.saved_run import Progress
 from mlxbert.training.objectives import make_objective
 from mlxbert.training.objectives.objective import TrainBatch
-from mlxbert.training.options import TrainingOptions
+from mlxbert.training.options.loop_options import TrainingOptions
 from mlxbert.weights.build import parameters as parameters_of
 from tests.helpers.graphs import Graph, build_for_a_gpu, kernels
 from tests.helpers.tiny import CONFIG

@@ -1,4 +1,4 @@
-"""From where on `mlxbert.nn.gpu` should pad heads, and divide texts into blocks: measured, to correct its estimates.
+"""Measures from which sizes on `mlxbert.nn.gpu_attention` should pad heads and divide texts into blocks.
 
 Run on a GPU: python benchmarks/thresholds.py [--dtype float16]
 """
@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any
 
 from mlxbert.machine.device import choose_dtype, mx
-from mlxbert.nn import gpu
-from mlxbert.nn.cpu import windows
+from mlxbert.nn import gpu_attention
+from mlxbert.nn.cpu import window_attention
 
 KEYS, BLOCKS = (64, 128, 192, 256, 384, 512), (4, 6, 8, 12, 16)
 _HEADS, _HEAD_SIZE, _WIDE, _WINDOW = 12, 32, 64, 64  # MiniLM's heads; ModernBERT's window
@@ -37,8 +37,8 @@ def thresholds(dtype: mx.Dtype, *, tokens: int = 16384, runs: int = 5) -> dict[s
     padding = {keys: measure(_padding, keys) for keys in KEYS}
     blocks = {count: measure(_blocks, count) for count in BLOCKS}
     return {
-        "padding": {"speedup": padding, "pays_from": pays_from(padding), "used_from": gpu.PADDED_FROM},
-        "blocks": {"speedup": blocks, "pays_from": pays_from(blocks), "used_from": gpu.BLOCKS_FROM},
+        "padding": {"speedup": padding, "pays_from": pays_from(padding), "used_from": gpu_attention.PADDED_FROM},
+        "blocks": {"speedup": blocks, "pays_from": pays_from(blocks), "used_from": gpu_attention.BLOCKS_FROM},
     }
 
 
@@ -60,7 +60,7 @@ def _padding(dtype: mx.Dtype, tokens: int, keys: int) -> tuple[mx.array, Sequenc
 
 
 def _padded(q: mx.array, k: mx.array, v: mx.array, wide: int) -> mx.array:
-    return gpu.padded_attention(q, k, v, _HEAD_SIZE**-0.5, None, wide)
+    return gpu_attention.padded_attention(q, k, v, _HEAD_SIZE**-0.5, None, wide)
 
 
 def _blocks(dtype: mx.Dtype, tokens: int, count: int) -> tuple[mx.array, Sequence[Work]]:
@@ -69,12 +69,12 @@ def _blocks(dtype: mx.Dtype, tokens: int, count: int) -> tuple[mx.array, Sequenc
     q, k, v = (mx.random.normal((max(tokens // length, 1), _HEADS, length, 64)).astype(dtype) for _ in range(3))
     places = mx.arange(length)
     near = (mx.abs(places[:, None] - places) <= _WINDOW)[None, None]
-    blocks = windows.blocks(length, _WINDOW, None)
+    blocks = window_attention.blocks(length, _WINDOW, None)
     assert blocks is not None
     mx.eval(near, blocks)
     return q, [
-        lambda q: gpu.attention(q, k, v, 64**-0.5, near, gradient=False),
-        lambda q: gpu.attention_in_blocks(q, k, v, 64**-0.5, blocks),
+        lambda q: gpu_attention.attention(q, k, v, 64**-0.5, near, gradient=False),
+        lambda q: gpu_attention.attention_in_blocks(q, k, v, 64**-0.5, blocks),
     ]
 
 

@@ -35,10 +35,10 @@ from typing import Any
 from cores import keep_to_cores
 from encode import MODELS
 
-from mlxbert.bench import steps
-from mlxbert.bench.job import Spent
-from mlxbert.bench.steps import Clock, Ids, Step
+from mlxbert.bench import training_steps
+from mlxbert.bench.training_steps import Clock, Ids, Step
 from mlxbert.bench.worker import peak_memory
+from mlxbert.bench.worker_job import Spent
 
 SHAPES = (
     "minilm:32x64", "minilm:8x512", "base:16x128", "distilbert:16x128", "modernbert:16x128", "deberta-v3:16x128",
@@ -71,7 +71,9 @@ class Case:
 
     def ids(self) -> list[Ids]:
         """The batches of an epoch."""
-        return steps.token_ids([self.length] * self.batch, self.config["vocab_size"], self.config["pad_token_id"])
+        return training_steps.token_ids(
+            [self.length] * self.batch, self.config["vocab_size"], self.config["pad_token_id"]
+        )
 
     def masked(self) -> Iterator[list[tuple[list[int], list[int], list[int]]]]:
         """The batches of an epoch; of each text ids with masks, the masked places, and ids without masks."""
@@ -111,19 +113,21 @@ def our_model(case: Case, head: str = "sequence_classifier") -> Any:
 def our_classifier(case: Case) -> Step:
     """All weights of a classifier."""
     model = our_model(case)
-    return steps.our_step(model, *steps.our_classifier(model, case.ids()), DTYPE, checkpointing=case.checkpointing)
+    return training_steps.our_step(
+        model, *training_steps.our_classifier(model, case.ids()), DTYPE, checkpointing=case.checkpointing
+    )
 
 
 def our_adapters(case: Case) -> Step:
     """Adapters, and the classifier."""
-    from mlxbert.training.adapters import adapt_model
-    from mlxbert.training.options import TrainingOptions
+    from mlxbert.training.lora_layers import adapt_model
+    from mlxbert.training.options.loop_options import TrainingOptions
 
     model = our_model(case)
     adapters = adapt_model(model, TrainingOptions(lora=RANK, lora_layers=",".join(ADAPTED)))
     assert adapters is not None
-    return steps.our_step(
-        model, *steps.our_classifier(model, case.ids()), DTYPE,
+    return training_steps.our_step(
+        model, *training_steps.our_classifier(model, case.ids()), DTYPE,
         trained=adapters.trained, checkpointing=case.checkpointing,
     )  # fmt: skip
 
@@ -132,9 +136,9 @@ def our_masked(case: Case) -> Step:
     """Masked language modeling."""
     import numpy as np
 
-    from mlxbert.pretraining.examples import Example
+    from mlxbert.pretraining.examples import PretrainingExample
+    from mlxbert.pretraining.loss_terms import MaskedWords
     from mlxbert.pretraining.objective import Pretraining
-    from mlxbert.pretraining.terms import MaskedWords
 
     model, objective = our_model(case, "masked_lm"), Pretraining({MaskedWords(): 1.0})
     objective.use(model.config)
@@ -144,10 +148,10 @@ def our_masked(case: Case) -> Step:
         return np.array(values, np.int32)
 
     batches = [
-        [Example(array(ids), segments, array(places), array(clean)) for ids, places, clean in rows]
+        [PretrainingExample(array(ids), segments, array(places), array(clean)) for ids, places, clean in rows]
         for rows in case.masked()
     ]
-    return steps.our_step(model, objective, batches, DTYPE, checkpointing=case.checkpointing)
+    return training_steps.our_step(model, objective, batches, DTYPE, checkpointing=case.checkpointing)
 
 
 def our_update(case: Case) -> Step:
@@ -164,15 +168,15 @@ def our_update(case: Case) -> Step:
         for _ in range(2)
     ]
     mx.eval([part.arrays for part in parts])
-    rates = dict.fromkeys(weights, steps.LR)
-    decays = {name: steps.WEIGHT_DECAY if array.ndim > 1 else 0.0 for name, array in weights.items()}
+    rates = dict.fromkeys(weights, training_steps.LR)
+    decays = {name: training_steps.WEIGHT_DECAY if array.ndim > 1 else 0.0 for name, array in weights.items()}
     state = AdamW.new(weights)
 
     def step() -> Spent:
         nonlocal state, weights
         clock, begun = Clock(), time.perf_counter()
         found = added(*parts).arrays
-        factor = float(clipping(float(norm(found)) / 2, steps.CLIP))
+        factor = float(clipping(float(norm(found)) / 2, training_steps.CLIP))
         state, weights = state.update(weights, found, factor / 2, rates, decays)
         return clock.spent(begun)
 
@@ -197,8 +201,8 @@ def their_model(case: Case, kind: str = "SequenceClassification") -> Any:
 
 def their_classifier(case: Case, adapt: Callable[[Any], Any] = lambda model: model) -> Step:
     """All weights of a classifier, or those that `adapt` leaves."""
-    batches = steps.their_classifier(case.ids(), case.config["pad_token_id"])
-    return steps.their_step(adapt(their_model(case)), batches, DTYPE)
+    batches = training_steps.their_classifier(case.ids(), case.config["pad_token_id"])
+    return training_steps.their_step(adapt(their_model(case)), batches, DTYPE)
 
 
 def their_adapters(case: Case) -> Step:
@@ -220,7 +224,7 @@ def their_masked(case: Case) -> Step:
     for rows in case.masked():
         labels = [[word if place in places else -100 for place, word in enumerate(clean)] for _, places, clean in rows]
         batches.append({"input_ids": torch.tensor([ids for ids, _, _ in rows]), "labels": torch.tensor(labels)})
-    return steps.their_step(their_model(case, "MaskedLM"), batches, DTYPE)
+    return training_steps.their_step(their_model(case, "MaskedLM"), batches, DTYPE)
 
 
 def their_update(case: Case) -> Step:
@@ -230,11 +234,11 @@ def their_update(case: Case) -> Step:
     weights = list(their_model(case).parameters())
     for one in weights:
         one.grad = 1e-3 * torch.randn_like(one)
-    optimizer = torch.optim.AdamW(weights, lr=steps.LR, weight_decay=steps.WEIGHT_DECAY, fused=True)
+    optimizer = torch.optim.AdamW(weights, lr=training_steps.LR, weight_decay=training_steps.WEIGHT_DECAY, fused=True)
 
     def step() -> Spent:
         clock, begun = Clock(), time.perf_counter()
-        torch.nn.utils.clip_grad_norm_(weights, steps.CLIP)
+        torch.nn.utils.clip_grad_norm_(weights, training_steps.CLIP)
         optimizer.step()
         return clock.spent(begun)
 

@@ -21,7 +21,7 @@ from mlxbert.cli.views.json_lines import OutputClosedError
 from mlxbert.errors import ArgumentError, DeviceError, MlxbertError
 from mlxbert.files import PRIVACY, is_forbidden
 from mlxbert.machine import launched
-from mlxbert.machine.faults import device_errors
+from mlxbert.machine.device_errors import device_errors
 from mlxbert.tasks.catalogue import CATALOGUE
 from mlxbert.version import __version__
 

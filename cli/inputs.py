@@ -14,12 +14,12 @@ from typing import Any, BinaryIO
 from mlxbert.cli.options import InputOptions, PairInputOptions, RecordOptions
 from mlxbert.cli.views import console
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
-from mlxbert.readers.formats import FORMATS, Format, find_format, format_of, read_records
-from mlxbert.readers.inputs import STDIN, open_source, stdin
-from mlxbert.readers.lines import UTF8, check_encoding, read_text
-from mlxbert.readers.live import LONGEST, as_it_comes, first_line
-from mlxbert.readers.reading import Wanted
+from mlxbert.readers.formats import FORMATS, FormatName, find_format, format_of, read_records
+from mlxbert.readers.input_files import STDIN, open_source, stdin
+from mlxbert.readers.parsing import Wanted
+from mlxbert.readers.pipes import LONGEST, as_it_comes, first_line
 from mlxbert.readers.stream import RecordSource, RecordStream
+from mlxbert.readers.text_lines import UTF8, check_encoding, read_text
 
 ARGUMENTS = "arguments"  # the name of an input that is not a file
 Pair = tuple[str, str]
@@ -33,7 +33,7 @@ _NAMED = tuple(format for format, known in FORMATS.items() if known.value)
 _TEXT = tuple(format for format, known in FORMATS.items() if not known.binary and not known.refused)
 _NAMING = {
     **{"field": _OBJECTS, "column": _TABLES, "text_column": _NAMED, "pair_column": _NAMED},
-    **{"no_header": (Format.csv, Format.tsv), "keep": _NAMED, "encoding": _TEXT},
+    **{"no_header": (FormatName.csv, FormatName.tsv), "keep": _NAMED, "encoding": _TEXT},
 }
 
 _CHOSEN = {"field", "column", "text_column", "pair_column"}
@@ -41,7 +41,7 @@ _CHOSEN = {"field", "column", "text_column", "pair_column"}
 
 def check_data(paths: Sequence[str], encoding: str) -> None:
     """Refuses labelled data that are not there, and an unknown encoding: before a model is downloaded."""
-    from mlxbert.readers.rows import check_sources
+    from mlxbert.readers.labelled_rows import check_sources
 
     check_encoding(encoding)
     for path in paths:
@@ -181,7 +181,7 @@ def _from_files(inputs: Sequence[str], options: InputOptions, names: str | Pair,
     if taken := [name for name in keep or () if name in _SOMETIMES]:
         raise ArgumentError(f"--keep {taken[0]}: some results have a field of this name", hint="rename the column")
     sources = [as_it_comes(stdin()) if source == STDIN else source for source in inputs]
-    formats = [Format(options.format) if options.format else _guess_format(one, given, names) for one in sources]
+    formats = [FormatName(options.format) if options.format else _guess_format(one, given, names) for one in sources]
     for name in given:
         if not set(formats) & set(_NAMING[name]):
             expected = ", ".join(f".{one.value}" for one in _NAMING[name])
@@ -205,7 +205,7 @@ def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _names(given: Mapping[str, str], names: str | Pair, format: Format) -> tuple[str, str | None, str]:
+def _names(given: Mapping[str, str], names: str | Pair, format: FormatName) -> tuple[str, str | None, str]:
     """The fields or columns of the text and the second text, and the options that choose them."""
     of_text = [name for name in ("field", "column", "text_column") if name in given]
     if len(of_text) > 1:
@@ -222,35 +222,35 @@ def _names(given: Mapping[str, str], names: str | Pair, format: Format) -> tuple
     return text, pair, choose if pair is None else both
 
 
-def _guess_format(source: str | BinaryIO, given: dict[str, Any], names: str | Pair) -> Format:
+def _guess_format(source: str | BinaryIO, given: dict[str, Any], names: str | Pair) -> FormatName:
     if isinstance(source, str):
         return format_of(source, source, texts=True)
     if "column" in given or "no_header" in given:
-        return Format.csv
+        return FormatName.csv
     if given.keys() - {"keep", "encoding"} or isinstance(names, tuple):
-        return Format.jsonl
+        return FormatName.jsonl
     line = first_line(source).split(b"\r")[0]
     first = line.decode(given.get("encoding", UTF8), "replace").strip().removeprefix("\ufeff")
     if first == "[" or first.startswith("[{"):
         console.say("note", f"stdin holds a JSON array, {names!r} is read of each; --format txt takes lines as texts")
-        return Format.json
+        return FormatName.json
     if not _is_object(first, whole=len(line) < LONGEST):
         cells: list[str] = []
         with suppress(csv.Error):  # no header is so long
             cells = next(csv.reader([first]), [])
         if len(cells) > 1 and names in cells:
             console.say("note", "each line of stdin is a text; if these are rows of a table, add --format csv")
-        return Format.txt
+        return FormatName.txt
     console.say("note", f"stdin holds JSON lines, {names!r} is read of each; --format txt takes them as texts")
-    return Format.jsonl
+    return FormatName.jsonl
 
 
 def _guess_columns(
-    source: str, format: Format, options: InputOptions, text: str, *, pairs: bool
+    source: str, format: FormatName, options: InputOptions, text: str, *, pairs: bool
 ) -> tuple[str, str | None]:
     """The columns of a table that training would take; `text` if there is such a column, or none can be told."""
     from mlxbert.data.columns import find_columns
-    from mlxbert.readers.rows import read_rows
+    from mlxbert.readers.labelled_rows import read_rows
 
     if not Path(source).is_file():  # a pipe can be read only once
         return text, None
@@ -262,7 +262,7 @@ def _guess_columns(
         found = find_columns(rows, labels=False)
         if text not in rows.columns and (pairs or found.pair is None):
             names = " and ".join(repr(column) for column in found.to_dict().values())
-            named = format is not Format.parquet and not options.no_header
+            named = format is not FormatName.parquet and not options.no_header
             is_text = named and any(len(column.split()) >= _SENTENCE for column in found.to_dict().values())
             more = "; if line 1 is a text, --no-header reads it, too" if is_text else ""
             console.say("note", f"{source}: the text is read from column {names}; --text-column names another{more}")

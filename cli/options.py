@@ -18,12 +18,12 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import typer
 
-from mlxbert.cli.output.written import check_written
+from mlxbert.cli.output.written_paths import check_written
 from mlxbert.errors import ArgumentError
 from mlxbert.options import TEXTS, Device, DType, Option, Written, kinds_of
-from mlxbert.readers.lines import UTF8
+from mlxbert.readers.text_lines import UTF8
 from mlxbert.tasks.options import TaskOptions
-from mlxbert.weights.source import BUILTIN, ModelRef
+from mlxbert.weights.model_source import BUILTIN, ModelRef
 
 TextFormat = Literal["txt", "jsonl", "json", "csv", "tsv", "parquet"]  # those that do not hold words with tags
 

@@ -13,24 +13,24 @@ from typing import TYPE_CHECKING, Any
 
 from mlxbert.cli.inputs import ARGUMENTS
 from mlxbert.cli.options import ComputingOptions, FileOptions, ModelOptions, OutputOptions, ServedOptions, TalkOptions
-from mlxbert.cli.output.base import OutputFormat
-from mlxbert.cli.output.file import Dropped, FileOutput
 from mlxbert.cli.output.formats import choose
+from mlxbert.cli.output.output_format import OutputFormat
+from mlxbert.cli.output.result_file import Dropped, FileOutput
 from mlxbert.cli.views import console, json_lines, progress, rich
 from mlxbert.errors import ArgumentError, MissingHeadError, MlxbertError
 from mlxbert.folders.fingerprint import hash_folder, hash_model
-from mlxbert.machine.data import is_due
+from mlxbert.machine.user_folders import is_due
 from mlxbert.readers.stream import RecordStream
 from mlxbert.results.json import to_json
 from mlxbert.results.result import Failure
 from mlxbert.tasks.catalogue import TaskEntry, find_task
 from mlxbert.tasks.options import TaskOptions
-from mlxbert.weights.source import BUILTIN, BUILTIN_QUALITY
+from mlxbert.weights.model_source import BUILTIN, BUILTIN_QUALITY
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
-    from mlxbert.cli.remote import RemoteModel
+    from mlxbert.cli.server_models import RemoteModel
     from mlxbert.machine.distributed import ProcessGroup
     from mlxbert.model import Model
     from mlxbert.text.usage import Usage
@@ -41,7 +41,7 @@ _KEPT: list[object] = []
 _HELD: list[str] = []  # a note for the first result
 
 
-class _Notes(logging.Handler):
+class _LogNotes(logging.Handler):
     """Prints the library's log as notes, hints and errors."""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -52,7 +52,7 @@ class _Notes(logging.Handler):
 def set_up_notes(options: TalkOptions) -> None:
     """Prints the library's warnings on stderr as hints; all of its log with `--verbose`, nothing with `--quiet`."""
     log = logging.getLogger("mlxbert")
-    log.handlers = [_Notes()]
+    log.handlers = [_LogNotes()]
     log.propagate = False
     log.setLevel(logging.DEBUG if options.verbose else logging.WARNING)
     console.set_quiet(options.quiet)
@@ -66,7 +66,7 @@ def load_or_ask(task: str, options: ServedOptions) -> "Model | RemoteModel":
     for field in dataclasses.fields(options):
         if field.name not in ("model", "server") and getattr(options, field.name) != field.default:
             raise ArgumentError(f"--{field.name.replace('_', '-')} is up to the server: it does not work with --server")
-    from mlxbert.cli.remote import RemoteModel
+    from mlxbert.cli.server_models import RemoteModel
 
     return RemoteModel(options.server, options.model, task)
 
@@ -99,7 +99,7 @@ def is_remote(model: object) -> "TypeIs[RemoteModel]":
 
 def load(task: str | None, options: ComputingOptions, heads: Sequence[str] | None = None) -> "Model":
     """The model that the options name, for a task, or with some heads; with all where both are `None`."""
-    from mlxbert.model import load as load_model
+    from mlxbert.loading import load as load_model
 
     note_builtin(task, options.model)
     entry = None if task is None else find_task(task)
@@ -178,7 +178,7 @@ class OutputManifest:
         return {"task": self.name, "model": hash_model(self.model.files), "options": {**self.options, **chosen}}
 
 
-class Screen:
+class ResultWriter:
     """Results on stdout: drawn in a terminal, JSON lines in a pipe or with `--json`.
 
     Args:
@@ -275,7 +275,7 @@ def stream(
         last: What follows the last result in a terminal.
         group: The processes that share the work: all have all results, and the first one writes the file.
     """
-    screen = Screen(draw, options, last=last)
+    screen = ResultWriter(draw, options, last=last)
     skipped = count = failed = 0
     from_file = source.name != ARGUMENTS
     shown = from_file and (options.output is not None or not console.at_terminal())
@@ -288,7 +288,7 @@ def stream(
                 failed += isinstance(result, Failure)
                 out.write(source.checked(record, result, skipped), record.as_json())
                 update(source.finished, skipped + count)
-        if isinstance(out, Screen):
+        if isinstance(out, ResultWriter):
             out.finish()
     if usage is not None and count > failed and from_file:
         _summarize(usage, count - failed, skipped, time.perf_counter() - start)
@@ -299,11 +299,11 @@ def stream(
 @contextmanager
 def sink(
     source: RecordStream,
-    screen: Screen,
+    screen: ResultWriter,
     options: FileOptions,
     task: OutputManifest,
     group: "ProcessGroup | None" = None,
-) -> Iterator[tuple[Screen | FileOutput | Dropped, int]]:
+) -> Iterator[tuple[ResultWriter | FileOutput | Dropped, int]]:
     """Where results go: to the screen, or to the output file, which remembers batches if it can be resumed.
 
     Yields:
@@ -311,7 +311,7 @@ def sink(
     """
     with _file(source, options, task, group) if options.output is not None else nullcontext(screen) as out:
         done = 0
-        if not isinstance(out, Screen):
+        if not isinstance(out, ResultWriter):
             done = out.done if group is None else group.broadcast(out.done)
             if done:
                 console.say("note", f"resumed: {done:,} results of an earlier run are there")
@@ -323,7 +323,7 @@ def sink(
         from mlxbert.tasks.runner import remembering
 
         how = out.remember if alone and isinstance(out, FileOutput) else None
-        with remembering(how, None if isinstance(out, Screen) else out.begin_windows):
+        with remembering(how, None if isinstance(out, ResultWriter) else out.begin_windows):
             yield out, done
 
 

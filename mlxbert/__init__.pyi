@@ -29,17 +29,22 @@ from mlxbert.errors import (
     TooLongError as TooLongError,
     UnknownArgumentError as UnknownArgumentError,
 )
+from mlxbert.folders.compare.reports import (
+    Conversion as Conversion,
+    Difference as Difference,
+    Verification as Verification,
+)
 from mlxbert.folders.convert import convert as convert
 from mlxbert.folders.inspect import inspect as inspect
 from mlxbert.folders.inspection import Inspection as Inspection
-from mlxbert.folders.results import Conversion as Conversion, Difference as Difference, Verification as Verification
 from mlxbert.folders.save import save as save
 from mlxbert.folders.verify import verify as verify
 from mlxbert.labels.labels import Labels as Labels
+from mlxbert.loading import load as load, new_model as new_model
 from mlxbert.machine.distributed import ProcessGroup
-from mlxbert.model import Model as Model, load as load, new_model as new_model
+from mlxbert.model import Model as Model
 from mlxbert.pretraining.distill import distill as distill
-from mlxbert.pretraining.evaluate import WordEvaluation as WordEvaluation, evaluate_words as evaluate_words
+from mlxbert.pretraining.evaluate_words import WordEvaluation as WordEvaluation, evaluate_words as evaluate_words
 from mlxbert.pretraining.pretrain import pretrain as pretrain
 from mlxbert.pretraining.vocabulary import Vocabulary as Vocabulary, vocabulary as vocabulary
 from mlxbert.results.answer import Answer as Answer, Span as Span
@@ -64,9 +69,9 @@ from mlxbert.results.tokens import (
     Tokens as Tokens,
 )
 from mlxbert.search.index import Index as Index, Passage as Passage, open_index as open_index
-from mlxbert.serve.engine import Engine as Engine
-from mlxbert.serve.options import EngineOptions as EngineOptions
-from mlxbert.serve.queue import Answered as Answered
+from mlxbert.serve.engine.engine import Engine as Engine
+from mlxbert.serve.engine.request_queue import Answered as Answered
+from mlxbert.serve.engine.serving_options import EngineOptions as EngineOptions
 from mlxbert.text.tokenizer import Tokenizer as Tokenizer
 from mlxbert.text.usage import Usage as Usage
 from mlxbert.training.evaluate import evaluate as evaluate
@@ -81,10 +86,13 @@ from mlxbert.training.loop.events import (
     TrainingEvents as TrainingEvents,
 )
 from mlxbert.training.objectives.objective import Example as Example, Objective as Objective, TrainBatch as TrainBatch
-from mlxbert.training.scores.search import evaluate_reranking as evaluate_reranking, evaluate_search as evaluate_search
-from mlxbert.training.scores.summary import Evaluation as Evaluation
+from mlxbert.training.scores.evaluation_summary import Evaluation as Evaluation
+from mlxbert.training.scores.search_evaluation import (
+    evaluate_reranking as evaluate_reranking,
+    evaluate_search as evaluate_search,
+)
 from mlxbert.version import __version__ as __version__
-from mlxbert.weights.source import ModelRef as ModelRef
+from mlxbert.weights.model_source import ModelRef as ModelRef
 
 # Functions with options, as scripts/signatures.py writes them.
 # fmt: off

@@ -1,44 +1,30 @@
 """A model: tokenizer, network and labels, loaded from a folder."""
 
 import importlib
-import json
 import logging
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import prod
 from pathlib import Path
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
-from mlxbert import memory
 from mlxbert.config import EncoderConfig
-from mlxbert.counterparts import no_attribute, not_one_of
-from mlxbert.errors import ArgumentError, CheckpointError, MissingHeadError, MlxbertError, ThreadError
-from mlxbert.files import from_json
+from mlxbert.counterparts import no_attribute
+from mlxbert.errors import CheckpointError, MissingHeadError, MlxbertError, ThreadError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine import device as devices
-from mlxbert.machine.device import dtype_name, mx
-from mlxbert.machine.faults import device_errors
+from mlxbert.machine.device import mx
+from mlxbert.machine.device_errors import device_errors
 from mlxbert.nn.embedder import Embedder
-from mlxbert.nn.heads import HEADS, TASKS, Network, head_parts, missing_parts, task_parts, titles
-from mlxbert.progress import OnProgress
+from mlxbert.nn.heads import HEADS, TASKS, Network, missing_parts, titles
 from mlxbert.results.brief import Brief
-from mlxbert.text.tokenizer import Tokenizer, load_tokenizer
-from mlxbert.weights.adapted import find_model
-from mlxbert.weights.build import build_network, first_problem, new_network, parameters, shapes
-from mlxbert.weights.causal import HEAD as CLASSIFIER
-from mlxbert.weights.chat_template import read_prompt
-from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
-from mlxbert.weights.families.read import generates
-from mlxbert.weights.families.registry import Architecture, read_architecture
-from mlxbert.weights.folder import ModelFolder
-from mlxbert.weights.formats.config_json import ConfigJson
-from mlxbert.weights.hub.files import TEMPLATE
-from mlxbert.weights.own_adapters import own_adapters
-from mlxbert.weights.sentence_transformers import read_embedder
-from mlxbert.weights.source import BUILTIN, ModelRef, check_source, find_folder
+from mlxbert.text.tokenizer import Tokenizer
+from mlxbert.weights.adapters.task_adapters import own_adapters
+from mlxbert.weights.build import parameters
+from mlxbert.weights.families.registry import Architecture
+from mlxbert.weights.model_folder import ModelFolder
 
 if TYPE_CHECKING:
     import mlxbert as functions
@@ -61,7 +47,7 @@ _ROUNDED = 0.02  # of the largest number: how far numbers that were rounded to b
 
 
 @dataclass
-class _Owner:
+class _OwnerThread:
     """The thread that may use a model."""
 
     thread: threading.Thread = field(default_factory=threading.current_thread)
@@ -92,9 +78,12 @@ class Model(Brief):
     device: mx.Device = field(default_factory=mx.default_device)
     architecture: Architecture = field(kw_only=True, repr=False)
     files: ModelFolder = field(kw_only=True, repr=False)
-    _owner: _Owner = field(default_factory=_Owner, repr=False)  # copies by `replace` share it, as they share weights
+    _owner: _OwnerThread = field(
+        default_factory=_OwnerThread, repr=False
+    )  # copies by `replace` share it, as they share weights
     _embedder: Embedder | MlxbertError | None = field(default=None, repr=False)
-    _ref: ModelRef | None = field(default=None, repr=False)
+    # Loads the model with another of its own adapters; `None` if the weights are in memory alone.
+    _load_with_adapter: Callable[[str], "Model"] | None = field(default=None, repr=False)
     _loaded: Mapping[str, mx.array | None] = field(default_factory=dict, repr=False)  # only vectors: they are small
     _others: dict[str, "Model"] = field(default_factory=dict, repr=False)  # see `for_prompt`
 
@@ -139,27 +128,29 @@ class Model(Brief):
     @cached_property
     def embed_tokenizer(self) -> Tokenizer:
         """The tokenizer for `embed`: embedding models may define another longest input and lower-casing."""
-        return _embed_tokenizer(self.tokenizer, self.embedder)
+        return embedding_tokenizer(self.tokenizer, self.embedder)
 
     def for_prompt(self, name: str | None, text: str) -> "Model":
-        """The model for texts with one of its own prompts: that with its own adapter for this task, if it has some.
+        """The model to use for texts with a prompt: with the checkpoint's own adapter for that prompt, if it has one.
 
-        It is another model, which is loaded once, and kept. This one is used where no adapter is meant.
+        The model with the adapter is loaded once and kept. Without an adapter it is this model.
 
         Args:
-            name: The name of the prompt, if it is known.
-            text: The prompt, by which it is found otherwise.
+            name: The name of the prompt; `None` if only its text is known.
+            text: The prompt, which is used to look up the name if it is not given.
         """
-        known = own_adapters(self.architecture.config_json) if self._ref and self.files.adapter is None else ()
-        if known and not self._as_loaded():  # adapters belong to the weights in the folder
+        if self._load_with_adapter is None or self.files.adapter is not None:
+            return self
+        adapters = own_adapters(self.architecture.config_json)
+        if adapters and not self._as_loaded():  # adapters belong to the weights in the folder
             devices.hint_once(f"{self.source}: its weights have changed, so that prompts choose none of its adapters")
             return self
         if name is None and text:
-            name = next((one for one in known if self.embedder.config.prompts.get(one) == text), None)
-        if self._ref is None or name is None or name not in known or name == self.files.own_adapter:
+            name = next((task for task in adapters if self.embedder.config.prompts.get(task) == text), None)
+        if name not in adapters or name == self.files.own_adapter:
             return self
         if name not in self._others:
-            loaded = load(replace(self._ref, adapter=name), task="embed")
+            loaded = self._load_with_adapter(name)
             self._others[name] = replace(loaded, source=self.source, _owner=self._owner)
         return self._others[name]
 
@@ -178,7 +169,7 @@ class Model(Brief):
             ThreadError: See `check_thread`.
         """
         self.check_thread()
-        _check_parts(self.source, task, self.config, self._parts)
+        check_parts(self.source, task, self.config, self._parts)
         mx.set_default_device(self.device)  # another model may have been loaded since
 
     def check_thread(self) -> None:
@@ -217,7 +208,8 @@ class Model(Brief):
         return (*self.network.heads, *(("pooler",) if self.config.pooler else ()))
 
 
-def _check_parts(source: str, task: str, config: EncoderConfig, parts: tuple[str, ...], more: str = "") -> None:
+def check_parts(source: str, task: str, config: EncoderConfig, parts: tuple[str, ...], more: str = "") -> None:
+    """Refuses a task whose parts a checkpoint does not have; `more` is added to the message."""
     missing = missing_parts(task, config, parts)
     if missing:
         can = [name for name in TASKS if not missing_parts(name, config, parts)]
@@ -227,323 +219,6 @@ def _check_parts(source: str, task: str, config: EncoderConfig, parts: tuple[str
         )
 
 
-def _known_and_new(checkpoint: Checkpoint, heads: Sequence[str]) -> tuple[tuple[str, ...], dict[str, None]]:
-    """The parts of a checkpoint that some heads consist of, and the heads that it does not have."""
-    known = [head for head in heads if head in checkpoint.parts]
-    parts = dict.fromkeys(part for head in known for part in head_parts(head, checkpoint.config))
-    return tuple(part for part in parts if part in checkpoint.parts), {
-        head: None for head in heads if head not in known
-    }
-
-
-def _check_all(checkpoint: Checkpoint) -> None:
-    """Refuses a checkpoint with a part that cannot be built; the hint names the tasks that do not need the part."""
-    problem = first_problem(checkpoint, checkpoint.parts)
-    if problem is None:
-        return
-    can = [
-        f"task={task!r}"
-        for task in TASKS
-        if not missing_parts(task, checkpoint.config, checkpoint.parts)
-        and first_problem(checkpoint, task_parts(task, checkpoint.config)) is None
-    ]
-    works = f"can be loaded for one task: {', '.join(can)}" if can else None
-    raise CheckpointError(problem.message, hint="; ".join(filter(None, (problem.hint, works))) or None)
-
-
-def load(
-    source: str | Path | ModelRef = BUILTIN,
-    *,
-    adapter: str | Path | None = None,
-    task: str | None = None,
-    new_heads: Mapping[str, Labels | None] | None = None,
-    heads: Iterable[str] | None = None,
-    dtype: str = "auto",
-    device: str = "auto",
-    revision: str | None = None,
-    offline: bool = False,
-    quantized: bool = True,
-    seed: int = 0,
-    on_progress: OnProgress | None = None,
-) -> Model:
-    """Loads a model.
-
-    Example:
-        >>> model = mlxbert.load()  # the small English model that comes with mlxbert
-        >>> model = mlxbert.load("sentence-transformers/all-MiniLM-L6-v2", task="embed")
-
-    Args:
-        source: A name on the Hugging Face hub, the folder of a checkpoint, or `builtin`. Files in the hub's cache are
-            used as they are; missing ones are downloaded. The folder of an adapter stands for its base with it. A
-            `ModelRef` is also the adapter, dtype, device and revision, and whether to be offline.
-        adapter: An adapter in PEFT's format (LoRA, DoRA, rsLoRA) that is merged into the weights: its folder, or its
-            name on the hub. Or one that the model has itself, by its task: `retrieval.query` of Jina v3, say, or
-            `retrieval` of v5.
-        task: `fill-mask`, `next-sentence`, `classify`, `tag`, `answer`, `replaced` or `embed`: loads only the parts
-            that it needs, and refuses a checkpoint without them. `None` loads every part.
-        new_heads: Heads with fresh weights on the loaded encoder, by their names in `mlxbert.nn.heads.HEADS`, and the
-            labels of those that have labels; heads of the checkpoint are not loaded then.
-        heads: Exactly these heads, which have no labels; those that the checkpoint does not have get fresh weights.
-        dtype: `float32`, `float16`, `bfloat16`, or `auto`, which chooses by the device.
-        device: `gpu`, `cpu`, or `auto`: the GPU if there is one.
-        revision: Branch, tag or commit of a model on the hub; its main branch if `None`.
-        offline: Make no requests to the hub.
-        quantized: Whether weights that are stored in 4 or 8 bits stay so in the memory of a GPU; otherwise, and always
-            on a CPU, they are expanded to `dtype`. Training needs them expanded.
-        seed: Seed of the fresh weights.
-        on_progress: Called with the downloaded and the total bytes during a download; without it, a notebook shows a
-            bar.
-
-    Raises:
-        MlxbertError: A ConfigError, CheckpointError, TokenizerError, ArgumentError, HubError or DeviceError, which says
-            what is wrong.
-    """
-    ref = _ref(source, adapter, revision, offline, dtype, device)
-    if task is not None and task not in TASKS:
-        raise not_one_of("task", task, TASKS)
-    given = {"task": task, "new_heads": new_heads, "heads": heads}
-    if len(named := [name for name, value in given.items() if value is not None]) > 1:
-        raise ArgumentError(f"{' and '.join(named)} are given, expected one of them")
-    devices.use(ref.device)
-    files = ModelFiles(ref, find_model(ref, on_progress))
-    return files.load(task=task, new_heads=new_heads, heads=heads, quantized=quantized, seed=seed)
-
-
-@dataclass(frozen=True, eq=False)
-class ModelFiles:
-    """The files of a model, which are opened once, however often the model is loaded.
-
-    Attributes:
-        ref: What the model is called, and how it computes.
-        folder: The folder, with the adapter of the model if it has one.
-    """
-
-    ref: ModelRef
-    folder: ModelFolder
-
-    @cached_property
-    def checkpoint(self) -> Checkpoint:
-        """The opened weights and configuration; no weights are read yet."""
-        return open_checkpoint(self.folder)
-
-    @cached_property
-    def tokenizer(self) -> Tokenizer:
-        """The tokenizer."""
-        checkpoint = self.checkpoint
-        tokenizer = load_tokenizer(self.folder, checkpoint.config)
-        states_pad = checkpoint.config_json.get("pad_token_id") is not None
-        _warn_about_tokenizer(str(self.ref.source), tokenizer, checkpoint.config, stated=states_pad)
-        return tokenizer
-
-    def _parts(self, task: str | None) -> tuple[str, ...]:
-        """The parts that a task needs; all without a task."""
-        checkpoint = self.checkpoint
-        if task is None:
-            return checkpoint.parts
-        judges = TASKS[task] == CLASSIFIER and generates(checkpoint.config_json)
-        more = ", and a chat template of Qwen3-Reranker, which would make it one, is missing, too" * judges
-        _check_parts(str(self.ref.source), task, checkpoint.config, checkpoint.parts, more)
-        return task_parts(task, checkpoint.config)
-
-    def load(
-        self,
-        *,
-        task: str | None = None,
-        new_heads: Mapping[str, Labels | None] | None = None,
-        heads: Iterable[str] | None = None,
-        quantized: bool = True,
-        seed: int = 0,
-    ) -> Model:
-        """Builds the network, and reads its weights; see the function `load`."""
-        source, folder, checkpoint, parts = str(self.ref.source), self.folder, self.checkpoint, self._parts(task)
-        chosen = _choose_dtype(self.ref, checkpoint.config)
-        if heads is not None:
-            parts, new_heads = _known_and_new(checkpoint, [*heads])
-        elif new_heads is not None:
-            parts = ()
-        tokenizer = self.tokenizer
-        if task is None and new_heads is None:
-            _check_all(checkpoint)
-        # On a CPU MLX takes a hundred times as long for quantized weights as for floats: there they are expanded.
-        packed = quantized and devices.on_gpu()
-        _warn_unless_it_fits(source, checkpoint, (*parts, *(new_heads or ())), chosen, packed=packed)
-        with device_errors():
-            network = build_network(checkpoint, parts, chosen, new_heads=new_heads, seed=seed, packed=packed)
-        checkpoint.weights.release()
-        _log_loaded(source, checkpoint, chosen)
-        config = network.encoder.config
-        labels = config.labels if any(HEADS[head].labelled for head in network.heads) else None
-        if CLASSIFIER in parts and labels is not None and len(labels) == 1:
-            tokenizer = _prompted(folder, tokenizer, network)
-        embedder = None
-        if task in (None, "embed"):
-            embedder = embedder_of(folder, config, tokenizer)
-            if task is not None and isinstance(embedder, MlxbertError):
-                raise embedder
-        return Model(
-            *(source, folder.own, config, tokenizer, network, labels),
-            architecture=checkpoint.without_weights(),
-            files=folder,
-            _embedder=embedder,
-            _ref=self.ref,
-            _loaded={name: array if array.ndim == 1 else None for name, array in parameters(network).items()},
-        )
-
-
-def _log_loaded(source: str, checkpoint: Checkpoint, dtype: mx.Dtype) -> None:
-    """Logs how a model computes, and which of its tensors are not used."""
-    _LOG.info(
-        "%s: %s in %s, computing in %s on %s (%s)",
-        source, checkpoint.family_name, checkpoint.folder, dtype_name(dtype), mx.default_device(), devices.BLAS.name,
-    )  # fmt: skip
-    if unused := [checkpoint.names[name] for name in checkpoint.ignored]:
-        _LOG.info("%s: not used: %s", source, ", ".join(unused))
-
-
-def _prompted(folder: ModelFolder, tokenizer: Tokenizer, network: Network) -> Tokenizer:
-    """The tokenizer of a model that gives a pair one score, with the prompt that it reads around the pair, if any."""
-    prompt = read_prompt(folder)
-    if prompt is not None:
-        limited = folder.has_modules and folder.transformer_settings.get("max_seq_length") is not None
-        limit = folder.transformer_settings.integer("max_seq_length") if limited else None
-        return tokenizer.adapted(max_length=limit, prompt=prompt)
-    ids = [tokenizer.token_id(word) for word in ("yes", "no")]
-    out = parameters(network).get(f"heads.{CLASSIFIER}.out.weight")
-    if None in ids or out is None or out.shape != (1, network.encoder.config.embedding_size):
-        return tokenizer
-    yes, no = network.encoder.embeddings.word(mx.array(ids)).astype(mx.float32)
-    if (mx.abs(yes - no - out).max() <= _ROUNDED * mx.abs(out).max()).item():
-        raise CheckpointError(
-            f"{folder.transformer}: the classifier is what tells yes from no, of a converted Qwen3-Reranker, but the "
-            "folder lacks a chat template with its prompt, without which all scores are almost the same",
-            hint=f"copy {TEMPLATE} or tokenizer_config.json of Qwen/Qwen3-Reranker-0.6B into the folder",
-        )
-    return tokenizer
-
-
-def _ref(source: str | Path | ModelRef, *others: Any) -> ModelRef:
-    """The reference that is given, which excludes its other fields, or one of all of them."""
-    if not isinstance(source, ModelRef):
-        return ModelRef(source, *others)
-    if ModelRef(BUILTIN, *others) != ModelRef():
-        raise ArgumentError(
-            "source is a ModelRef, which has its own adapter, revision, offline, dtype and device",
-            hint="dataclasses.replace(ref, …) changes them",
-        )
-    return source
-
-
-def new_model(
-    config: Mapping[str, Any],
-    vocabulary: str | Path,
-    *,
-    heads: Mapping[str, Labels | None] | None = None,
-    dtype: str = "auto",
-    device: str = "auto",
-    seed: int = 0,
-) -> Model:
-    """Makes a model with fresh weights from a configuration alone.
-
-    Example:
-        >>> sizes = {"model_type": "bert", "vocab_size": 30522, "hidden_size": 128, "num_hidden_layers": 2}
-        >>> sizes |= {"num_attention_heads": 2, "intermediate_size": 512, "max_position_embeddings": 512}
-        >>> model = mlxbert.new_model(sizes, vocabulary="builtin", heads={"masked_lm": None})
-
-    Args:
-        config: The content of a `config.json`, as transformers writes it: at least `model_type` and the sizes.
-        vocabulary: The folder, hub name or `builtin` whose vocabulary files the model uses.
-        heads: The heads by their names in `mlxbert.nn.heads.HEADS`, and the labels of those that have labels; `None`
-            for the encoder alone.
-        dtype: The dtype of the weights, see `load`.
-        device: The device, see `load`.
-        seed: Seed of the weights.
-
-    Raises:
-        ConfigError: The configuration describes something that mlxbert does not compute.
-        TokenizerError: The vocabulary cannot be used, or has more tokens than the model has word embeddings.
-        ArgumentError: A head is unknown, or does not fit the family or its labels.
-    """
-    if not isinstance(config, Mapping):
-        raise ArgumentError(f"config is {config!r:.60}, expected the content of a config.json")
-    check_source(vocabulary, "vocabulary")
-    devices.use(device)
-    try:  # a copy, as a file would hold it
-        values = from_json(json.dumps(dict(config), allow_nan=False, ensure_ascii=False).encode().decode())
-    except (TypeError, ValueError) as problem:
-        raise ArgumentError(f"config is not the content of a config.json: {problem}") from None
-    config_json = ConfigJson(Path("config.json"), values)
-    folder = ModelFolder(find_folder(ModelRef(vocabulary)), described_by=config_json)
-    architecture = read_architecture(config_json)
-    tokenizer = load_tokenizer(folder, architecture.config)
-    _warn_about_tokenizer(str(vocabulary), tokenizer, architecture.config)
-    network = new_network(architecture, {} if heads is None else heads, devices.choose_dtype(dtype), seed)
-    facts = network.encoder.config
-    labels = facts.labels if any(HEADS[head].labelled for head in network.heads) else None
-    name = str(vocabulary)
-    return Model(
-        *(name, folder.path, facts, tokenizer, network, labels),
-        architecture=architecture,
-        files=folder,
-        _embedder=CheckpointError(
-            "a new model has no pooling yet", hint="save it and load it: the pooling of its family is assumed"
-        ),
-    )
-
-
-def _choose_dtype(ref: ModelRef, config: EncoderConfig) -> mx.Dtype:
-    """The dtype to compute in, with a warning about one that cannot hold the values of the model."""
-    chosen = devices.choose_dtype(ref.dtype, wide_range=config.wide_range)
-    if chosen == mx.float16 and config.wide_range:
-        _LOG.warning("%s: float16 cannot hold the values of such a model: results may not be numbers", ref.source)
-    return chosen
-
-
-def _warn_unless_it_fits(
-    source: str, checkpoint: Checkpoint, parts: Iterable[str], dtype: mx.Dtype, *, packed: bool
-) -> None:
-    """Warns of a network with these parts that the device does not have the memory for."""
-    if packed and checkpoint.storage is not None:
-        weights = sum(path.stat().st_size for path in checkpoint.weights.headers)
-    else:
-        weights = dtype.size * sum(map(prod, shapes(checkpoint, parts).values()))
-    needed = weights + memory.of_batch(checkpoint.config, dtype)
-    memory.warn_unless_it_fits(f"{source}: needs about", needed)
-
-
-def _warn_about_tokenizer(source: str, tokenizer: Tokenizer, config: EncoderConfig, *, stated: bool = True) -> None:
-    """Warns if the tokenizer seems to belong to another model; `load_tokenizer` refuses one with too many tokens.
-
-    Args:
-        source: What the model is called.
-        tokenizer: The tokenizer.
-        config: The configuration.
-        stated: Whether its file says which token pads.
-    """
-    pad, eos = (tokenizer.token_id(tokenizer.special.get(role, "")) for role in ("pad", "eos"))
-    if 2 * tokenizer.vocab_size < config.vocab_size:
-        reason = f"has {tokenizer.vocab_size:,} tokens, the model {config.vocab_size:,} word embeddings"
-    elif stated and pad not in (None, config.pad_token_id) and eos != config.pad_token_id:  # EuroBERT's states eos
-        reason = f"pads with token {pad}, but pad_token_id is {config.pad_token_id}"
-    else:
-        return
-    _LOG.warning("%s: the tokenizer %s: it may belong to another model", source, reason)
-
-
-def _embed_tokenizer(tokenizer: Tokenizer, embedder: Embedder) -> Tokenizer:
+def embedding_tokenizer(tokenizer: Tokenizer, embedder: Embedder) -> Tokenizer:
+    """A tokenizer with the longest input and the lower-casing of an embedder."""
     return tokenizer.adapted(max_length=embedder.config.max_length, lower_case=embedder.config.lower_case)
-
-
-def embedder_of(folder: ModelFolder, config: EncoderConfig, tokenizer: Tokenizer) -> Embedder | MlxbertError:
-    """How a model makes vectors, or why it cannot: read now, as the files may change, and raised when it is used."""
-    try:
-        embedder = read_embedder(folder, config.hidden_size)
-        _embed_tokenizer(tokenizer, embedder)
-    except MlxbertError as problem:
-        return problem
-    return embedder
-
-
-def load_tokenizer_of(ref: ModelRef, on_progress: OnProgress | None = None) -> tuple[Path, Tokenizer]:
-    """The folder of a model and its tokenizer, without the weights; see `load`."""
-    folder = find_model(ref, on_progress)
-    return folder.path, load_tokenizer(folder, read_architecture(folder.config_json).config)

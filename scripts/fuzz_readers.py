@@ -23,16 +23,16 @@ from fuzz_mutate import (
     same_size,
 )
 
-from mlxbert.bench.reference import GOLDENS
+from mlxbert.bench.device_check.golden_outputs import GOLDENS
 from mlxbert.machine.device import mx
 from mlxbert.weights import save
 from mlxbert.weights.build import build_network, first_problem
 from mlxbert.weights.checkpoint import open_checkpoint
-from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.formats import int8_rows
-from mlxbert.weights.formats.files import open_weights
 from mlxbert.weights.formats.quantized import Quantization
 from mlxbert.weights.formats.tensorflow import table
+from mlxbert.weights.formats.weight_files import open_weights
+from mlxbert.weights.model_folder import ModelFolder
 from mlxbert.weights.sentence_transformers import read_embedder
 from tests.helpers import frozen, st_folder, tf_files, tiny, torch_files, vocabularies as words
 from tests.helpers.families import FROZEN, REPRESENTATIVES

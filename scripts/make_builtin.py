@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mlxbert.machine.device import mx
 from mlxbert.weights.formats import int8_rows, safetensors
-from mlxbert.weights.formats.files import open_weights
+from mlxbert.weights.formats.weight_files import open_weights
 
 COPIED = (
     "config.json",

@@ -18,8 +18,8 @@ import transformers
 from safetensors.numpy import load_file, save_file
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from mlxbert.bench import classifier
-from mlxbert.bench.reference import GOLDENS, load_network
+from mlxbert.bench.device_check import tiny_classifier
+from mlxbert.bench.device_check.golden_outputs import GOLDENS, load_network
 from mlxbert.machine.device import nn
 from tests.helpers.families import FROZEN, Compared, make_model
 from tests.helpers.frozen import file_name, prefix_in
@@ -67,25 +67,25 @@ def _freeze(compared: Compared, folder: Path) -> None:
 
 def _freeze_classifier() -> None:
     """Gradients and losses of the classifier of `doctor --check`, by torch in float64."""
-    config = transformers.BertConfig.from_dict(classifier.CONFIG)
+    config = transformers.BertConfig.from_dict(tiny_classifier.CONFIG)
     model = transformers.BertForSequenceClassification(config).double().train()
-    drawn = classifier.draw_weights({name: tuple(array.shape) for name, array in model.named_parameters()})
+    drawn = tiny_classifier.draw_weights({name: tuple(array.shape) for name, array in model.named_parameters()})
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(torch.from_numpy(drawn[name]))
     with tempfile.TemporaryDirectory() as folder:
-        network = load_network(classifier.write(Path(folder), {name: one.shape for name, one in drawn.items()}))
+        network = load_network(tiny_classifier.write(Path(folder), {name: one.shape for name, one in drawn.items()}))
     flat = {name: np.array(array) for name, array in dict(nn.utils.tree_flatten(network.parameters())).items()}
     ours = {
         theirs: next(name for name, array in flat.items() if np.array_equal(array, one))
         for theirs, one in drawn.items()
     }
     assert {*ours.values()} == {*flat}
-    optimizer = torch.optim.AdamW(model.parameters(), lr=classifier.RATE, weight_decay=classifier.DECAY)
-    texts, losses = classifier.case(), []
+    optimizer = torch.optim.AdamW(model.parameters(), lr=tiny_classifier.RATE, weight_decay=tiny_classifier.DECAY)
+    texts, losses = tiny_classifier.case(), []
     first: dict[str, np.ndarray[Any, Any]] = {}
-    targets = torch.arange(len(texts.input_ids)) % classifier.CLASSES
-    for _ in range(classifier.UPDATES):
+    targets = torch.arange(len(texts.input_ids)) % tiny_classifier.CLASSES
+    for _ in range(tiny_classifier.UPDATES):
         optimizer.zero_grad()
         given = torch.from_numpy(texts.input_ids).long(), torch.from_numpy(texts.real.astype(np.int64))
         loss = torch.nn.functional.cross_entropy(model(given[0], attention_mask=given[1]).logits, targets)
@@ -95,12 +95,14 @@ def _freeze_classifier() -> None:
         optimizer.step()
     parameters = {
         name: {
-            "ours": ours[name], "shape": list(array.shape), "projections": classifier.project(array, number)
+            "ours": ours[name], "shape": list(array.shape), "projections": tiny_classifier.project(array, number)
         }
         for number, (name, array) in enumerate(first.items())
     }  # fmt: skip
-    classifier.PATH.parent.mkdir(exist_ok=True)
-    classifier.PATH.write_text(json.dumps({"parameters": parameters, "losses": losses}, indent=1), encoding="utf-8")
+    tiny_classifier.PATH.parent.mkdir(exist_ok=True)
+    tiny_classifier.PATH.write_text(
+        json.dumps({"parameters": parameters, "losses": losses}, indent=1), encoding="utf-8"
+    )
 
 
 def main() -> None:

@@ -2,8 +2,9 @@
 
 Its numbers are those in benchmarks/results, its heads and models those of `mlxbert.weights.families`. Speed and memory
 come from `python benchmarks/encode.py --record`. NAMEs of tests/helpers/families.py, or `all`, are first compared with
-transformers: random models on all inputs of `mlxbert.bench.reference`, hidden states and attentions included. This
-needs torch and transformers (requirements-parity.txt); the exit status is the number of differences above the bound.
+transformers: random models on all inputs of `mlxbert/bench/device_check/golden_outputs.py`, with hidden states and
+attentions. This needs torch and transformers (requirements-parity.txt); the exit status is the number of differences
+above the bound.
 """
 
 import argparse
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from mlxbert.bench.reference import BOUNDS, difference, load_network, outputs
+from mlxbert.bench.device_check.golden_outputs import BOUNDS, difference, load_network, outputs
 from mlxbert.nn.heads import HEADS
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.families.family import Family

@@ -13,7 +13,7 @@ from tests.test_structure import MODULES
 # What only the command line shows: helps of options, commands to copy, what `serve` and `bench` say.
 COMMANDS = (
     *("mlxbert.cli", "mlxbert.bench", "mlxbert.serve.http", "mlxbert.training.options"),
-    *("mlxbert.training.command", "mlxbert.training.assess", "mlxbert.tasks.catalogue"),
+    *("mlxbert.training.command_line", "mlxbert.training.final_evaluation", "mlxbert.tasks.catalogue"),
 )
 OTHERS = ("mlxbert.machine.blas", "mlxbert.machine.mac", "mlxbert.search.database")  # options of pip and of objcopy
 NO_FUNCTION = re.compile(r"`mlxbert doctor --check`")  # there is only the command, as there is for models and indexes

@@ -13,10 +13,10 @@ from mlxbert.files import to_path
 from mlxbert.nn.embedder import parse_poolings
 from mlxbert.options import MOST_LISTED, Bounds
 from mlxbert.pretraining.phases import read_lengths
-from mlxbert.readers import lines
+from mlxbert.readers import text_lines
 from mlxbert.tasks.zero_shot import check_labels
 from mlxbert.training.objectives.vector_loss import VectorLoss
-from mlxbert.training.options import RUNS, TrainingOptions, check_sweep
+from mlxbert.training.options.loop_options import RUNS, TrainingOptions, check_sweep
 from tests.helpers.commands import COMMANDS
 from tests.helpers.program import call
 from tests.helpers.tiny import CONFIG
@@ -163,11 +163,11 @@ def test_words_that_no_shell_gives_and_names_of_any_length_are_errors() -> None:
 
 
 def test_a_text_without_an_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "LONGEST", 100)
+    monkeypatch.setattr(text_lines, "LONGEST", 100)
     path = tmp_path / "context.txt"
     path.write_text("x" * 101, encoding="utf-8")
     with path.open("rb") as file, pytest.raises(InputError, match="maximum"):
-        lines.read_text("context.txt", file)
+        text_lines.read_text("context.txt", file)
     path.write_text("x" * 100, encoding="utf-8")
     with path.open("rb") as file:
-        assert len(lines.read_text("context.txt", file)) == 100
+        assert len(text_lines.read_text("context.txt", file)) == 100

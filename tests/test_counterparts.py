@@ -9,7 +9,7 @@ import pytest
 
 import mlxbert
 from mlxbert.counterparts import ARGUMENTS, ATTRIBUTES, VALUES
-from mlxbert.training.options.tasks import TASKS
+from mlxbert.training.options.training_tasks import TASKS
 
 FUNCTIONS = {name: getattr(mlxbert, name) for name in dir(mlxbert) if inspect.isfunction(getattr(mlxbert, name))}
 

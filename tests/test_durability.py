@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mlxbert.cli.output.batches import Batches
+from mlxbert.cli.output.unfinished_part import UnfinishedPart
 from mlxbert.files import atomic_write, write_record
 from mlxbert.machine.device import mx
 from mlxbert.training.loop.optimizer import AdamW
-from mlxbert.training.loop.state import Progress, State, Store
+from mlxbert.training.loop.saved_run import Progress, RunState, RunStore
 from mlxbert.training.workspace import Workspace
 from tests.test_apple_double import interrupt, output, result
 
@@ -80,7 +80,7 @@ def test_an_output_of_any_size_empties_the_cache_of_the_disk_five_times(
 
 
 def test_outputs_of_batches_leave_the_cache_of_the_disk_alone(flushed: list[tuple[str, str]], tmp_path: Path) -> None:
-    batches = Batches(tmp_path, "owner")
+    batches = UnfinishedPart(tmp_path, "owner")
     batches.remember("key", lambda: [np.zeros(2, np.float32)])
     batches.write()
     assert len(flushed) == 3 and not full(flushed)
@@ -100,7 +100,7 @@ def test_arrays_are_on_the_disk_before_the_state_that_names_them(
     """Flushing `state.json` empties the cache of the disk, in which the arrays are, before it has its name."""
     arrays = {"a": mx.zeros((2,))}
     best = Progress(step=1, best_step=1)
-    Store(tmp_path, "owner").save(State(best, arrays, AdamW(arrays, arrays, 1), best=arrays))
+    RunStore(tmp_path, "owner").save(RunState(best, arrays, AdamW(arrays, arrays, 1), best=arrays))
     folder = tmp_path.name
     assert flushed == [
         *(("fsync", "best-00000001.safetensors.unfinished"), ("rename", "best-00000001.safetensors")),

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from mlxbert.cli.events.lines import EventLog
-from mlxbert.cli.output.file import check_output
+from mlxbert.cli.events.json_events import EventLog
+from mlxbert.cli.output.result_file import check_output
 from mlxbert.errors import ArgumentError
 from mlxbert.files import identity
 from mlxbert.folders.destination import check_apart, check_target
-from mlxbert.readers.rows import read_rows
+from mlxbert.readers.labelled_rows import read_rows
 
 LABELS = ("Zürich", "ergänzt", "plain", "é")
 

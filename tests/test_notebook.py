@@ -15,10 +15,10 @@ import mlxbert
 from mlxbert.errors import InputError
 from mlxbert.results.answer import Answer, Span
 from mlxbert.results.classify import Classification, Label, Regression
-from mlxbert.results.html import to_html
+from mlxbert.results.notebook import to_html
 from mlxbert.results.result import Failure
 from mlxbert.results.tag import Entity, Tagged
-from mlxbert.training.scores.summary import Evaluation, Mistake
+from mlxbert.training.scores.evaluation_summary import Evaluation, Mistake
 from tests.training.test_finetune import rows
 
 STEERING = '<script>alert("&")</script>'

@@ -11,15 +11,15 @@ import pytest
 from mlxbert.errors import InputError, StoreError
 from mlxbert.files import HashedFile, acquire_lock, atomic_write, sha256, write_record
 from mlxbert.paths import file_to_write, open_regular, replace_file
-from mlxbert.readers.inputs import open_source, stamp_of
+from mlxbert.readers.input_files import open_source, stamp_of
 from mlxbert.readers.label_folder import LabelFolder
-from mlxbert.readers.vectors import read_vectors
+from mlxbert.readers.vector_files import read_vectors
 from mlxbert.search.schema import BESIDE
 from mlxbert.search.sqlite import SqliteStore
-from mlxbert.search.store import About
+from mlxbert.search.store import IndexSettings
 from tests.helpers.program import call
 
-ABOUT = About("model", "0" * 64, 8, "cosine", "mean", ("", ""), 200, True)
+ABOUT = IndexSettings("model", "0" * 64, 8, "cosine", "mean", ("", ""), 200, True)
 
 
 def _new(path: Path) -> Path:

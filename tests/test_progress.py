@@ -8,7 +8,7 @@ import pytest
 
 import mlxbert
 from mlxbert import progress as notebook
-from mlxbert.weights import source
+from mlxbert.weights import model_source
 from mlxbert.weights.hub import cache
 
 
@@ -45,8 +45,8 @@ def test_a_download_in_a_notebook_has_a_bar_of_bytes(
 
     monkeypatch.setitem(sys.modules, "IPython", _in({"IPKernelApp": {}}))
     monkeypatch.setattr(notebook, "_DELAY", 0)
-    monkeypatch.setattr(source, "download", download)
+    monkeypatch.setattr(model_source, "download", download)
     monkeypatch.setattr(cache, "find_snapshot", lambda *given: None)
     monkeypatch.setattr(cache, "is_offline", lambda: False)
-    assert source.find_folder(source.ModelRef("some/name")) == tiny_folder
+    assert model_source.find_folder(model_source.ModelRef("some/name")) == tiny_folder
     assert "3.00M/3.00M" in capsys.readouterr().err

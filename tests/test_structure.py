@@ -22,7 +22,7 @@ ROOMS = (
     (
         *("mlxbert", "mlxbert.version", "mlxbert.errors", "mlxbert.options", "mlxbert.invisible"),
         *("mlxbert.counterparts", "mlxbert.frozen"),
-        *("mlxbert.results", "mlxbert.paths", "mlxbert.files", "mlxbert.partial", "mlxbert.progress"),
+        *("mlxbert.results", "mlxbert.paths", "mlxbert.files", "mlxbert.partial_folder", "mlxbert.progress"),
     ),
     ("mlxbert.machine", "mlxbert.labels", "mlxbert.config"),
     ("mlxbert.nn",),
@@ -30,7 +30,7 @@ ROOMS = (
     ("mlxbert.text",),
     ("mlxbert.readers",),
     ("mlxbert.data",),
-    ("mlxbert.memory", "mlxbert.model"),
+    ("mlxbert.memory", "mlxbert.model", "mlxbert.loading"),
     ("mlxbert.tasks",),
     ("mlxbert.folders",),
     ("mlxbert.search",),
@@ -125,7 +125,6 @@ def test_no_circle_inside_a_folder(folder: str) -> None:
         print(f"{folder}.{name} <- {', '.join(users) or '-'}")  # noqa: T201
 
 
-# Folders and their sub-folders that import each other.
 def _home(module: str) -> str:
     """The folder that a module lies in; a package is its own."""
     return module if MODULES[module].name == "__init__.py" else module.rpartition(".")[0]
@@ -143,11 +142,26 @@ def test_a_folder_and_its_sub_folders_do_not_import_each_other() -> None:
     assert not both, [(arrows[pair], arrows[pair[::-1]]) for pair in both]
 
 
+def test_a_class_name_exists_once() -> None:
+    homes: dict[str, set[str]] = {}
+    for module, path in MODULES.items():
+        for node in _tree(path).body:
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name.lstrip("_"), set()).add(module)
+    assert len(homes) > 500
+    assert {name: modules for name, modules in homes.items() if len(modules) > 1} == {}
+
+
+def test_the_name_of_a_file_says_of_what() -> None:
+    bare = {"base", "check", "checks", "run", "step", "steps", "rows", "times", "state", "data", "utils", "helpers"}
+    assert [str(path) for path in MODULES.values() if path.stem in bare] == []
+
+
 def test_only_the_device_module_imports_mlx_and_the_command_line_never() -> None:
     for module, path in MODULES.items():
         uses = {imported.split(".")[0] for imported in _imports(path)}
         assert "mlx" not in uses or module == "mlxbert.machine.device", module
-        measuring = ("mlxbert.bench.peer", "mlxbert.bench.steps")  # that measure them
+        measuring = ("mlxbert.bench.torch_peer", "mlxbert.bench.training_steps")  # that measure them
         peers = set() if module in measuring else {"torch", "transformers"}
         assert not uses & {"sentencepiece", "click", *peers}, module
         if not module.startswith("mlxbert.cli"):
@@ -157,7 +171,7 @@ def test_only_the_device_module_imports_mlx_and_the_command_line_never() -> None
 def test_layers_do_not_know_what_computes_them() -> None:
     layers = [module for module in MODULES if module.startswith("mlxbert.nn.")]
     for module in layers:
-        if module.startswith(("mlxbert.nn.ops", "mlxbert.nn.fused", "mlxbert.nn.cpu")):
+        if module.startswith(("mlxbert.nn.ops", "mlxbert.nn.fused_kernels", "mlxbert.nn.cpu")):
             continue
         imports = [node for node in ast.walk(_tree(MODULES[module])) if isinstance(node, ast.ImportFrom)]
         assert "on_gpu" not in {alias.name for node in imports for alias in node.names}, module

@@ -11,7 +11,7 @@ from mlxbert.nn.blocks import build_block
 from mlxbert.nn.heads import HEADS, Network, is_tied, takes_pooler
 from mlxbert.nn.heads.initialize import initialize
 from mlxbert.nn.positions import Context
-from mlxbert.weights import validate
+from mlxbert.weights import checkpoint_problems
 from mlxbert.weights.checkpoint import Checkpoint, network_shapes, part_of
 from mlxbert.weights.families import keymap
 from mlxbert.weights.families.registry import Architecture
@@ -23,14 +23,14 @@ def check_tied(checkpoint: Checkpoint) -> None:
     arrays = checkpoint.arrays(mx.float32)
     for copy, original in checkpoint.family.tied.items():
         if copy in arrays and original in arrays and not mx.array_equal(arrays[copy], arrays[original]).item():
-            raise validate.untied_problem(copy, original).error(checkpoint)
+            raise checkpoint_problems.untied_problem(copy, original).error(checkpoint)
 
 
 def first_problem(checkpoint: Checkpoint, parts: Iterable[str]) -> CheckpointError | None:
     """Why a network with these parts cannot be built, as far as the headers show."""
     parts = tuple(parts)
     for part in ("encoder", *parts):
-        for problem in validate.problems(checkpoint, part, parts):
+        for problem in checkpoint_problems.problems(checkpoint, part, parts):
             return problem.error(checkpoint)
     return None
 
@@ -222,7 +222,7 @@ def _load_weights(
     module.eval()
 
 
-def _packing(checkpoint: Checkpoint, storage: Quantization | None, entry: keymap.Entry) -> Quantization | None:
+def _packing(checkpoint: Checkpoint, storage: Quantization | None, entry: keymap.TensorName) -> Quantization | None:
     """How the matrices of an entry are quantized, if they can stay so and all are quantized alike."""
     if storage is None or entry.operation not in (keymap.SAME, keymap.SPLIT):
         return None
@@ -234,7 +234,9 @@ def _packing(checkpoint: Checkpoint, storage: Quantization | None, entry: keymap
     return how if alike else None
 
 
-def _packed(checkpoint: Checkpoint, entry: keymap.Entry, how: Quantization, dtype: mx.Dtype) -> dict[str, mx.array]:
+def _packed(
+    checkpoint: Checkpoint, entry: keymap.TensorName, how: Quantization, dtype: mx.Dtype
+) -> dict[str, mx.array]:
     """The tensors of quantized modules: a quantized matrix is split and joined by rows, like a plain one."""
     stored = checkpoint.weights.arrays()
     parts = {name: how.parts(stored, checkpoint.names[name], dtype) for name in entry.theirs}

@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass
 
 from mlxbert.errors import CheckpointError, ConfigError
-from mlxbert.weights.folder import ModelFolder, read_settings
-from mlxbert.weights.hub.files import TEMPLATE
+from mlxbert.weights.hub.needed_files import TEMPLATE
+from mlxbert.weights.model_folder import ModelFolder, read_settings
 
 _BEFORE = (
     "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "

@@ -14,20 +14,20 @@ from mlxbert.errors import CheckpointError
 from mlxbert.frozen import FrozenDict
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import HEADS, OWN_LAYERS, Network
-from mlxbert.weights.adapter import Adapter, heads_of, merged_names, read_adapter, tensor_infos
-from mlxbert.weights.causal import HEAD, as_classifier
+from mlxbert.weights.adapters.peft_adapter import Adapter, heads_of, merged_names, read_adapter, tensor_infos
+from mlxbert.weights.adapters.task_adapters import own_adapter_folder, read_own_adapter
+from mlxbert.weights.causal_reranker import HEAD, as_classifier
 from mlxbert.weights.families import keymap
 from mlxbert.weights.families.family import Family
 from mlxbert.weights.families.registry import Architecture, family_of
-from mlxbert.weights.folder import ModelFolder, open_folder
 from mlxbert.weights.formats import int8_rows
 from mlxbert.weights.formats.config_json import ConfigJson
-from mlxbert.weights.formats.files import TENSORFLOW, WeightFiles, open_weights, with_own
+from mlxbert.weights.formats.file_names import ADAPTER
 from mlxbert.weights.formats.headers import LazyArrays, TensorInfo
-from mlxbert.weights.formats.names import ADAPTER
 from mlxbert.weights.formats.quantized import Storage, read_quantization
-from mlxbert.weights.google import with_google_defaults
-from mlxbert.weights.own_adapters import own_adapter_folder, read_own_adapter
+from mlxbert.weights.formats.weight_files import TENSORFLOW, WeightFiles, open_weights, with_own
+from mlxbert.weights.google_config import with_google_defaults
+from mlxbert.weights.model_folder import ModelFolder, open_folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class Checkpoint(Architecture):
         parts: Which optional parts (pooler, heads) the weights hold.
         weights: The files.
         storage: How matrices are stored if not as plain floats.
-        plain_family: The family without a classifier that is made of a decoder, see `mlxbert.weights.causal`.
+        plain_family: The family without a classifier that is made of a decoder, see `mlxbert.weights.causal_reranker`.
         adapter: What is merged into the weights; `None` for the weights as they are.
     """
 
@@ -195,15 +195,15 @@ def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
     tensors = storage.unpacked(folder, weights.tensors) if storage else weights.tensors
     names = _plain_names(folder, tensors, family)
     known = _names_of_parts(family, config)
-    adapter = None
-    separate = opened.adapter or own_adapter_folder(opened)
+    adapter, task = None, opened.own_adapter
+    separate = opened.adapter or (own_adapter_folder(opened.transformer, config_json, task) if task else None)
     if separate is not None:
         shapes = {plain: tensors[name].shape for plain, name in names.items()}
         adapter = read_adapter(separate, family, config_json, config, known, shapes)
         names = merged_names(adapter, heads_of(config_json), known, family.tied, names)
         tensors = {**tensors, **tensor_infos(adapter)}
-    elif opened.own_adapter is not None:
-        adapter = read_own_adapter(opened.own_adapter, config_json, weights, names, tensors)
+    elif task is not None:
+        adapter = read_own_adapter(task, config_json, weights, names, tensors)
     made = [] if family is plain else [HEAD]  # of tensors that are also others'
     parts = tuple(dict.fromkeys((*_parts(config_json, known, names), *made)))
     ours = set().union(known["encoder"], *(known[part] for part in parts), family.tied)

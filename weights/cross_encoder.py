@@ -3,7 +3,7 @@
 from typing import Any
 
 from mlxbert.errors import CheckpointError
-from mlxbert.weights.folder import ModelFolder
+from mlxbert.weights.model_folder import ModelFolder
 
 _OLD = "sbert_ce_default_activation_function"  # of config.json, before version 4
 _KNOWN = {"Sigmoid": True, "Identity": False}

@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Any
 from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
-from mlxbert.machine.faults import device_errors
+from mlxbert.machine.device_errors import device_errors
 from mlxbert.nn.heads import HEADS, OWN_LAYERS, Network, class_names, is_tied
 from mlxbert.progress import OnProgress
 from mlxbert.weights import build
 from mlxbert.weights.checkpoint import Checkpoint, network_shapes, part_of
 from mlxbert.weights.families import keymap
-from mlxbert.weights.families.read import generates
+from mlxbert.weights.families.config_reader import generates
 from mlxbert.weights.families.registry import Architecture
 from mlxbert.weights.formats import safetensors
 from mlxbert.weights.formats.headers import BYTES, FLOATS
 from mlxbert.weights.formats.quantized import GROUP_SIZES, KEY, THEIR_KEY, Quantization, quantizable
-from mlxbert.weights.hub.files import CONFIG
+from mlxbert.weights.hub.needed_files import CONFIG
 
 if TYPE_CHECKING:
     from mlxbert.weights.formats.rounding import Floats
@@ -40,7 +40,7 @@ _DTYPE_KEYS = ("dtype", "torch_dtype")  # the name in transformers since version
 
 
 @dataclass(frozen=True)
-class Tensor:
+class TensorToWrite:
     """A tensor to write.
 
     Attributes:
@@ -110,7 +110,7 @@ def plan(
     dtype: str | None,
     quantization: Quantization | None,
     inputs_of: Callable[[str], "Floats | None"] | None = None,
-) -> list[Tensor]:
+) -> list[TensorToWrite]:
     """The tensors that are written of a checkpoint: all its weights, in the order of the network.
 
     Copies of tied tensors are omitted if the configuration ties them, and so are buffers, which are not learned.
@@ -132,16 +132,16 @@ def plan(
         )
     build.check_tied(checkpoint)
 
-    def stored(plain: str) -> Tensor:
+    def stored(plain: str) -> TensorToWrite:
         name = checkpoint.names[plain]
         info = checkpoint.tensors[name]
         own = info.dtype if info.dtype in FLOATS else _widest(checkpoint)
         read = lambda: checkpoint.arrays(mx.float32)[plain]  # noqa: E731 - rounded only where it is converted
-        return Tensor(plain, plain, dtype or own, info.shape, read, f"{info.file}: tensor {name!r}")
+        return TensorToWrite(plain, plain, dtype or own, info.shape, read, f"{info.file}: tensor {name!r}")
 
     suited = quantizable(build.empty(checkpoint, checkpoint.parts)) if quantization else set()
     shapes = build.shapes(checkpoint, checkpoint.parts)
-    used: dict[str, Tensor] = {}
+    used: dict[str, TensorToWrite] = {}
     for entry in keymap.pairs(checkpoint.table, checkpoint.config, shapes):
         how = quantization if suited.issuperset(entry.ours) else None
         inputs = None if inputs_of is None else partial(inputs_of, entry.ours[0])  # all that it holds have the same
@@ -158,7 +158,7 @@ def plan(
     return _named(checkpoint, tensors)
 
 
-def plan_network(architecture: Architecture, network: Network, dtype: str | None = None) -> list[Tensor]:
+def plan_network(architecture: Architecture, network: Network, dtype: str | None = None) -> list[TensorToWrite]:
     """The tensors that are written of a network in memory: all its parameters, in their order in the table.
 
     Args:
@@ -188,10 +188,12 @@ def plan_network(architecture: Architecture, network: Network, dtype: str | None
             f"the network's parameter {other!r} is {ours[other].dtype}", hint="dtype='float32' casts it"
         )
 
-    def stored(entry: keymap.Entry, plain: str) -> Tensor:
+    def stored(entry: keymap.TensorName, plain: str) -> TensorToWrite:
         array = keymap.save(entry, ours)[plain]
         read = lambda: keymap.save(entry, ours)[plain]  # noqa: E731 - fused tensors are made one at a time
-        return Tensor(plain, plain, dtype or by_dtype[array.dtype], array.shape, read, f"parameter {entry.ours[0]!r}")
+        return TensorToWrite(
+            plain, plain, dtype or by_dtype[array.dtype], array.shape, read, f"parameter {entry.ours[0]!r}"
+        )
 
     if collision := family.colliding(parts):
         raise CheckpointError(
@@ -204,8 +206,8 @@ def plan_network(architecture: Architecture, network: Network, dtype: str | None
 
 
 def _quantized(
-    tensor: Tensor, quantization: Quantization | None, inputs: Callable[[], "Floats | None"] | None
-) -> Tensor:
+    tensor: TensorToWrite, quantization: Quantization | None, inputs: Callable[[], "Floats | None"] | None
+) -> TensorToWrite:
     fits = quantization is not None and quantization.fits(tensor.shape)
     return replace(tensor, quantization=quantization, inputs=inputs) if fits else tensor
 
@@ -235,7 +237,7 @@ def _unused_weights(checkpoint: Checkpoint) -> Iterator[str]:
             yield plain
 
 
-def _named(architecture: Architecture, tensors: list[Tensor]) -> list[Tensor]:
+def _named(architecture: Architecture, tensors: list[TensorToWrite]) -> list[TensorToWrite]:
     """The tensors with full names: those of the encoder have a prefix if their files have others, too."""
     family = architecture.family
     roots = {stem.split(".")[0] for entry in family.table(["pooler"]) for stem in entry.theirs}
@@ -253,15 +255,15 @@ def is_own(plain: str) -> bool:
     return any(own.holds(plain) for own in OWN_LAYERS)
 
 
-def left_out(checkpoint: Checkpoint, tensors: list[Tensor]) -> list[str]:
+def left_out(checkpoint: Checkpoint, tensors: list[TensorToWrite]) -> list[str]:
     """The names of tensors and other entries in the files of a checkpoint that are not written."""
     written = {tensor.plain for tensor in tensors}
     return [name for plain, name in checkpoint.names.items() if plain not in written] + list(checkpoint.weights.skipped)
 
 
-def _shards(tensors: list[Tensor], most: int) -> list[list[Tensor]]:
+def _shards(tensors: list[TensorToWrite], most: int) -> list[list[TensorToWrite]]:
     """The tensors in order, in shards as large as allowed; a larger tensor has a shard to itself."""
-    shards: list[list[Tensor]] = [[]]
+    shards: list[list[TensorToWrite]] = [[]]
     room = most
     for tensor in tensors:
         if shards[-1] and tensor.bytes > room:
@@ -272,7 +274,7 @@ def _shards(tensors: list[Tensor], most: int) -> list[list[Tensor]]:
     return shards
 
 
-def write_weights(tensors: list[Tensor], folder: Path, most: int, on_progress: OnProgress | None = None) -> int:
+def write_weights(tensors: list[TensorToWrite], folder: Path, most: int, on_progress: OnProgress | None = None) -> int:
     """Writes tensors into a folder.
 
     Args:

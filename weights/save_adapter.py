@@ -1,4 +1,4 @@
-"""Writes the adapters and heads of a network in the format of PEFT, see `mlxbert.weights.adapter`."""
+"""Writes the adapters and heads of a network in the format of PEFT, see `mlxbert.weights.adapters.peft_adapter`."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,13 +9,13 @@ from typing import Any
 from mlxbert.machine.device import mx
 from mlxbert.nn.heads import HEADS, Network, is_tied
 from mlxbert.nn.lora import LoraSettings
-from mlxbert.weights.adapter import MAGNITUDE, PREFIX
+from mlxbert.weights.adapters.peft_adapter import MAGNITUDE, PREFIX
+from mlxbert.weights.adapters.peft_names import Target
 from mlxbert.weights.build import parameters
 from mlxbert.weights.families import keymap
 from mlxbert.weights.families.registry import Architecture
-from mlxbert.weights.formats.names import ADAPTER, ADAPTER_WEIGHTS
+from mlxbert.weights.formats.file_names import ADAPTER, ADAPTER_WEIGHTS
 from mlxbert.weights.save import is_own, write_file, write_json, write_own
-from mlxbert.weights.targets import Target
 
 _WORDS = "encoder.embeddings.word.weight"
 

@@ -1,7 +1,7 @@
 """How a model makes vectors, read from the files that sentence-transformers writes next to a checkpoint.
 
 Both dialects are read: that of version 6 (`pooling_mode`, `sentence_transformers.base.modules.…`) and the older one
-(`pooling_mode_mean_tokens`, `sentence_transformers.models.…`). See `mlxbert.weights.folder` for `modules.json`.
+(`pooling_mode_mean_tokens`, `sentence_transformers.models.…`). See `mlxbert.weights.model_folder` for `modules.json`.
 """
 
 import reprlib
@@ -13,14 +13,14 @@ from mlxbert.errors import ArgumentError, CheckpointError, ConfigError
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import activations
 from mlxbert.nn.embedder import SIMILARITIES, Dense, Embedder, EmbeddingConfig, Normalize
-from mlxbert.weights.families.read import pooling as usual_pooling
+from mlxbert.weights.adapters.task_adapters import own_adapters
+from mlxbert.weights.families.config_reader import pooling as usual_pooling
 from mlxbert.weights.families.registry import family_of
-from mlxbert.weights.folder import SETTINGS, ModelFolder, Module, open_folder, read_settings, unknown_modules
 from mlxbert.weights.formats.config_json import ConfigJson, read_json
-from mlxbert.weights.formats.files import open_weights
 from mlxbert.weights.formats.headers import FLOATS, Header
-from mlxbert.weights.hub.files import CONFIG, MODULES
-from mlxbert.weights.own_adapters import own_adapters
+from mlxbert.weights.formats.weight_files import open_weights
+from mlxbert.weights.hub.needed_files import CONFIG, MODULES
+from mlxbert.weights.model_folder import SETTINGS, ModelFolder, Module, open_folder, read_settings, unknown_modules
 
 # Our poolings by the names of sentence-transformers, in the order in which the older dialect concatenates several.
 POOLINGS = {

@@ -43,7 +43,7 @@ def convert(
     Example: mlxbert convert ./bert-from-2019 ./bert --dtype float16
     """
     from mlxbert.folders.convert import convert as write
-    from mlxbert.folders.trained import remember
+    from mlxbert.folders.written_models import remember
 
     with progress.download(source) as fetched, progress.transfer(f"writing {folder}") as written:
         found = write(

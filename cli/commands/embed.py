@@ -10,13 +10,13 @@ import typer
 from mlxbert.cli import processes, session
 from mlxbert.cli.inputs import ARGUMENTS, open_input
 from mlxbert.cli.options import FileOptions, RecordOptions, ServedOptions, options_of, with_options
-from mlxbert.cli.output.base import OutputFormat
-from mlxbert.cli.output.file import check_output
 from mlxbert.cli.output.formats import VECTORS, WORDS, choose
+from mlxbert.cli.output.output_format import OutputFormat
+from mlxbert.cli.output.result_file import check_output
 from mlxbert.cli.views import console, vectors
 from mlxbert.errors import ArgumentError
 from mlxbert.options import Option, declared_options
-from mlxbert.readers.inputs import STDIN
+from mlxbert.readers.input_files import STDIN
 from mlxbert.readers.stream import RecordStream
 from mlxbert.tasks.catalogue import CATALOGUE
 from mlxbert.tasks.options import EmbedOptions, EmbedWordsOptions, TruncatingOptions
@@ -24,7 +24,7 @@ from mlxbert.tasks.options import EmbedOptions, EmbedWordsOptions, TruncatingOpt
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mlxbert.cli.remote import RemoteModel
+    from mlxbert.cli.server_models import RemoteModel
     from mlxbert.model import Model
 
 _ENTRY, _OF_WORDS = CATALOGUE["embed"], CATALOGUE["embed-words"]
@@ -56,7 +56,7 @@ def _embed(
     group, usage = None, Usage()
     how = chosen.deciding()
     task = session.OutputManifest(_ENTRY.name, loaded, model, how, _format(loaded, out.output, how, source.keep))
-    view = vectors.Embeddings(compare=opened.name == ARGUMENTS and chosen.output_dtype != "binary")
+    view = vectors.VectorView(compare=opened.name == ARGUMENTS and chosen.output_dtype != "binary")
     if session.is_remote(loaded):
         results = session.results(_ENTRY, loaded, opened, chosen, usage)
     else:

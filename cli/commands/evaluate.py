@@ -8,13 +8,13 @@ from typing import Annotated, Any, ClassVar
 from mlxbert.cli import processes, session
 from mlxbert.cli.inputs import check_data
 from mlxbert.cli.options import ModelOptions, OutputOptions, options_of, with_options
-from mlxbert.cli.training import DataFiles, LabelledData, PlainText, task_options
+from mlxbert.cli.training_options import DataFiles, LabelledData, PlainText, task_options
 from mlxbert.cli.views import console, progress
 from mlxbert.cli.views.training import evaluation
 from mlxbert.errors import ArgumentError
 from mlxbert.options import COUNT, Option
-from mlxbert.pretraining.settings import Settings
-from mlxbert.training.options.tasks import TASKS
+from mlxbert.pretraining.pretraining_settings import Settings
+from mlxbert.training.options.training_tasks import TASKS
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def _evaluate_embed(task: str, model: ModelOptions, out: OutputOptions, given: d
             f"--data {folder} is a folder, which cannot be combined with other data, columns or --max-length"
         )
     loaded = session.load("embed", model)
-    from mlxbert.training.scores.search import evaluate_search
+    from mlxbert.training.scores.search_evaluation import evaluate_search
 
     how: dict[str, Any] = {"metric": given["metric"], "batch_tokens": model.batch_tokens}
     _show(evaluate_search(loaded, data=folder, split=split, **how), out)
@@ -95,7 +95,7 @@ def _evaluate_rerank(task: str, model: ModelOptions, out: OutputOptions, given: 
     check_data(given["data"], given["encoding"])
     loaded = session.load("classify", model)
     embedder = session.load("embed", replace(model, model=name, revision=None, adapter=None))
-    from mlxbert.training.scores.search import evaluate_reranking
+    from mlxbert.training.scores.search_evaluation import evaluate_reranking
 
     search |= {key: given[key] for key in files} | {"batch_tokens": model.batch_tokens}
     search |= {} if given["metric"] is None else {"metric": given["metric"]}
@@ -134,7 +134,7 @@ def _command(task: str) -> Callable[..., None]:
 def _mlm(model: ModelOptions, out: OutputOptions, **given: Any) -> None:
     check_data(given["data"], given["encoding"])
     loaded = session.load("fill-mask" if given["objective"] == "mlm" else None, model)
-    from mlxbert.pretraining.evaluate import evaluate_words
+    from mlxbert.pretraining.evaluate_words import evaluate_words
 
     with progress.counted("bytes") as update:
         found = evaluate_words(loaded, **given, batch_tokens=model.batch_tokens, on_progress=update)

@@ -4,32 +4,37 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
-from mlxbert.cli import processes, session, training
-from mlxbert.cli.events.run import naming, open_sinks, resumable, send
+from mlxbert.cli import processes, session, training_options
+from mlxbert.cli.events.event_routes import naming, open_sinks, resumable, send
 from mlxbert.cli.options import ComputingOptions, with_options
 from mlxbert.cli.views import console, progress
 from mlxbert.errors import ArgumentError
-from mlxbert.readers.inputs import STDIN
-from mlxbert.training.options import TrainingOptions
-from mlxbert.training.options.tasks import TASKS
+from mlxbert.readers.input_files import STDIN
+from mlxbert.training.options.loop_options import TrainingOptions
+from mlxbert.training.options.training_tasks import TASKS
 
 
 def _command(task: str) -> Callable[..., None]:
     """The command that trains for a task."""
 
-    def command(out: training.EventOptions, **given: Any) -> None:
+    def command(out: training_options.EventOptions, **given: Any) -> None:
         _train(task, out, given)
 
     spec = TASKS[task]
-    data = (training.TrainingData, training.DataFiles, training.SavingOptions, training.CheckOptions)
-    groups = (*data, ComputingOptions, TrainingOptions, training.RunOptions)
-    return with_options(command, spec.finetune, training.task_options(spec, *groups, *spec.groups))
+    data = (
+        training_options.TrainingData,
+        training_options.DataFiles,
+        training_options.SavingOptions,
+        training_options.CheckOptions,
+    )
+    groups = (*data, ComputingOptions, TrainingOptions, training_options.RunOptions)
+    return with_options(command, spec.finetune, training_options.task_options(spec, *groups, *spec.groups))
 
 
 COMMANDS = {task: _command(task) for task in TASKS}
 
 
-def _train(task: str, out: training.EventOptions, given: dict[str, Any]) -> None:
+def _train(task: str, out: training_options.EventOptions, given: dict[str, Any]) -> None:
     """Trains, and shows the events.
 
     Args:
@@ -41,7 +46,7 @@ def _train(task: str, out: training.EventOptions, given: dict[str, Any]) -> None
     if sources.count(STDIN) > 1:
         raise ArgumentError("stdin is named twice; it can be read only once")
     processes.check_stdin(sources)
-    given["sweep"] = training.parse_sweep(given["sweep"] or ()) or None
+    given["sweep"] = training_options.parse_sweep(given["sweep"] or ()) or None
     session.note_builtin("finetune", given["model"])
     piped, dry = STDIN in sources, given["dry_run"]
     if piped:

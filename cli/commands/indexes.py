@@ -40,7 +40,7 @@ def indexes_list(out: OutputOptions) -> None:
 
     Example: mlxbert indexes list
     """
-    from mlxbert.machine.data import data_folder
+    from mlxbert.machine.user_folders import data_folder
 
     found: dict[str, Any] = {"folder": str(data_folder() / "indexes"), "indexes": _indexes()}
     session.show_object(found, lambda: view.draw_indexes(found), out)
@@ -65,11 +65,11 @@ def indexes_remove(
 
     Example: mlxbert indexes remove docs/ --yes
     """
-    from mlxbert.search import places, schema
+    from mlxbert.search import index_locations, schema
 
     known = [_known(Path(name)) if _is_ours(name) else _facts(_own(name)) for name in indexes]
     for name, facts in zip(indexes, known, strict=True):
-        named = places.spelled(indexes, covers := facts.get("covers", ()))
+        named = index_locations.spelled(indexes, covers := facts.get("covers", ()))
         if _is_root(name, covers) and not {*named}.issuperset(covers):
             problem = _not_own(name, covers)
             problem.hint = f"mlxbert indexes remove {shlex.quote(_names(covers)[1])}"
@@ -110,9 +110,9 @@ def indexes_move(
 
 def _file(name: str) -> Path:
     """The file of an index: the one that is named, or that of the index which covers a path."""
-    from mlxbert.search import places
+    from mlxbert.search import index_locations
 
-    found = Path(name) if _is_index(name) else places.find_index([name]) or _listed(name)
+    found = Path(name) if _is_index(name) else index_locations.find_index([name]) or _listed(name)
     if found is None:
         raise InputError(f"{name}: no index covers it", hint="`mlxbert indexes list` shows the indexes")
     return found
@@ -136,9 +136,9 @@ def _is_index(name: str) -> bool:
 
 def _is_ours(name: str) -> bool:
     """Whether a file is an index, perhaps a damaged one, and not a database of another program."""
-    from mlxbert.search import places, schema
+    from mlxbert.search import index_locations, schema
 
-    if Path(name).absolute() in places.list_indexes():
+    if Path(name).absolute() in index_locations.list_indexes():
         return True
     with suppress(OSError), open(name, "rb", opener=open_regular) as file:
         return _is_index(name) and file.read(72)[68:] == schema.APPLICATION.to_bytes(4, "big")
@@ -156,9 +156,9 @@ def _own(name: str) -> Path:
 
 def _is_root(name: str, covers: Sequence[str]) -> bool:
     """Whether an index was made of a path, however that is spelled."""
-    from mlxbert.search import places
+    from mlxbert.search import index_locations
 
-    return places.spelled([name], covers)[0] in covers
+    return index_locations.spelled([name], covers)[0] in covers
 
 
 def _not_own(name: str, covers: Sequence[str]) -> ArgumentError:
@@ -188,9 +188,9 @@ def _facts(file: Path) -> dict[str, Any]:
 
 def _indexes() -> list[dict[str, Any]]:
     """The facts of all indexes in the data folder."""
-    from mlxbert.search import places
+    from mlxbert.search import index_locations
 
-    return [_known(file) for file in places.list_indexes()]
+    return [_known(file) for file in index_locations.list_indexes()]
 
 
 def _known(file: Path) -> dict[str, Any]:

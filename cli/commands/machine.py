@@ -13,7 +13,7 @@ from mlxbert.cli import session
 from mlxbert.cli.options import ComputingOptions, OutputOptions
 from mlxbert.cli.views import bench as bench_view, console, doctor as view, json_lines, progress
 from mlxbert.errors import ArgumentError, MlxbertError
-from mlxbert.machine.missing import LINUX_WHEELS
+from mlxbert.machine.missing_mlx import LINUX_WHEELS
 from mlxbert.options import ROUNDS, Device, Option
 from mlxbert.version import __version__
 
@@ -88,7 +88,7 @@ def _show(
 
 def _check(name: str, *, quick: bool) -> dict[str, Any]:
     with progress.steps() as show:
-        from mlxbert.bench.check import check
+        from mlxbert.bench.device_check.check_device import check
 
         return check(name, quick=quick, on_step=show)
 
@@ -109,7 +109,7 @@ def _ask_for_report(facts: Mapping[str, Any]) -> None:
     """Asks the users of Apple chips that nobody has reported, once each for a version of MLX."""
     if "macos" not in facts or facts["device"] != "gpu" or facts["problems"]:
         return
-    from mlxbert.bench.reports import asks_now, is_reported
+    from mlxbert.bench.reported_chips import asks_now, is_reported
 
     chip = str(facts["chip"])
     if not is_reported(chip) and asks_now(chip, facts["packages"].get("mlx", "")):

@@ -12,7 +12,7 @@ from mlxbert.cli.options import TalkOptions
 from mlxbert.cli.views import console
 from mlxbert.errors import ArgumentError, BusyError
 from mlxbert.options import Option, Written
-from mlxbert.weights.source import BUILTIN
+from mlxbert.weights.model_source import BUILTIN
 
 if TYPE_CHECKING:
     from mlxbert.search.index import Index
@@ -37,8 +37,8 @@ def mcp(
     Example: mlxbert mcp ~/notes
     """
     from mlxbert.search.index import open_index
+    from mlxbert.search.index_locations import find_index, index_file
     from mlxbert.search.mcp import Served, serve
-    from mlxbert.search.places import find_index, index_file
 
     seen = paths or (["."] if index is None else [])
     file = index or find_index(seen) or index_file(seen)
@@ -63,12 +63,12 @@ def mcp(
 
 def _update(index: "Index", paths: Sequence[str] | None) -> None:
     """Brings the index up to date; where another process is doing this, it is served as it is."""
-    from mlxbert.search.events import Finished
+    from mlxbert.search.update_events import IndexUpdated
 
     try:
         *_, done = index.update(paths)
     except BusyError:
         console.say("note", "another process is updating this index: it is served as it is now")
         return
-    assert isinstance(done, Finished)
+    assert isinstance(done, IndexUpdated)
     console.say("note", f"{console.counted(done.files, 'file')} in the index, {done.failed:,} could not be read")

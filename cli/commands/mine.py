@@ -10,9 +10,9 @@ import typer
 from mlxbert.cli import session
 from mlxbert.cli.inputs import check_data
 from mlxbert.cli.options import ModelOptions, OutputOptions
-from mlxbert.cli.output.file import check_output
 from mlxbert.cli.output.formats import JSON_LINES
-from mlxbert.cli.training import DataFiles
+from mlxbert.cli.output.result_file import check_output
+from mlxbert.cli.training_options import DataFiles
 from mlxbert.cli.views import console, progress, rich
 from mlxbert.errors import InputError
 from mlxbert.files import atomic_write, writing

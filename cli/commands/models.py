@@ -26,7 +26,7 @@ def models_list(out: OutputOptions) -> None:
 
     Example: mlxbert models list
     """
-    from mlxbert.folders.trained import written_models
+    from mlxbert.folders.written_models import written_models
     from mlxbert.weights.hub import cache
 
     cached = (_cached(name) for name in cache.cached_names())
@@ -48,7 +48,7 @@ def models_download(talk: TalkOptions, name: Name, revision: Revision = None) ->
     """
     from mlxbert.weights.hub import cache
     from mlxbert.weights.hub.download import download
-    from mlxbert.weights.source import whole_name
+    from mlxbert.weights.model_source import whole_name
 
     _check_name(name)
     if cache.is_offline():
@@ -89,7 +89,7 @@ def models_path(talk: TalkOptions, name: Name, revision: Revision = None) -> Non
 
     Example: mlxbert models path google-bert/bert-base-uncased
     """
-    from mlxbert.weights.source import find_cached, whole_name
+    from mlxbert.weights.model_source import find_cached, whole_name
 
     _check_name(name)
     with whole_name(name, revision, folders=False):
@@ -156,7 +156,7 @@ def _verified(snapshot: "Snapshot") -> dict[str, Any]:
 
 def _check_name(name: str) -> None:
     """Refuses models that are not in the cache: the built-in one, and folders."""
-    from mlxbert.weights.source import BUILTIN, local_folder
+    from mlxbert.weights.model_source import BUILTIN, local_folder
 
     if name == BUILTIN:
         raise ArgumentError("the built-in model is part of the package and not in the cache")
@@ -184,7 +184,7 @@ def _put_path(folder: Path) -> None:
 
 def _builtin() -> dict[str, Any]:
     from mlxbert.folders.inspect import inspect
-    from mlxbert.weights.source import BUILTIN, BUILTIN_QUALITY, builtin_folder
+    from mlxbert.weights.model_source import BUILTIN, BUILTIN_QUALITY, builtin_folder
 
     found = inspect(BUILTIN)
     return {

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 import typer
 
 from mlxbert.cli import session
-from mlxbert.cli.events.run import naming, open_sinks, resumable, send
+from mlxbert.cli.events.event_routes import naming, open_sinks, resumable, send
 from mlxbert.cli.events.sink import Sink
 from mlxbert.cli.options import ComputingOptions, Encoding, OutputOptions, options_of, with_changes, with_options
-from mlxbert.cli.training import (
+from mlxbert.cli.training_options import (
     CorpusFiles,
     EventOptions,
     NewModelOptions,
@@ -21,10 +21,10 @@ from mlxbert.cli.training import (
 )
 from mlxbert.cli.views import progress, vocabulary as views
 from mlxbert.options import COUNT, Option, Written
-from mlxbert.pretraining.settings import DISTILLED, Documents, Settings
-from mlxbert.readers.lines import UTF8
+from mlxbert.pretraining.pretraining_settings import DISTILLED, Documents, Settings
+from mlxbert.readers.text_lines import UTF8
 from mlxbert.training.loop.events import Event
-from mlxbert.training.options import TrainingOptions
+from mlxbert.training.options.loop_options import TrainingOptions
 
 Kind = Literal["wordpiece", "bpe", "unigram"]  # of a vocabulary
 _LORA = ("lora", "lora_alpha", "lora_dropout", "lora_layers", "dora", "rslora")

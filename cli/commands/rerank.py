@@ -8,14 +8,14 @@ import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.options import FileOptions, RecordOptions, ServedOptions, with_options
-from mlxbert.cli.output.file import check_output
-from mlxbert.cli.ranking import open_ranking, write_ranking
+from mlxbert.cli.output.result_file import check_output
+from mlxbert.cli.ranking_command import open_ranking, write_ranking
 from mlxbert.cli.views import vectors as view
 from mlxbert.tasks.catalogue import CATALOGUE
 from mlxbert.tasks.options import RerankOptions
 
 if TYPE_CHECKING:
-    from mlxbert.cli.remote import RemoteModel
+    from mlxbert.cli.server_models import RemoteModel
     from mlxbert.model import Model
     from mlxbert.text.usage import Usage
 
@@ -27,7 +27,7 @@ def _rerank(
     chosen: RerankOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="QUERY TEXT…", help="A query, and texts.")] = None,
 ) -> None:
-    from mlxbert.tasks.ranking import reranked
+    from mlxbert.tasks.query_ranking import reranked
 
     check_output(out.output, out.overwrite, sources=source.input)
     opened = open_ranking(texts or (), source)
@@ -37,7 +37,7 @@ def _rerank(
     def score(query: str, others: Iterator[Any], usage: "Usage") -> Iterator[Any]:
         if session.is_remote(loaded):
             return loaded.scores(_ENTRY.name, query, others, usage, **how)
-        from mlxbert.tasks.ranking import with_query
+        from mlxbert.tasks.query_ranking import with_query
         from mlxbert.tasks.rerank import RerankTask
 
         task = RerankTask(loaded, chosen, usage=usage)

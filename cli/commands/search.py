@@ -19,16 +19,16 @@ from mlxbert.files import PRIVACY
 from mlxbert.options import CANDIDATES, COUNT, Bounds, Device, Option, Written
 from mlxbert.progress import OnProgress
 from mlxbert.results.json import plain, to_json
-from mlxbert.search import disks
-from mlxbert.weights.source import BUILTIN
+from mlxbert.search import file_systems
+from mlxbert.weights.model_source import BUILTIN
 
 if TYPE_CHECKING:
     from mlxbert.model import Model
     from mlxbert.results.hit import Hit
-    from mlxbert.search.events import Event, FileFailed, FileLeftOut, FileRead, Finished, Scanned
     from mlxbert.search.index import Index
-    from mlxbert.search.store import About
-    from mlxbert.weights.source import ModelRef
+    from mlxbert.search.store import IndexSettings
+    from mlxbert.search.update_events import Event, FileFailed, FileLeftOut, FileRead, IndexUpdated, Scanned
+    from mlxbert.weights.model_source import ModelRef
 
 _TICK = 500  # milliseconds between two looks at whether an update that another process held up can be done
 _DOWNLOAD = "'Download Now' in the Finder downloads it, and the next update reads it"
@@ -69,12 +69,12 @@ class IndexOptions:
 
 
 @dataclass
-class Update:
+class IndexUpdate:
     """What an update of some paths, as the index spells them, has done so far; `changed`: the index was modified."""
 
     paths: Sequence[str] = ()
     scanned: "Scanned | None" = None
-    finished: "Finished | None" = None
+    finished: "IndexUpdated | None" = None
     failed: "list[FileFailed]" = field(default_factory=list)
     left_out: "list[FileLeftOut]" = field(default_factory=list)
     guessed: "list[FileRead]" = field(default_factory=list)
@@ -86,25 +86,25 @@ class Update:
 
     def add(self, event: "Event") -> None:
         """Takes what has happened into account."""
-        from mlxbert.search import events
+        from mlxbert.search import update_events
 
         match event:
-            case events.Scanned():
+            case update_events.Scanned():
                 self.scanned = event
-            case events.FileLeftOut():
+            case update_events.FileLeftOut():
                 self.left_out.append(event)
-            case events.FileFailed():
+            case update_events.FileFailed():
                 self.failed.append(event)
                 self.changed |= self.scanned is not None  # those before failed earlier
-            case events.FileIndexed() | events.FileRemoved():
+            case update_events.FileIndexed() | update_events.FileRemoved():
                 self.changed = True
-                self.files += isinstance(event, events.FileIndexed)
-            case events.FileRead():
+                self.files += isinstance(event, update_events.FileIndexed)
+            case update_events.FileRead():
                 self.read, self.chunks = self.read + event.size, self.chunks + event.chunks
                 self.guessed += [event] if event.guessed not in (None, "text") else []
-            case events.Embedded():
+            case update_events.Embedded():
                 self.embedded = event.chunks
-            case events.Finished():
+            case update_events.IndexUpdated():
                 self.finished = event
 
     @property
@@ -121,7 +121,7 @@ class Update:
     @property
     def denied(self) -> str | None:
         """The first folder that macOS keeps from this program by its settings."""
-        return next((one.path for one in self.left_out if one.reason == disks.FORBIDDEN), None)
+        return next((one.path for one in self.left_out if one.reason == file_systems.FORBIDDEN), None)
 
 
 def search(
@@ -179,7 +179,7 @@ def index(
     chosen: IndexOptions,
     out: OutputOptions,
     paths: Annotated[list[str], typer.Argument(metavar="PATH…", help="Files and folders.", show_default=False)],
-    watch: Annotated[bool, Option("Update it whenever files change, until Ctrl-C.")] = False,
+    watch: Annotated[bool, Option("IndexUpdate it whenever files change, until Ctrl-C.")] = False,
 ) -> None:
     """Make an index of files and folders, or bring it up to date.
 
@@ -199,10 +199,10 @@ def index(
 
 def _places(paths: Sequence[str], file: Path | None, *, may_make: bool) -> Sequence[str] | None:
     """What is searched: the paths, all of an index that is named, or the current folder; `None` if it is not to be."""
-    from mlxbert.search import places
+    from mlxbert.search import index_locations
 
     found = paths if paths or file is not None else ["."]
-    known = places.find_index(found) is not None if file is None else file.exists()
+    known = index_locations.find_index(found) is not None if file is None else file.exists()
     if known or (paths and may_make):
         return found
     if file is None and may_make and console.can_ask():
@@ -214,10 +214,10 @@ def _places(paths: Sequence[str], file: Path | None, *, may_make: bool) -> Seque
 @contextmanager
 def _opened(paths: Sequence[str], chosen: IndexOptions, query: str = "") -> "Iterator[Index]":
     """The index of some paths, open; a new one if none covers them. A query that is a path may stand in its place."""
-    from mlxbert.search import places, schema
+    from mlxbert.search import index_locations, schema
     from mlxbert.search.index import open_index
 
-    file = chosen.index or places.find_index(paths) or places.index_file(paths)
+    file = chosen.index or index_locations.find_index(paths) or index_locations.index_file(paths)
     new = not file.exists()
     model: Model | ModelRef | None = None
     if new:
@@ -227,7 +227,7 @@ def _opened(paths: Sequence[str], chosen: IndexOptions, query: str = "") -> "Ite
             raise InputError(f"{missing[0]}: no such file or folder", hint=hint)
         name = chosen.model or os.environ.get("MLXBERT_MODEL") or BUILTIN
         model = session.load("embed", _computing(name, chosen))
-    elif (about := places.about_of(file)) is not None:
+    elif (about := index_locations.about_of(file)) is not None:
         model = _computing(chosen.model or about.model, chosen).ref
     with open_index(
         file, model=model, paths=paths, tokens=chosen.chunk_tokens, titles=not chosen.no_titles,
@@ -244,7 +244,7 @@ def _opened(paths: Sequence[str], chosen: IndexOptions, query: str = "") -> "Ite
             raise
 
 
-def _check_same(about: "About", chosen: IndexOptions) -> None:
+def _check_same(about: "IndexSettings", chosen: IndexOptions) -> None:
     """Refuses options that an index was not made with."""
     pairs = (
         ("chunk_tokens", chosen.chunk_tokens, about.tokens),
@@ -286,12 +286,12 @@ def _bring_up_to_date(index: "Index", paths: Sequence[str], out: OutputOptions) 
     _check_read(done, paths)
 
 
-def _update(index: "Index", paths: Sequence[str] | None) -> Update:
+def _update(index: "Index", paths: Sequence[str] | None) -> IndexUpdate:
     """Updates an index, with a bar if anything has changed. An interrupt says what is kept."""
-    from mlxbert.search.places import spelled
+    from mlxbert.search.index_locations import spelled
 
     roots = index.about.roots
-    done = Update(roots if paths is None else spelled(paths, roots))
+    done = IndexUpdate(roots if paths is None else spelled(paths, roots))
     show: OnProgress | None = None
     try:
         with ExitStack() as drawn:
@@ -309,7 +309,7 @@ def _update(index: "Index", paths: Sequence[str] | None) -> Update:
     return done
 
 
-def _report(done: Update, out: OutputOptions) -> None:
+def _report(done: IndexUpdate, out: OutputOptions) -> None:
     """Says which columns were guessed, how many files were left out, by reason, and which could not be read."""
     if done.guessed:
         shown = done.guessed if out.verbose else done.guessed[:_SHOWN]
@@ -320,7 +320,7 @@ def _report(done: Update, out: OutputOptions) -> None:
         reasons = Counter(one.reason for one in done.left_out)
         told = view.counted_reasons(dict(reasons.most_common()))
         console.say("note", f"left out: {told}{'' if out.verbose else '; --verbose lists them'}")
-        if disks.IN_THE_CLOUD in reasons:
+        if file_systems.IN_THE_CLOUD in reasons:
             console.say("note", f"what is in the cloud is not downloaded: {_DOWNLOAD}")
     if done.denied is not None and done.finished is not None and done.finished.files:
         console.say("note", f"{view.near(done.denied)}: cannot be read; {PRIVACY}")
@@ -332,7 +332,7 @@ def _report(done: Update, out: OutputOptions) -> None:
             console.say("note", f"{view.near(path)}: {reason}")
 
 
-def _check_read(done: Update, paths: Sequence[str]) -> None:
+def _check_read(done: IndexUpdate, paths: Sequence[str]) -> None:
     """Refuses to go on where nothing could be read."""
     if done.finished is not None and not done.finished.files:
         if len(done.failed) == 1 and not done.left_out:
@@ -340,12 +340,12 @@ def _check_read(done: Update, paths: Sequence[str]) -> None:
         hint = "--verbose lists what was left out, and why"
         if done.denied is not None:
             hint = PRIVACY
-        elif done.left_out and all(one.reason == disks.IN_THE_CLOUD for one in done.left_out):
+        elif done.left_out and all(one.reason == file_systems.IN_THE_CLOUD for one in done.left_out):
             hint = f"all are in the cloud: {_DOWNLOAD}"
         raise InputError(f"{' and '.join(paths) or 'the index'}: no file could be read", hint=hint)
 
 
-def _summarize(index: "Index", done: Update, out: OutputOptions) -> None:
+def _summarize(index: "Index", done: IndexUpdate, out: OutputOptions) -> None:
     """Prints what an update did."""
     if done.finished is None:
         return
@@ -358,12 +358,12 @@ def _watch(index: "Index", paths: Sequence[str], out: OutputOptions) -> None:
     """Updates an index whenever its files change. They are watched before the first update: no change is lost."""
     import watchfiles
 
-    from mlxbert.search.places import spelled
+    from mlxbert.search.index_locations import spelled
 
     due, first = True, True
     roots = [*dict.fromkeys([*index.about.roots, *spelled(paths, index.about.roots)])]
-    known = [*roots, *map(disks.real_path, roots)]  # a Mac reports real paths
-    own = os.path.abspath(index.path), disks.real_path(index.path)
+    known = [*roots, *map(file_systems.real_path, roots)]  # a Mac reports real paths
+    own = os.path.abspath(index.path), file_systems.real_path(index.path)
     changes = watchfiles.watch(
         *roots, rust_timeout=_TICK, yield_on_timeout=True, ignore_permission_denied=True,
         watch_filter=lambda _, path: not path.startswith(own) and not _is_hidden(path, known),
@@ -387,8 +387,8 @@ def _is_hidden(path: str, roots: Sequence[str]) -> bool:
 
     On a Mac such a folder is `~/Library`, in which something changes all the time.
     """
-    from mlxbert.search.places import is_under
-    from mlxbert.search.walk import reason_to_skip
+    from mlxbert.search.file_walk import reason_to_skip
+    from mlxbert.search.index_locations import is_under
 
     root = max((root for root in roots if is_under(path, [root])), key=len, default="").rstrip(os.sep)
     *folders, name = path[len(root) :].split(os.sep)
@@ -415,7 +415,7 @@ def _show(index: "Index", hits: "Sequence[Hit]", out: OutputOptions, *, context:
     for passage in _passages(index, hits, context):
         if passage.hit.rank > 1:
             screen.print()
-        for part in view.draw(passage, view.Words(passage.hit.query), explain=explain):
+        for part in view.draw(passage, view.QueryWords(passage.hit.query), explain=explain):
             screen.print(part)
 
 
@@ -427,12 +427,12 @@ def _around(index: "Index", hit: "Hit", lines: int) -> tuple[list[str], list[str
     return before[:-1][-lines:], after[1:][:lines]
 
 
-def _passages(index: "Index", hits: "Sequence[Hit]", context: int) -> "Iterator[view.Passage]":
+def _passages(index: "Index", hits: "Sequence[Hit]", context: int) -> "Iterator[view.DrawnPassage]":
     """Hits as they are drawn: each with the sentence that is the closest by words, or by meaning if it shares none."""
     from mlxbert.search.sentences import sentences
     from mlxbert.tasks.similarity import similarity
 
-    words = view.Words(hits[0].query if hits else "")
+    words = view.QueryWords(hits[0].query if hits else "")
     spans = [sentences(hit.text) or [(0, len(hit.text))] for hit in hits]
     texts = [[hit.text[start:end] for start, end in found] for hit, found in zip(hits, spans, strict=True)]
     chosen = [max(range(len(found)), key=[*map(words.shared, found)].__getitem__) for found in texts]
@@ -453,7 +453,7 @@ def _passages(index: "Index", hits: "Sequence[Hit]", context: int) -> "Iterator[
         first, last = found[place]
         before, after = _around(index, hit, context) if context else ([], [])
         shift = sum(len(line) + 1 for line in before)
-        yield view.Passage(
+        yield view.DrawnPassage(
             hit,
             "\n".join([*before, hit.text, *after]),
             (first + shift, last + shift),

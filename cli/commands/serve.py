@@ -11,8 +11,8 @@ from mlxbert.cli.options import ComputingDevice, ComputingDType, Offline, TalkOp
 from mlxbert.cli.views import console
 from mlxbert.errors import ArgumentError
 from mlxbert.options import Option
-from mlxbert.serve.options import EngineOptions, ServeOptions
-from mlxbert.weights.source import BUILTIN, ModelRef
+from mlxbert.serve.engine.serving_options import EngineOptions, ServeOptions
+from mlxbert.weights.model_source import BUILTIN, ModelRef
 
 
 def serve(

@@ -14,19 +14,19 @@ from mlxbert.cli import session
 from mlxbert.cli.commands.embed import note_assumed_pooling
 from mlxbert.cli.inputs import open_input
 from mlxbert.cli.options import FileOptions, PairInputOptions, ServedOptions, options_of, with_options
-from mlxbert.cli.output.file import check_output
-from mlxbert.cli.ranking import open_ranking, write_ranking
+from mlxbert.cli.output.result_file import check_output
+from mlxbert.cli.ranking_command import open_ranking, write_ranking
 from mlxbert.cli.views import console, vectors as view
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.files import sha256
 from mlxbert.options import Option
 from mlxbert.readers.stream import RecordStream
-from mlxbert.readers.vectors import DATABASES, StoredVectors, read_texts, read_vectors
+from mlxbert.readers.vector_files import DATABASES, StoredVectors, read_texts, read_vectors
 from mlxbert.results.related import Similarity
 from mlxbert.tasks.options import RankingOptions, deciding_options
 
 if TYPE_CHECKING:
-    from mlxbert.cli.remote import RemoteModel
+    from mlxbert.cli.server_models import RemoteModel
     from mlxbert.model import Model
     from mlxbert.text.usage import Usage
 
@@ -154,7 +154,7 @@ def _with_bars(draw: Callable[..., Any], model: "Model | RemoteModel") -> Callab
 
 def _note_vectors(model: "Model | RemoteModel", given: dict[str, Any]) -> None:
     """Prints notes on what neither an option nor the model's files say, and on prompts that no option names."""
-    from mlxbert.tasks.prompts import own_prompt
+    from mlxbert.tasks.prompt_kinds import own_prompt
 
     note_assumed_pooling(model, given["pooling"])
     if (similarity := model.embedder.config.similarity) != "cosine":

@@ -15,7 +15,7 @@ import typer
 from mlxbert.cli import session
 from mlxbert.cli.inputs import open_input, open_questions, open_texts
 from mlxbert.cli.options import FileOptions, PairInputOptions, RecordOptions, ServedOptions, with_options
-from mlxbert.cli.output.file import check_output
+from mlxbert.cli.output.result_file import check_output
 from mlxbert.cli.views import console
 from mlxbert.errors import ArgumentError
 from mlxbert.options import Option

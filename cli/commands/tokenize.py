@@ -7,10 +7,10 @@ import typer
 from mlxbert.cli import session
 from mlxbert.cli.inputs import open_input
 from mlxbert.cli.options import FileOptions, ModelName, RecordOptions
-from mlxbert.cli.output.file import check_output
+from mlxbert.cli.output.result_file import check_output
 from mlxbert.cli.views import progress, tokens as view
 from mlxbert.tasks.options import TokenizeOptions
-from mlxbert.weights.source import ModelRef
+from mlxbert.weights.model_source import ModelRef
 
 
 def tokenize(
@@ -26,7 +26,7 @@ def tokenize(
     """
     check_output(out.output, out.overwrite, sources=source.input)
     opened = open_input(texts or (), source, "text")
-    from mlxbert.model import load_tokenizer_of
+    from mlxbert.loading import load_tokenizer_of
     from mlxbert.tasks.tokenize import tokenize as task
 
     with progress.download(model.model) as update:

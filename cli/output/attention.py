@@ -6,7 +6,7 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mlxbert.cli.output.file import check_path
+from mlxbert.cli.output.result_file import check_path
 from mlxbert.cli.views import console
 from mlxbert.errors import ArgumentError
 from mlxbert.files import atomic_write, writing

@@ -5,15 +5,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from mlxbert.cli.output.base import CHUNK, OutputFormat
-from mlxbert.cli.output.columns import Npy, Safetensors
+from mlxbert.cli.output.output_format import CHUNK, OutputFormat
 from mlxbert.cli.output.parquet import Parquet
-from mlxbert.cli.output.tables import Csv, Db, Sqlite
+from mlxbert.cli.output.result_tables import Csv, Db, Sqlite
+from mlxbert.cli.output.vector_columns import Npy, Safetensors
 from mlxbert.cli.views.json_lines import to_line
 from mlxbert.errors import ArgumentError
-from mlxbert.readers.formats import FORMATS as FORMATS_READ, Format
+from mlxbert.readers.formats import FORMATS as FORMATS_READ, FormatName
 
-JSON_LINES = FORMATS_READ[Format.jsonl].endings
+JSON_LINES = FORMATS_READ[FormatName.jsonl].endings
 RESULTS = (*JSON_LINES, ".csv", ".sqlite", ".db")  # the endings for results other than vectors
 VECTORS = (*RESULTS, ".npy", ".safetensors", ".parquet")
 WORDS = (*JSON_LINES, ".parquet")  # for vectors of words

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any
 
-from mlxbert.cli.output.base import OutputFormat, stack, utf8
+from mlxbert.cli.output.output_format import OutputFormat, stack, utf8
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.results.embed import Words
 from mlxbert.results.result import Failure

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from mlxbert.cli.views import console, rich
-from mlxbert.cli.views.table import Cell, Column, Indented, Rows
+from mlxbert.cli.views.table import Cell, Column, Indented, PlainTable
 from mlxbert.results.answer import Answer, Span
 
 _AROUND = 300  # code points of the paragraph that are shown on each side
@@ -22,7 +22,7 @@ def draw(result: Answer) -> Iterator["rich.RenderableType"]:
         before = "not sure enough: " if none else ""
         styles = ("", "dim") if none or number else ("bold green", "green")
         rows.append(_row(console.visible(span.answer), span.score, *styles, before, _place(result, span)))
-    yield Rows(_COLUMNS, rows)
+    yield PlainTable(_COLUMNS, rows)
     for number, (start, end) in enumerate(_paragraphs(result)):
         yield from (rich.Text(),) * (number > 0)
         yield Indented(_marked(result, start, end))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mlxbert.cli.views import console
-from mlxbert.cli.views.table import Column, Rows
+from mlxbert.cli.views.table import Column, PlainTable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -77,6 +77,6 @@ def _links(found: "Attention") -> Iterator["RenderableType"]:
         )
         for weight, a, b in links
     ]
-    yield Rows(_COLUMNS, rows)
+    yield PlainTable(_COLUMNS, rows)
     note = f"the {len(rows)} strongest links of {len(found.tokens)} tokens; --output FILE.html shows all"
     yield Text(note, style="dim")

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mlxbert.bench.job import OURS, PASSES, UPDATE
+from mlxbert.bench.worker_job import OURS, PASSES, UPDATE
 from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.doctor import named
-from mlxbert.cli.views.table import Column, Rows
+from mlxbert.cli.views.table import Column, PlainTable
 
 _MACHINE = ("chip", "device", "cores", "memory_gib", "blas", "mlx")
 _UNITS = {"encoding": "texts", "training": "updates"}
@@ -122,7 +122,7 @@ def _number(value: float) -> str:
     return f"{value:,.{0 if value >= 100 else 1 if value >= 10 else 2}f}"
 
 
-def _compared(report: Mapping[str, Any]) -> Rows:
+def _compared(report: Mapping[str, Any]) -> PlainTable:
     """A row for each library, and one for the ratios."""
     figures, sides = _figures(report), [*report["encoding"]["peak_memory_bytes"]]
     rows = [[side, *(one.shown.get(side, _NONE) for one in figures)] for side in sides]
@@ -131,10 +131,10 @@ def _compared(report: Mapping[str, Any]) -> Rows:
         Column(),
         *(Column(one.name, wraps=True, most=max(_NARROW, *map(len, one.name.split()))) for one in figures),
     ]
-    return Rows(columns, [[rich.Text(console.visible(cell)) for cell in row] for row in rows])
+    return PlainTable(columns, [[rich.Text(console.visible(cell)) for cell in row] for row in rows])
 
 
-def _speeds(name: str, part: Mapping[str, Any]) -> Rows:
+def _speeds(name: str, part: Mapping[str, Any]) -> PlainTable:
     """The speeds of a part, with the slowest and the fastest round."""
     sides = [*part["peak_memory_bytes"]]
     several = len(sides) > 1

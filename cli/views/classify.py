@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 
 from mlxbert.cli.views import console, rich
-from mlxbert.cli.views.table import Column, Rows
+from mlxbert.cli.views.table import Column, PlainTable
 from mlxbert.labels.labels import Labels
 from mlxbert.results.classify import Classification, Label, Regression
 
@@ -40,7 +40,7 @@ def draw(
         yield rich.Text(f"and {len(result.labels) - len(shown)} more, see --top-k", style="dim")
 
 
-def _bars(labels: list[Label], thresholds: Mapping[str, float]) -> Rows:
+def _bars(labels: list[Label], thresholds: Mapping[str, float]) -> PlainTable:
     """A bar for each label, next to its threshold; chosen ones stand out: the first, or those with a check mark."""
     rows = []
     for place, label in enumerate(labels):
@@ -54,10 +54,10 @@ def _bars(labels: list[Label], thresholds: Mapping[str, float]) -> Rows:
             rich.Text(f"threshold {thresholds[label.label]:.1%}" if thresholds else "", style="dim"),
         )
         rows.append(cells)
-    return Rows(_COLUMNS, rows)
+    return PlainTable(_COLUMNS, rows)
 
 
-def _numbers(result: Regression, known: Labels | None) -> "rich.Text | Rows":
+def _numbers(result: Regression, known: Labels | None) -> "rich.Text | PlainTable":
     """Each number after its name; a single one without it where it has only that of its place."""
     if not result.values:
         name = known.names[0] if known is not None and known.names[0] != "LABEL_0" else ""
@@ -66,4 +66,4 @@ def _numbers(result: Regression, known: Labels | None) -> "rich.Text | Rows":
     rows = [
         (rich.Text(console.visible(name)), rich.Text(f"{value:.4g}", "bold green")) for name, value in result.values
     ]
-    return Rows((Column(wraps=True), Column()), rows)
+    return PlainTable((Column(wraps=True), Column()), rows)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 from mlxbert.cli.views import rich
-from mlxbert.cli.views.table import Bar, Column, Rows
+from mlxbert.cli.views.table import Bar, Column, PlainTable
 from mlxbert.errors import MlxbertError
 from mlxbert.invisible import INVISIBLE
 
@@ -258,7 +258,7 @@ def line(text: str, limit: int = 1000) -> str:
 def pair(first: str, second: str) -> Iterator["rich.RenderableType"]:
     """Two texts, each on a line."""
     texts = (("A", first), ("B", second))
-    yield Rows(BESIDE, [(rich.Text(name, "dim"), rich.Text(shortened(text))) for name, text in texts])
+    yield PlainTable(BESIDE, [(rich.Text(name, "dim"), rich.Text(shortened(text))) for name, text in texts])
 
 
 def size(count: int) -> str:
@@ -287,10 +287,10 @@ def bar_of(share: float, style: str) -> Bar:
     return lambda width: rich.Text(bar(min(max(share, 0.0), 1.0), width), style)
 
 
-def meter(before: "rich.Text", share: float, style: str, after: str = "") -> Rows:
+def meter(before: "rich.Text", share: float, style: str, after: str = "") -> PlainTable:
     """A line: a text, a bar if the terminal has room for all of it, and what follows."""
     columns = (Column(), Column(bar=True, most=BAR_WIDTH), Column())
-    return Rows(columns, [(before, bar_of(share, style), rich.Text(after))])
+    return PlainTable(columns, [(before, bar_of(share, style), rich.Text(after))])
 
 
 def facts(title: str, rows: Iterable[tuple[str, object]]) -> Iterator["rich.RenderableType"]:
@@ -302,10 +302,10 @@ def facts(title: str, rows: Iterable[tuple[str, object]]) -> Iterator["rich.Rend
         )
 
     yield rich.Text(visible(title), style="bold")
-    yield Rows((Column(wraps=True), Column(wraps=True)), [cells(*row) for row in rows], indent=2)
+    yield PlainTable((Column(wraps=True), Column(wraps=True)), [cells(*row) for row in rows], indent=2)
 
 
-def listing(headers: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> Rows:
+def listing(headers: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> PlainTable:
     """A table with a header line."""
     columns = [Column(header, wraps=True) for header in headers]
-    return Rows(columns, [[rich.Text(visible(str(value))) for value in row] for row in rows])
+    return PlainTable(columns, [[rich.Text(visible(str(value))) for value in row] for row in rows])

@@ -8,7 +8,7 @@ from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.verify import differences, measured
 
 if TYPE_CHECKING:
-    from mlxbert.folders.results import Conversion
+    from mlxbert.folders.compare.reports import Conversion
 
 _SHOWN = 3  # names
 # The state of an optimizer and counters of training, by the last part of a name.

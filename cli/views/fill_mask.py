@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from mlxbert.cli.views import console, rich
-from mlxbert.cli.views.table import Column, Rows
+from mlxbert.cli.views.table import Column, PlainTable
 from mlxbert.results.fill_mask import Fill, FillMask, Mask
 
 EXCERPT = 60  # characters shown on each side of a mask
@@ -27,7 +27,7 @@ def draw(result: FillMask) -> Iterator["rich.RenderableType"]:
             (token, console.bar_of(fill.score, "green"), rich.Text(f"{fill.score:6.1%}"), sentence)[:shown]
             for token, fill, sentence in zip(tokens, mask.fills, sentences, strict=True)
         ]
-        yield Rows(_COLUMNS[:shown], rows)
+        yield PlainTable(_COLUMNS[:shown], rows)
 
 
 def _sentence(result: FillMask, mask: Mask, fill: Fill) -> "rich.Text":

@@ -174,7 +174,7 @@ def _shown(value: object) -> object:
 
 
 def _config_rows(config: "EncoderConfig") -> _Rows:
-    from mlxbert.folders.results import all_config_facts
+    from mlxbert.folders.compare.reports import all_config_facts
 
     for key, value in all_config_facts(config).items():
         if key == "layer_schedule":

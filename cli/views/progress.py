@@ -14,7 +14,7 @@ _ROOM = 50  # columns of a terminal that has room for all of it
 _RECENT, _BETWEEN, _SOONEST = 10, 1.0, 3.0  # measurements that make a rate; seconds between them, and of them all
 
 
-class Pace:
+class RemainingTime:
     """How long the rest will take, from the rate of late: the mean over the last measurements."""
 
     def __init__(self) -> None:
@@ -133,7 +133,7 @@ def steps() -> Iterator[Callable[[str, int, int], None]]:
         yield lambda what, done, total: None
         return
     with _drawing(*_count_columns()) as drawn:
-        pace = Pace()
+        pace = RemainingTime()
         task = drawn.add_task("", total=None, pace=pace)
 
         def update(what: str, done: int, total: int) -> None:
@@ -157,7 +157,7 @@ def _bar(what: str, total: int, columns: Callable[[], tuple["rich.ProgressColumn
         yield lambda done, total: None
         return
     with _drawing(*columns()) as drawn:
-        pace = Pace()
+        pace = RemainingTime()
         task = drawn.add_task(what, total=total, pace=pace)
 
         def update(done: int, total: int) -> None:
@@ -185,7 +185,7 @@ def records(
     of = "" if total is None else f"of {console.size(total)}, "
     shown_rate = f"{of}{{task.fields[results]:,}} {what}, {{task.fields[rate]:,.0f}}/s"
     with _drawing(rich.TextColumn(shown_rate, markup=False), percent=total is not None) as drawn:
-        pace, measured = Pace(), before[1]
+        pace, measured = RemainingTime(), before[1]
         pace.add(before[0])
         task = drawn.add_task("", total=total, completed=before[0], results=before[1], rate=0.0, pace=pace)
 

@@ -25,7 +25,7 @@ _THINGS = ("link", "broken link", "package")  # reasons that have a plural
 
 
 @dataclass(frozen=True)
-class Passage:
+class DrawnPassage:
     """A hit as it is drawn.
 
     Attributes:
@@ -45,7 +45,7 @@ class Passage:
     line: int | None
 
 
-class Words:
+class QueryWords:
     """The words of a query, to find them in texts."""
 
     def __init__(self, query: str) -> None:
@@ -74,7 +74,7 @@ def _form(word: str) -> str:
     return rf"\b{re.escape(stem)}\w*" if len(word) >= _STEM else rf"\b{re.escape(word)}\b"
 
 
-def draw(passage: Passage, words: Words, *, explain: bool) -> Iterator["rich.RenderableType"]:
+def draw(passage: DrawnPassage, words: QueryWords, *, explain: bool) -> Iterator["rich.RenderableType"]:
     """The rank, the place and the titles; the score; and the lines around the closest sentence."""
     hit = passage.hit
     head = rich.Text.assemble((f"{hit.rank}  ", "dim"), _place(passage))
@@ -91,7 +91,7 @@ def draw(passage: Passage, words: Words, *, explain: bool) -> Iterator["rich.Ren
         yield Indented(line, _INDENT)
 
 
-def _place(passage: Passage) -> "rich.Text":
+def _place(passage: DrawnPassage) -> "rich.Text":
     """`docs/a.md:12`, as a link where the terminal has links."""
     hit = passage.hit
     place = f", page {hit.page}" if hit.page is not None else f", {hit.place}" if hit.place else ""
@@ -123,7 +123,7 @@ def _reasons(hit: Hit) -> str:
     return "; ".join(told)
 
 
-def _window(passage: Passage, words: Words, width: int) -> Sequence["rich.Text"]:
+def _window(passage: DrawnPassage, words: QueryWords, width: int) -> Sequence["rich.Text"]:
     """The lines of the screen that have the sentence, and those around it."""
     lines = [line for line in _marked(passage, words).wrap(console.stdout(), width - 2) if line.plain.strip()]
     inside = [number for number, line in enumerate(lines) if any("underline" in str(span.style) for span in line.spans)]
@@ -138,7 +138,7 @@ def _window(passage: Passage, words: Words, width: int) -> Sequence["rich.Text"]
     return shown
 
 
-def _marked(passage: Passage, words: Words) -> "rich.Text":
+def _marked(passage: DrawnPassage, words: QueryWords) -> "rich.Text":
     """The text, in which the sentence and the words of the query stand out."""
     text, (first, last) = passage.text, passage.sentence
     joined = [] if _is_code(text) else [found.span() for found in _JOINED.finditer(text)]

@@ -37,7 +37,7 @@ class Column:
     secondary: int = 0
 
 
-class Rows:
+class PlainTable:
     """A table without lines; invisible characters in its texts are escaped already."""
 
     def __init__(self, columns: Sequence[Column], rows: Iterable[Sequence[Cell]], indent: int = 0) -> None:

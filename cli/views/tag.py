@@ -24,7 +24,7 @@ def draw(result: Tagged, labels: Sequence[str] = (), *, words: bool = False) -> 
     known = [*dict.fromkeys((*labels, *(entity.label for entity in result.entities)))]
     styles = {label: _COLOURS[place % len(_COLOURS)] for place, label in enumerate(known)}
     if words:
-        yield _Rows(result.entities, styles)
+        yield _TagLines(result.entities, styles)
         return
     yield _marked(result, styles)
     counts = Counter(entity.label for entity in result.entities)
@@ -46,7 +46,7 @@ def _marked(result: Tagged, styles: dict[str, str]) -> "rich.Text":
     return shown
 
 
-class _Rows:
+class _TagLines:
     """Words with their tags below them, as many in a row as there is room for."""
 
     def __init__(self, entities: Sequence[Entity], styles: dict[str, str]) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from mlxbert.cli.views import console, rich
-from mlxbert.cli.views.table import Column, Rows
+from mlxbert.cli.views.table import Column, PlainTable
 from mlxbert.results.tokens import Replaced, Token, Tokens
 
 _SEGMENT_STYLES = ("cyan", "magenta")
@@ -20,7 +20,7 @@ def draw_tokens(result: Tokens) -> Iterator["rich.RenderableType"]:
         for line, label in enumerate(_LABELS):
             row = [rich.Text(cell[line], style=_style(line, token)) for cell, token in zip(cells, tokens, strict=True)]
             rows.append([rich.Text(label, style="dim"), *row])
-        yield Rows([Column()] * (1 + len(tokens)), rows)
+        yield PlainTable([Column()] * (1 + len(tokens)), rows)
 
 
 def _tables(tokens: Sequence[Token], width: int) -> Iterator[Sequence[Token]]:
@@ -66,4 +66,4 @@ def draw_replaced(result: Replaced) -> Iterator["rich.RenderableType"]:
         )
         for token in suspects
     ]
-    yield Rows(_REPLACED, rows) if suspects else rich.Text("no token looks replaced", style="dim")
+    yield PlainTable(_REPLACED, rows) if suspects else rich.Text("no token looks replaced", style="dim")

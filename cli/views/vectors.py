@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from mlxbert.cli.views import console, rich
-from mlxbert.cli.views.table import Rows
+from mlxbert.cli.views.table import PlainTable
 from mlxbert.results.embed import Embedding, Words
 from mlxbert.results.related import PairSimilarity, Reranked, Similarity
 
@@ -21,7 +21,7 @@ _LONGEST = 300  # characters of a text in a ranking
 _COLD, _HOT = (38, 70, 120), (200, 60, 40)  # colours of the cosines 0 and 1
 
 
-class Embeddings:
+class VectorView:
     """Draws vectors one by one, and with `compare` the cosines of a few of them at the end."""
 
     def __init__(self, *, compare: bool) -> None:
@@ -39,7 +39,7 @@ class Embeddings:
         return _heat_map(self.results) if 1 < len(self.results) <= MOST_COMPARED else ()
 
 
-class WordVectors(Embeddings):
+class WordVectors(VectorView):
     """Draws the vectors of words; at the end the cosines of a few words that occur several times."""
 
     _text = 0
@@ -146,4 +146,4 @@ def draw_ranked(result: Similarity | Reranked, *, bars: bool = True) -> Iterator
     score = 6 if bars else 7
     bar = f"  {console.bar(max(result.score, 0.0))}" if bars and console.stdout().width >= _ROOM else ""
     line = rich.Text.assemble((f"{result.rank:>3}  ", "dim"), f"{result.score:{score}.3f}", (bar, "green"))
-    yield Rows(console.BESIDE, [(line, rich.Text(console.line(result.text, _LONGEST)))])
+    yield PlainTable(console.BESIDE, [(line, rich.Text(console.line(result.text, _LONGEST)))])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from mlxbert.cli.views import console, rich
 
 if TYPE_CHECKING:
-    from mlxbert.folders.results import OutputDifferences, Verification
+    from mlxbert.folders.compare.reports import OutputDifferences, Verification
 
 _SHOWN, _EXAMPLES = 8, 3  # if there are more differences of a kind than _SHOWN, only _EXAMPLES are listed
 _APART = "largest difference"
@@ -56,7 +56,7 @@ def measured(found: "Verification", against: str = "") -> Iterator["rich.Rendera
 
 def outputs(found: "OutputDifferences") -> Iterator[tuple[str, object]]:
     """How far outputs are apart, in words."""
-    from mlxbert.folders.compared_texts import PAIRS, TEXTS
+    from mlxbert.folders.compare.fixed_texts import PAIRS, TEXTS
 
     yield "texts with the same tokens", f"{found.texts} of {len(TEXTS) + len(PAIRS)}"
     if found.last_hidden_state is not None:

@@ -19,17 +19,17 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.bench import worker
-from mlxbert.bench.job import OURS, PASSES, PEER, UPDATE, Job
+from mlxbert.bench.worker_job import OURS, PASSES, PEER, UPDATE, WorkerJob
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.folders.save import save
 from mlxbert.labels.labels import Labels
+from mlxbert.loading import load
 from mlxbert.machine import device as devices
-from mlxbert.machine.faults import free_memory
-from mlxbert.model import load
+from mlxbert.machine.device_errors import free_memory
 from mlxbert.options import ROUNDS
 from mlxbert.version import __version__
-from mlxbert.weights.source import ModelRef
+from mlxbert.weights.model_source import ModelRef
 
 PEERS = (PEER,)
 _LONGEST = 512  # tokens of a text
@@ -118,7 +118,7 @@ def _check_peer(name: str) -> None:
             )
 
 
-def _prepared(ref: ModelRef, folder: Path, *, train: bool) -> tuple[Job, EncoderConfig]:
+def _prepared(ref: ModelRef, folder: Path, *, train: bool) -> tuple[WorkerJob, EncoderConfig]:
     """Saves the model in a form that the peer reads, too; mlxbert's job with it, and the facts of its encoder.
 
     Device, dtype and TF32 are the same for both sides: left to itself, another library might choose others.
@@ -129,7 +129,7 @@ def _prepared(ref: ModelRef, folder: Path, *, train: bool) -> tuple[Job, Encoder
     free_memory()  # a worker may need what the cache of this process keeps
     dtype = devices.choose_dtype(ref.dtype, training=train, wide_range=loaded.config.wide_range)
     device = "gpu" if devices.on_gpu() else "cpu"
-    return Job(str(folder), OURS, devices.dtype_name(dtype), device, train, devices.tf32()), loaded.config
+    return WorkerJob(str(folder), OURS, devices.dtype_name(dtype), device, train, devices.tf32()), loaded.config
 
 
 def _shapes(shapes: Sequence[tuple[int, int]], config: EncoderConfig) -> Shapes:
@@ -138,7 +138,7 @@ def _shapes(shapes: Sequence[tuple[int, int]], config: EncoderConfig) -> Shapes:
     return {f"{texts} x {tokens}": [tokens] * texts for texts, tokens in shapes if tokens <= most}
 
 
-def _encoding(job: Job, sides: Sequence[str], shapes: Shapes, rounds: int) -> dict[str, Any]:
+def _encoding(job: WorkerJob, sides: Sequence[str], shapes: Shapes, rounds: int) -> dict[str, Any]:
     """Forward passes of all sides, and how long their processes took to start."""
     with _workers(job, sides) as workers:
         return {
@@ -147,7 +147,7 @@ def _encoding(job: Job, sides: Sequence[str], shapes: Shapes, rounds: int) -> di
         }
 
 
-def _training(job: Job, sides: Sequence[str], shapes: Shapes, rounds: int) -> dict[str, Any]:
+def _training(job: WorkerJob, sides: Sequence[str], shapes: Shapes, rounds: int) -> dict[str, Any]:
     """Updates of all sides, and how long the first one takes."""
     if not shapes:
         raise MlxbertError(f"the model takes fewer than {UPDATE[1]} tokens")
@@ -207,13 +207,13 @@ def _speeds(name: str, shape: Sequence[int], workers: "Workers", rounds: int, wh
 
 
 @contextlib.contextmanager
-def _workers(job: Job, sides: Sequence[str]) -> Iterator["Workers"]:
+def _workers(job: WorkerJob, sides: Sequence[str]) -> Iterator["Workers"]:
     """A running worker for each side, with the same job."""
     with ExitStack() as stack:
-        yield {side: stack.enter_context(_Worker(replace(job, side=side))) for side in sides}
+        yield {side: stack.enter_context(_BenchWorker(replace(job, side=side))) for side in sides}
 
 
-class _Worker:
+class _BenchWorker:
     """A process that computes forward passes, or steps of training, on demand.
 
     Attributes:
@@ -223,7 +223,7 @@ class _Worker:
         peak: The most memory that it has reported, in bytes.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: WorkerJob) -> None:
         begun = time.perf_counter()
         command = [sys.executable, "-m", worker.__name__, job.to_json()]
         pipe, self._said = subprocess.PIPE, tempfile.TemporaryFile("w+")  # noqa: SIM115
@@ -237,7 +237,7 @@ class _Worker:
             self.__exit__()
             raise
 
-    def __enter__(self) -> "_Worker":
+    def __enter__(self) -> "_BenchWorker":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -270,4 +270,4 @@ class _Worker:
         return found
 
 
-Workers = dict[str, _Worker]
+Workers = dict[str, _BenchWorker]

@@ -1,6 +1,6 @@
 """`python -m mlxbert.bench.worker JOB`: a process that is asked for forward passes or steps of training.
 
-JOB is a `Job` as JSON. Only mlxbert's side imports what computes with MLX: the BLAS that it loads would take over
+JOB is a `WorkerJob` as JSON. Only mlxbert's side imports what computes with MLX: the BLAS that it loads would take over
 torch's own products, too, and they would run at a fraction of their speed.
 """
 
@@ -14,9 +14,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mlxbert.bench.job import OURS, Job, Side, Spent, Work
-from mlxbert.bench.peer import torch_side
-from mlxbert.bench.steps import Step, measured, our_classifier, our_step, token_ids
+from mlxbert.bench.torch_peer import torch_side
+from mlxbert.bench.training_steps import Step, measured, our_classifier, our_step, token_ids
+from mlxbert.bench.worker_job import OURS, Side, Spent, Work, WorkerJob
 from mlxbert.errors import MlxbertError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _PASSES = 3  # as many products has a step of training: each of a forward pass h
 _FIRST = 8  # tokens of the text whose result ends the start
 
 
-def main(job: Job) -> None:
+def main(job: WorkerJob) -> None:
     """Answers on stdout: that the side has started, and then each line of stdin; or an error.
 
     Its facts follow the start, in training the first answer.
@@ -46,7 +46,7 @@ def main(job: Job) -> None:
         answer({"problem": problem.message, "hint": problem.hint})
 
 
-def _serve(job: Job, answer: Callable[[Any], None]) -> None:
+def _serve(job: WorkerJob, answer: Callable[[Any], None]) -> None:
     side = (_ours if job.side == OURS else torch_side)(job)
     if not job.train:  # the first step of training is measured by itself
         side.compute([_FIRST])
@@ -75,10 +75,10 @@ def repeated(compute: Work, lengths: Sequence[int], least: float) -> Spent:
     return {name: sum(one[name] for one in found) / len(found) for name in found[0]}
 
 
-def _ours(job: Job) -> Side:
+def _ours(job: WorkerJob) -> Side:
+    from mlxbert.loading import load
     from mlxbert.machine import device as devices
     from mlxbert.machine.device import mx
-    from mlxbert.model import load
 
     devices.use(job.device)
     kept = kernels_kept()  # before a model is loaded, which compiles some
@@ -183,4 +183,4 @@ def peak_memory() -> int:
 
 if __name__ == "__main__":
     os.environ["TRANSFORMERS_VERBOSITY"] = "error"
-    main(Job(**json.loads(sys.argv[1])))
+    main(WorkerJob(**json.loads(sys.argv[1])))

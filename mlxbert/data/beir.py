@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mlxbert.data.labelled import check_text, get_value
+from mlxbert.data.labelled_texts import check_text, get_value
 from mlxbert.errors import InputError
 from mlxbert.files import is_system_file
-from mlxbert.readers.rows import read_rows
+from mlxbert.readers.labelled_rows import read_rows
 from mlxbert.readers.stream import Record
 
 CORPUS, QUERIES, QRELS = "corpus.jsonl", "queries.jsonl", "qrels"

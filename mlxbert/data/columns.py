@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.readers.lines import uncompressed_name
-from mlxbert.readers.rows import Rows
+from mlxbert.readers.labelled_rows import LabelledRows
 from mlxbert.readers.text_column import TEXT, plain_name, text_columns, without_numbering
+from mlxbert.readers.text_lines import uncompressed_name
 
 _PAIRS = (
     *(("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("text_a", "text_b")),
@@ -84,7 +84,7 @@ _ORDER = ("query", "text", "pair", "label", "negative")  # in which roles are li
 
 
 @dataclass(frozen=True)
-class Columns:
+class ColumnNames:
     """The columns that are read.
 
     Attributes:
@@ -114,7 +114,7 @@ class Columns:
         return {role: column for role, column in found.items() if column is not None}
 
 
-class Found(Protocol):
+class TaskColumns(Protocol):
     """The columns that a task reads."""
 
     @property
@@ -137,7 +137,7 @@ class Search:
         found: The columns by what they hold.
     """
 
-    def __init__(self, rows: Rows, task: str, named: Mapping[str, str | None]) -> None:
+    def __init__(self, rows: LabelledRows, task: str, named: Mapping[str, str | None]) -> None:
         self.rows, self.usual = rows, USUAL[task]
         given = {role: named.get(f"{role}_column") for role in self.usual.roles}
         self.found = {role: column for role, column in given.items() if column is not None}
@@ -243,13 +243,13 @@ class Search:
                     "choose the columns with text_column= and label_column=",
                 )
 
-    def columns(self, negatives: tuple[str, ...] = ()) -> Columns:
+    def columns(self, negatives: tuple[str, ...] = ()) -> ColumnNames:
         """What was found."""
         found = self.found
-        return Columns(found["text"], found.get("pair"), found.get("label"), self.guessed, negatives)
+        return ColumnNames(found["text"], found.get("pair"), found.get("label"), self.guessed, negatives)
 
 
-def find_columns(rows: Rows, *, labels: bool = True, **named: str | None) -> Columns:
+def find_columns(rows: LabelledRows, *, labels: bool = True, **named: str | None) -> ColumnNames:
     """Finds the columns of labelled texts: by usual names first, then by types, where only one comes into question.
 
     A second text is looked for if neither text is named.
@@ -273,7 +273,7 @@ def find_columns(rows: Rows, *, labels: bool = True, **named: str | None) -> Col
     return search.columns()
 
 
-def find_usual_columns(rows: Rows, task: str, **named: str | None) -> Columns:
+def find_usual_columns(rows: LabelledRows, task: str, **named: str | None) -> ColumnNames:
     """Finds the columns of question, context and answers (`answer`), or of words and tags (`tag`), by usual names.
 
     Of numbered columns (.conll) the first has the words and the last the tags.

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mlxbert.data.columns import Columns
-from mlxbert.data.labelled import get_text, get_value, plain, read_each
+from mlxbert.data.columns import ColumnNames
+from mlxbert.data.labelled_texts import get_text, get_value, plain, read_each
 from mlxbert.errors import InputError
-from mlxbert.readers.reading import json_type
+from mlxbert.readers.parsing import json_type
 from mlxbert.readers.stream import Record
 
 ANSWER, NO_ANSWER = "answer", "no answer"
@@ -56,7 +56,7 @@ class Question:
         return self.answers
 
 
-def read_questions(rows: Sequence[Record], columns: Columns) -> list[Question]:
+def read_questions(rows: Sequence[Record], columns: ColumnNames) -> list[Question]:
     """The questions of rows.
 
     Answers are as in SQuAD, `[{"text": …, "answer_start": …}]`, as on the hub, `{"text": […], "answer_start": […]}`, or
@@ -73,7 +73,7 @@ def read_questions(rows: Sequence[Record], columns: Columns) -> list[Question]:
     return [question for question, _ in found]
 
 
-def _question(row: Record, columns: Columns) -> tuple[Question, bool]:
+def _question(row: Record, columns: ColumnNames) -> tuple[Question, bool]:
     """The question of a row, and whether its answer stands elsewhere than it says."""
     assert columns.pair is not None and columns.label is not None
     text, context = (get_text(row.values, column) for column in (columns.text, columns.pair))

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlxbert.data.columns import Search
-from mlxbert.data.groups import NEGATIVES, POSITIVES, QUERY, has_groups, read_group
-from mlxbert.data.labelled import Labelled, get_text, get_value, plain, read_each, to_number
+from mlxbert.data.labelled_texts import LabelledText, get_text, get_value, plain, read_each, to_number
+from mlxbert.data.query_groups import NEGATIVES, POSITIVES, QUERY, has_groups, read_group
 from mlxbert.errors import InputError
-from mlxbert.readers.rows import Rows
+from mlxbert.readers.labelled_rows import LabelledRows
 from mlxbert.readers.stream import Record
 
 
-class Judged(Labelled):
+class JudgedPair(LabelledText):
     """A query (`text`), a text (`pair`), and how well it answers, from 0 to 1 (`label`)."""
 
     __slots__ = ()
@@ -50,12 +50,12 @@ class RelevanceColumns:
             return {QUERY: self.query, POSITIVES: POSITIVES, NEGATIVES: NEGATIVES}
         return {QUERY: self.query, "text": self.text, "label": self.label}
 
-    def fit(self, rows: Rows) -> bool:
+    def fit(self, rows: LabelledRows) -> bool:
         """Whether other rows have them, too."""
         return has_groups(rows.columns) if self.groups else {*self.to_dict().values()} <= {*rows.columns}
 
 
-def find_relevance_columns(rows: Rows, **named: str | None) -> RelevanceColumns:
+def find_relevance_columns(rows: LabelledRows, **named: str | None) -> RelevanceColumns:
     """Finds what is not named, by usual names; rows with `positives` or `negatives` are groups, unless one is named.
 
     Args:
@@ -76,7 +76,7 @@ def find_relevance_columns(rows: Rows, **named: str | None) -> RelevanceColumns:
     return RelevanceColumns(found["query"], found["text"], found["label"], search.guessed)
 
 
-def read_judged(rows: Sequence[Record], columns: RelevanceColumns, max_score: float = 1.0) -> list[Judged]:
+def read_judged(rows: Sequence[Record], columns: RelevanceColumns, max_score: float = 1.0) -> list[JudgedPair]:
     """The pairs of rows with their labels; of groups positives have 1, negatives 0, each of them is a record.
 
     Args:
@@ -88,16 +88,16 @@ def read_judged(rows: Sequence[Record], columns: RelevanceColumns, max_score: fl
     return [record for of_row in found for record in of_row]
 
 
-def _group(row: Record, columns: RelevanceColumns) -> list[Judged]:
+def _group(row: Record, columns: RelevanceColumns) -> list[JudgedPair]:
     group = read_group(row.values, columns.query)
     labelled = ((text, label) for texts, label in ((group.positives, 1.0), (group.negatives, 0.0)) for text in texts)
-    return [Judged(group.query, text, label, row.where) for text, label in labelled]
+    return [JudgedPair(group.query, text, label, row.where) for text, label in labelled]
 
 
-def _single(row: Record, columns: RelevanceColumns, max_score: float) -> Judged:
+def _single(row: Record, columns: RelevanceColumns, max_score: float) -> JudgedPair:
     assert columns.text is not None and columns.label is not None
     query, text = (get_text(row.values, column) for column in (columns.query, columns.text))
-    return Judged(query, text, _label(row.values, columns.label, max_score), row.where)
+    return JudgedPair(query, text, _label(row.values, columns.label, max_score), row.where)
 
 
 def _label(values: Mapping[str, Any], column: str, max_score: float) -> float:

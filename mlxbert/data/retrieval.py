@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.data.beir import CORPUS, Judgement, judged_by_query, read_beir
-from mlxbert.data.groups import read_group
+from mlxbert.data.query_groups import read_group
 from mlxbert.errors import InputError
 from mlxbert.files import to_path
-from mlxbert.readers.rows import Rows, read_rows
+from mlxbert.readers.labelled_rows import LabelledRows, read_rows
 
 _LAYOUTS = (
     "a folder of BEIR (corpus.jsonl, queries.jsonl, qrels/test.tsv), or records of query, positives and negatives"
@@ -56,7 +56,7 @@ def read_retrieval(source: str | Path | Iterable[Any], *, split: str = "test", *
     raise InputError(f"{folder}: a folder without {CORPUS}, expected {_LAYOUTS}")
 
 
-def _of_groups(rows: Rows) -> Retrieval:
+def _of_groups(rows: LabelledRows) -> Retrieval:
     """Those of records; documents and queries are numbered from 1."""
     queries: dict[str, str] = {}
     documents: dict[str, str] = {}

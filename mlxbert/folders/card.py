@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mlxbert.folders.copies import CARD, is_own
+from mlxbert.folders.copied_files import CARD, is_own
 from mlxbert.folders.destination import MANIFEST
 from mlxbert.model import Model
 from mlxbert.nn.heads import HEADS, OWN_LAYERS
 from mlxbert.version import __version__
 from mlxbert.weights.checkpoint import Checkpoint
 from mlxbert.weights.formats.quantized import Quantization
-from mlxbert.weights.save import Tensor
+from mlxbert.weights.save import TensorToWrite
 
 _SECTION = "## Conversion\n\nConverted from "
 _END = "<!-- end of the conversion -->"  # a card's own text may follow
@@ -51,7 +51,7 @@ def opened_by(model: Model, *, embeds: bool, adapter: bool) -> str:
 
 
 def changes(
-    checkpoint: Checkpoint, tensors: list[Tensor], files: int, config: dict[str, Any], how: Quantization | None
+    checkpoint: Checkpoint, tensors: list[TensorToWrite], files: int, config: dict[str, Any], how: Quantization | None
 ) -> Iterator[str]:
     """What differs from the source, in sentences.
 
@@ -59,7 +59,7 @@ def changes(
         checkpoint: The opened source.
         tensors: The tensors that are written.
         files: The number of files that they are written to.
-        config: The keys of `config.json` that changed, see `mlxbert.folders.copies.write_config`.
+        config: The keys of `config.json` that changed, see `mlxbert.folders.copied_files.write_config`.
         how: How tensors are quantized, if they are.
     """
     if checkpoint.weights.format != "safetensors":

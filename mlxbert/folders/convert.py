@@ -12,23 +12,23 @@ from pathlib import Path
 from mlxbert.counterparts import not_one_of
 from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.files import check_space, sha256
-from mlxbert.folders import card, copies, destination
-from mlxbert.folders.compared_model import OpenedModel, open_model
+from mlxbert.folders import card, copied_files, destination
+from mlxbert.folders.compare.compared_model import OpenedModel, open_model
+from mlxbert.folders.compare.quantized_outputs import more_bits
+from mlxbert.folders.compare.reports import Conversion, Verification
 from mlxbert.folders.destination import MANIFEST
-from mlxbert.folders.judge import more_bits
 from mlxbert.folders.layer_inputs import LayerInputs
-from mlxbert.folders.results import Conversion, Verification
 from mlxbert.folders.verify import verify
 from mlxbert.frozen import FrozenDict
 from mlxbert.machine import device as devices
 from mlxbert.nn.heads import has_own
 from mlxbert.progress import OnProgress
 from mlxbert.weights import save
-from mlxbert.weights.adapted import find_model
+from mlxbert.weights.find_model import find_model
 from mlxbert.weights.formats.quantized import BITS, GROUP_SIZES, Quantization
-from mlxbert.weights.hub.files import CONFIG
-from mlxbert.weights.hub.hashes import is_commit
-from mlxbert.weights.source import BUILTIN, ModelRef, local_folder
+from mlxbert.weights.hub.file_hashes import is_commit
+from mlxbert.weights.hub.needed_files import CONFIG
+from mlxbert.weights.model_source import BUILTIN, ModelRef, local_folder
 
 _LOG = logging.getLogger("mlxbert")
 
@@ -97,7 +97,7 @@ def convert(
     tensors = save.plan(checkpoint, stored, how, LayerInputs(opened).take)
     check_space(target, sum(tensor.bytes for tensor in tensors))
     name = str(source) if local_folder(str(source)) is None or source == BUILTIN else files.own.resolve().name
-    plan = _Plan(name, opened, target, tensors, stored, how)
+    plan = _ConversionPlan(name, opened, target, tensors, stored, how)
     with destination.partial_folder(target, found, overwrite) as partial:
         conversion = _write(plan, partial, most, on_written)
         destination.move(partial, target)
@@ -105,7 +105,7 @@ def convert(
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _ConversionPlan:
     """What is converted, and how.
 
     Attributes:
@@ -120,24 +120,24 @@ class _Plan:
     name: str
     source: OpenedModel
     target: Path
-    tensors: list[save.Tensor]
+    tensors: list[save.TensorToWrite]
     dtype: str | None
     how: Quantization | None
 
 
-def _write(plan: _Plan, partial: Path, most: int, on_written: OnProgress | None) -> Conversion:
+def _write(plan: _ConversionPlan, partial: Path, most: int, on_written: OnProgress | None) -> Conversion:
     """Writes the folder; `config.json`, without which it is not a model, comes last."""
     folder, checkpoint = plan.source.folder, plan.source.checkpoint
     own = folder.has_modules and has_own(checkpoint.parts, checkpoint.config.labels)
-    inner = copies.place_of_encoder(folder, own=own)
+    inner = copied_files.place_of_encoder(folder, own=own)
     read = [*checkpoint.weights.files, checkpoint.config_json.path]
-    read += copies.copy_files(folder, partial, inner)
+    read += copied_files.copy_files(folder, partial, inner)
     read += card.read_from(folder.path)
     (partial / inner).mkdir(parents=True, exist_ok=True)
     files = save.write_weights(plan.tensors, partial / inner, most, on_written)
     checkpoint.weights.release()
-    modules = list(copies.write_modules(folder, partial, plan.dtype))
-    casing = copies.write_casing(plan.source.tokenizer.files, partial / inner)
+    modules = list(copied_files.write_modules(folder, partial, plan.dtype))
+    casing = copied_files.write_casing(plan.source.tokenizer.files, partial / inner)
     with destination.loadable_view(partial) as view:
         changed = save.config_changes(checkpoint, plan.dtype, plan.how)
         save.write_config(checkpoint, view / inner, changed)
@@ -182,7 +182,7 @@ def _options(dtype: str | None, quantize: int | None, group_size: int | None) ->
     return save.DTYPES[dtype] if dtype else None, Quantization(quantize, group_size or 64) if quantize else None
 
 
-def _check_result(plan: _Plan, result: Path) -> Verification:
+def _check_result(plan: _ConversionPlan, result: Path) -> Verification:
     """How far the result is from the source."""
     found, source = verify(plan.source, result), plan.source.folder.path
     computed = found.outputs.texts is not None

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlxbert.files import is_system_file, sha256
-from mlxbert.weights.formats.names import TF_STATE, holds_weights
+from mlxbert.weights.formats.file_names import TF_STATE, holds_weights
 
 if TYPE_CHECKING:
-    from mlxbert.weights.folder import ModelFolder
+    from mlxbert.weights.model_folder import ModelFolder
 
 _SMALL_FILES = (".json", ".txt", ".model", ".jinja")
 _HEAD = 2**18  # bytes: formats begin with a header or a small index

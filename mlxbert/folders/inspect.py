@@ -8,11 +8,10 @@ from typing import Any
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import MlxbertError
 from mlxbert.folders import inventory
-from mlxbert.folders.fit import fit
 from mlxbert.folders.inspection import (
     EmbeddingFacts,
     Inspection,
-    Limits,
+    LengthLimits,
     ModuleFacts,
     NoEmbedding,
     PartFacts,
@@ -20,6 +19,7 @@ from mlxbert.folders.inspection import (
     TokenizerFacts,
     WeightFacts,
 )
+from mlxbert.folders.memory_fit import fit
 from mlxbert.frozen import FrozenDict, frozen
 from mlxbert.labels.labels import VECTOR_CLASSIFIER
 from mlxbert.machine.device import nn
@@ -27,14 +27,14 @@ from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.heads import TASKS, missing_parts, task_parts, titles
 from mlxbert.progress import OnProgress
-from mlxbert.weights.adapted import find_model
+from mlxbert.weights.adapters.task_adapters import own_adapters
 from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
-from mlxbert.weights.folder import ModelFolder
-from mlxbert.weights.formats.files import open_weights
-from mlxbert.weights.own_adapters import own_adapters
+from mlxbert.weights.find_model import find_model
+from mlxbert.weights.formats.weight_files import open_weights
+from mlxbert.weights.model_folder import ModelFolder
+from mlxbert.weights.model_source import BUILTIN, ModelRef
 from mlxbert.weights.sentence_transformers import read_embedder
-from mlxbert.weights.source import BUILTIN, ModelRef
-from mlxbert.weights.tokenizers.files import TokenizerFiles, read_tokenizer
+from mlxbert.weights.tokenizers.tokenizer_files import TokenizerFiles, read_tokenizer
 
 _BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
@@ -72,7 +72,7 @@ def inspect(
     config, files = checkpoint.config, read_tokenizer(folder)
     embedder, embedding = _embedding(folder, config, files)
     modules = () if isinstance(embedding, NoEmbedding) else embedding.modules
-    limits = Limits(config.max_length, files.max_length, embedder.config.max_length if embedder else None)
+    limits = LengthLimits(config.max_length, files.max_length, embedder.config.max_length if embedder else None)
     values = checkpoint.config_json.values
     parts, tokenizer = FrozenDict(inventory.parts(checkpoint)), _tokenizer(config, files)
     sizes = _sizes(checkpoint, modules)

@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.config import EncoderConfig
-from mlxbert.folders.results import all_config_facts
+from mlxbert.folders.compare.reports import all_config_facts
 from mlxbert.frozen import FrozenDict
-from mlxbert.results.html import Shown, to_html
 from mlxbert.results.json import Each, listed, omit_if, plain
+from mlxbert.results.notebook import Shown, to_html
 
 
 @dataclass(frozen=True)
-class Limits(Shown):
+class LengthLimits(Shown):
     """The longest input in tokens by each source of a limit; `None` if it sets none.
 
     Attributes:
@@ -241,7 +241,7 @@ class Inspection(Shown):
     config: EncoderConfig = field(repr=False)
     max_length: int
     limited_by: tuple[str, ...]
-    limits: Limits
+    limits: LengthLimits
     parts: FrozenDict[PartFacts]
     unused: tuple[UnusedTensor, ...]
     skipped: SkippedEntries

@@ -5,7 +5,7 @@ from math import prod
 
 from mlxbert.errors import CheckpointError
 from mlxbert.folders.inspection import PartFacts, TensorFacts, UnusedTensor
-from mlxbert.weights import validate
+from mlxbert.weights import checkpoint_problems
 from mlxbert.weights.build import shapes
 from mlxbert.weights.checkpoint import Checkpoint
 from mlxbert.weights.families import keymap
@@ -49,7 +49,7 @@ def parts(checkpoint: Checkpoint) -> dict[str, PartFacts]:
 
 def _problem(checkpoint: Checkpoint, part: str) -> str | None:
     """Everything that is wrong with a part; if there is much, the first problems."""
-    found = [problem.text for problem in validate.problems(checkpoint, part, checkpoint.parts)]
+    found = [problem.text for problem in checkpoint_problems.problems(checkpoint, part, checkpoint.parts)]
     more = [f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
     return "; ".join(found[:_SHOWN] + more) or None
 

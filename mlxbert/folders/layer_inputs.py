@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from mlxbert.folders.compared_model import OpenedModel
+from mlxbert.folders.compare.compared_model import OpenedModel
 from mlxbert.folders.sample_texts import sample
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import Network

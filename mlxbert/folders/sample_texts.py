@@ -1,6 +1,6 @@
 """Short texts, on which `convert` sees what the inputs of the layers are like: plain sentences on many subjects.
 
-They are not those that `mlxbert.folders.compared_texts` compares models on.
+They are not those that `mlxbert.folders.compare.fixed_texts` compares models on.
 """
 
 from collections.abc import Iterator

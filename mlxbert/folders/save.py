@@ -7,7 +7,7 @@ from pathlib import Path
 from mlxbert.counterparts import not_one_of
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError
 from mlxbert.files import check_space, sha256
-from mlxbert.folders import card, copies, destination
+from mlxbert.folders import card, copied_files, destination
 from mlxbert.folders.destination import MARKER, SAVED
 from mlxbert.frozen import FrozenDict
 from mlxbert.model import Model
@@ -15,13 +15,13 @@ from mlxbert.nn.embedder import Embedder, EmbeddingConfig, parse_poolings
 from mlxbert.nn.heads import OWN_LAYERS, has_own
 from mlxbert.version import __version__
 from mlxbert.weights import save as weights
-from mlxbert.weights.causal import has_made
+from mlxbert.weights.causal_reranker import has_made
 from mlxbert.weights.cross_encoder import activation, gives_probabilities
-from mlxbert.weights.folder import ModelFolder
-from mlxbert.weights.hub.files import MODULES, TEMPLATE
-from mlxbert.weights.modules import write_embedder
+from mlxbert.weights.hub.needed_files import MODULES, TEMPLATE
+from mlxbert.weights.model_folder import ModelFolder
 from mlxbert.weights.sentence_transformers import read_embedder
-from mlxbert.weights.tokenizers.files import read_tokenizer
+from mlxbert.weights.tokenizers.tokenizer_files import read_tokenizer
+from mlxbert.weights.write_sentence_transformers import write_embedder
 
 
 def save(
@@ -73,7 +73,7 @@ def save(
         # made of a decoder.
         made = has_made(architecture)
         same = architecture.parts is not None and not made
-        inner = copies.place_of_encoder(source if same else None, own=_has_own(model))
+        inner = copied_files.place_of_encoder(source if same else None, own=_has_own(model))
         _copy(model, partial, inner, dtype, modules=same)
         keys = activation(probabilities=gives_probabilities(source)) if made else {}
         _write(model, partial / inner, tensors, dtype, most, keys)
@@ -104,12 +104,12 @@ def write_trained(
         embedder: How the model makes vectors, where it was trained for them; otherwise no modules are written.
         adapter: Writes an adapter into the folder, instead of all weights.
     """
-    inner = copies.place_of_encoder(None, own=_has_own(model))
+    inner = copied_files.place_of_encoder(None, own=_has_own(model))
     (partial / MARKER).touch()
     (partial / inner).mkdir(exist_ok=True)
-    copies.copy_vocabulary(model.files, partial / inner)
-    copies.copy_licenses(model.files, partial)
-    copies.write_casing(model.tokenizer.files, partial / inner)
+    copied_files.copy_vocabulary(model.files, partial / inner)
+    copied_files.copy_licenses(model.files, partial)
+    copied_files.write_casing(model.tokenizer.files, partial / inner)
     if adapter is None:
         tensors = weights.plan_network(model.architecture, model.network)
         _write(model, partial / inner, tensors, None, weights.parse_size("5GB"), keys)
@@ -129,7 +129,7 @@ def write_trained(
 def _write(
     model: Model,
     inner: Path,
-    tensors: list[weights.Tensor],
+    tensors: list[weights.TensorToWrite],
     dtype: str | None,
     most: int,
     keys: Mapping[str, object] = FrozenDict(),
@@ -172,18 +172,18 @@ def _copy(model: Model, partial: Path, inner: str, dtype: str | None, *, modules
     source = model.files
     (partial / inner).mkdir(parents=True, exist_ok=True)
     if not modules:
-        copies.copy_vocabulary(source, partial / inner)
+        copied_files.copy_vocabulary(source, partial / inner)
     else:
         # A model card describes the heads that the model came with.
         parts = model.architecture.parts or ()
         same_heads = {*model.network.heads} == {*parts} - {"pooler"} and source.adapter is None
         for path in card.read_from(source.path) if same_heads else ():
             shutil.copyfile(path, partial / path.name)
-        for _ in copies.copy_files(source, partial, inner):
+        for _ in copied_files.copy_files(source, partial, inner):
             pass
-        for _ in copies.write_modules(source, partial, weights.DTYPES[dtype] if dtype else None):
+        for _ in copied_files.write_modules(source, partial, weights.DTYPES[dtype] if dtype else None):
             pass
-    copies.write_casing(model.tokenizer.files, partial / inner)
+    copied_files.write_casing(model.tokenizer.files, partial / inner)
     if _has_own(model) and not (partial / MODULES).is_file():
         write_embedder(_embedder_of_head(model), partial, model.tokenizer.max_length, inner)
 
@@ -202,7 +202,7 @@ def _check_files(model: Model, saved: ModelFolder, *, modules: bool) -> None:
         )
 
 
-def _changes(model: Model, tensors: list[weights.Tensor], dtype: str | None) -> dict[str, object]:
+def _changes(model: Model, tensors: list[weights.TensorToWrite], dtype: str | None) -> dict[str, object]:
     """The keys of `config.json` that change; its dtype is that of the weights, if it names one."""
     stored = weights.NAMES[tensors[0].dtype]
     named = model.architecture.config_json.values

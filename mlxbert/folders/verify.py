@@ -4,18 +4,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from mlxbert.folders import compare_facts, compare_outputs, compare_tensors
-from mlxbert.folders.compare_tensors import Comparison
-from mlxbert.folders.compared_model import OpenedModel, open_model
+from mlxbert.folders.compare import facts, outputs, tensors
+from mlxbert.folders.compare.compared_model import OpenedModel, open_model
+from mlxbert.folders.compare.quantized_outputs import judge
+from mlxbert.folders.compare.reports import Difference, OutputDifferences, Verification, finite_or_name
+from mlxbert.folders.compare.tensors import TensorComparison
 from mlxbert.folders.inventory import storage_name
-from mlxbert.folders.judge import judge
-from mlxbert.folders.results import Difference, OutputDifferences, Verification, finite_or_name
 from mlxbert.machine import device as devices
 from mlxbert.nn.embedder import Embedder
 from mlxbert.options import TOLERANCE
 from mlxbert.progress import OnProgress
-from mlxbert.weights.adapted import find_model
-from mlxbert.weights.source import ModelRef, check_source
+from mlxbert.weights.find_model import find_model
+from mlxbert.weights.model_source import ModelRef, check_source
 
 # How far outputs may be apart if tensors are equal once rounded to a dtype; quantized weights allow no such bound.
 TOLERANCES = {"F32": 1e-4, "F16": 2e-2, "BF16": 0.2}
@@ -39,11 +39,11 @@ def verify(
 
     Args:
         a: A name on the Hugging Face hub, the folder of a checkpoint, `builtin`, or what
-            `mlxbert.folders.compared_model.open_model` returned.
+            `mlxbert.folders.compare.compared_model.open_model` returned.
         b: The other model.
         tolerance: How far outputs may be apart if nothing else differs. By default 1e-4, or 2e-2 and 0.2 if tensors are
             equal only once rounded to float16 or bfloat16. If tensors are equal as far as quantized weights can tell,
-            it is judged how much is kept of what the models are used for, see `mlxbert.folders.judge`.
+            `quantized_outputs` judges how much is kept of what the models are used for.
         device: `gpu`, `cpu`, or `auto`: the GPU if there is one. Both compute in float32.
         offline: Make no requests to the hub.
         on_progress: Called with the downloaded and the total bytes during a download.
@@ -61,12 +61,12 @@ def verify(
         TOLERANCE.check_number("tolerance", tolerance)
     devices.use(device)
     one, other = (_open(source, offline, on_progress) for source in (a, b))
-    compared = compare_tensors.compare(one, other)
+    compared = tensors.compare(one, other)
     found = [
-        *compare_facts.of_config(one, other),
-        *compare_facts.of_parts(one, other),
-        *compare_facts.of_tokenizers(one, other),
-        *compare_facts.of_embedders(one, other),
+        *facts.of_config(one, other),
+        *facts.of_parts(one, other),
+        *facts.of_tokenizers(one, other),
+        *facts.of_embedders(one, other),
         *compared.differences,
     ]
     notes = list(_notes(one, other, compared))
@@ -74,7 +74,7 @@ def verify(
     quantized = allowed is None and not found
     if quantized:
         notes.append(f"tensors are equal as far as {_storage_name(one, other, compared.coarsest)} can tell")
-    computed, broken = compare_outputs.compare(one, other)
+    computed, broken = outputs.compare(one, other)
     if len(broken) == 1:
         found += [_no_numbers(letter, problem) for letter, problem in broken.items()]
     notes += _unmeasured(one, other, computed, broken)
@@ -99,7 +99,7 @@ def _storage_name(a: OpenedModel, b: OpenedModel, dtype: str) -> str:
     return next((storage.name for storage in storages if storage is not None and dtype in storage.dtypes), dtype)
 
 
-def _notes(a: OpenedModel, b: OpenedModel, compared: Comparison) -> Iterator[str]:
+def _notes(a: OpenedModel, b: OpenedModel, compared: TensorComparison) -> Iterator[str]:
     """Remarks that are not differences."""
     one, another = (storage_name(model.checkpoint) for model in (a, b))
     if one != another:
@@ -107,7 +107,7 @@ def _notes(a: OpenedModel, b: OpenedModel, compared: Comparison) -> Iterator[str
             f"A is stored in {one}, B in {another}; of {compared.compared} tensors {compared.equal} are "
             f"equal, {compared.rounded} more once rounded to the same dtype"
         )
-    yield from compare_facts.of_idle(a, b)
+    yield from facts.of_idle(a, b)
     for part, problem in a.problems.items():
         if b.problems.get(part) == problem:
             yield f"neither can run {part}: {problem}"
@@ -131,7 +131,7 @@ def _unmeasured(a: OpenedModel, b: OpenedModel, found: OutputDifferences, broken
         yield "hidden states are not compared: the models split every text into different tokens"
     elif not broken and found.last_hidden_state is None:
         sizes = (str(model.config.hidden_size) for model in (a, b))
-        yield f"hidden states are not compared: {compare_facts.both(*sizes)} values"
+        yield f"hidden states are not compared: {facts.both(*sizes)} values"
 
 
 def _no_numbers(letter: str, problem: str) -> Difference:
@@ -139,11 +139,11 @@ def _no_numbers(letter: str, problem: str) -> Difference:
     return Difference("output", "outputs", given["A"], given["B"], f"outputs: only for {letter}, {problem}")
 
 
-def _reason(a: OpenedModel, b: OpenedModel, compared: Comparison) -> str:
+def _reason(a: OpenedModel, b: OpenedModel, compared: TensorComparison) -> str:
     """Why outputs may be apart if nothing else differs."""
     if not compared.rounded:
         return "and nothing else explains it"
-    stored = compare_facts.both(*(storage_name(model.checkpoint) for model in (a, b)))
+    stored = facts.both(*(storage_name(model.checkpoint) for model in (a, b)))
     return f"as tensors are equal only once rounded to the same dtype: {stored}"
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mlxbert.errors import DeviceError
-from mlxbert.machine.cache import is_private, own_folder
+from mlxbert.machine.user_folders import cache_folder, is_private
 from mlxbert.paths import replace_file
 
 _OPENBLAS = re.compile(r"^scipy_openblas32/lib/libscipy_openblas\.so,sha256=([\w-]+),", re.MULTILINE)  # in a RECORD
@@ -112,7 +112,7 @@ def _load_openblas() -> Blas:
     """
     source, version, digest = _installed()
     name = f"scipy-openblas32 {version}"
-    if (cache := own_folder()) is not None:
+    if (cache := cache_folder()) is not None:
         copy = cache / f"openblas-{version}-{digest}.so"
         with contextlib.suppress(OSError):  # not made yet, or damaged
             # The linker maps a file as its header says: one that is too short would crash the process.

@@ -60,10 +60,10 @@ try:
     import mlx.core as mx
     import mlx.nn as nn
 except ImportError as problem:
-    from mlxbert.machine import missing
+    from mlxbert.machine import missing_mlx
 
     raise DeviceError(
-        f"MLX cannot be loaded on {platform.system()} {platform.machine()} ({problem})", hint=missing.advice()
+        f"MLX cannot be loaded on {platform.system()} {platform.machine()} ({problem})", hint=missing_mlx.advice()
     ) from None
 
 __all__ = [

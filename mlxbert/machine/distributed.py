@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast
 
 from mlxbert.errors import DeviceError, MlxbertError
 from mlxbert.machine.device import mx
-from mlxbert.machine.faults import device_errors
+from mlxbert.machine.device_errors import device_errors
 
 R = TypeVar("R")
 

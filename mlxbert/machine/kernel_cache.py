@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from mlxbert.machine.cache import is_private, own_folder
+from mlxbert.machine.user_folders import cache_folder, is_private
 from mlxbert.paths import replace_file
 
 VARIABLE = "MLX_PTX_CACHE_DIR"  # MLX reads it when it compiles its first kernel
@@ -36,7 +36,7 @@ def keep_kernels(version: str, gpu: Mapping[str, object]) -> None:
         gpu: What MLX says of the GPU.
     """
     global _process
-    cache, named = own_folder(), os.environ.get(VARIABLE)
+    cache, named = cache_folder(), os.environ.get(VARIABLE)
     if cache is None or (named and not _is_own(Path(named), cache)):
         return
     kept = cache / "ptx" / f"{version}-{_kind(gpu)}"

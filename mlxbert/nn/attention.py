@@ -9,7 +9,7 @@ from typing import assert_never, cast
 from mlxbert.config import Absolute, Alibi, Disentangled, EncoderConfig, RelativeBias, Rotary, Rotation
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import ops
-from mlxbert.nn.dropout import Dropout
+from mlxbert.nn.dropout import KeyedDropout
 from mlxbert.nn.norms import Norm, build_norm
 from mlxbert.nn.ops import Linear, PositionedQK
 from mlxbert.nn.positions import Context, Distances
@@ -32,7 +32,7 @@ class SelfAttention(nn.Module):
             self.query_norm = build_norm(config, self.head_size if each else inner)
             self.key_norm = build_norm(config, self.head_size if each else shared)
         self.scale = config.attention_scale or 1 / math.sqrt(self.head_size)
-        self.dropout = Dropout(config.dropout.attention)
+        self.dropout = KeyedDropout(config.dropout.attention)
 
     def split(self, x: mx.array) -> mx.array:
         """(B, L, H d) → (B, H, L, d)."""
@@ -89,7 +89,7 @@ class DisentangledAttention(SelfAttention):
         width = config.hidden_size
         self.content_to_position = positions.content_to_position
         self.position_to_content = positions.position_to_content
-        self.distance_dropout = Dropout(config.dropout.distances)
+        self.distance_dropout = KeyedDropout(config.dropout.distances)
         if not positions.shared_projections:
             if positions.content_to_position:
                 self.position_key = Linear(width, width)

@@ -10,7 +10,7 @@ from mlxbert.machine.device import mx, nn
 from mlxbert.nn import ops
 from mlxbert.nn.activations import check_activation
 from mlxbert.nn.attention import build_attention
-from mlxbert.nn.dropout import Dropout
+from mlxbert.nn.dropout import KeyedDropout
 from mlxbert.nn.norms import build_norm
 from mlxbert.nn.ops import Linear
 from mlxbert.nn.positions import Context
@@ -26,7 +26,7 @@ class FeedForward(nn.Module):
             self.gate = Linear(config.hidden_size, config.intermediate_size, bias=config.biases.up)
         self.down = Linear(config.intermediate_size, config.hidden_size, bias=config.biases.down)
         self.activation = check_activation(config.hidden_act)
-        self.dropout = Dropout(config.dropout.activation)
+        self.dropout = KeyedDropout(config.dropout.activation)
 
     def __call__(self, x: mx.array) -> mx.array:
         """(B, L, D) → (B, L, D)."""
@@ -84,8 +84,8 @@ class PostNormBlock(nn.Module):
             self.second_attention_norm = build_norm(config)
         self.feed_forward = build_feed_forward(config, layer)
         self.feed_forward_norm = build_norm(config)
-        self.attention_dropout = Dropout(config.dropout.attention_output)
-        self.feed_forward_dropout = Dropout(config.dropout.feed_forward)
+        self.attention_dropout = KeyedDropout(config.dropout.attention_output)
+        self.feed_forward_dropout = KeyedDropout(config.dropout.feed_forward)
 
     def __call__(self, x: mx.array, context: Context) -> tuple[mx.array, mx.array | None]:
         """(B, L, D) → (B, L, D), and the attention weights if asked for."""
@@ -108,8 +108,8 @@ class PreNormBlock(nn.Module):
         if block.output_norms:
             self.attention_output_norm = build_norm(config)
             self.feed_forward_output_norm = build_norm(config)
-        self.attention_dropout = Dropout(config.dropout.attention_output)
-        self.feed_forward_dropout = Dropout(config.dropout.feed_forward)
+        self.attention_dropout = KeyedDropout(config.dropout.attention_output)
+        self.feed_forward_dropout = KeyedDropout(config.dropout.feed_forward)
 
     def __call__(self, x: mx.array, context: Context) -> tuple[mx.array, mx.array | None]:
         """(B, L, D) → (B, L, D), and the attention weights if asked for."""
@@ -131,7 +131,7 @@ class EmbeddingConvolution(nn.Module):
         self.conv = nn.Conv1d(width, width, kernel, padding=kernel // 2, groups=convolution.groups)
         self.norm = build_norm(config)
         self.activation = check_activation(convolution.activation)
-        self.dropout = Dropout(config.dropout.convolution)
+        self.dropout = KeyedDropout(config.dropout.convolution)
 
     def __call__(self, embedded: mx.array, x: mx.array, mask: mx.array | None) -> mx.array:
         """Embeddings and the output of the first layer, both (B, L, D) → (B, L, D)."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import cast
 
 from mlxbert.machine.device import mx, nn
-from mlxbert.nn import fused
+from mlxbert.nn import fused_kernels
 from mlxbert.options import RATE
 
 _WORD = 2**16  # masks are drawn as 16-bit words: half the work of MLX's own, which take 32 bits for each element
@@ -90,7 +90,7 @@ def _apply_vjp(
     return cast(mx.array, _apply(cotangent, mask, factor)), mx.zeros_like(mask), mx.zeros_like(factor)
 
 
-class Dropout(nn.Module):
+class KeyedDropout(nn.Module):
     """Sets elements to 0 at random in training, and scales the others so that the mean stays.
 
     Args:
@@ -114,22 +114,22 @@ class Dropout(nn.Module):
         """`x` of any shape and dtype → the same shape and dtype."""
         if not self.drops:
             return x
-        if fused.applies():
+        if fused_kernels.applies():
             least, factor = _threshold(self.rate or 0.0)
-            numbers = fused.number(least, mx.uint16), fused.number(factor)
-            return cast(mx.array, fused.dropped(x, _draw_words(x.shape), *numbers))
+            numbers = fused_kernels.number(least, mx.uint16), fused_kernels.number(factor)
+            return cast(mx.array, fused_kernels.dropped(x, _draw_words(x.shape), *numbers))
         mask, factor = draw_mask(x.shape, self.rate or 0.0)
         return cast(mx.array, _apply(x, mask, mx.array(factor)))
 
 
 def drops(network: nn.Module) -> bool:
     """Whether a forward pass drops anything now."""
-    return any(isinstance(module, Dropout) and module.drops for module in network.modules())
+    return any(isinstance(module, KeyedDropout) and module.drops for module in network.modules())
 
 
 def set_rate(network: nn.Module, rate: float) -> None:
     """Sets the rate of every place where the model's family has dropout, in the encoder and in the heads."""
     RATE.check_number("dropout", rate)
     for module in network.modules():
-        if isinstance(module, Dropout) and module.rate is not None:
+        if isinstance(module, KeyedDropout) and module.rate is not None:
             module.rate = float(rate)

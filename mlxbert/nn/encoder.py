@@ -11,7 +11,7 @@ from mlxbert.errors import InputError
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import dropout, ops
 from mlxbert.nn.blocks import EmbeddingConvolution, build_block
-from mlxbert.nn.dropout import Dropout
+from mlxbert.nn.dropout import KeyedDropout
 from mlxbert.nn.gradient_checkpointing import checkpointed
 from mlxbert.nn.norms import build_norm
 from mlxbert.nn.positions import Context, build_positions
@@ -109,7 +109,7 @@ class Embeddings(nn.Module):
         if config.embedding_norm:
             self.norm = build_norm(config, config.hidden_size if self.projects_first else width)
         self.scale = config.embedding_scale
-        self.dropout = Dropout(config.dropout.embeddings)
+        self.dropout = KeyedDropout(config.dropout.embeddings)
 
     def _positions(self, input_ids: mx.array) -> mx.array:
         """The vectors of the positions, (L, E) or (B, L, E)."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import ops
-from mlxbert.nn.dropout import Dropout
+from mlxbert.nn.dropout import KeyedDropout
 
 PARAMETERS = ("lora_a", "lora_b", "magnitude")
 
@@ -71,7 +71,7 @@ class LoraLinear(nn.Module):
             self[name] = base[name]
         self.freeze()
         self.scale = settings.scale
-        self.dropout = Dropout(settings.dropout)
+        self.dropout = KeyedDropout(settings.dropout)
         self._packing = (base.group_size, base.bits, base.mode) if isinstance(base, nn.QuantizedLinear) else None
         weight = self._weight()
         if shared is None:

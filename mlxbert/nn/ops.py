@@ -1,7 +1,7 @@
 """What layers compute with, each in the way that is fastest here: the file of this room that knows the device.
 
-A GPU has fused kernels, see `mlxbert.nn.gpu`, and in training `mlxbert.nn.fused`. A CPU gets the same numbers, but for
-their last digits, from `mlxbert.nn.cpu`.
+A GPU has fused kernels: `mlxbert.nn.gpu_attention`, and for training `mlxbert.nn.fused_kernels`. On a CPU,
+`mlxbert.nn.cpu` computes the same numbers up to their last digits.
 
 Shapes: B batch, L length, D hidden size, H heads, d head size.
 """
@@ -21,10 +21,10 @@ from typing import Any, Literal, TypeVar, cast
 from mlxbert.machine import cores
 from mlxbert.machine.cores import cpu_streams, evaluating, in_parallel, inference, inferring
 from mlxbert.machine.device import mx, nn, on_gpu
-from mlxbert.nn import fused, gpu
+from mlxbert.nn import fused_kernels, gpu_attention
 from mlxbert.nn.activations import ACTIVATIONS, Activation, gelu, linear, relu
-from mlxbert.nn.cpu import kernels, vectorized, vectorized_attention, windows
-from mlxbert.nn.dropout import Dropout
+from mlxbert.nn.cpu import mlx_kernels, numpy_attention, numpy_layers, window_attention
+from mlxbert.nn.dropout import KeyedDropout
 
 T = TypeVar("T")
 Pass = TypeVar("Pass", bound=Callable[..., Any])
@@ -40,14 +40,14 @@ class Linear(nn.Linear):
     def __call__(self, x: mx.array) -> mx.array:
         """(…, input size) → (…, output size)."""
         if _trains_on_gpu():
-            return cast(mx.array, fused.dense(x, self.weight, [self.bias] if "bias" in self else []))
+            return cast(mx.array, fused_kernels.dense(x, self.weight, [self.bias] if "bias" in self else []))
         if on_gpu():
             return super().__call__(x)
         if inferring():
             return x @ self.weight.T + self.bias if "bias" in self else x @ self.weight.T
         if not x.dtype == self.weight.dtype == mx.float32:
             return staged(super().__call__(x))
-        return staged(cast(mx.array, kernels.dense(x, self.weight, [self.bias] if "bias" in self else [])))
+        return staged(cast(mx.array, mlx_kernels.dense(x, self.weight, [self.bias] if "bias" in self else [])))
 
 
 class LayerNorm(nn.LayerNorm):
@@ -55,17 +55,17 @@ class LayerNorm(nn.LayerNorm):
 
     def __call__(self, x: mx.array) -> mx.array:
         """(…, D) → (…, D)."""
-        if _trains_on_gpu() and not gpu.differentiates_norms(x.shape[-1], x.dtype):
+        if _trains_on_gpu() and not gpu_attention.differentiates_norms(x.shape[-1], x.dtype):
             return self._from_parts(x)
         if x.dtype != mx.float32 or on_gpu():
             return super().__call__(x)
         if inferring():
-            y = vectorized.normalized(x, self.eps)
+            y = numpy_layers.normalized(x, self.eps)
             y = y * self.weight if "weight" in self else y
             return y + self.bias if "bias" in self else y
         if "weight" not in self:
             return super().__call__(x)
-        return kernels.layer_norm(x, self.weight, [self.bias] if "bias" in self else [], self.eps)
+        return mlx_kernels.layer_norm(x, self.weight, [self.bias] if "bias" in self else [], self.eps)
 
     def _from_parts(self, x: mx.array) -> mx.array:
         wide = x.astype(mx.float32)
@@ -88,7 +88,7 @@ class RMSNorm(nn.RMSNorm):
         """(…, D) → (…, D)."""
         weight = 1 + self.weight.astype(mx.float32) if self.plus_one else self.weight
         if x.dtype == mx.float32 and inferring():
-            return vectorized.unit_rms(x, self.eps) * weight
+            return numpy_layers.unit_rms(x, self.eps) * weight
         return mx.fast.rms_norm(x, weight, self.eps).astype(x.dtype)
 
 
@@ -96,10 +96,14 @@ def activate(name: str, x: mx.array) -> mx.array:
     """Applies one of `ACTIVATIONS` elementwise."""
     function = ACTIVATIONS[name]
     if _trains_on_gpu():  # tanh is that of a pooler
-        return cast(mx.array, fused.tanh(x)) if function is mx.tanh else fused.activation(_wide(function))(x)
+        return (
+            cast(mx.array, fused_kernels.tanh(x))
+            if function is mx.tanh
+            else fused_kernels.activation(_wide(function))(x)
+        )
     if on_gpu():
         return _fused(function)(x)
-    return cast(mx.array, kernels.gelu(x)) if function is gelu else function(x)
+    return cast(mx.array, mlx_kernels.gelu(x)) if function is gelu else function(x)
 
 
 @functools.cache
@@ -120,16 +124,16 @@ def _wide(function: Activation) -> Activation:
 
 def activated(name: str, layer: nn.Module, x: mx.array) -> mx.array:
     """The activation of `layer(x)`."""
-    if isinstance(layer, Linear) and vectorized.activates(name, layer, x):
-        return vectorized.activated(name, layer, x)
-    if isinstance(layer, Linear) and vectorized.learns(name, layer, x):
-        return staged(vectorized.learned(name, layer, x))
+    if isinstance(layer, Linear) and numpy_layers.activates(name, layer, x):
+        return numpy_layers.activated(name, layer, x)
+    if isinstance(layer, Linear) and numpy_layers.learns(name, layer, x):
+        return staged(numpy_layers.learned(name, layer, x))
     return activate(name, layer(x))
 
 
 def exponentials(x: mx.array) -> mx.array:
     """`exp(x)` for x <= 0, float32; on a CPU it stays at 2**-64 below that."""
-    return mx.exp(x) if on_gpu() else cast(mx.array, kernels.exp2(x * (1 / math.log(2))))
+    return mx.exp(x) if on_gpu() else cast(mx.array, mlx_kernels.exp2(x * (1 / math.log(2))))
 
 
 def softmax(x: mx.array) -> mx.array:
@@ -180,7 +184,7 @@ def step_by_step() -> AbstractContextManager[Any]:
 
     The GPU takes longer to start each than to compute it, and both have the same memory.
     """
-    return mx.stream(mx.cpu) if on_gpu() and gpu.on_metal() else contextlib.nullcontext()
+    return mx.stream(mx.cpu) if on_gpu() and gpu_attention.on_metal() else contextlib.nullcontext()
 
 
 @dataclass(frozen=True)
@@ -224,16 +228,16 @@ def _lowered(slopes: mx.array, queries: mx.array, keys: mx.array) -> mx.array:
 
 def scaled(x: mx.array, factor: float) -> mx.array:
     """`x * factor`."""
-    return cast(mx.array, fused.times(x, fused.number(factor))) if _trains_on_gpu() else x * factor
+    return cast(mx.array, fused_kernels.times(x, fused_kernels.number(factor))) if _trains_on_gpu() else x * factor
 
 
 def fusion_barrier(x: mx.array) -> mx.array:
     """`x`; on a GPU the operations before it are not fused with those after it: for what takes little time."""
-    return fused.fusion_barrier(x) if on_gpu() else x
+    return fused_kernels.fusion_barrier(x) if on_gpu() else x
 
 
 def _trains_on_gpu() -> bool:
-    """Whether functions of `mlxbert.nn.fused` are to be used: a GPU computes, and may have to differentiate."""
+    """Whether functions of `mlxbert.nn.fused_kernels` are to be used: a GPU computes, and may have to differentiate."""
     return on_gpu() and not evaluating()
 
 
@@ -246,19 +250,19 @@ def attention_weights(given: PositionedQK, scale: float) -> mx.array:
         scores = scores + given.bias  # in float32 where that is: see `_lowered`
     if _trains_on_gpu():
         masks = [] if given.mask is None else [given.mask]
-        return cast(mx.array, fused.softmax(scores, masks)).astype(given.q.dtype)
+        return cast(mx.array, fused_kernels.softmax(scores, masks)).astype(given.q.dtype)
     if given.mask is not None:
         scores = mx.where(given.mask, scores, mx.finfo(scores.dtype).min)
     return mx.softmax(scores, axis=-1, precise=True).astype(given.q.dtype)
 
 
-def attention(given: PositionedQK, v: mx.array, scale: float, dropout: Dropout) -> mx.array:
+def attention(given: PositionedQK, v: mx.array, scale: float, dropout: KeyedDropout) -> mx.array:
     """`dropout(attention_weights(given, scale)) @ v`, values (B, K, L, d) and result (B, H, L, d)."""
     if on_gpu():
         return _attention_of_gpus(given, v, scale, dropout)
     length = v.shape[2]
     if dividing := given.blocks is not None:
-        q, k, v = windows.divided(given.q, given.k, v, given.blocks.shape[3])
+        q, k, v = window_attention.divided(given.q, given.k, v, given.blocks.shape[3])
         given = PositionedQK(q, k, mask=given.blocks)
     if given.k.shape[1] < given.q.shape[1]:
         mixed = _grouped_attention(given, v, scale, dropout)
@@ -267,7 +271,7 @@ def attention(given: PositionedQK, v: mx.array, scale: float, dropout: Dropout) 
     return mixed.flatten(2, 3)[:, :, :length] if dividing else mixed
 
 
-def _grouped_attention(given: PositionedQK, v: mx.array, scale: float, dropout: Dropout) -> mx.array:
+def _grouped_attention(given: PositionedQK, v: mx.array, scale: float, dropout: KeyedDropout) -> mx.array:
     """Queries that share keys as one more axis, over which keys and values are broadcast."""
     shared, groups = given.k.shape[1], given.q.shape[1] // given.k.shape[1]
     q = given.q.reshape(len(given.q), shared, groups, *given.q.shape[2:])
@@ -277,23 +281,23 @@ def _grouped_attention(given: PositionedQK, v: mx.array, scale: float, dropout: 
     return mixed.reshape(given.q.shape)
 
 
-def _attention_of_cpus(given: PositionedQK, v: mx.array, scale: float, dropout: Dropout) -> mx.array:
+def _attention_of_cpus(given: PositionedQK, v: mx.array, scale: float, dropout: KeyedDropout) -> mx.array:
     size = given.q.size // given.q.shape[-1] * given.k.shape[-2]
-    if vectorized.pays(size):
+    if numpy_layers.pays(size):
         inputs = given.q, given.k, v, scale, given.mask, given.bias
-        return vectorized_attention.attention(*inputs, causal=given.causal, slopes=given.slopes)
+        return numpy_attention.attention(*inputs, causal=given.causal, slopes=given.slopes)
     given = given.dense
     drawn = dropout.draw((*given.q.shape[:-1], given.k.shape[-2]))
-    weigh = vectorized_attention.weigh if vectorized.pays_in_training(size) else None
-    return staged(kernels.attention(given.q, given.k, v, scale, given.mask, given.bias, drawn, weigh))
+    weigh = numpy_attention.weigh if numpy_layers.pays_in_training(size) else None
+    return staged(mlx_kernels.attention(given.q, given.k, v, scale, given.mask, given.bias, drawn, weigh))
 
 
-def _attention_of_gpus(given: PositionedQK, v: mx.array, scale: float, dropout: Dropout) -> mx.array:
+def _attention_of_gpus(given: PositionedQK, v: mx.array, scale: float, dropout: KeyedDropout) -> mx.array:
     if given.blocks is not None:
-        q, k, around, near = gpu.divided(given.q, given.k, v, given.blocks)
+        q, k, around, near = gpu_attention.divided(given.q, given.k, v, given.blocks)
         mixed = _attention_of_gpus(PositionedQK(q, k, mask=near), around, scale, dropout)
-        return gpu.joined(mixed, len(v), v.shape[2])
-    unfused = dropout.training and given.slopes is None and not gpu.differentiates_attention(given.q.dtype)
+        return gpu_attention.joined(mixed, len(v), v.shape[2])
+    unfused = dropout.training and given.slopes is None and not gpu_attention.differentiates_attention(given.q.dtype)
     if dropout.drops or unfused:  # the fused kernel has no dropout
         values = mx.repeat(v, given.q.shape[1] // v.shape[1], axis=1)
         return dropout(attention_weights(given, scale)) @ values
@@ -302,7 +306,7 @@ def _attention_of_gpus(given: PositionedQK, v: mx.array, scale: float, dropout: 
     mask: mx.array | Literal["causal"] | None = "causal" if given.causal else given.mask
     if given.bias is not None:
         mask = _masked_bias(given.bias, given.mask)
-    return gpu.attention(given.q, given.k, v, scale, mask, gradient=dropout.training)
+    return gpu_attention.attention(given.q, given.k, v, scale, mask, gradient=dropout.training)
 
 
 def _masked_bias(bias: mx.array, mask: mx.array | None) -> mx.array:
@@ -310,7 +314,7 @@ def _masked_bias(bias: mx.array, mask: mx.array | None) -> mx.array:
     return bias if mask is None else mx.where(mask, bias, mx.finfo(bias.dtype).min / 2)
 
 
-def _sloped_attention_of_gpus(given: PositionedQK, v: mx.array, scale: float, dropout: Dropout) -> mx.array:
+def _sloped_attention_of_gpus(given: PositionedQK, v: mx.array, scale: float, dropout: KeyedDropout) -> mx.array:
     """The slopes' part of the scores is an array: it is made for a block of queries at a time.
 
     It must not be wider than queries and keys (`mx.fast`), and bfloat16 has 8 bits for a distance: tokens at 2,048 to
@@ -327,7 +331,7 @@ def _sloped_attention_of_gpus(given: PositionedQK, v: mx.array, scale: float, dr
         q = given.q[:, :, start : start + size]
         lowered = _lowered(given.slopes, keys[start : start + size], keys)
         mask = _masked_bias(lowered.astype(q.dtype), given.mask)
-        mixed.append(gpu.attention(q, given.k, v, scale, mask, gradient=dropout.training))
+        mixed.append(gpu_attention.attention(q, given.k, v, scale, mask, gradient=dropout.training))
     return mixed[0] if len(mixed) == 1 else mx.concatenate(mixed, axis=2)
 
 
@@ -344,7 +348,7 @@ def score_rows(head_size: int, length: int, dtype: mx.Dtype, *, sloped: bool) ->
         return 0 if sys.platform == "linux" else length  # see `inference`
     if sloped:
         return min(_SLOPED, length)
-    return 0 if gpu.is_fused_here(head_size, length, dtype) else length
+    return 0 if gpu_attention.is_fused_here(head_size, length, dtype) else length
 
 
 def mixture(
@@ -399,7 +403,11 @@ def window_blocks(length: int, window: int, mask: mx.array | None) -> mx.array |
         window: How far away the tokens on each side may be.
         mask: bool (B, 1, 1, L), true at real tokens; `None` when nothing is padded.
     """
-    return None if on_gpu() and not gpu.blocks_pay(length, window) else windows.blocks(length, window, mask)
+    return (
+        None
+        if on_gpu() and not gpu_attention.blocks_pay(length, window)
+        else window_attention.blocks(length, window, mask)
+    )
 
 
 def rotate(x: mx.array, cosines: mx.array, sines: mx.array) -> mx.array:
@@ -410,8 +418,8 @@ def rotate(x: mx.array, cosines: mx.array, sines: mx.array) -> mx.array:
         cosines: (L, d / 2).
         sines: (L, d / 2).
     """
-    if x.dtype == mx.float32 and vectorized.pays(6 * x.size):  # the products, sums and copies below
-        return vectorized_attention.rotated(x, cosines, sines)
+    if x.dtype == mx.float32 and numpy_layers.pays(6 * x.size):  # the products, sums and copies below
+        return numpy_attention.rotated(x, cosines, sines)
     first, second = mx.split(x, 2, axis=-1)
     turned = _turned_in_one_kernel() if on_gpu() else _turned
     return mx.concatenate([*turned(first, second, cosines, sines)], axis=-1)

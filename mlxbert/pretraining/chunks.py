@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from mlxbert.errors import InputError
-from mlxbert.pretraining.corpus.numbers import Numbers, in_blocks, store
-from mlxbert.pretraining.corpus.store import Corpus
+from mlxbert.pretraining.corpus.number_files import Numbers, in_blocks, store
+from mlxbert.pretraining.corpus.token_store import Corpus
 from mlxbert.pretraining.permutation import FeistelPermutation
 
 _FEW_DOCUMENTS = 20  # with fewer, single chunks are held out instead of documents
@@ -22,7 +22,7 @@ _MOST_TRIED = 10_000  # chunks whose documents may be held out
 _SHORTER = 0.1  # share of the pairs
 
 
-class Chunk(NamedTuple):
+class CorpusChunk(NamedTuple):
     """A part of a corpus: its first token, the token after its last, and the document that it begins in."""
 
     start: int
@@ -42,18 +42,18 @@ class Chunks:
         self._rows = rows
 
     @classmethod
-    def written(cls, found: Iterable[Chunk], folder: Path) -> "Chunks":
+    def written(cls, found: Iterable[CorpusChunk], folder: Path) -> "Chunks":
         """Chunks in a file without a name in a folder: only those in use are in memory."""
         return cls(store(found, 3, folder))
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __iter__(self) -> Iterator[Chunk]:
-        return (Chunk(*row) for block in in_blocks(self._rows) for row in block.tolist())
+    def __iter__(self) -> Iterator[CorpusChunk]:
+        return (CorpusChunk(*row) for block in in_blocks(self._rows) for row in block.tolist())
 
-    def __getitem__(self, number: int) -> Chunk:
-        return Chunk(*self._rows[number].tolist())
+    def __getitem__(self, number: int) -> CorpusChunk:
+        return CorpusChunk(*self._rows[number].tolist())
 
     def take(self, numbers: Iterable[int]) -> "Chunks":
         """Some of them in memory, in order."""
@@ -77,7 +77,7 @@ class Chunks:
         return self[0].document != self[len(self) - 1].document
 
 
-def full_sentences(corpus: Corpus, room: int, *, across: bool = False) -> Iterator[Chunk]:
+def full_sentences(corpus: Corpus, room: int, *, across: bool = False) -> Iterator[CorpusChunk]:
     """Chunks of as many sentences as fit, as in RoBERTa (arXiv:1907.11692), of at most `room` tokens.
 
     With `across`, a chunk continues in the next document, after a separator, which counts.
@@ -87,18 +87,18 @@ def full_sentences(corpus: Corpus, room: int, *, across: bool = False) -> Iterat
         if document != before:
             separators += 1
             if not across:
-                yield Chunk(start, last, first)
+                yield CorpusChunk(start, last, first)
                 first, start, separators = document, last, 0
         while end - start + separators > room:
             stop = last if last > start else _word_end(corpus, start, start + room)
-            yield Chunk(start, stop, first)
+            yield CorpusChunk(start, stop, first)
             first, start, last, separators = document, stop, max(last, stop), 0
         last, before = end, document
     if last > start:
-        yield Chunk(start, last, first)
+        yield CorpusChunk(start, last, first)
 
 
-def sentence_pairs(corpus: Corpus, room: int, seed: int) -> Iterator[Chunk]:
+def sentence_pairs(corpus: Corpus, room: int, seed: int) -> Iterator[CorpusChunk]:
     """Chunks of at least two sentences of one document, to be divided into two texts, as in BERT (arXiv:1810.04805).
 
     They have at most `room` tokens; of one in ten the size is drawn, so that the model sees short texts, too.
@@ -116,7 +116,7 @@ def sentence_pairs(corpus: Corpus, room: int, seed: int) -> Iterator[Chunk]:
                 last += 1
             # What is left of a document may be one sentence: the one before comes twice.
             if (start := ends[0] if last > 1 else before) is not None:
-                yield Chunk(start, ends[last], document)
+                yield CorpusChunk(start, ends[last], document)
             before, ends = ends[last - 1], ends[last:]
 
 
@@ -140,7 +140,7 @@ def held_out(chunks: Chunks, share: float, most: int, seed: int) -> Chunks:
     return chunks.take(held) if len(held) > count // 2 else chunks.drawn(count, seed)
 
 
-def apart_from(chunks: Chunks, others: Chunks) -> Iterator[Chunk]:
+def apart_from(chunks: Chunks, others: Chunks) -> Iterator[CorpusChunk]:
     """The chunks that have no token in common with others."""
     starts = sorted(chunk.start for chunk in others)
     stops = [*accumulate((chunk.stop for chunk in sorted(others)), max)]

@@ -8,19 +8,19 @@ from typing import Any, Self
 from mlxbert.folders.fingerprint import hash_model
 from mlxbert.model import Model
 from mlxbert.nn import dropout
-from mlxbert.pretraining.data import Data, Maker
+from mlxbert.pretraining.corpus_examples import Data, Maker
 from mlxbert.pretraining.electra import Electra, discriminator_of, generator_of, with_generator, write_generator
-from mlxbert.pretraining.initial import InitialModel
+from mlxbert.pretraining.initial_model import InitialModel
 from mlxbert.pretraining.objective import ELECTRA, Pretraining, heads_of
-from mlxbert.pretraining.settings import Settings
+from mlxbert.pretraining.pretraining_settings import Settings
 from mlxbert.progress import OnProgress
 from mlxbert.tasks.fill_mask import fill_mask
-from mlxbert.training.adapters import Adapters, adapt_model
 from mlxbert.training.base_model import BaseModel
-from mlxbert.training.calls import Material, TrainingCall, usual_rate
 from mlxbert.training.loop.training_run import Run
-from mlxbert.training.options import TrainingOptions
+from mlxbert.training.lora_layers import Adapters, adapt_model
+from mlxbert.training.options.loop_options import TrainingOptions
 from mlxbert.training.trained_folder import FolderContent, metrics_table
+from mlxbert.training.training_call import Material, TrainingCall, usual_rate
 
 _NEW_RATE = 5  # new weights need larger steps than trained ones
 

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.errors import ArgumentError
-from mlxbert.pretraining.initial import EVERY_OTHER
+from mlxbert.pretraining.initial_model import EVERY_OTHER
 from mlxbert.pretraining.pretrain import pretrain
-from mlxbert.pretraining.settings import DISTILLED
+from mlxbert.pretraining.pretraining_settings import DISTILLED
 from mlxbert.training.loop.events import TrainingEvents
-from mlxbert.weights.source import check_source
+from mlxbert.weights.model_source import check_source
 
 
 def distill(

@@ -14,13 +14,14 @@ from mlxbert.config import EncoderConfig
 from mlxbert.errors import CheckpointError
 from mlxbert.folders.destination import MARKER
 from mlxbert.folders.save import write_trained
+from mlxbert.loading import load, new_model
 from mlxbert.machine.device import mx, nn
-from mlxbert.model import Model, load, new_model
+from mlxbert.model import Model
 from mlxbert.nn.encoder import Embeddings
 from mlxbert.nn.heads import Network
-from mlxbert.pretraining.initial import InitialModel
+from mlxbert.pretraining.initial_model import InitialModel
 from mlxbert.weights.build import parameters
-from mlxbert.weights.hub.files import CONFIG
+from mlxbert.weights.hub.needed_files import CONFIG
 
 GENERATOR = "generator"  # the folder of the generator in that of the discriminator
 _EMBEDDINGS = "encoder.embeddings."

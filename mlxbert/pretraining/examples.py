@@ -10,8 +10,8 @@ from typing import Literal, overload
 import numpy as np
 
 from mlxbert.errors import InputError
-from mlxbert.pretraining.chunks import Chunk, Chunks
-from mlxbert.pretraining.corpus.store import Corpus
+from mlxbert.pretraining.chunks import Chunks, CorpusChunk
+from mlxbert.pretraining.corpus.token_store import Corpus
 from mlxbert.pretraining.masks import Draws, Flags, Ids, Masking
 from mlxbert.pretraining.phases import Phases
 from mlxbert.text.encoding import Template
@@ -21,7 +21,7 @@ OTHER = 1  # the class of pairs that do not follow each other, of both heads, as
 
 
 @dataclass(frozen=True)
-class Example:
+class PretrainingExample:
     """A training example.
 
     Attributes:
@@ -87,7 +87,7 @@ class Frame:
         return np.concatenate(ids), np.repeat(np.array(segments, np.int32), sizes), np.concatenate(continues)
 
 
-class Examples(Sequence[Example]):
+class Examples(Sequence[PretrainingExample]):
     """The examples of a corpus by number, each made when it is asked for; `order` says what the numbers mean.
 
     Pairs: `next` takes the second text from another document in half of them, `order` swaps both in half of them.
@@ -113,7 +113,7 @@ class Examples(Sequence[Example]):
                 hint="documents are separated by empty lines; the objective mlm,sop needs only one",
             )
 
-    def __iter__(self) -> Iterator[Example]:
+    def __iter__(self) -> Iterator[PretrainingExample]:
         """Those of the first pass: numbers have no end."""
         return (self[number] for number in range(len(self)))
 
@@ -121,10 +121,10 @@ class Examples(Sequence[Example]):
         return sum(len(phase.chunks) for phase in self.order.phases)
 
     @overload
-    def __getitem__(self, number: int) -> Example: ...
+    def __getitem__(self, number: int) -> PretrainingExample: ...
     @overload
-    def __getitem__(self, number: slice) -> "list[Example]": ...
-    def __getitem__(self, number: int | slice) -> "Example | list[Example]":
+    def __getitem__(self, number: slice) -> "list[PretrainingExample]": ...
+    def __getitem__(self, number: int | slice) -> "PretrainingExample | list[PretrainingExample]":
         """An example; masks and pairs are drawn by its number."""
         if isinstance(number, slice):
             return [self[one] for one in range(*number.indices(len(self)))]
@@ -137,7 +137,7 @@ class Examples(Sequence[Example]):
         ids, segments, continues = self.frame.around(texts)
         places, hidden = self.masking.apply(ids, continues, ~np.isin(ids, self.frame.special), rng)
         draws = rng.random((len(places), 2), np.float32) if self.masking.all_masked else None
-        return Example(hidden, segments, places, ids, label, draws)
+        return PretrainingExample(hidden, segments, places, ids, label, draws)
 
     def describe(self, number: int) -> str:
         """Where an example is in the corpus, for errors."""
@@ -148,7 +148,7 @@ class Examples(Sequence[Example]):
     def _text(self, start: int, stop: int) -> Text:
         return Text(self.corpus.tokens(start, stop), self.corpus.continues(start, stop))
 
-    def _whole(self, chunk: Chunk) -> Text:
+    def _whole(self, chunk: CorpusChunk) -> Text:
         """The text of a chunk, with separators between documents."""
         text = self._text(chunk.start, chunk.stop)
         borders = self.corpus.borders(chunk.document, chunk.stop)
@@ -158,7 +158,7 @@ class Examples(Sequence[Example]):
         ids = np.insert(text.ids, inside, self.frame.separator).astype(np.int32)
         return Text(ids, np.insert(text.continues, inside, False))
 
-    def _pair(self, phase: int, chunk: Chunk, label: int, rng: np.random.Generator) -> list[Text]:
+    def _pair(self, phase: int, chunk: CorpusChunk, label: int, rng: np.random.Generator) -> list[Text]:
         """The two texts of a chunk; with label 1 the second is from another document, or both are swapped."""
         middle = self._division(chunk, rng)
         first, second = self._text(chunk.start, middle), (middle, chunk.stop)
@@ -168,7 +168,7 @@ class Examples(Sequence[Example]):
         texts = [first, self._text(*second)]
         return texts[::-1] if label == OTHER and self._pairs == "order" else texts
 
-    def _division(self, chunk: Chunk, rng: np.random.Generator) -> int:
+    def _division(self, chunk: CorpusChunk, rng: np.random.Generator) -> int:
         """Where a chunk is divided: after one of its sentences, or in a sentence before a word."""
         ends = self.corpus.inside(chunk.document, chunk.start, chunk.stop)
         if not len(ends):

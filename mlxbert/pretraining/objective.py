@@ -18,26 +18,26 @@ from mlxbert.nn.encoder import Batch, KnownIds
 from mlxbert.nn.heads import Network
 from mlxbert.options import SMALLEST, Bounds, bounds_of
 from mlxbert.pretraining.electra import Electra
-from mlxbert.pretraining.examples import Example, Examples, in_batches
-from mlxbert.pretraining.masks import Draws, Ids
-from mlxbert.pretraining.replaced import ElectraInputs, GeneratedWords, ReplacedTokens
-from mlxbert.pretraining.terms import (
+from mlxbert.pretraining.examples import Examples, PretrainingExample, in_batches
+from mlxbert.pretraining.loss_terms import (
     HiddenStates,
     MaskedWords,
-    NextSentence,
-    SentenceOrder,
+    NextSentenceTerm,
+    PretrainingTargets,
+    SentenceOrderTerm,
     SoftTargets,
-    Targets,
     Teacher,
     Term,
     TermInputs,
     Vectors,
 )
+from mlxbert.pretraining.masks import Draws, Ids
+from mlxbert.pretraining.replaced_tokens import ElectraInputs, GeneratedWords, ReplacedTokens
 from mlxbert.tasks.runner import in_halves
 from mlxbert.tasks.task import evaluation_mode
 from mlxbert.text.batch import padded_length
 from mlxbert.training.objectives.objective import LoopObjective, TrainBatch
-from mlxbert.training.options import TeacherOptions
+from mlxbert.training.options.loop_options import TeacherOptions
 
 _FILLED = 32  # the number of hidden tokens is filled up to a multiple, so that a GPU meets few shapes
 _RIGHT = {"mlm": "accuracy", "nsp": "next_sentence_accuracy", "sop": "order_accuracy"}
@@ -45,7 +45,7 @@ ELECTRA = "electra"  # two terms, of two networks
 _TEMPERATURE = 2.0
 _WEIGHTS = Bounds(SMALLEST, 1_000_000)
 _WEIGHT = 50.0  # of replaced tokens: a binary choice has a small loss
-_ALL: tuple[type[Term], ...] = (MaskedWords, NextSentence, SentenceOrder, SoftTargets, HiddenStates, Vectors)
+_ALL: tuple[type[Term], ...] = (MaskedWords, NextSentenceTerm, SentenceOrderTerm, SoftTargets, HiddenStates, Vectors)
 TERMS: Mapping[str, type[Term]] = {term.name: term for term in _ALL}
 
 
@@ -77,7 +77,7 @@ class Pretraining(LoopObjective[Any]):
             **{f"{term.name}_{name}": value for term in self.weighted for name, value in term.settings().items()},
         }
 
-    def totals(self, examples: Sequence[Example]) -> dict[str, float]:
+    def totals(self, examples: Sequence[PretrainingExample]) -> dict[str, float]:
         """What the loss of each term is divided by, and the number of examples, as the entry without a name.
 
         All are floats: a GPU would compile the loss for each integer. None is 0: then a loss is 0, too.
@@ -85,11 +85,11 @@ class Pretraining(LoopObjective[Any]):
         found = {name: max(float(total), 1.0) for name, total in self._counts(examples).items()}
         return found | {"": float(len(examples))}
 
-    def _counts(self, examples: Sequence[Example]) -> dict[str, float]:
+    def _counts(self, examples: Sequence[PretrainingExample]) -> dict[str, float]:
         """Of how many things each term is the loss."""
         return {term.name: term.total(examples) for term in self.weighted}
 
-    def collate(self, examples: Sequence[Example], rng: random.Random) -> TrainBatch:
+    def collate(self, examples: Sequence[PretrainingExample], rng: random.Random) -> TrainBatch:
         """See `LoopObjective.collate`."""
         length = padded_length(max(map(len, examples)), self.config.max_length)
         lengths = np.array([len(example) for example in examples])
@@ -105,7 +105,7 @@ class Pretraining(LoopObjective[Any]):
         )
         return TrainBatch(inputs, self._targets(examples, mx.array(clean)))
 
-    def _targets(self, examples: Sequence[Example], clean: mx.array) -> Targets:
+    def _targets(self, examples: Sequence[PretrainingExample], clean: mx.array) -> PretrainingTargets:
         hidden = [len(example.places) for example in examples]
         count = sum(hidden)
         fill = -count % _FILLED if count else _FILLED
@@ -114,7 +114,7 @@ class Pretraining(LoopObjective[Any]):
         def column(values: Sequence[Any]) -> mx.array:
             return mx.array(np.concatenate([*values, np.zeros(fill)]).astype(np.int32))
 
-        return Targets(
+        return PretrainingTargets(
             rows=column([np.repeat(np.arange(len(examples)), hidden)]),
             columns=column([example.places for example in examples]),
             originals=column([example.originals for example in examples]),
@@ -158,7 +158,7 @@ class Pretraining(LoopObjective[Any]):
         shared = group.sum({name: mx.array(value) for name, value in sums.items()})
         return self._metrics({name: float(cast(float, array.item())) for name, array in shared.items()})
 
-    def _measured(self, network: Network, examples: Sequence[Example]) -> dict[str, float]:
+    def _measured(self, network: Network, examples: Sequence[PretrainingExample]) -> dict[str, float]:
         batch = self.collate(examples, random.Random(0))
         inputs = self._inputs(network, batch)
         found: dict[str, mx.array] = {}

@@ -38,7 +38,7 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class Place:
+class ExamplePosition:
     """What the number of an example means: the numbers of its phase, of the pass in this phase, and of the chunk."""
 
     phase: int
@@ -70,7 +70,7 @@ class Phases:
         per_pass = self.phases[phase].batches
         places = ((step - first) * self._accumulation + number for number in range(self._accumulation))
         return [
-            [self._number(Place(phase, place // per_pass, chunk)) for chunk in self._batch(phase, place)]
+            [self._number(ExamplePosition(phase, place // per_pass, chunk)) for chunk in self._batch(phase, place)]
             for place in places
         ]
 
@@ -86,15 +86,15 @@ class Phases:
         phase = next(number for number, end in enumerate(self._ends) if step < end)
         return phase, self._ends[phase - 1] if phase else 0
 
-    def _number(self, place: Place) -> int:
+    def _number(self, place: ExamplePosition) -> int:
         return (place.epoch * max(len(phase.chunks) for phase in self.phases) + place.chunk) * len(
             self.phases
         ) + place.phase
 
-    def place(self, number: int) -> Place:
+    def place(self, number: int) -> ExamplePosition:
         """What the number of an example means."""
         rest, phase = divmod(number, len(self.phases))
-        return Place(phase, *divmod(rest, max(len(phase.chunks) for phase in self.phases)))
+        return ExamplePosition(phase, *divmod(rest, max(len(phase.chunks) for phase in self.phases)))
 
     def epochs(self, step: int) -> float:
         """See `Order`."""

@@ -6,25 +6,25 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.counterparts import no_argument
-from mlxbert.data.split import check_fraction
+from mlxbert.data.validation_split import check_fraction
 from mlxbert.errors import ArgumentError
 from mlxbert.files import to_path
 from mlxbert.options import STEPS, bounds_of
+from mlxbert.pretraining.corpus_examples import Maker
 from mlxbert.pretraining.corpus_material import CorpusMaterial, Passes, begun
-from mlxbert.pretraining.data import Maker
 from mlxbert.pretraining.electra import Electra
-from mlxbert.pretraining.initial import InitialModel, find_initial
+from mlxbert.pretraining.initial_model import InitialModel, find_initial
 from mlxbert.pretraining.objective import ELECTRA, Pretraining, heads_of, learned_from, make_terms, read_terms
-from mlxbert.pretraining.settings import Settings, files_of, pairs_of
+from mlxbert.pretraining.pretraining_settings import Settings, files_of, pairs_of
 from mlxbert.pretraining.teacher import find_teacher, load_teacher
 from mlxbert.progress import OnProgress
-from mlxbert.readers.inputs import check_there
-from mlxbert.training.adapters import refuse_adapter
-from mlxbert.training.calls import TrainingRequest, begin
+from mlxbert.readers.input_files import check_there
 from mlxbert.training.loop.events import TrainingEvents
 from mlxbert.training.loop.phase_times import LOADING, OnPhase, Times
-from mlxbert.training.options import TrainingOptions
-from mlxbert.weights.source import BUILTIN, ModelRef, check_source
+from mlxbert.training.lora_layers import refuse_adapter
+from mlxbert.training.options.loop_options import TrainingOptions
+from mlxbert.training.training_call import TrainingRequest, begin
+from mlxbert.weights.model_source import BUILTIN, ModelRef, check_source
 
 _LOOP = frozenset(field.name for field in fields(TrainingOptions)) - {"epochs", "patience"}
 _SETTINGS = frozenset(field.name for field in fields(Settings)) - {"corpus", "valid", "shards"}
@@ -71,7 +71,7 @@ def pretrain(
             `mlxbert.pretraining.corpus.documents`.
         output: The folder to write.
         objective: The losses, with weights if they are not 1: `mlm`, `mlm,nsp`, `mlm,sop`, `mlm:1,nsp:0.5`;
-            from a teacher `soft`, `hidden` and `vectors`, see `mlxbert.pretraining.terms`; or `electra`, also
+            from a teacher `soft`, `hidden` and `vectors`, see `mlxbert.pretraining.loss_terms`; or `electra`, also
             `electra:50` with the weight of the discriminator, which is written with its generator in `generator/`.
         model: The model to continue: hub name, folder or `builtin`, which is the default.
         adapter: An adapter of the model that is merged into its weights first, see `mlxbert.load`.
@@ -94,10 +94,10 @@ def pretrain(
         on_progress: Called with the bytes of a download.
         on_read: Called with the bytes of the corpus that are read, and of how many.
         on_phase: See `mlxbert.finetune`.
-        **options: Those of `mlxbert.pretraining.settings.Settings`: `field`, `encoding`, `documents`,
+        **options: Those of `mlxbert.pretraining.pretraining_settings.Settings`: `field`, `encoding`, `documents`,
             `across_documents`, `length`, `whole_words`, `masks`, `mask_probability`, `validation_fraction`,
-            `generator`; and those of `mlxbert.training.options.TrainingOptions`. With `lora`, heads that the model has
-            are not trained, fresh ones are, and the folder is an adapter in PEFT's format; not with `electra`.
+            `generator`; and those of `mlxbert.training.options.loop_options.TrainingOptions`. With `lora`, fresh heads
+            are trained, heads of the model are not, and the folder is an adapter in PEFT's format; not with `electra`.
 
     Returns:
         An iterator of events: `Started`, `Step`, `Evaluated`, `Saved`, `Finished`. Its `run()` trains to the end and

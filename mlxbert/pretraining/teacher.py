@@ -6,11 +6,11 @@ from pathlib import Path
 
 from mlxbert.errors import ArgumentError
 from mlxbert.model import Model
-from mlxbert.pretraining.initial import InitialModel
-from mlxbert.pretraining.terms import Teacher
+from mlxbert.pretraining.initial_model import InitialModel
+from mlxbert.pretraining.loss_terms import Teacher
 from mlxbert.progress import OnProgress
 from mlxbert.training.base_model import BaseModel
-from mlxbert.weights.adapted import find_model
+from mlxbert.weights.find_model import find_model
 
 
 def find_teacher(

@@ -16,13 +16,13 @@ from mlxbert.options import COUNT
 from mlxbert.pretraining import subwords
 from mlxbert.pretraining.corpus.documents import DocumentReader, check_files
 from mlxbert.progress import OnProgress
-from mlxbert.readers.inputs import stamp_of
-from mlxbert.readers.lines import UTF8
-from mlxbert.results.html import Shown
+from mlxbert.readers.input_files import stamp_of
+from mlxbert.readers.text_lines import UTF8
 from mlxbert.results.json import NOT_IN_JSON
-from mlxbert.weights.folder import ModelFolder
+from mlxbert.results.notebook import Shown
 from mlxbert.weights.formats.config_json import ConfigJson
-from mlxbert.weights.tokenizers.files import WHOLE, read_tokenizer
+from mlxbert.weights.model_folder import ModelFolder
+from mlxbert.weights.tokenizers.tokenizer_files import WHOLE, read_tokenizer
 
 _LOG = logging.getLogger("mlxbert")
 _MAX_LENGTH = 512
@@ -140,7 +140,7 @@ def vocabulary(
     COUNT.check_whole("size", size)
     paths = check_files(files, field, documents)
     targets = [destination.check_target(output, path, overwrite) for path in paths]
-    corpus = _Texts(paths, {"field": field, "documents": documents, "encoding": encoding}, on_progress)
+    corpus = _CorpusSentences(paths, {"field": field, "documents": documents, "encoding": encoding}, on_progress)
     characters = subwords.count_characters(corpus())
     if not characters.texts:
         raise InputError(f"{', '.join(map(str, paths[:3]))}: no text, expected sentences")
@@ -170,7 +170,7 @@ def vocabulary(
     return result
 
 
-class _Texts:
+class _CorpusSentences:
     """The sentences of a corpus, from the first one with each call; the corpus is read twice."""
 
     def __init__(self, paths: Sequence[Path], how: Mapping[str, Any], on_progress: OnProgress | None) -> None:

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mlxbert.errors import InputError
-from mlxbert.readers.lines import Lines
-from mlxbert.readers.reading import Item, Wanted, counted_columns
+from mlxbert.readers.parsing import Item, Wanted, counted_columns
+from mlxbert.readers.text_lines import Lines
 
 # https://universaldependencies.org/format.html
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")

@@ -17,19 +17,19 @@ from typing import Any, BinaryIO
 from mlxbert.counterparts import not_one_of
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.readers.conll import looks_like_conll, looks_like_conllu, read_conll, read_conllu
-from mlxbert.readers.inputs import check_there, open_source, to_read_again
+from mlxbert.readers.delimited import read_csv, read_tsv
+from mlxbert.readers.input_files import check_there, open_source, to_read_again
 from mlxbert.readers.json_file import read_json
 from mlxbert.readers.jsonl import read_jsonl
-from mlxbert.readers.lines import UTF8, Lines, is_compressed, uncompressed_name
-from mlxbert.readers.live import LONGEST, Opened
 from mlxbert.readers.parquet import read_parquet
-from mlxbert.readers.reading import Binary, Item, Wanted, size_of
+from mlxbert.readers.parsing import Binary, Item, Wanted, size_of
+from mlxbert.readers.pipes import LONGEST, Opened
 from mlxbert.readers.stream import RecordSource, RecordStream
-from mlxbert.readers.table import read_csv, read_tsv
+from mlxbert.readers.text_lines import UTF8, Lines, is_compressed, uncompressed_name
 from mlxbert.readers.txt import read_txt
 
 
-class Format(StrEnum):
+class FormatName(StrEnum):
     """How a file stores records."""
 
     txt = "txt"
@@ -72,15 +72,15 @@ _WHOLE = 2**32  # bytes: the whole file may be a line
 _SENTENCES = ("sentences of words", "use .txt, .jsonl or a table")
 _QUESTIONS = ("questions, for training and evaluation", "an array of records is format='json'")
 FORMATS = {
-    Format.txt: RecordFormat(read_txt, (".txt",)),
-    Format.jsonl: RecordFormat(read_jsonl, (".jsonl", ".ndjson"), "field"),
-    Format.json: RecordFormat(read_json, (".json",), "field", most=_WHOLE),
-    Format.csv: RecordFormat(read_csv, (".csv",), "column"),
-    Format.tsv: RecordFormat(read_tsv, (".tsv",), "column"),
-    Format.parquet: RecordFormat(read_parquet, (".parquet",), "column", binary=True),
-    Format.conllu: RecordFormat(read_conllu, (".conllu",), refused=_SENTENCES, looks=looks_like_conllu),
-    Format.conll: RecordFormat(read_conll, (".conll", ".iob", ".bio"), refused=_SENTENCES, looks=looks_like_conll),
-    Format.squad: RecordFormat(read_json, (), refused=_QUESTIONS, most=_WHOLE),
+    FormatName.txt: RecordFormat(read_txt, (".txt",)),
+    FormatName.jsonl: RecordFormat(read_jsonl, (".jsonl", ".ndjson"), "field"),
+    FormatName.json: RecordFormat(read_json, (".json",), "field", most=_WHOLE),
+    FormatName.csv: RecordFormat(read_csv, (".csv",), "column"),
+    FormatName.tsv: RecordFormat(read_tsv, (".tsv",), "column"),
+    FormatName.parquet: RecordFormat(read_parquet, (".parquet",), "column", binary=True),
+    FormatName.conllu: RecordFormat(read_conllu, (".conllu",), refused=_SENTENCES, looks=looks_like_conllu),
+    FormatName.conll: RecordFormat(read_conll, (".conll", ".iob", ".bio"), refused=_SENTENCES, looks=looks_like_conll),
+    FormatName.squad: RecordFormat(read_json, (), refused=_QUESTIONS, most=_WHOLE),
 }
 # What to do about other files.
 _SAVED_AS = {ending: "save it as plain text, .txt" for ending in (".doc", ".docx", ".odt", ".rtf", ".pdf", ".html")}
@@ -93,14 +93,14 @@ def _ending(name: str) -> str:
     return Path(uncompressed_name(name)).suffix
 
 
-def named_format(name: str) -> Format | None:
+def named_format(name: str) -> FormatName | None:
     """The format that the ending of a file names, if any; a `.gz` or `.xz` after it does not count."""
     ending = _ending(name)
     format = next((format for format, known in FORMATS.items() if ending in known.endings), None)
     return None if format is not None and FORMATS[format].binary and is_compressed(name) else format
 
 
-def find_format(name: str, *, texts: bool = False) -> Format:
+def find_format(name: str, *, texts: bool = False) -> FormatName:
     """The format that the ending of a file names; another ending is an error.
 
     Args:
@@ -122,7 +122,7 @@ def find_format(name: str, *, texts: bool = False) -> Format:
     )
 
 
-def format_of(source: object, name: str, *, texts: bool = False) -> Format:
+def format_of(source: object, name: str, *, texts: bool = False) -> FormatName:
     """The format of a source by its name, see `find_format`; the ending of a file that is missing does not matter."""
     try:
         return find_format(name, texts=texts)
@@ -131,9 +131,9 @@ def format_of(source: object, name: str, *, texts: bool = False) -> Format:
         raise
 
 
-def find_words(path: str | Path, encoding: str) -> Format | None:
+def find_words(path: str | Path, encoding: str) -> FormatName | None:
     """The format of sentences of words that a file looks like, unless its name names one; `None` if there is none."""
-    if named_format(str(path)) not in (None, Format.txt, Format.csv, Format.tsv):
+    if named_format(str(path)) not in (None, FormatName.txt, FormatName.csv, FormatName.tsv):
         return None
     with suppress(InputError), open_source(path) as file:  # said again where it is read
         lines = [*islice(Lines(str(path), file, lenient=True, encoding=encoding), _LOOK)]
@@ -141,12 +141,12 @@ def find_words(path: str | Path, encoding: str) -> Format | None:
     return None
 
 
-def check_format(format: Format | str) -> Format:
+def check_format(format: FormatName | str) -> FormatName:
     """The format of this name."""
     try:
-        return Format(format)
+        return FormatName(format)
     except ValueError:
-        raise not_one_of("format", format, Format) from None
+        raise not_one_of("format", format, FormatName) from None
 
 
 def read_records(
@@ -154,7 +154,7 @@ def read_records(
     text: str | None = "text",
     pair: str | None = None,
     *,
-    format: Format | str | None = None,
+    format: FormatName | str | None = None,
     name: str | None = None,
     header: bool = True,
     keep: Sequence[str] | None = (),
@@ -200,7 +200,7 @@ def read_records(
     return RecordStream([opened_source])
 
 
-def _check_texts(name: str, format: Format, texts: Sequence[str]) -> None:
+def _check_texts(name: str, format: FormatName, texts: Sequence[str]) -> None:
     """Refuses a format whose records do not have the texts."""
     if texts and (refused := FORMATS[format].refused):
         raise ArgumentError(f"{name}: a .{format} file has {refused[0]}, expected texts", hint=refused[1])
@@ -211,10 +211,10 @@ def _check_texts(name: str, format: Format, texts: Sequence[str]) -> None:
         )
 
 
-def _read(name: str, file: BinaryIO, format: Format, wanted: Wanted) -> tuple[Iterator[Item], Opened]:
+def _read(name: str, file: BinaryIO, format: FormatName, wanted: Wanted) -> tuple[Iterator[Item], Opened]:
     """What a format reads of an open file, and the file as it is read."""
     chosen = FORMATS[format]
-    if not wanted.header and format not in (Format.csv, Format.tsv):
+    if not wanted.header and format not in (FormatName.csv, FormatName.tsv):
         raise ArgumentError(f"{name}: a table without a header is .csv or .tsv, the input is {format}")
     if chosen.binary:
         binary = Binary(name, file)

@@ -5,8 +5,8 @@ from typing import Any
 
 from mlxbert.errors import InputError
 from mlxbert.files import from_json
-from mlxbert.readers.lines import Lines
-from mlxbert.readers.reading import Item, Wanted, json_type, placed
+from mlxbert.readers.parsing import Item, Wanted, json_type, placed
+from mlxbert.readers.text_lines import Lines
 
 _MOST = 2**29  # characters
 _LINES = "files of any size: an object in each line, as jq -c '.[]' writes, and format='jsonl'"

@@ -6,8 +6,8 @@ from typing import Any
 
 from mlxbert.errors import InputError
 from mlxbert.files import from_json
-from mlxbert.readers.lines import Lines
-from mlxbert.readers.reading import Item, Wanted, json_type
+from mlxbert.readers.parsing import Item, Wanted, json_type
+from mlxbert.readers.text_lines import Lines
 
 _HINT = "each line is one JSON object; format='json' reads a list of objects"
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from mlxbert.errors import InputError
 from mlxbert.files import is_system_file
-from mlxbert.readers.inputs import open_source
-from mlxbert.readers.lines import Lines
-from mlxbert.readers.live import Opened
-from mlxbert.readers.reading import Item
+from mlxbert.readers.input_files import open_source
+from mlxbert.readers.parsing import Item
+from mlxbert.readers.pipes import Opened
+from mlxbert.readers.text_lines import Lines
 
 _LAYOUT = "a folder of texts is laid out as LABEL/NAME.txt"
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from mlxbert.errors import InputError, MlxbertError
 from mlxbert.readers.class_names import name_classes, stored_class_names
-from mlxbert.readers.lines import too_long
-from mlxbert.readers.live import LONGEST
-from mlxbert.readers.reading import Binary, Item, Wanted, size_of
+from mlxbert.readers.parsing import Binary, Item, Wanted, size_of
+from mlxbert.readers.pipes import LONGEST
+from mlxbert.readers.text_lines import too_long
 
 _ROWS = 256  # in memory at a time
 

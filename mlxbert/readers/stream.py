@@ -8,8 +8,8 @@ from itertools import chain, islice
 from typing import Any, Protocol, TypeVar
 
 from mlxbert.errors import InputError, MlxbertError
-from mlxbert.readers.live import Opened
-from mlxbert.readers.reading import Item, Wanted, json_type, placed
+from mlxbert.readers.parsing import Item, Wanted, json_type, placed
+from mlxbert.readers.pipes import Opened
 from mlxbert.results.result import Failure
 
 _TOGETHER = 2**21  # characters of a window, so that its memory is bounded; 512 usual texts have far fewer

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from mlxbert.readers.lines import Lines
-from mlxbert.readers.reading import Item, Wanted
+from mlxbert.readers.parsing import Item, Wanted
+from mlxbert.readers.text_lines import Lines
 
 
 def read_txt(lines: Lines, wanted: Wanted) -> Iterator[Item]:

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mlxbert.results.html import grid
 from mlxbert.results.json import Each, listed
+from mlxbert.results.notebook import grid
 from mlxbert.results.result import Result
 from mlxbert.results.tokens import Token
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlxbert.errors import MlxbertError
-from mlxbert.results.html import Shown
 from mlxbert.results.json import Each, listed
+from mlxbert.results.notebook import Shown
 
 
 @dataclass(frozen=True, eq=False)

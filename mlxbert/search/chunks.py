@@ -10,7 +10,7 @@ from itertools import accumulate
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.readers.documents.document import Document
 from mlxbert.search.sentences import BLANK_LINE, SENTENCE, strip
-from mlxbert.text.parts import SIZE, check_letters
+from mlxbert.text.long_texts import SIZE, check_letters
 from mlxbert.text.tokenizer import Tokenizer
 
 _TOKENS = 256  # of a chunk: longer ones are about too much

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.errors import ArgumentError
-from mlxbert.search.disks import composed
+from mlxbert.search.file_systems import composed
 
 _COMPARE = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 _COMPARISONS = (*_COMPARE, "!=")

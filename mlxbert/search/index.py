@@ -15,7 +15,8 @@ from mlxbert.counterparts import not_one_of
 from mlxbert.errors import ArgumentError, InputError, StoreError
 from mlxbert.files import to_path
 from mlxbert.folders.fingerprint import hash_model
-from mlxbert.model import Model, load
+from mlxbert.loading import load
+from mlxbert.model import Model
 from mlxbert.options import CANDIDATES, COUNT, Bounds
 from mlxbert.readers.documents.document import Document
 from mlxbert.results.brief import Brief
@@ -23,26 +24,26 @@ from mlxbert.results.embed import Embedding
 from mlxbert.results.hit import Hit
 from mlxbert.results.related import Reranked
 from mlxbert.search import schema
-from mlxbert.search.disks import composed
-from mlxbert.search.events import Event, FileLeftOut
+from mlxbert.search.file_systems import composed
 from mlxbert.search.filters import Filter, as_list, as_paths, make_filter
-from mlxbert.search.places import find_index, index_file, is_under, leads_below, roots_of, spelled
-from mlxbert.search.ranking import Ranked, fuse
-from mlxbert.search.signs import unit
+from mlxbert.search.index_locations import find_index, index_file, is_under, leads_below, roots_of, spelled
+from mlxbert.search.rank_fusion import FusedChunk, fuse
 from mlxbert.search.sqlite import SqliteStore
-from mlxbert.search.store import About, FoundChunk, Scores, Stats, Store, StoredFile, now, storable
+from mlxbert.search.store import FoundChunk, IndexSettings, IndexStore, Scores, Stats, StoredFile, now, storable
+from mlxbert.search.update_events import Event, FileLeftOut
+from mlxbert.search.vector_signs import unit
 from mlxbert.tasks.embed import EmbedTask
 from mlxbert.tasks.options import EmbedOptions
-from mlxbert.tasks.prompts import KINDS, own_prompt
+from mlxbert.tasks.prompt_kinds import KINDS, own_prompt
 from mlxbert.tasks.rerank import rerank as rerank_texts
-from mlxbert.weights.source import BUILTIN, ModelRef, local_folder
+from mlxbert.weights.model_source import BUILTIN, ModelRef, local_folder
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from mlxbert.search.chunks import Splitter
-    from mlxbert.search.writer import Splits, Writer
+    from mlxbert.search.index_writer import IndexWriter, Splits
 
     Vector = NDArray[np.float32]
 
@@ -87,7 +88,7 @@ class Index:
         store: What it keeps.
     """
 
-    def __init__(self, store: Store, model: Model | ModelRef) -> None:
+    def __init__(self, store: IndexStore, model: Model | ModelRef) -> None:
         self.path, self.store = store.path, store
         self._model = model
         self._rerankers: dict[str | ModelRef, Model] = {}
@@ -104,7 +105,7 @@ class Index:
         return f"Index({self.path!r}, model={self.about.model!r})"
 
     @property
-    def about(self) -> About:
+    def about(self) -> IndexSettings:
         """What it was made with."""
         return self.store.about
 
@@ -346,7 +347,7 @@ class Index:
 
     def _ranked(
         self, query: str, vector: "Vector | None", mode: Mode, only: Filter, wanted: int, all_chunks: bool
-    ) -> list[Ranked]:
+    ) -> list[FusedChunk]:
         """Documents, or all of their chunks, in one order; from longer lists if these name too few of them."""
         depth = max(_DEPTH, 4 * wanted)
         while True:
@@ -384,14 +385,14 @@ class Index:
         ranked = [one for one in rerank_texts(reranker, query, texts) if isinstance(one, Reranked)]
         return [replace(hits[one.index], score=one.score, rerank_score=one.score) for one in ranked]
 
-    def _writer(self) -> "Writer":
-        from mlxbert.search.writer import Writer
+    def _writer(self) -> "IndexWriter":
+        from mlxbert.search.index_writer import IndexWriter
 
         def tools() -> "tuple[EmbedTask, Splits]":
             options = EmbedOptions(prompt=self.about.prompts[1], overflow="error")
             return EmbedTask(self.model, options), self.splitter
 
-        return Writer(self.store, tools)
+        return IndexWriter(self.store, tools)
 
     @cached_property
     def splitter(self) -> "Splits":
@@ -489,12 +490,12 @@ def open_index(
     return Index(SqliteStore(path, about), made)
 
 
-def _about(model: Model, tokens: int | None, titles: bool) -> About:
+def _about(model: Model, tokens: int | None, titles: bool) -> IndexSettings:
     """What a new index is made with."""
     embedder = model.embedder
     prompts = [embedder.config.prompts.get(own_prompt(embedder.config.prompts, kind) or "", "") for kind in KINDS]
     splitter = _splitter(model, prompts[1], tokens, titles)
-    return About(
+    return IndexSettings(
         *(_named(model.source), hash_model(model.files), embedder.size, embedder.config.similarity),
         *("+".join(embedder.config.poolings), (prompts[0], prompts[1]), splitter.tokens, titles),
         created=now(),
@@ -511,7 +512,7 @@ def _loaded(model: str | Path | ModelRef | Model) -> Model:
     return model if isinstance(model, Model) else load(model, task="embed")
 
 
-def _checked(path: str, about: About, model: Model) -> Model:
+def _checked(path: str, about: IndexSettings, model: Model) -> Model:
     """A model, if it is that of an index."""
     if (found := hash_model(model.files)) != about.hash:
         other = model.source if _named(model.source) != about.model else f"{model.source} with other files"
@@ -541,7 +542,7 @@ def _document(record: Mapping[str, Any], text: str) -> Document:
     return Document(str(record[text]), title if isinstance(title, str) else "", simple, str(record["id"]))
 
 
-def _hit(query: str, ranked: Ranked, found: FoundChunk) -> Hit:
+def _hit(query: str, ranked: FusedChunk, found: FoundChunk) -> Hit:
     chunk, ranks, scores = found.chunk, ranked.ranks, ranked.scores
     return Hit(
         *(query, 0, ranked.score, found.path or None, found.place, chunk.first_line, chunk.last_line, chunk.page),

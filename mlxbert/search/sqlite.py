@@ -22,14 +22,14 @@ import apsw
 from mlxbert.errors import StoreError
 from mlxbert.paths import file_to_write, replace_file
 from mlxbert.search import schema
-from mlxbert.search.conditions import OWN, Patterns, holds, sql_of
 from mlxbert.search.database import CHECKSUM, Database, connect
 from mlxbert.search.filters import Filter
-from mlxbert.search.memory import Mask, Memory, checksum, whole
 from mlxbert.search.schema import BLOCK, guarded
-from mlxbert.search.signs import row_bytes, signs_of
-from mlxbert.search.store import About, FoundChunk, Scores, Stats, StoredChunk, StoredDocument, StoredFile
-from mlxbert.search.words import any_word, phrases, reachable
+from mlxbert.search.sql_conditions import OWN, Patterns, holds, sql_of
+from mlxbert.search.store import FoundChunk, IndexSettings, Scores, Stats, StoredChunk, StoredDocument, StoredFile
+from mlxbert.search.vector_cache import FilterMask, VectorCache, checksum, whole
+from mlxbert.search.vector_signs import row_bytes, signs_of
+from mlxbert.search.word_search import any_word, phrases, reachable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,7 +49,7 @@ _ROW = 128  # bytes of a page that are not those of its vectors, at least
 
 
 class SqliteStore:
-    """A store in a SQLite file, see `mlxbert.search.store.Store`.
+    """A store in a SQLite file, see `mlxbert.search.store.IndexStore`.
 
     Args:
         path: The file; it is made if it is missing and there is `about`.
@@ -61,17 +61,17 @@ class SqliteStore:
         writable: Whether the file can be changed.
     """
 
-    def __init__(self, path: str | Path, about: About | None = None) -> None:
+    def __init__(self, path: str | Path, about: IndexSettings | None = None) -> None:
         self.path = os.fspath(path)
         self.writable = True
         self._free: Iterator[int] | None = None
         self._blocks: dict[int, tuple[NDArray[np.uint8], NDArray[np.uint8]]] = {}
         self._patterns = Patterns()
         self._open(about)
-        self._memory = Memory(self._connection, self.about, self.path)
+        self._memory = VectorCache(self._connection, self.about, self.path)
 
     @guarded
-    def _open(self, about: About | None) -> None:
+    def _open(self, about: IndexSettings | None) -> None:
         self.path = os.fspath(file_to_write(self.path))  # a link to an index has no files of its own next to it
         for ending in schema.BESIDE:
             file_to_write(f"{self.path}{ending}")
@@ -93,7 +93,7 @@ class SqliteStore:
             self._connection.close()
             raise
 
-    def _create(self, about: About) -> None:
+    def _create(self, about: IndexSettings) -> None:
         """Makes the file under another name: a kill leaves no half of an index."""
         unfinished = f"{self.path}.unfinished"
         Path(unfinished).unlink(missing_ok=True)
@@ -177,7 +177,7 @@ class SqliteStore:
         self._connection.execute(command)
 
     @guarded
-    def set_about(self, about: About) -> None:
+    def set_about(self, about: IndexSettings) -> None:
         """See `Store`."""
         rows = [(name, json.dumps(value)) for name, value in asdict(about).items()]
         self._connection.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", rows)
@@ -365,7 +365,7 @@ class SqliteStore:
                 return self._best(found, count)
             mask = self._mask(only)  # there are vectors that no chunk has: not yet, or until they are pruned
 
-    def _mask(self, only: Filter) -> Mask:
+    def _mask(self, only: Filter) -> FilterMask:
         """What a filter lets through."""
         if (known := self._memory.mask(only)) is None:
             condition, values = self._condition(only)
@@ -531,10 +531,10 @@ def _page_size(dimensions: int) -> int:
     return next((size for size in (2**13, 2**14, 2**15) if 2 * dimensions + _ROW <= size), 2**16)
 
 
-def _about(values: Mapping[str, str]) -> About:
+def _about(values: Mapping[str, str]) -> IndexSettings:
     read = {name: json.loads(value) for name, value in values.items()}
     lists = {name: tuple(value) for name, value in read.items() if isinstance(value, list)}
-    about = About(**{**read, **lists})
+    about = IndexSettings(**{**read, **lists})
     texts = (
         *(about.model, about.hash, about.similarity, about.pooling, about.created, about.updated, about.text or ""),
         *(*about.prompts, *about.roots, *about.include, *about.exclude, *(about.fields or ())),

@@ -21,7 +21,7 @@ SCHEMA = 2  # of what is stored; a newer one is refused
 
 
 @dataclass(frozen=True)
-class About:
+class IndexSettings:
     """What an index was made with; everything that its vectors and chunks depend on.
 
     Attributes:
@@ -160,11 +160,11 @@ class Stats:
     failed: tuple[tuple[str, str], ...]
 
 
-class Store(Protocol):
+class IndexStore(Protocol):
     """Where an index is kept. What `writing` encloses happens whole or not at all."""
 
     path: str
-    about: About
+    about: IndexSettings
     writable: bool
 
     def writing(self) -> AbstractContextManager[None]:
@@ -176,7 +176,7 @@ class Store(Protocol):
     def refresh(self) -> None:
         """Reads again what the index was made with; another process may have added paths."""
 
-    def set_about(self, about: About) -> None:
+    def set_about(self, about: IndexSettings) -> None:
         """Replaces what the index was made with."""
 
     def files(self) -> dict[str, StoredFile]:

@@ -42,7 +42,7 @@ STATUS: Mapping[Kind, int] = {
 }
 
 
-class Problem(Exception):
+class RequestError(Exception):
     """Why a request gets no result.
 
     Args:
@@ -62,28 +62,28 @@ class Problem(Exception):
         return self.message if self.hint is None else f"{self.message} ({self.hint})"
 
 
-def as_problem(error: BaseException) -> Problem:
+def as_problem(error: BaseException) -> RequestError:
     """What a client is told of an error; of one that is not ours, nothing but that there was one."""
-    if isinstance(error, Problem):
+    if isinstance(error, RequestError):
         return error
     if isinstance(error, OverloadedError):
-        return Problem("overloaded", error.message, hint=error.hint)
+        return RequestError("overloaded", error.message, hint=error.hint)
     if isinstance(error, TooLongError):
-        return Problem("too_long", error.message, hint=error.hint)
+        return RequestError("too_long", error.message, hint=error.hint)
     if isinstance(error, TooLargeError):
-        return Problem("too_large", error.message, hint=error.hint)
+        return RequestError("too_large", error.message, hint=error.hint)
     if isinstance(error, InputError):
-        return Problem("bad_text", error.message, hint=error.hint)
+        return RequestError("bad_text", error.message, hint=error.hint)
     if isinstance(error, ArgumentError | MissingHeadError):
-        return Problem("invalid", error.message, hint=error.hint)
+        return RequestError("invalid", error.message, hint=error.hint)
     if isinstance(error, ModelChangedError):
-        return Problem("changed", error.message, hint=error.hint)
+        return RequestError("changed", error.message, hint=error.hint)
     if isinstance(error, OutOfMemoryError | BusyError):  # all else lasts
         what = "the index is being updated" if isinstance(error, BusyError) else "there is too little memory"
-        return Problem("unavailable", what, hint="ask again in a moment")
+        return RequestError("unavailable", what, hint="ask again in a moment")
     if isinstance(error, MlxbertError):
-        return Problem("internal", "the model or the index cannot be used; the server's log says why")
-    return Problem("internal", "the request failed; the server's log says why")
+        return RequestError("internal", "the model or the index cannot be used; the server's log says why")
+    return RequestError("internal", "the request failed; the server's log says why")
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ class Reply:
     """What a request gets.
 
     Attributes:
-        value: The body: what `mlxbert.serve.pieces` makes JSON of, or bytes that are sent as they are; or a function
-            that makes it, which takes long where there were many tokens.
+        value: The body: a value that `mlxbert.serve.json_stream` turns into JSON, bytes that are sent as they are, or a
+            function that makes either, which takes long where there were many tokens.
         tokens: How many tokens were computed, for the log.
         truncated: How many texts were truncated; a header says so, too.
         headers: More headers.
@@ -141,10 +141,10 @@ class Protocol:
 
     name: str
     routes: Sequence[Route]
-    shape: Callable[[Problem], tuple[int, Any]]
+    shape: Callable[[RequestError], tuple[int, Any]]
     prefix: str | None = None
 
 
-def plain_shape(problem: Problem) -> tuple[int, Any]:
+def plain_shape(problem: RequestError) -> tuple[int, Any]:
     """An error of our own routes, and where the path belongs to no protocol."""
     return STATUS[problem.kind], {"error": problem.message, "hint": problem.hint, "kind": problem.kind}

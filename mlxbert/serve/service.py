@@ -12,17 +12,17 @@ from mlxbert.folders.fingerprint import hash_model
 from mlxbert.machine.device import dtype_name, nn
 from mlxbert.model import Model
 from mlxbert.results.result import Failure
-from mlxbert.serve.access import USAGE, Metrics, RequestUsage
-from mlxbert.serve.engine import Engine
-from mlxbert.serve.indexes import OpenIndexes
-from mlxbert.serve.options import ServeOptions
-from mlxbert.serve.protocol import Problem, as_problem
-from mlxbert.serve.queue import Answered, Key
-from mlxbert.serve.room import BUDGET, Room, too_large
+from mlxbert.serve.access_log import USAGE, Metrics, RequestUsage
+from mlxbert.serve.engine.answer_memory import BUDGET, Room, too_large
+from mlxbert.serve.engine.engine import Engine
+from mlxbert.serve.engine.request_queue import Answered, Key
+from mlxbert.serve.engine.serving_options import ServeOptions
+from mlxbert.serve.open_indexes import OpenIndexes
+from mlxbert.serve.protocol import RequestError, as_problem
 from mlxbert.tasks.answer import MAX_LENGTH
 from mlxbert.tasks.catalogue import CATALOGUE, TaskEntry
 from mlxbert.tasks.options import RerankOptions, TaskOptions, VectorOptions
-from mlxbert.tasks.ranking import Ranked, rank
+from mlxbert.tasks.query_ranking import RankedText, rank
 from mlxbert.text.tokenizer import Tokenizer
 
 EMBED, RERANK = CATALOGUE["embed"], CATALOGUE["rerank"]
@@ -129,7 +129,7 @@ class Service:
     def find(self, name: str | None, *tasks: str) -> str:
         """The model of a request: the one that it names, or the first that was made for a task, or can do it."""
         if name is not None and name not in self.facts:
-            raise Problem(
+            raise RequestError(
                 "not_found", f"model is {name!r:.100}, expected one of {', '.join(self.facts)}", param="model"
             )
         among = [self.facts[name]] if name is not None else [*self.facts.values()]
@@ -138,21 +138,21 @@ class Service:
                 return facts.name
         for facts in among:
             if len(facts.labels) > 1 and any(CATALOGUE[task].items == "query" for task in tasks):
-                raise Problem(
+                raise RequestError(
                     "invalid",
                     f"{facts.name} gives a pair of texts {len(facts.labels)} labels, expected a reranker: one score",
                     param="model",
                 )
         can = "; ".join(f"{one.name}: {', '.join(one.tasks)}" for one in self.facts.values())
         who = "no model" if name is None else f"{name} is not a model that"
-        raise Problem("invalid", f"{who} can do {' or '.join(tasks)}", hint=f"there are {can}", param="model")
+        raise RequestError("invalid", f"{who} can do {' or '.join(tasks)}", hint=f"there are {can}", param="model")
 
     def check_size(self, texts: int, characters: int) -> None:
         """Refuses too much work, see `measure`."""
         limits = ((texts, "texts", self.options.max_texts), (characters, "characters", self.options.max_characters))
         for found, what, most in limits:
             if found > most:
-                raise Problem(
+                raise RequestError(
                     "too_large", f"{found:,} {what}, expected at most {most:,} in a request",
                     hint="with labels, each text counts once for each" if what == "texts" else None,
                 )  # fmt: skip
@@ -175,7 +175,7 @@ class Service:
         for failure in (one for one in answered.results if isinstance(one, Failure) and on_error == "raise"):
             place = f"text {failure.index}: " if len(items) > 1 else ""
             problem = as_problem(failure.error)
-            raise Problem(problem.kind, place + problem.message, hint=problem.hint)
+            raise RequestError(problem.kind, place + problem.message, hint=problem.hint)
         return answered
 
     def check_answer(self, size: int, what: str, hint: str) -> None:
@@ -198,7 +198,7 @@ class Service:
 
     async def rerank(
         self, model: str, query: str, texts: Sequence[str], options: RerankOptions, on_error: str = "raise"
-    ) -> tuple[Sequence[Ranked], Sequence[Failure], Answered]:
+    ) -> tuple[Sequence[RankedText], Sequence[Failure], Answered]:
         """The best texts for a query, as `mlxbert.rerank` ranks them; those that failed; and what `run` gives."""
         shared = replace(options, top_k=None)  # batches do not depend on it
         answered = await self.run(model, RERANK, [(query, text) for text in texts], shared, on_error)

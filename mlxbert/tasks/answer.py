@@ -15,10 +15,10 @@ from mlxbert.results.result import Failure
 from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.options import AnswerOptions
 from mlxbert.tasks.runner import breathe
-from mlxbert.tasks.task import CHARACTERS, RESULT_BYTES, Job, Task, characters_of, check_finite, one_or_many
-from mlxbert.text.blocks import pair_blocks
+from mlxbert.tasks.task import CHARACTERS, RESULT_BYTES, PreparedItem, Task, characters_of, check_finite, one_or_many
+from mlxbert.text.answer_spans import Candidate, Spans, window_spans
 from mlxbert.text.encoding import Encoding
-from mlxbert.text.spans import Candidate, Spans, window_spans
+from mlxbert.text.text_blocks import pair_blocks
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.text.usage import Usage
 
@@ -33,7 +33,7 @@ Item = str | tuple[str, str]
 
 
 @dataclass(frozen=True)
-class AnswerJob(Job[tuple[str, str]]):
+class AnswerJob(PreparedItem[tuple[str, str]]):
     """A question and its context.
 
     Attributes:
@@ -46,7 +46,7 @@ class AnswerJob(Job[tuple[str, str]]):
 
     @property
     def tokens(self) -> int:
-        """See `Job.tokens`."""
+        """See `PreparedItem.tokens`."""
         return max(super().tokens, len(self.item[1]) // CHARACTERS)
 
     def following(self) -> "AnswerJob | None":

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
-from mlxbert.machine.faults import device_errors
+from mlxbert.machine.device_errors import device_errors
 from mlxbert.model import Model
 from mlxbert.results.attention import Attention
-from mlxbert.tasks.arguments import check_model
+from mlxbert.tasks.argument_checks import check_model
 from mlxbert.tasks.keywords import takes_keywords
 from mlxbert.tasks.options import TokenizeOptions
 from mlxbert.tasks.task import check_finite, evaluation_mode

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, cast
 
-from mlxbert.data.trained import missing_pair, trained_columns
+from mlxbert.data.training_record import missing_pair, trained_columns
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.labels.labels import MULTI_LABEL, REGRESSION, Labels
 from mlxbert.machine.device import mx
@@ -20,15 +20,15 @@ from mlxbert.nn.heads import probabilities
 from mlxbert.results.classify import Classification, Regression
 from mlxbert.results.result import Failure
 from mlxbert.tasks.keywords import CallOptions, takes_keywords
+from mlxbert.tasks.label_scores import HEAD, THRESHOLD, Item, is_item, labels_bytes, ranked
 from mlxbert.tasks.options import ClassifyOptions
-from mlxbert.tasks.scored import HEAD, THRESHOLD, Item, is_item, labels_bytes, ranked
-from mlxbert.tasks.task import RESULT_BYTES, Job, Task, check_finite, one_or_many
+from mlxbert.tasks.task import RESULT_BYTES, PreparedItem, Task, check_finite, one_or_many
 from mlxbert.tasks.zero_shot import ZeroShotTask
 from mlxbert.text.usage import Usage
 
 _LOG = logging.getLogger("mlxbert")
 
-ClassifyJob = Job[tuple[str, str | None]]
+ClassifyJob = PreparedItem[tuple[str, str | None]]
 
 
 def scores(logits: mx.array, labels: Labels) -> mx.array:
@@ -84,9 +84,9 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
             self._pairs = False  # once is enough
             _LOG.warning("%s", missing_pair(self.model.source))
         if self.options.overflow == "window":
-            return Job((text, pair), self.model.tokenizer.windows(text, pair, stride=0, longer=True), False)
+            return PreparedItem((text, pair), self.model.tokenizer.windows(text, pair, stride=0, longer=True), False)
         encoding = self.model.tokenizer.encode(text, pair, overflow=self.options.overflow)
-        return Job((text, pair), [encoding], encoding.truncated)
+        return PreparedItem((text, pair), [encoding], encoding.truncated)
 
     def forward(self, batch: Batch, parts: Sequence[tuple[ClassifyJob, int]]) -> tuple[mx.array, mx.array]:
         """The scores (B, C), and the logits."""

@@ -13,12 +13,12 @@ from mlxbert.nn.encoder import Batch
 from mlxbert.progress import OnProgress, progress
 from mlxbert.results.embed import Embedding
 from mlxbert.results.result import Failure
-from mlxbert.tasks.arguments import check_inputs, check_model
+from mlxbert.tasks.argument_checks import check_inputs, check_model
 from mlxbert.tasks.keywords import CallOptions, UsageOptions, takes_keywords
 from mlxbert.tasks.options import EmbedOptions
-from mlxbert.tasks.prompts import KINDS, own_prompt
+from mlxbert.tasks.prompt_kinds import KINDS, own_prompt
 from mlxbert.tasks.runner import check_on_error
-from mlxbert.tasks.task import RESULT_BYTES, Job, Task, check_finite, one_or_many
+from mlxbert.tasks.task import RESULT_BYTES, PreparedItem, Task, check_finite, one_or_many
 from mlxbert.tasks.vector_dtype import as_dtype, check_output_dtype, stored_width
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.usage import Usage
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("mlxbert")
 
 
-class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
+class EmbedTask(Task[str, PreparedItem[str], "Vector", Embedding]):
     """The vector of a text.
 
     Attributes:
@@ -78,7 +78,7 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
         check_texts(given)
         return False
 
-    def prepare(self, item: str) -> Job[str]:
+    def prepare(self, item: str) -> PreparedItem[str]:
         """Tokenizes a text, with the prompt before it."""
         if not isinstance(item, str):
             raise InputError(f"expected a text, found {type(item).__name__}")
@@ -86,23 +86,25 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
         if self.options.overflow == "window":
             windows = self.tokenizer.windows(item, stride=0, prompt=self.prompt)
             unknown, only = self.tokenizer.unknown(windows, before)
-            return Job(item, windows, False, unknown=unknown, only_unknown=only)
+            return PreparedItem(item, windows, False, unknown=unknown, only_unknown=only)
         encoding = self.tokenizer.encode(self.prompt + item, overflow=self.options.overflow)
         if self.prompt and len(encoding) <= self.prompt_length:
             raise InputError(f"{item!r:.60} and the prompt give fewer tokens than the prompt alone")
         unknown, only = self.tokenizer.unknown([encoding], before)
-        return Job(item, [encoding], encoding.truncated, unknown=unknown, only_unknown=only)
+        return PreparedItem(item, [encoding], encoding.truncated, unknown=unknown, only_unknown=only)
 
     def texts(self, item: str) -> list[str]:
         """The text with the prompt before it; the prompt alone is split for every text with windows."""
         return [self.prompt + item, *[self.prompt] * bool(self.prompt)] if isinstance(item, str) else []
 
-    def outputs(self, jobs: Sequence[Job[str]]) -> Iterator[Sequence["Vector"]]:
+    def outputs(self, jobs: Sequence[PreparedItem[str]]) -> Iterator[Sequence["Vector"]]:
         """The vectors of the encodings of each job; of several processes, when all have computed theirs."""
         found = super().outputs(jobs)
         return found if self._turns.group.size == 1 else self._gathered(jobs, found)
 
-    def _gathered(self, jobs: Sequence[Job[str]], found: Iterator[Sequence["Vector"]]) -> Iterator[Sequence["Vector"]]:
+    def _gathered(
+        self, jobs: Sequence[PreparedItem[str]], found: Iterator[Sequence["Vector"]]
+    ) -> Iterator[Sequence["Vector"]]:
         rows = iter(self._turns.all_gather([row for some in found for row in some]))
         for job in jobs:
             yield [next(rows) for _ in job.encodings]
@@ -111,7 +113,7 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
         """See `Task.is_mine`."""
         return self._turns.is_mine()
 
-    def forward(self, batch: Batch, parts: Sequence[tuple[Job[str], int]]) -> mx.array:
+    def forward(self, batch: Batch, parts: Sequence[tuple[PreparedItem[str], int]]) -> mx.array:
         """The vectors (B, W)."""
         output = self.model.network.encoder(
             batch.input_ids,
@@ -121,7 +123,7 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
         )
         return self.embedder(output, batch.attention_mask, self.prompt_length if self.prompt else 0)
 
-    def read(self, found: mx.array | None, parts: Sequence[tuple[Job[str], int]]) -> Sequence["Vector"]:
+    def read(self, found: mx.array | None, parts: Sequence[tuple[PreparedItem[str], int]]) -> Sequence["Vector"]:
         """One vector (W,) per row; `None` where it was another process's turn."""
         import numpy as np
 
@@ -129,7 +131,7 @@ class EmbedTask(Task[str, Job[str], "Vector", Embedding]):
             return cast(Sequence["Vector"], [None] * len(parts))
         return list(check_finite(np.array(found), "vectors"))
 
-    def result(self, job: Job[str], outputs: Sequence["Vector"]) -> Embedding:
+    def result(self, job: PreparedItem[str], outputs: Sequence["Vector"]) -> Embedding:
         """The vector of a text, or the mean of those of its windows."""
         vector = outputs[0] if len(outputs) == 1 else self._mean(outputs, job.encodings)
         stored = cast("Vector", as_dtype(vector, self.options.output_dtype))

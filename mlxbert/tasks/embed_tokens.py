@@ -8,7 +8,7 @@ from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.tasks.embed import EmbedTask
 from mlxbert.tasks.options import EmbedOptions
-from mlxbert.tasks.task import RESULT_BYTES, Job, check_no_window
+from mlxbert.tasks.task import RESULT_BYTES, PreparedItem, check_no_window
 from mlxbert.text.usage import Usage
 
 if TYPE_CHECKING:
@@ -35,12 +35,12 @@ class EmbedTokensTask(EmbedTask):
         """As many tokens as the model takes, at most."""
         return min(self.prompt_length + super().most_units(item), self.tokenizer.max_length)
 
-    def forward(self, batch: Batch, parts: Sequence[tuple[Job[str], int]]) -> mx.array:
+    def forward(self, batch: Batch, parts: Sequence[tuple[PreparedItem[str], int]]) -> mx.array:
         """The hidden states (B, L, D)."""
         output = self.model.network.encoder(batch.input_ids, batch.attention_mask, batch.token_type_ids)
         return output.last_hidden_state.astype(mx.float32)
 
-    def read(self, found: mx.array | None, parts: Sequence[tuple[Job[str], int]]) -> Sequence["Vector"]:
+    def read(self, found: mx.array | None, parts: Sequence[tuple[PreparedItem[str], int]]) -> Sequence["Vector"]:
         """For each row the vectors of its own tokens, without the padding."""
         rows = super().read(found, parts)
         return [row[: len(job.encodings[number])] for row, (job, number) in zip(rows, parts, strict=True)]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Scores = NDArray[np.float32]
 
 
-class Token(NamedTuple):
+class TaggedToken(NamedTuple):
     """A token of a text.
 
     Attributes:
@@ -44,11 +44,11 @@ class Word:
     """A word of a text: its place, and its tokens, of which there is at least one."""
 
     span: Span
-    tokens: list[Token]
+    tokens: list[TaggedToken]
 
 
 @dataclass(frozen=True)
-class Piece:
+class TaggedSpan:
     """A token or a word with its tag.
 
     Attributes:
@@ -62,7 +62,7 @@ class Piece:
     score: float
 
 
-def words_with_tokens(text: str, tokens: Iterable[Token], words: Iterable[Span]) -> Iterator[Word]:
+def words_with_tokens(text: str, tokens: Iterable[TaggedToken], words: Iterable[Span]) -> Iterator[Word]:
     """The words that tokens begin in; a word that a token of the word before takes along has none of its own.
 
     Args:
@@ -80,11 +80,11 @@ def words_with_tokens(text: str, tokens: Iterable[Token], words: Iterable[Span])
         yield Word((start, max(end, trimmed(text, own[-1].span)[1])), own)
 
 
-def pipeline_words(text: str, tokens: Iterable[Token], tokenizer: Tokenizer) -> Iterator[Word]:
+def pipeline_words(text: str, tokens: Iterable[TaggedToken], tokenizer: Tokenizer) -> Iterator[Word]:
     """The words of a text where the pipeline of transformers takes them to be, from nothing but tokens."""
     marked = bool(tokenizer.files.spelling.continuation_prefix)
     unknown = tokenizer.token_id(tokenizer.special.get("unk", ""))
-    run: list[Token] = []
+    run: list[TaggedToken] = []
     for token in tokens:
         start, end = token.span
         if marked:
@@ -99,12 +99,12 @@ def pipeline_words(text: str, tokens: Iterable[Token], tokenizer: Tokenizer) -> 
         yield Word((run[0].span[0], run[-1].span[1]), run)
 
 
-def tag_tokens(tokens: Iterable[Token], names: Sequence[str]) -> Iterator[Piece]:
+def tag_tokens(tokens: Iterable[TaggedToken], names: Sequence[str]) -> Iterator[TaggedSpan]:
     """Each token with its most probable tag."""
     return (_best(token.scores, token.span, names) for token in tokens)
 
 
-def tag_words(words: Iterable[Word], names: Sequence[str], how: str) -> Iterator[Piece]:
+def tag_words(words: Iterable[Word], names: Sequence[str], how: str) -> Iterator[TaggedSpan]:
     """Words with their tags.
 
     Args:
@@ -122,12 +122,12 @@ def tag_words(words: Iterable[Word], names: Sequence[str], how: str) -> Iterator
         yield _best(row, word.span, names)
 
 
-def _best(row: "Scores", span: Span, names: Sequence[str]) -> Piece:
+def _best(row: "Scores", span: Span, names: Sequence[str]) -> TaggedSpan:
     tag = int(row.argmax())
-    return Piece(names[tag], span, float(row[tag]))
+    return TaggedSpan(names[tag], span, float(row[tag]))
 
 
-def decode_words(words: Iterable[Word], names: Sequence[str], crf: CRF) -> Iterator[Piece]:
+def decode_words(words: Iterable[Word], names: Sequence[str], crf: CRF) -> Iterator[TaggedSpan]:
     """Words with the tags that are the most probable together, each with its probability among all sequences.
 
     A CRF decides when it has seen all words: their places and the scores of their first tokens are kept.
@@ -147,16 +147,16 @@ def decode_words(words: Iterable[Word], names: Sequence[str], crf: CRF) -> Itera
     tags = crf.decode(emissions)
     places = zip(spans[::2], spans[1::2], strict=True)
     for tag, span, score in zip(tags, places, crf.shares(emissions, tags), strict=True):
-        yield Piece(names[tag], span, float(score))
+        yield TaggedSpan(names[tag], span, float(score))
 
 
-def group(text: str, tagged: Iterable[Piece]) -> list[Entity]:
+def group(text: str, tagged: Iterable[TaggedSpan]) -> list[Entity]:
     """Neighbours of one type, up to the next `B-`, as the pipeline of transformers groups them; without `O`."""
     return [*_entities(text, ((run[0].tag.split("-", 1)[-1], run) for run in _runs(tagged)))]
 
 
-def _runs(tagged: Iterable[Piece]) -> Iterator[list[Piece]]:
-    run: list[Piece] = []
+def _runs(tagged: Iterable[TaggedSpan]) -> Iterator[list[TaggedSpan]]:
+    run: list[TaggedSpan] = []
     last = None
     for one in tagged:
         kind = one.tag[2:] if one.tag.startswith(("B-", "I-")) else one.tag
@@ -170,12 +170,12 @@ def _runs(tagged: Iterable[Piece]) -> Iterator[list[Piece]]:
         yield run
 
 
-def each(text: str, tagged: Iterable[Piece]) -> list[Entity]:
+def each(text: str, tagged: Iterable[TaggedSpan]) -> list[Entity]:
     """Every token or word under its tag; without `O`."""
     return [*_entities(text, ((one.tag, [one]) for one in tagged))]
 
 
-def of_words(text: str, words: Iterable[Piece], names: Sequence[str]) -> list[Entity]:
+def of_words(text: str, words: Iterable[TaggedSpan], names: Sequence[str]) -> list[Entity]:
     """Words under their tags; where these make up entities, the entities, as seqeval reads them.
 
     Args:
@@ -189,12 +189,12 @@ def of_words(text: str, words: Iterable[Piece], names: Sequence[str]) -> list[En
     return [*_entities(text, (found for run in _inside(words) for found in _decoded(run, scheme)))]
 
 
-def _inside(words: Iterable[Piece]) -> Iterator[list[Piece]]:
+def _inside(words: Iterable[TaggedSpan]) -> Iterator[list[TaggedSpan]]:
     """The longest runs of words in entities: no entity goes beyond one, so that the others need not be kept."""
     return ([*run] for outside, run in groupby(words, lambda word: word.tag == OUTSIDE) if not outside)
 
 
-def _decoded(words: Sequence[Piece], scheme: str) -> Iterator[tuple[str, Sequence[Piece]]]:
+def _decoded(words: Sequence[TaggedSpan], scheme: str) -> Iterator[tuple[str, Sequence[TaggedSpan]]]:
     if scheme == "plain":  # types alone: neighbours of one type are an entity
         tags, scheme = [f"I-{word.tag}" for word in words], "iob1"
     else:
@@ -203,7 +203,7 @@ def _decoded(words: Sequence[Piece], scheme: str) -> Iterator[tuple[str, Sequenc
 
 
 def _entities(
-    text: str, runs: Iterable[tuple[str, Sequence[Piece]]], leave_out: str | None = OUTSIDE
+    text: str, runs: Iterable[tuple[str, Sequence[TaggedSpan]]], leave_out: str | None = OUTSIDE
 ) -> Iterator[Entity]:
     for label, run in runs:
         start, end = trimmed(text, (run[0].span[0], run[-1].span[1]))

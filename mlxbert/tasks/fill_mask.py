@@ -17,7 +17,7 @@ from mlxbert.results.result import Failure
 from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.options import FillMaskOptions
 from mlxbert.tasks.runner import breathe
-from mlxbert.tasks.task import RESULT_BYTES, Job, Task, check_finite, one_or_many
+from mlxbert.tasks.task import RESULT_BYTES, PreparedItem, Task, check_finite, one_or_many
 from mlxbert.text.batch import padded_count
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.text.usage import Usage
@@ -45,7 +45,7 @@ class MaskedPlace(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MaskJob(Job[str]):
+class MaskJob(PreparedItem[str]):
     """A text and, for each of its encodings, the masks that it predicts; all in the order of the text."""
 
     masks: Sequence[Sequence[MaskedPlace]]

@@ -4,18 +4,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mlxbert.data.related import Related, find_related_columns, read_related
+from mlxbert.data.related_texts import Related, find_related_columns, read_related
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.model import Model
 from mlxbert.progress import OnProgress
-from mlxbert.readers.lines import UTF8
-from mlxbert.readers.rows import read_rows
+from mlxbert.readers.labelled_rows import read_rows
+from mlxbert.readers.text_lines import UTF8
 from mlxbert.results.related import Mined
-from mlxbert.tasks.arguments import check_model
+from mlxbert.tasks.argument_checks import check_model
 from mlxbert.tasks.embed import stacked
 from mlxbert.tasks.keywords import takes_keywords
 from mlxbert.tasks.options import MiningOptions, SimilarityOptions
-from mlxbert.tasks.ranking import nearest, scores_of_pairs
+from mlxbert.tasks.query_ranking import nearest, scores_of_pairs
 from mlxbert.tasks.similarity import embed_tasks
 
 

@@ -12,10 +12,10 @@ from mlxbert.results.related import NextSentence
 from mlxbert.results.result import Failure
 from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.options import NextSentenceOptions
-from mlxbert.tasks.task import Job, Task, check_finite, one_or_many
+from mlxbert.tasks.task import PreparedItem, Task, check_finite, one_or_many
 
 Pair = tuple[str, str]
-PairJob = Job[Pair]
+PairJob = PreparedItem[Pair]
 
 
 class NextSentenceTask(Task[Pair, PairJob, float, NextSentence]):
@@ -33,7 +33,7 @@ class NextSentenceTask(Task[Pair, PairJob, float, NextSentence]):
             raise InputError(f"expected a pair of texts, found {item!r:.60}", hint="a pair is a tuple: (a, b)")
         first, second = item
         encoding = self.model.tokenizer.encode(first, second, overflow=self.options.overflow)
-        return Job((first, second), [encoding], encoding.truncated)
+        return PreparedItem((first, second), [encoding], encoding.truncated)
 
     def forward(self, batch: Batch, parts: Sequence[tuple[PairJob, int]]) -> mx.array:
         """The probabilities (B,)."""

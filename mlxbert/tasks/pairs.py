@@ -9,21 +9,21 @@ from mlxbert.errors import ArgumentError, InputError
 from mlxbert.model import Model
 from mlxbert.results.related import PairSimilarity
 from mlxbert.results.result import Failure
-from mlxbert.tasks.arguments import check_inputs, check_model
+from mlxbert.tasks.argument_checks import check_inputs, check_model
 from mlxbert.tasks.embed import check_texts, choose_prompt, stacked
 from mlxbert.tasks.keywords import CallOptions, UsageOptions, takes_keywords
 from mlxbert.tasks.options import SimilarityOptions
-from mlxbert.tasks.ranking import scores_of_all, scores_of_pairs
+from mlxbert.tasks.query_ranking import scores_of_all, scores_of_pairs
 from mlxbert.tasks.runner import check_on_error, run
 from mlxbert.tasks.similarity import embed_tasks
-from mlxbert.tasks.task import Job
+from mlxbert.tasks.task import PreparedItem
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 Pair = tuple[str, str]
-PairJob = tuple[Job[str], Job[str]]
+PairJob = tuple[PreparedItem[str], PreparedItem[str]]
 
 
 @takes_keywords

@@ -11,24 +11,24 @@ from mlxbert.results.result import Failure
 from mlxbert.results.tokens import Replaced, ReplacedToken
 from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.options import ReplacedOptions
-from mlxbert.tasks.task import RESULT_BYTES, Job, Task, check_finite, one_or_many
-from mlxbert.text.windows import best_windows
+from mlxbert.tasks.task import RESULT_BYTES, PreparedItem, Task, check_finite, one_or_many
+from mlxbert.text.window_stitching import best_windows
 
 _JUDGED_BYTES = 360  # of a `ReplacedToken`
 
 
-class ReplacedTask(Task[str, Job[str], list[float], Replaced]):
+class ReplacedTask(Task[str, PreparedItem[str], list[float], Replaced]):
     """The probability of every token that it is a replacement."""
 
     name = "replaced"
 
-    def prepare(self, item: str) -> Job[str]:
+    def prepare(self, item: str) -> PreparedItem[str]:
         """Tokenizes a text; windows overlap by a quarter."""
         tokenizer = self.model.tokenizer
         if self.options.overflow == "window":
-            return Job(item, tokenizer.windows(item, stride=tokenizer.max_length // 4), False)
+            return PreparedItem(item, tokenizer.windows(item, stride=tokenizer.max_length // 4), False)
         encoding = tokenizer.encode(item, overflow=self.options.overflow)
-        return Job(item, [encoding], encoding.truncated)
+        return PreparedItem(item, [encoding], encoding.truncated)
 
     @property
     def output_bytes(self) -> int:
@@ -39,15 +39,15 @@ class ReplacedTask(Task[str, Job[str], list[float], Replaced]):
         """That of a judgement for each token."""
         return RESULT_BYTES + _JUDGED_BYTES * units
 
-    def forward(self, batch: Batch, parts: Sequence[tuple[Job[str], int]]) -> mx.array:
+    def forward(self, batch: Batch, parts: Sequence[tuple[PreparedItem[str], int]]) -> mx.array:
         """The probabilities (B, L)."""
         return mx.sigmoid(self.model.network.logits("discriminator", batch).astype(mx.float32))
 
-    def read(self, found: mx.array, parts: Sequence[tuple[Job[str], int]]) -> list[list[float]]:
+    def read(self, found: mx.array, parts: Sequence[tuple[PreparedItem[str], int]]) -> list[list[float]]:
         """For each row the probabilities of its tokens, padding included."""
         return cast(list[list[float]], found.tolist())
 
-    def result(self, job: Job[str], outputs: Sequence[list[float]]) -> Replaced:
+    def result(self, job: PreparedItem[str], outputs: Sequence[list[float]]) -> Replaced:
         """A token of several windows has the score from the window where it is furthest from the edge."""
         tokens = []
         for number, place in best_windows(job.encodings):

@@ -8,16 +8,16 @@ from mlxbert.errors import ArgumentError, CheckpointError, InputError, Tokenizer
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
-from mlxbert.results.html import Listed
+from mlxbert.results.notebook import Listed
 from mlxbert.results.related import Reranked
 from mlxbert.results.result import Failure
-from mlxbert.tasks.arguments import check_model
+from mlxbert.tasks.argument_checks import check_model
 from mlxbert.tasks.embed import check_texts
 from mlxbert.tasks.keywords import CallOptions, takes_keywords
+from mlxbert.tasks.label_scores import HEAD
 from mlxbert.tasks.options import RerankOptions
-from mlxbert.tasks.ranking import Scored, check_query, rank, reranked, with_query
-from mlxbert.tasks.scored import HEAD
-from mlxbert.tasks.task import Job, Task, check_finite
+from mlxbert.tasks.query_ranking import Scored, check_query, rank, reranked, with_query
+from mlxbert.tasks.task import PreparedItem, Task, check_finite
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.text.usage import Usage
 from mlxbert.weights.cross_encoder import gives_probabilities
@@ -25,7 +25,7 @@ from mlxbert.weights.cross_encoder import gives_probabilities
 Pair = tuple[str, str]
 
 
-class RerankTask(Task[Pair, Job[Pair], tuple[float, float], Scored]):
+class RerankTask(Task[Pair, PreparedItem[Pair], tuple[float, float], Scored]):
     """The scores of texts for queries, given as pairs of a query and a text.
 
     Attributes:
@@ -61,30 +61,30 @@ class RerankTask(Task[Pair, Job[Pair], tuple[float, float], Scored]):
         """The texts as they stand in the input."""
         return self.tokenizer.inside(*item)
 
-    def prepare(self, item: Pair) -> Job[Pair]:
+    def prepare(self, item: Pair) -> PreparedItem[Pair]:
         """Tokenizes a query and a text into one input, or into windows, each with the whole query."""
         query, text = item
         if not isinstance(text, str):
             raise InputError(f"expected a text, found {type(text).__name__}")
         if self.options.overflow == "window":
-            return Job(item, self.tokenizer.windows(query, text, stride=0), False)
+            return PreparedItem(item, self.tokenizer.windows(query, text, stride=0), False)
         encoding = self.tokenizer.encode(query, text, overflow=self.options.overflow)
-        return Job(item, [encoding], encoding.truncated)
+        return PreparedItem(item, [encoding], encoding.truncated)
 
-    def forward(self, batch: Batch, parts: Sequence[tuple[Job[Pair], int]]) -> tuple[mx.array, mx.array]:
+    def forward(self, batch: Batch, parts: Sequence[tuple[PreparedItem[Pair], int]]) -> tuple[mx.array, mx.array]:
         """The logits (B,), and the scores."""
         logits = self.model.network.logits(HEAD, batch).astype(mx.float32)[:, 0]
         return logits, mx.sigmoid(logits) if self.probabilities else logits
 
     def read(
-        self, found: tuple[mx.array, mx.array], parts: Sequence[tuple[Job[Pair], int]]
+        self, found: tuple[mx.array, mx.array], parts: Sequence[tuple[PreparedItem[Pair], int]]
     ) -> list[tuple[float, float]]:
         """The logit and the score of each row."""
         logits, scores = (cast(list[float], one.tolist()) for one in found)
         check_finite(logits)
         return [*zip(logits, scores, strict=True)]
 
-    def result(self, job: Job[Pair], outputs: Sequence[tuple[float, float]]) -> Scored:
+    def result(self, job: PreparedItem[Pair], outputs: Sequence[tuple[float, float]]) -> Scored:
         """The score of the best window."""
         logit, score = max(outputs)
         return Scored(score, job.item[1], job.truncated, logit=logit)

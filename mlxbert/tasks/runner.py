@@ -14,7 +14,7 @@ from mlxbert.config import EncoderConfig
 from mlxbert.counterparts import not_one_of
 from mlxbert.errors import DeviceError, InputError, OutOfMemoryError
 from mlxbert.machine.device import dispatch, hint_once, mx, nn, on_gpu, say_what_is_built
-from mlxbert.machine.faults import USUAL, device_errors, errors_seen, free_memory
+from mlxbert.machine.device_errors import USUAL, device_errors, errors_seen, free_memory
 from mlxbert.nn.encoder import Batch
 from mlxbert.readers.stream import windows
 from mlxbert.results.result import Failure
@@ -40,7 +40,7 @@ _SMALLER = "a smaller batch_tokens=, where that is an option, avoids this"
 
 
 @dataclass
-class _Memory:
+class _SharedOutputs:
     """Where outputs of batches come from, and where results go.
 
     Attributes:
@@ -56,7 +56,7 @@ class _Memory:
     pause: Callable[[], None] = lambda: None
 
 
-_memory: ContextVar[_Memory] = ContextVar("memory", default=_Memory(None, computes=True))  # noqa: B039
+_memory: ContextVar[_SharedOutputs] = ContextVar("memory", default=_SharedOutputs(None, computes=True))  # noqa: B039
 
 
 def check_on_error(on_error: str) -> None:
@@ -260,12 +260,12 @@ def run_batches(
     lengths = [padded_length(len(encoding), config.max_length) for encoding in encodings]
     most = default_batch_tokens() if batch_tokens is None else batch_tokens
     order = sorted(plan(lengths, most), key=min)  # those with the first encodings come first
-    batches = _Batches(encodings, order, forward, read, config, most, usage, mine, by_row)
+    batches = _BatchOrder(encodings, order, forward, read, config, most, usage, mine, by_row)
     batches.start_ahead(0)
     return batches.outputs()
 
 
-class _Batches(Generic[Arrays, Output]):
+class _BatchOrder(Generic[Arrays, Output]):
     """Batches that are started and read in their order; see `run_batches`."""
 
     def __init__(
@@ -392,7 +392,7 @@ def remembering(
             part. The first window then has the size of the others.
         pause: Is called by `breathe`.
     """
-    token = _memory.set(_Memory(how, computes=how is None, on_window=on_window, pause=pause))
+    token = _memory.set(_SharedOutputs(how, computes=how is None, on_window=on_window, pause=pause))
     try:
         yield
     finally:

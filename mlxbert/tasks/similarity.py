@@ -9,15 +9,15 @@ from mlxbert.model import Model
 from mlxbert.nn.embedder import SMALLEST_NORM
 from mlxbert.options import declared_options
 from mlxbert.results.embed import Embedding
-from mlxbert.results.html import Listed
+from mlxbert.results.notebook import Listed
 from mlxbert.results.related import Similarity
 from mlxbert.results.result import Failure
-from mlxbert.tasks.arguments import check_model
+from mlxbert.tasks.argument_checks import check_model
 from mlxbert.tasks.embed import EmbedTask, check_texts, choose_prompt
 from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.options import EmbedOptions, RankingOptions, SimilarityOptions, VectorOptions
-from mlxbert.tasks.prompts import own_prompt
-from mlxbert.tasks.ranking import Scored, check_query, rank, scores_of_pairs
+from mlxbert.tasks.prompt_kinds import own_prompt
+from mlxbert.tasks.query_ranking import Scored, check_query, rank, scores_of_pairs
 from mlxbert.text.usage import Usage
 
 if TYPE_CHECKING:

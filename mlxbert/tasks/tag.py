@@ -15,7 +15,7 @@ from mlxbert.nn.heads.token_classifier import TokenClassifier
 from mlxbert.results.result import Failure
 from mlxbert.results.tag import Entity, Tagged
 from mlxbert.tasks import entities
-from mlxbert.tasks.entities import Token
+from mlxbert.tasks.entities import TaggedToken
 from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.options import TagOptions
 from mlxbert.tasks.task import RESULT_BYTES, one_or_many
@@ -75,7 +75,7 @@ class TagTask(TokenTask[Tagged]):
         """The entities of a text, whose other windows are computed meanwhile."""
         return Tagged(job.text, tuple(self._entities(job, self.tokens(job, outputs))), job.truncated)
 
-    def _entities(self, job: TokenJob, tokens: Iterator[Token]) -> list[Entity]:
+    def _entities(self, job: TokenJob, tokens: Iterator[TaggedToken]) -> list[Entity]:
         how, text, names = self.options.aggregation, job.text, self.names
         if how in ("none", "simple"):
             pieces = entities.tag_tokens(tokens, names)

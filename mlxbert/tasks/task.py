@@ -14,7 +14,7 @@ from mlxbert.machine.device import nn
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.results.result import Failure
-from mlxbert.tasks.arguments import check_inputs, check_model
+from mlxbert.tasks.argument_checks import check_inputs, check_model
 from mlxbert.tasks.keywords import CallOptions
 from mlxbert.tasks.options import NextSentenceOptions, TruncatingOptions, WindowedOptions
 from mlxbert.tasks.runner import run, run_batches
@@ -25,7 +25,7 @@ from mlxbert.text.usage import Usage
 Item = TypeVar("Item")
 Output = TypeVar("Output")
 Result = TypeVar("Result")
-AnyJob = TypeVar("AnyJob", bound="Job[Any]")
+AnyJob = TypeVar("AnyJob", bound="PreparedItem[Any]")
 Numbers = TypeVar("Numbers")
 CHARACTERS = 6  # of a token, at most: of a long text that has not been split, fewer tokens are never expected
 RESULT_BYTES = 600  # of a result that holds a few values, besides the texts that were given
@@ -35,7 +35,7 @@ _SPECIAL = 4  # special tokens of an input, at most
 
 
 @dataclass(frozen=True)
-class Job(Generic[Item]):
+class PreparedItem(Generic[Item]):
     """An item, ready for the model.
 
     Attributes:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from mlxbert.errors import InputError
 from mlxbert.machine.device import mx
-from mlxbert.tasks.entities import Token, Word, words_with_tokens
-from mlxbert.tasks.task import CHARACTERS, Job, Task, check_finite
+from mlxbert.tasks.entities import TaggedToken, Word, words_with_tokens
+from mlxbert.tasks.task import CHARACTERS, PreparedItem, Task, check_finite
 from mlxbert.text.batch import default_batch_tokens
-from mlxbert.text.blocks import text_windows
 from mlxbert.text.encoding import Encoding
-from mlxbert.text.windows import judged_places
+from mlxbert.text.text_blocks import text_windows
+from mlxbert.text.window_stitching import judged_places
 from mlxbert.text.words import Span, split_words
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
-class TokenJob(Job[Item]):
+class TokenJob(PreparedItem[Item]):
     """A text, or the words of one.
 
     Attributes:
@@ -44,7 +44,7 @@ class TokenJob(Job[Item]):
 
     @property
     def tokens(self) -> int:
-        """See `Job.tokens`."""
+        """See `PreparedItem.tokens`."""
         return max(super().tokens, len(self.text) // CHARACTERS)
 
     def following(self) -> "TokenJob | None":
@@ -87,14 +87,14 @@ class TokenTask(Task[Item, TokenJob, "Scores", Found]):
 
         return [row[job.chosen[number]] for row, (job, number) in zip(np.array(found), parts, strict=True)]
 
-    def tokens(self, job: TokenJob, outputs: Sequence["Scores"]) -> Iterator[Token]:
+    def tokens(self, job: TokenJob, outputs: Sequence["Scores"]) -> Iterator[TaggedToken]:
         """The tokens of a text with their scores; of the windows of a long text, a few at a time are in memory."""
         more: TokenJob | None = job
         while more is not None:
             for window, places, scores in zip(more.encodings, more.chosen, outputs, strict=True):
                 check_finite([float(scores.sum())])
                 for place, row in zip(places, scores, strict=True):
-                    yield Token(window.offsets[place], window.ids[place], row)
+                    yield TaggedToken(window.offsets[place], window.ids[place], row)
             more = more.following()
             outputs = () if more is None else next(self.outputs([more]))
 
@@ -102,7 +102,7 @@ class TokenTask(Task[Item, TokenJob, "Scores", Found]):
         """How many words there are in a text, or were given."""
         return sum(1 for _ in split_words(job.text)) if isinstance(job.item, str) else len(job.item)
 
-    def words(self, job: TokenJob, tokens: Iterator[Token]) -> Iterator[Word]:
+    def words(self, job: TokenJob, tokens: Iterator[TaggedToken]) -> Iterator[Word]:
         """The words of a text, or those that were given, with their tokens."""
         own = split_words(job.text) if isinstance(job.item, str) else _places(job.item)
         return words_with_tokens(job.text, tokens, own)

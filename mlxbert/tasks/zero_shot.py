@@ -17,9 +17,9 @@ from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.options import check_listed
 from mlxbert.results.classify import Classification, Regression
+from mlxbert.tasks.label_scores import HEAD, THRESHOLD, Item, is_item, labels_bytes, ranked
 from mlxbert.tasks.options import ClassifyOptions
-from mlxbert.tasks.scored import HEAD, THRESHOLD, Item, is_item, labels_bytes, ranked
-from mlxbert.tasks.task import RESULT_BYTES, Job, Task, check_finite, check_no_window
+from mlxbert.tasks.task import RESULT_BYTES, PreparedItem, Task, check_finite, check_no_window
 from mlxbert.text.usage import Usage
 
 HYPOTHESIS = "This example is {}."  # that of transformers
@@ -28,7 +28,7 @@ SLOT = "{}"  # stands for the label
 Logits = tuple[float, float]  # of entailment and of contradiction
 
 
-class ZeroShotTask(Task[Item, Job[str], Logits, Classification | Regression]):
+class ZeroShotTask(Task[Item, PreparedItem[str], Logits, Classification | Regression]):
     """How well each of any labels fits a text.
 
     Attributes:
@@ -62,28 +62,28 @@ class ZeroShotTask(Task[Item, Job[str], Logits, Classification | Regression]):
         """Whether `given` is a text; or a pair, to be refused as in the place of one text."""
         return is_item(given)
 
-    def prepare(self, item: Item) -> Job[str]:
+    def prepare(self, item: Item) -> PreparedItem[str]:
         """Tokenizes a text with each hypothesis; only the text is truncated."""
         if not isinstance(item, str):
             hint = "with labels=, the second text is the hypothesis that each label makes"
             raise InputError(f"expected a text, found {item!r:.60}", hint=hint)
         encodings = self.model.tokenizer.encode_each(item, self.hypotheses, overflow=self.options.overflow)
-        return Job(item, encodings, any(encoding.truncated for encoding in encodings))
+        return PreparedItem(item, encodings, any(encoding.truncated for encoding in encodings))
 
     def texts(self, item: Item) -> list[str]:
         """The text and the hypotheses."""
         return [item, *self.hypotheses] if isinstance(item, str) else []
 
-    def forward(self, batch: Batch, parts: Sequence[tuple[Job[str], int]]) -> mx.array:
+    def forward(self, batch: Batch, parts: Sequence[tuple[PreparedItem[str], int]]) -> mx.array:
         """The logits (B, C)."""
         return self.model.network.logits(HEAD, batch).astype(mx.float32)
 
-    def read(self, found: mx.array, parts: Sequence[tuple[Job[str], int]]) -> list[Logits]:
+    def read(self, found: mx.array, parts: Sequence[tuple[PreparedItem[str], int]]) -> list[Logits]:
         """For each row its logits of entailment and contradiction."""
         rows = cast(list[list[float]], found.tolist())
         return [(row[self.entailment], row[self.contradiction]) for row in map(check_finite, rows)]
 
-    def result(self, job: Job[str], outputs: Sequence[Logits]) -> Classification:
+    def result(self, job: PreparedItem[str], outputs: Sequence[Logits]) -> Classification:
         """The labels, best first."""
         scores = [_share(pair)[0] for pair in outputs] if self._own else _share([pair[0] for pair in outputs])
         thresholds = [THRESHOLD] * len(scores) if self.options.multi else None

@@ -17,18 +17,18 @@ from mlxbert.config import EncoderConfig
 from mlxbert.errors import ArgumentError, InputError, TokenizerError, TooLongError, shown
 from mlxbert.options import OVERLAP
 from mlxbert.text.encoding import Encoding, Pieces, Template, assemble, starts_around
-from mlxbert.text.parts import SIZE, beginning, has_more_tokens, words_between_spaces
+from mlxbert.text.long_texts import SIZE, beginning, has_more_tokens, words_between_spaces
 from mlxbert.weights.chat_template import PairPrompt
-from mlxbert.weights.folder import ModelFolder, open_folder
-from mlxbert.weights.tokenizers.checks import guarded, largest_id
-from mlxbert.weights.tokenizers.files import (
+from mlxbert.weights.model_folder import ModelFolder, open_folder
+from mlxbert.weights.tokenizers.library_guards import guarded, largest_id
+from mlxbert.weights.tokenizers.text_growth import check_size, growth_of
+from mlxbert.weights.tokenizers.tokenizer_files import (
     TokenizerFiles,
     has_words_between_spaces,
     lower_cased,
     read_tokenizer,
     without_special,
 )
-from mlxbert.weights.tokenizers.growth import check_size, growth_of
 
 _LOG = logging.getLogger("mlxbert")
 _SEGMENTS_KEPT = (

@@ -9,16 +9,17 @@ from typing import Any
 
 from mlxbert import memory
 from mlxbert.labels.labels import Labels
+from mlxbert.loading import ModelFiles
 from mlxbert.machine import device as devices
-from mlxbert.model import Model, ModelFiles
+from mlxbert.model import Model
 from mlxbert.nn.embedder import EmbeddingConfig
 from mlxbert.nn.heads import HEADS, OWN_LAYERS
-from mlxbert.training.options import TrainingOptions
+from mlxbert.training.options.loop_options import TrainingOptions
 from mlxbert.weights.build import shapes
 from mlxbert.weights.checkpoint import Checkpoint
-from mlxbert.weights.folder import ModelFolder
+from mlxbert.weights.model_folder import ModelFolder
+from mlxbert.weights.model_source import ModelRef
 from mlxbert.weights.sentence_transformers import read_embedder
-from mlxbert.weights.source import ModelRef
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,4 +121,4 @@ class BaseModel:
             model = self.load(task=HEADS[next(iter(heads))].task)
         else:
             model = self.load(new_heads=heads, seed=seed)
-        return replace(model, _ref=None)
+        return replace(model, _load_with_adapter=None)

@@ -18,14 +18,14 @@ from mlxbert.nn.heads import HEADS, Network
 from mlxbert.progress import OnProgress
 from mlxbert.text.encoding import Encoding
 from mlxbert.training.base_model import BaseModel
-from mlxbert.training.data.report import DataReport
+from mlxbert.training.data.data_report import DataReport
 from mlxbert.training.objectives.distillation_losses import ERROR, DistillationExample, Scores
 from mlxbert.training.objectives.objective import Objective, Predictions, Split
-from mlxbert.training.objectives.predict import compute
-from mlxbert.training.objectives.task import TaskObjective
-from mlxbert.training.options import TeacherOptions
-from mlxbert.weights.adapted import find_model
-from mlxbert.weights.source import ModelRef
+from mlxbert.training.objectives.predictions import compute
+from mlxbert.training.objectives.task_objective import TaskObjective
+from mlxbert.training.options.loop_options import TeacherOptions
+from mlxbert.weights.find_model import find_model
+from mlxbert.weights.model_source import ModelRef
 
 
 class Distillation:

@@ -5,19 +5,19 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from mlxbert.data.trained import trained_hashes
+from mlxbert.data.training_record import trained_hashes
 from mlxbert.errors import InputError
 from mlxbert.folders.fingerprint import hash_model
 from mlxbert.machine.distributed import join
 from mlxbert.model import Model
 from mlxbert.progress import OnProgress
-from mlxbert.readers.lines import UTF8
-from mlxbert.readers.rows import Rows, read_rows
-from mlxbert.tasks.arguments import check_model
+from mlxbert.readers.labelled_rows import LabelledRows, read_rows
+from mlxbert.readers.text_lines import UTF8
+from mlxbert.tasks.argument_checks import check_model
 from mlxbert.training.objectives import make_objective
-from mlxbert.training.objectives.predict import predict
-from mlxbert.training.plan import prepared
-from mlxbert.training.scores.summary import Evaluation
+from mlxbert.training.objectives.predictions import predict
+from mlxbert.training.scores.evaluation_summary import Evaluation
+from mlxbert.training.training_plan import prepared
 
 _LOG = logging.getLogger("mlxbert")
 
@@ -91,7 +91,7 @@ def evaluate(
     )  # fmt: skip
 
 
-def _seen(model: Model, rows: Rows) -> int:
+def _seen(model: Model, rows: LabelledRows) -> int:
     """How many rows stand in files that the model was trained on or chosen by, which a note says."""
     known = trained_hashes(model.folder)
     files = [name for name, sha256 in rows.sha256.items() if sha256 in known]

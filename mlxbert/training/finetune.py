@@ -8,24 +8,24 @@ from typing import Any
 
 from mlxbert.errors import ArgumentError
 from mlxbert.progress import OnProgress
-from mlxbert.readers.lines import UTF8
-from mlxbert.readers.rows import check_sources, read_rows
-from mlxbert.training.adapters import refuse_adapter
+from mlxbert.readers.labelled_rows import check_sources, read_rows
+from mlxbert.readers.text_lines import UTF8
 from mlxbert.training.base_model import BaseModel
-from mlxbert.training.calls import TrainingRequest, begin
-from mlxbert.training.command import Data, FinetuneArguments
+from mlxbert.training.command_line import Data, FinetuneArguments
 from mlxbert.training.distillation import Distillation
 from mlxbert.training.labelled_material import LabelledMaterial
 from mlxbert.training.loop.events import TrainingEvents
 from mlxbert.training.loop.phase_times import LOADING, OnPhase, Times
+from mlxbert.training.lora_layers import refuse_adapter
 from mlxbert.training.objectives import make_objective
 from mlxbert.training.objectives.objective import Objective
-from mlxbert.training.options import TeacherOptions, TrainingOptions
-from mlxbert.training.options.tasks import TASKS
-from mlxbert.training.plan import make_plan
+from mlxbert.training.options.loop_options import TeacherOptions, TrainingOptions
+from mlxbert.training.options.training_tasks import TASKS
+from mlxbert.training.training_call import TrainingRequest, begin
+from mlxbert.training.training_plan import make_plan
 from mlxbert.training.transformers_check import require_counterpart, require_packages
-from mlxbert.weights.adapted import find_model
-from mlxbert.weights.source import ModelRef
+from mlxbert.weights.find_model import find_model
+from mlxbert.weights.model_source import ModelRef
 
 _LOOP = frozenset(field.name for field in fields(TrainingOptions))
 _TEACHER = frozenset(field.name for field in fields(TeacherOptions))
@@ -94,14 +94,14 @@ def finetune(
             with what it computes here: `Finished.check`. A difference is an error.
         on_progress: Called with the bytes of a download.
         on_phase: Called with the name of each phase as it begins: reading, training, saving, …
-        **options: Those of `mlxbert.training.options.TrainingOptions`, and those of the task: `text_column`,
-            `pair_column` (not of `tag` and `rerank`), `label_column`, `metric`, `max_length`; for `classify` and
-            `multilabel` also `label_names`; for `classify` `label_smoothing`, `class_weights` and `few_shot`; for `tag`
-            `scheme`, `crf`, `label_all_pieces` and `stride`; for `answer` `stride` and `max_words`; for `rerank`
-            `query_column`, `loss` and `max_score`; for `embed` `negative_column`, and those of
-            `mlxbert.training.options.tasks.VectorLearning`; with `teacher` also those of
-            `mlxbert.training.options.TeacherOptions`, not of `embed`. `epochs` and `lr` depend on data and model if
-            they are left out; `minutes` takes the place of `epochs`.
+        **options: The fields of `TrainingOptions` in `mlxbert.training.options.loop_options`, and the options of the
+            task: `text_column`, `pair_column` (not of `tag` and `rerank`), `label_column`, `metric`, `max_length`; for
+            `classify` and `multilabel` also `label_names`; for `classify` `label_smoothing`, `class_weights` and
+            `few_shot`; for `tag` `scheme`, `crf`, `label_all_pieces` and `stride`; for `answer` `stride` and
+            `max_words`; for `rerank` `query_column`, `loss` and `max_score`; for `embed` `negative_column` and the
+            fields of `VectorLearning` in `mlxbert.training.options.training_tasks`; with `teacher` also the fields of
+            `TeacherOptions` in `loop_options`, not for `embed`. If `epochs` and `lr` are left out, they are chosen
+            by data and model; `minutes` replaces `epochs`.
 
     Returns:
         An iterator of events: `Started`, `Step`, `Evaluated`, `Saved`, `Finished`. Its `run()` trains to the end and

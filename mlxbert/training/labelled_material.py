@@ -10,19 +10,19 @@ from mlxbert.machine.distributed import ProcessGroup
 from mlxbert.model import Model
 from mlxbert.nn import dropout
 from mlxbert.nn.heads import OWN_LAYERS
-from mlxbert.readers.lines import UTF8
-from mlxbert.training.adapters import Adapters, adapt_model, check_adapters
-from mlxbert.training.assess import Assessment, assess
+from mlxbert.readers.text_lines import UTF8
 from mlxbert.training.base_model import BaseModel
-from mlxbert.training.calls import Material, TrainingCall, usual_rate
 from mlxbert.training.distillation import Distillation
-from mlxbert.training.loop.order import Epochs
+from mlxbert.training.final_evaluation import Assessment, assess
+from mlxbert.training.loop.data_order import Epochs
 from mlxbert.training.loop.training_run import Run
+from mlxbert.training.lora_layers import Adapters, adapt_model, check_adapters
 from mlxbert.training.objectives.objective import LoopObjective
-from mlxbert.training.objectives.predict import predict
-from mlxbert.training.options import TrainingOptions
-from mlxbert.training.plan import Plan
+from mlxbert.training.objectives.predictions import predict
+from mlxbert.training.options.loop_options import TrainingOptions
 from mlxbert.training.trained_folder import FolderContent, metrics_table
+from mlxbert.training.training_call import Material, TrainingCall, usual_rate
+from mlxbert.training.training_plan import TrainingPlan
 from mlxbert.training.transformers_check import check as compare
 
 _FEW_UPDATES, _MOST_EPOCHS = 300, 20  # of the default number of epochs
@@ -43,7 +43,7 @@ class LabelledMaterial(Material):
 
     base: BaseModel
     objective: LoopObjective[Any]
-    plan: Plan
+    plan: TrainingPlan
     distillation: Distillation | None
     encoding: str
     compares: bool

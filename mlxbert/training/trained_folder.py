@@ -12,8 +12,8 @@ from mlxbert.folders.save import write_trained
 from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.heads import has_own
-from mlxbert.training.adapters import Adapters
 from mlxbert.training.base_model import BaseModel
+from mlxbert.training.lora_layers import Adapters
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,9 +20,9 @@ from typing import Any
 
 from mlxbert.errors import ArgumentError
 from mlxbert.files import acquire_lock, check_hash, read_record, remove_folder, to_path, write_record, writing
-from mlxbert.partial import LOCK, MANIFEST, PartialFolder, comparable
+from mlxbert.partial_folder import LOCK, MANIFEST, PartialFolder, comparable
 from mlxbert.training.loop.optimizer import Arrays
-from mlxbert.training.loop.state import Store, load_arrays, reading, save_arrays
+from mlxbert.training.loop.saved_run import RunStore, load_arrays, reading, save_arrays
 
 _LOG = logging.getLogger("mlxbert")
 _RESULT, _WEIGHTS = "result.json", "weights.safetensors"
@@ -36,9 +36,9 @@ class Workspace(PartialFolder):
     begun = "runs/*/*.json"
     hint = "repeat that command to resume it; overwrite=True removes its work"
 
-    def store(self, run: int) -> Store:
+    def store(self, run: int) -> RunStore:
         """Where the state of a run is."""
-        return Store(self._run(run), self._owner(run))
+        return RunStore(self._run(run), self._owner(run))
 
     def _run(self, run: int) -> Path:
         return self.folder / "runs" / f"{run:03}"

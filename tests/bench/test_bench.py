@@ -14,13 +14,13 @@ import pytest
 
 import mlxbert
 from mlxbert.bench import measure, worker
-from mlxbert.bench.job import OURS, PASSES, PEER, UPDATE, Job, Side
 from mlxbert.bench.measure import bench
+from mlxbert.bench.worker_job import OURS, PASSES, PEER, UPDATE, Side, WorkerJob
 from mlxbert.errors import ArgumentError
 from mlxbert.machine.device import mx
 from mlxbert.machine.kernel_cache import VARIABLE
-from mlxbert.nn import gpu
-from mlxbert.weights.source import ModelRef
+from mlxbert.nn import gpu_attention
+from mlxbert.weights.model_source import ModelRef
 from tests.helpers.program import call, terminal
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
@@ -39,7 +39,7 @@ def test_what_cannot_be_measured_is_refused() -> None:
 @pytest.fixture
 def _metal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mlxbert.nn.ops.on_gpu", lambda: True)
-    monkeypatch.setattr(gpu, "on_metal", lambda: True)
+    monkeypatch.setattr(gpu_attention, "on_metal", lambda: True)
     monkeypatch.setattr(thresholds, "KEYS", (64, 256))
     monkeypatch.setattr(thresholds, "BLOCKS", (4, 5))
     monkeypatch.setattr(thresholds, "_HEADS", 1)
@@ -49,7 +49,10 @@ def _metal(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_metal")
 def test_where_padding_and_blocks_pay_is_measured() -> None:
     found = thresholds.thresholds(mx.float32, tokens=64, runs=1)
-    for name, sizes, built_in in (("padding", [64, 256], gpu.PADDED_FROM), ("blocks", [4, 5], gpu.BLOCKS_FROM)):
+    for name, sizes, built_in in (
+        ("padding", [64, 256], gpu_attention.PADDED_FROM),
+        ("blocks", [4, 5], gpu_attention.BLOCKS_FROM),
+    ):
         one = found[name]
         assert [*one["speedup"]] == sizes and all(ratio > 0 for ratio in one["speedup"].values())
         assert one["used_from"] == built_in and one["pays_from"] == thresholds.pays_from(one["speedup"])
@@ -96,7 +99,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> dict[str, Fake]:
     return found
 
 
-JOB = Job("folder", OURS, "float16", "gpu")
+JOB = WorkerJob("folder", OURS, "float16", "gpu")
 
 
 def test_texts_and_updates_per_second_are_those_of_a_median_round(fakes: dict[str, Fake]) -> None:
@@ -136,7 +139,7 @@ def test_the_facts_do_nothing_that_the_first_step_of_training_has_to_do(
     monkeypatch.setattr(worker, "torch_side", lambda job: Side(compute, facts, lambda: 7))
     monkeypatch.setattr("sys.stdin", ['{"lengths": [8], "least": 0}\n'] * 2)
     said: list[dict[str, Any]] = []
-    worker._serve(Job("folder", PEER, "float32", "cpu", train), said.append)
+    worker._serve(WorkerJob("folder", PEER, "float32", "cpu", train), said.append)
     assert done == (["step", "facts", "step"] if train else ["step", "facts", "step", "step"])
     answer, about = {"seconds": 1.0, "memory": 7}, {"dtype": "float32", "memory_of": "process"}
     assert said == ([{}, answer, about, answer] if train else [{}, about, answer, answer])
@@ -184,8 +187,8 @@ def test_both_sides_have_the_same_device_dtype_and_precision(
     monkeypatch.setattr("mlxbert.machine.device.tf32", lambda: tf32)
     ref = ModelRef(tiny_folder, None, None, False, "bfloat16", "cpu")
     job, config = measure._prepared(ref, tmp_path / "saved", train=True)
-    assert job == Job(str(tmp_path / "saved"), OURS, "bfloat16", "cpu", train=True, tf32=tf32)
-    assert Job(**json.loads(job.to_json())) == job and config.hidden_size == 24
+    assert job == WorkerJob(str(tmp_path / "saved"), OURS, "bfloat16", "cpu", train=True, tf32=tf32)
+    assert WorkerJob(**json.loads(job.to_json())) == job and config.hidden_size == 24
     assert "sequence_classifier" in mlxbert.load(job.folder).network.heads
 
 
@@ -253,14 +256,16 @@ def test_torch_without_a_gpu_is_not_compared_with_mlxbert_on_one(tiny_folder: Pa
     if torch.cuda.is_available() or torch.backends.mps.is_available():
         pytest.skip("torch finds a GPU")
     with pytest.raises(mlxbert.MlxbertError, match="finds no GPU") as caught:
-        measure._Worker(Job(str(tiny_folder), PEER, "float16", "gpu"))
+        measure._BenchWorker(WorkerJob(str(tiny_folder), PEER, "float16", "gpu"))
     assert caught.value.hint is not None and "device='cpu'" in caught.value.hint
 
 
 @pytest.mark.slow
 def test_a_step_of_training_counts_three_times_the_products_of_a_pass(tiny_folder: Path) -> None:
     before = mx.get_active_memory()
-    facts = [worker._ours(Job(str(tiny_folder), OURS, "float32", "cpu", train)).facts() for train in (False, True)]
+    facts = [
+        worker._ours(WorkerJob(str(tiny_folder), OURS, "float32", "cpu", train)).facts() for train in (False, True)
+    ]
     assert mx.get_peak_memory() < before + 2**20  # without the matrices of the limit, 4 MB each
     for name in ("per_token", "per_score"):
         assert facts[1][name] == 3 * facts[0][name] > 0

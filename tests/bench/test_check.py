@@ -13,17 +13,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlxbert.bench import check as module, classifier, reference, updates
-from mlxbert.bench.check import check
-from mlxbert.bench.computed import ALLOWED, DTYPES, Computed, Inputs, Operation, as_float64
-from mlxbert.bench.findings import Finding, summary
-from mlxbert.bench.gradients import gradients
-from mlxbert.bench.kernels import kernels
+from mlxbert.bench.device_check import check_device as module, golden_outputs, tiny_classifier, updates
+from mlxbert.bench.device_check.check_device import check
+from mlxbert.bench.device_check.findings import Finding, summary
+from mlxbert.bench.device_check.gradients import gradients
+from mlxbert.bench.device_check.kernels import kernels
+from mlxbert.bench.device_check.operations import (
+    ALLOWED,
+    DTYPES,
+    CheckedOperation,
+    ComputedOperation,
+    RandomInputs,
+    as_float64,
+)
 from mlxbert.config import EncoderConfig
 from mlxbert.machine import device as devices
 from mlxbert.machine.cores import inferring
 from mlxbert.machine.device import dtype_name, mx
-from mlxbert.nn import dropout, gpu, ops
+from mlxbert.nn import dropout, gpu_attention, ops
 from mlxbert.nn.activations import ACTIVATIONS
 from mlxbert.training.loop.gpu_updater import DeviceStep
 from mlxbert.training.loop.gradients import Gradients
@@ -126,13 +133,13 @@ def dropped_bias_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def inverted_mask(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = gpu.attention
+    right = gpu_attention.attention
 
     def wrong(q: mx.array, k: mx.array, v: mx.array, scale: float, mask: Any, *, gradient: bool) -> mx.array:
         inverted = isinstance(mask, mx.array) and mask.dtype == mx.bool_
         return right(q, k, v, scale, ~mask if inverted else mask, gradient=gradient)
 
-    monkeypatch.setattr(gpu, "attention", wrong)
+    monkeypatch.setattr(gpu_attention, "attention", wrong)
 
 
 def rounded_products(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,13 +238,13 @@ def test_a_quick_check_names_a_gradient_that_is_1_percent_off(monkeypatch: pytes
     assert [done for _, done, _ in steps] == [*range(len(steps))] and {total for *_, total in steps} == {len(steps) - 1}
 
 
-def misses(one: Computed, dtype: mx.Dtype, factor: float = 1.0) -> bool:
+def misses(one: ComputedOperation, dtype: mx.Dtype, factor: float = 1.0) -> bool:
     """Whether a result that is multiplied by a factor is a fault."""
     found = mx.array(as_float64(one.found) * factor, mx.float32)
     return dataclasses.replace(one, found=found).error() > one.factor * ALLOWED[dtype_name(dtype)]
 
 
-def of_name(name: str) -> Operation:
+def of_name(name: str) -> CheckedOperation:
     return next(one for one in module.operations() if one.name == name)
 
 
@@ -266,7 +273,7 @@ def gpu_kind(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) ->
         if name.partition(".")[0] == "mlxbert" and "on_gpu" in vars(loaded):
             monkeypatch.setattr(loaded, "on_gpu", lambda: True)
     kind: str = request.param
-    monkeypatch.setattr(gpu, "on_metal", lambda: kind.startswith("metal"))
+    monkeypatch.setattr(gpu_attention, "on_metal", lambda: kind.startswith("metal"))
     monkeypatch.setenv("MLX_SDPA_VJP_FALLBACK", "0" if "fused" in kind else "1")
     monkeypatch.setenv("MLX_ENABLE_TF32", "0")
     return kind
@@ -285,7 +292,7 @@ def test_gradients_of_attention_are_checked_as_training_on_a_gpu_takes_them(
     right = ops.attention
     assert not [one.name for dtype in dtypes for one in of_name(IN_TRAINING).check(dtype) if misses(one, dtype)]
 
-    def wrong(given: ops.PositionedQK, v: mx.array, scale: float, dropout: dropout.Dropout) -> mx.array:
+    def wrong(given: ops.PositionedQK, v: mx.array, scale: float, dropout: dropout.KeyedDropout) -> mx.array:
         def attend(q: mx.array, v: mx.array) -> mx.array:
             return right(dataclasses.replace(given, q=q), v, scale, dropout)
 
@@ -323,7 +330,7 @@ def test_a_hint_belongs_to_what_it_may_mend(gpu_kind: str, monkeypatch: pytest.M
 def test_training_and_the_built_in_model_follow_from_what_they_compute_with_alone(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(classifier, "trained", lambda folder: 1 / 0)
+    monkeypatch.setattr(tiny_classifier, "trained", lambda folder: 1 / 0)
     monkeypatch.setattr(module, "_vector_error", lambda dtype: 1.0)
     models = [*module._training(tmp_path), *module._built_in("float32", 1e-4)]
 
@@ -478,17 +485,17 @@ def test_what_fails_does_not_hide_what_follows(monkeypatch: pytest.MonkeyPatch) 
 def test_a_kernel_that_fails_when_it_is_computed_is_named_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """All results of an operation are computed at once; what is wrong is found among them."""
 
-    def made(inputs: Inputs) -> Iterator[Computed]:
-        yield Computed("right", mx.array(1.0), np.array(1.0))
-        yield Computed("infinite", mx.array(1.0) / 0, np.array(1.0))
-        yield Computed("of another shape", mx.zeros(2), np.array(1.0))
+    def made(inputs: RandomInputs) -> Iterator[ComputedOperation]:
+        yield ComputedOperation("right", mx.array(1.0), np.array(1.0))
+        yield ComputedOperation("infinite", mx.array(1.0) / 0, np.array(1.0))
+        yield ComputedOperation("of another shape", mx.zeros(2), np.array(1.0))
 
-    def stopped(inputs: Inputs) -> Iterator[Computed]:
-        yield Computed("right", mx.array(1.0), np.array(1.0))
+    def stopped(inputs: RandomInputs) -> Iterator[ComputedOperation]:
+        yield ComputedOperation("right", mx.array(1.0), np.array(1.0))
         raise RuntimeError("out of memory")
 
-    def ok(make: Callable[[Inputs], Iterator[Computed]]) -> dict[str, bool]:
-        return {one.name: one.ok for one in module._operation(Operation("x", "y", make), mx.float32, few=False)}
+    def ok(make: Callable[[RandomInputs], Iterator[ComputedOperation]]) -> dict[str, bool]:
+        return {one.name: one.ok for one in module._operation(CheckedOperation("x", "y", make), mx.float32, few=False)}
 
     assert ok(made) == {"right": True, "infinite": False, "of another shape": False}
     assert ok(stopped) == {"right": True, "the rest of x": False}
@@ -497,7 +504,7 @@ def test_a_kernel_that_fails_when_it_is_computed_is_named_alone(monkeypatch: pyt
 @pytest.fixture
 def goldens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A folder of models that takes the place of that of the package; other things are not checked."""
-    for place in (module, reference):
+    for place in (module, golden_outputs):
         monkeypatch.setattr(place, "GOLDENS", tmp_path)
     monkeypatch.setattr(module, "operations", lambda: iter(()))
     monkeypatch.setattr(module, "_vector_error", lambda dtype: 0.0)
@@ -511,7 +518,7 @@ def test_without_models_there_is_a_fault(goldens: Path) -> None:
 
 
 def test_damaged_models_are_faults_and_others_are_checked(goldens: Path, tmp_path: Path) -> None:
-    shutil.copytree(reference.__file__.replace("reference.py", "goldens/bert"), goldens / "bert")
+    shutil.copytree(Path(golden_outputs.__file__).parents[1] / "goldens" / "bert", goldens / "bert")
     shutil.copytree(goldens / "bert", goldens / "other")
     (goldens / "other" / "Model.json").write_text("{")
     (goldens / "other" / "outputs.safetensors").unlink()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mlxbert.bench import check as module
+from mlxbert.bench.device_check import check_device as module
 from mlxbert.machine.device import mx
 from mlxbert.nn import ops
 from mlxbert.training.loop import gpu_updater as step

@@ -10,8 +10,8 @@ from unittest.mock import MagicMock, Mock
 
 import pytest
 
-from mlxbert.bench import peer, steps
-from mlxbert.bench.job import PEER, Job
+from mlxbert.bench import torch_peer, training_steps
+from mlxbert.bench.worker_job import PEER, WorkerJob
 from mlxbert.errors import MlxbertError
 from tests.helpers.program import call
 
@@ -29,8 +29,8 @@ class Log:
         self.calls.attach_mock(self.torch, "torch")
         self.calls.clock.side_effect = itertools.count(1.0)
         clock = SimpleNamespace(perf_counter=self.calls.clock, process_time=lambda: 0.0)
-        monkeypatch.setattr(steps, "time", clock)
-        monkeypatch.setattr(peer, "time", clock)
+        monkeypatch.setattr(training_steps, "time", clock)
+        monkeypatch.setattr(torch_peer, "time", clock)
         monkeypatch.setitem(sys.modules, "torch", self.torch)
 
     def names(self) -> list[str]:
@@ -47,13 +47,13 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Log:
 def _trained(log: Log, device: str) -> Callable[[], object]:
     model = log.torch.model
     model.parameters.return_value = [SimpleNamespace(requires_grad=True, device=SimpleNamespace(type=device))]
-    return steps.their_step(model, [{"input_ids": 1}], "float16")
+    return training_steps.their_step(model, [{"input_ids": 1}], "float16")
 
 
 def _encoded(log: Log, device: str) -> Callable[[], object]:
     model = log.torch.model
     model.device = SimpleNamespace(type=device)
-    return peer._pass(model, [[1, 2]])
+    return torch_peer._pass(model, [[1, 2]])
 
 
 @pytest.mark.parametrize("device", GPUS)
@@ -86,25 +86,25 @@ def test_a_cpu_is_not_waited_for(make: Callable[[Log, str], Callable[[], object]
 def test_torch_computes_on_the_kind_of_device_that_mlxbert_does(
     available: str, device: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert peer.device_name(Log(monkeypatch, available).torch, device) == name
+    assert torch_peer.device_name(Log(monkeypatch, available).torch, device) == name
 
 
 def test_a_torch_without_a_gpu_is_refused_beside_a_gpu(log: Log) -> None:
     with pytest.raises(MlxbertError, match=r"torch 2\.13\.0 finds no GPU") as caught:
-        peer.device_name(log.torch, "gpu")
+        torch_peer.device_name(log.torch, "gpu")
     assert caught.value.hint is not None and "device='cpu'" in caught.value.hint
 
 
 @pytest.mark.parametrize("tf32", [False, True])
 def test_products_in_float32_are_rounded_to_tf32_where_those_of_mlxbert_are(tf32: bool, log: Log) -> None:
-    peer.match_precision(log.torch, tf32=tf32)
+    torch_peer.match_precision(log.torch, tf32=tf32)
     assert log.torch.backends.cuda.matmul.allow_tf32 is tf32 and log.torch.backends.cudnn.allow_tf32 is tf32
 
 
 def test_the_memory_of_a_gpu_is_what_torch_counts(log: Log) -> None:
-    assert peer.device_memory(log.torch, "cuda") == (log.torch.cuda.max_memory_allocated, "arrays")
-    assert peer.device_memory(log.torch, "mps") == (log.torch.mps.driver_allocated_memory, "arrays and cache")
-    assert peer.device_memory(log.torch, "cpu") == (None, "process")
+    assert torch_peer.device_memory(log.torch, "cuda") == (log.torch.cuda.max_memory_allocated, "arrays")
+    assert torch_peer.device_memory(log.torch, "mps") == (log.torch.mps.driver_allocated_memory, "arrays and cache")
+    assert torch_peer.device_memory(log.torch, "cpu") == (None, "process")
 
 
 @pytest.mark.parametrize("train", [False, True])
@@ -114,20 +114,20 @@ def test_model_and_inputs_are_on_the_gpu_in_the_dtype_of_mlxbert(
 ) -> None:
     log, transformers = Log(monkeypatch, device), MagicMock()
     monkeypatch.setitem(sys.modules, "transformers", transformers)
-    monkeypatch.setattr(peer, "version", lambda package: "5.23.0")
-    monkeypatch.setattr(peer, "check_training", lambda torch, device, dtype: log.calls.checked(device, dtype))
-    side = peer.torch_side(Job("folder", PEER, "float16", "gpu", train))
+    monkeypatch.setattr(torch_peer, "version", lambda package: "5.23.0")
+    monkeypatch.setattr(torch_peer, "check_training", lambda torch, device, dtype: log.calls.checked(device, dtype))
+    side = torch_peer.torch_side(WorkerJob("folder", PEER, "float16", "gpu", train))
     made = (transformers.AutoModelForSequenceClassification if train else transformers.AutoModel).from_pretrained
     made.assert_called_once_with("folder", dtype=log.torch.float32 if train else log.torch.float16)
     made.return_value.to.assert_called_once_with(device)
     assert side.facts() == {"peer": {"torch": "2.13.0", "transformers": "5.23.0", "device": device}}
-    assert side.memory is peer.device_memory(log.torch, device)[0]
+    assert side.memory is torch_peer.device_memory(log.torch, device)[0]
     assert log.torch.backends.cuda.matmul.allow_tf32 is False
     assert not log.calls.checked.called  # it would do some of what the first update has to do
-    monkeypatch.setattr(peer, "token_ids", lambda *given: [[]])
-    monkeypatch.setattr(peer, "their_classifier", lambda *given: [])
-    monkeypatch.setattr(peer, "their_step", lambda *given: lambda: log.calls.stepped() and {"seconds": 1.0})
-    monkeypatch.setattr(peer, "_pass", lambda *given: lambda: log.calls.stepped() and {"seconds": 1.0})
+    monkeypatch.setattr(torch_peer, "token_ids", lambda *given: [[]])
+    monkeypatch.setattr(torch_peer, "their_classifier", lambda *given: [])
+    monkeypatch.setattr(torch_peer, "their_step", lambda *given: lambda: log.calls.stepped() and {"seconds": 1.0})
+    monkeypatch.setattr(torch_peer, "_pass", lambda *given: lambda: log.calls.stepped() and {"seconds": 1.0})
     log.calls.reset_mock()
     for lengths in ([8], [8], [9]):
         side.compute(lengths)
@@ -146,14 +146,14 @@ def _half(log: Log, dtype: str) -> Any:
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_training_is_tried_in_its_dtype(dtype: str, log: Log) -> None:
-    peer.check_training(_half(log, dtype), "mps", dtype)
+    torch_peer.check_training(_half(log, dtype), "mps", dtype)
     log.torch.autocast.assert_called_once_with("mps", f"torch.{dtype}", enabled=dtype != "float32")
     log.torch.amp.GradScaler.assert_called_once_with("mps", enabled=dtype == "float16")
 
 
 def test_mixed_precision_that_torch_turns_off_is_refused(log: Log) -> None:
     with pytest.raises(MlxbertError, match="cannot train in float16 on mps: autocast computes in float32") as caught:
-        peer.check_training(_half(log, "float32"), "mps", "float16")
+        torch_peer.check_training(_half(log, "float32"), "mps", "float16")
     assert caught.value.hint is not None and "dtype='float32'" in caught.value.hint
 
 
@@ -161,20 +161,20 @@ def test_a_scaler_that_torch_does_not_have_is_refused(log: Log) -> None:
     torch = _half(log, "float16")
     torch.amp.GradScaler.return_value.unscale_.side_effect = TypeError("Cannot convert a MPS Tensor to float64\nUse …")
     with pytest.raises(MlxbertError, match=r"cannot train in float16 on mps: Cannot convert a MPS Tensor to float64\n"):
-        peer.check_training(torch, "mps", "float16")
+        torch_peer.check_training(torch, "mps", "float16")
 
 
 @pytest.mark.slow
 def test_a_real_torch_has_what_the_imitated_ones_are_asked_for() -> None:
     torch = pytest.importorskip("torch")
     for device in GPUS:
-        assert attrgetter(f"{device}.synchronize")(torch) and callable(peer.device_memory(torch, device)[0])
+        assert attrgetter(f"{device}.synchronize")(torch) and callable(torch_peer.device_memory(torch, device)[0])
     assert {torch.cuda.is_available(), torch.backends.mps.is_available()} <= {False, True}
     flags = torch.backends.cuda.matmul, torch.backends.cudnn
     before = [flag.allow_tf32 for flag in flags]
     try:
         for tf32 in (True, False):
-            peer.match_precision(torch, tf32=tf32)
+            torch_peer.match_precision(torch, tf32=tf32)
             assert [flag.allow_tf32 for flag in flags] == [tf32] * 2
     finally:
         for flag, value in zip(flags, before, strict=True):
@@ -184,7 +184,7 @@ def test_a_real_torch_has_what_the_imitated_ones_are_asked_for() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_torch_trains_in_every_dtype_on_a_cpu(dtype: str) -> None:
-    peer.check_training(pytest.importorskip("torch"), "cpu", dtype)
+    torch_peer.check_training(pytest.importorskip("torch"), "cpu", dtype)
 
 
 def test_the_help_says_which_device_torch_takes() -> None:

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.bench import steps
-from mlxbert.bench.job import Spent
-from mlxbert.bench.steps import Clock, Step, measured, our_classifier, our_step, token_ids
+from mlxbert.bench import training_steps
+from mlxbert.bench.training_steps import Clock, Step, measured, our_classifier, our_step, token_ids
+from mlxbert.bench.worker_job import Spent
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
@@ -30,7 +30,7 @@ def model(tiny_folder: Path) -> Model:
 
 def test_batches_have_the_lengths_asked_for_and_no_padding_among_the_words() -> None:
     found = token_ids(LENGTHS, 50, pad_id=3)
-    assert len(found) == steps.BATCHES and all([*map(len, batch)] == [*LENGTHS] for batch in found)
+    assert len(found) == training_steps.BATCHES and all([*map(len, batch)] == [*LENGTHS] for batch in found)
     words = [word for batch in found for row in batch for word in row]
     assert {*words} <= {*range(50)} - {3} and found == token_ids(LENGTHS, 50, pad_id=3) and found[0] != found[1]
 
@@ -40,7 +40,7 @@ def test_both_sides_get_the_same_batches(model: Model) -> None:
     pytest.importorskip("torch")
     ids, pad = token_ids(LENGTHS, model.config.vocab_size, model.config.pad_token_id), model.config.pad_token_id
     objective, batches = our_classifier(model, ids)
-    for examples, theirs in zip(batches, steps.their_classifier(ids, pad), strict=True):
+    for examples, theirs in zip(batches, training_steps.their_classifier(ids, pad), strict=True):
         ours = objective.collate(examples, None)
         assert ours.inputs.attention_mask is not None and ours.targets.tolist() == theirs["labels"].tolist()
         assert (
@@ -65,7 +65,7 @@ def test_every_step_is_an_update(model: Model, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(objective, "collate", noted)
     before = {name: np.array(array) for name, array in parameters(model.network).items()}
     step = our_step(model, objective, batches, "float32")
-    found = [step() for _ in range(steps.BATCHES + 1)]  # they come again
+    found = [step() for _ in range(training_steps.BATCHES + 1)]  # they come again
     assert sorted(seen) == sorted(row for batch in [*ids, ids[0]] for row in batch)
     for one in found:
         assert one["network"] > 0 and one["update"] > 0
@@ -111,7 +111,7 @@ def test_a_check_follows_the_first_step_and_says_why_it_fails() -> None:
 
     checks: list[Callable[[], None]] = [lambda: done.append("check")]
     for _ in range(2):
-        made = steps.checked(step, checks)
+        made = training_steps.checked(step, checks)
         assert made() == made() == {"seconds": 1.0}
     assert done == ["step", "check", "step", "step", "step"]
 
@@ -120,7 +120,7 @@ def test_a_check_follows_the_first_step_and_says_why_it_fails() -> None:
 
     for fails in (step, lambda: {"seconds": 1 / 0}):
         with pytest.raises(mlxbert.MlxbertError, match="cannot train in float16"):
-            steps.checked(fails, [refused])()
+            training_steps.checked(fails, [refused])()
 
 
 @pytest.mark.slow
@@ -133,7 +133,7 @@ def test_torch_updates_all_weights(dtype: str, model: Model, tmp_path: Path) -> 
     theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved", dtype=torch.float32).train()
     before = {name: one.detach().clone() for name, one in theirs.named_parameters()}
     ids = token_ids(LENGTHS, model.config.vocab_size, model.config.pad_token_id)
-    step = steps.their_step(theirs, steps.their_classifier(ids, model.config.pad_token_id), dtype)
+    step = training_steps.their_step(theirs, training_steps.their_classifier(ids, model.config.pad_token_id), dtype)
     found = step()
     assert found["network"] + found["update"] == pytest.approx(found["seconds"])
     assert all(not torch.equal(one, before[name]) for name, one in theirs.named_parameters())

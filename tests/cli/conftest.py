@@ -4,7 +4,7 @@ import pytest
 
 from mlxbert.cli.session import NOTED
 from mlxbert.cli.views import console
-from mlxbert.machine.data import data_folder
+from mlxbert.machine.user_folders import data_folder
 from tests.helpers.program import tiny_model
 
 

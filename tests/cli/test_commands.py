@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import mlxbert
-from mlxbert.weights.source import builtin_folder
+from mlxbert.weights.model_source import builtin_folder
 from tests.helpers.cases import together
 from tests.helpers.commands import COMMANDS
 from tests.helpers.program import call, change_weights, tiny_model

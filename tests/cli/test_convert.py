@@ -12,7 +12,7 @@ import pytest
 
 from mlxbert.cli.views import console
 from mlxbert.cli.views.convert import conversion
-from mlxbert.folders.results import Conversion, Difference, OutputDifferences, TensorCounts, Verification
+from mlxbert.folders.compare.reports import Conversion, Difference, OutputDifferences, TensorCounts, Verification
 from mlxbert.frozen import FrozenDict
 from mlxbert.weights.save import parse_size
 from tests.helpers.program import (

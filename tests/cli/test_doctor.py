@@ -13,7 +13,7 @@ from mlxbert.cli import app
 from mlxbert.cli.commands import machine
 from mlxbert.cli.views import anonymous, doctor as view
 from mlxbert.cli.views.anonymous import without_paths
-from mlxbert.machine import device, missing
+from mlxbert.machine import device, missing_mlx
 from tests.helpers.cells import quick
 from tests.helpers.program import call
 
@@ -151,8 +151,8 @@ def test_without_a_backend_one_is_named(
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", libc))
-    said = missing.advice()
-    assert ('"mlx[cpu]"' in said and '"mlx[cuda13]"' in said) == advises and (said == missing.SUPPORTED) == (
+    said = missing_mlx.advice()
+    assert ('"mlx[cpu]"' in said and '"mlx[cuda13]"' in said) == advises and (said == missing_mlx.SUPPORTED) == (
         not advises
     )
 

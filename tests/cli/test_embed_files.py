@@ -14,7 +14,7 @@ import pytest
 
 import mlxbert
 from mlxbert.cli.output import formats
-from mlxbert.cli.output.parts import PART
+from mlxbert.cli.output.finished_parts import PART
 from mlxbert.machine.device import mx
 from tests.helpers.program import Outcome, call
 

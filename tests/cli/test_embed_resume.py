@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mlxbert.cli.output.parts import PART
+from mlxbert.cli.output.finished_parts import PART
 from tests.cli.test_output_survives import finished_parts
 from tests.helpers.program import (
     TIMEOUT,

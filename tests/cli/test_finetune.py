@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mlxbert.cli.training import parse_sweep
+from mlxbert.cli.training_options import parse_sweep
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.training.loop.events import Event
 from tests.cli.test_terminal import CODES, plain

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from mlxbert.cli.output import formats
-from mlxbert.cli.output.base import OutputFormat
-from mlxbert.cli.output.columns import Npy
-from mlxbert.cli.output.file import check_output
+from mlxbert.cli.output.output_format import OutputFormat
+from mlxbert.cli.output.result_file import check_output
+from mlxbert.cli.output.vector_columns import Npy
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.results.embed import Embedding
 from mlxbert.results.result import Failure

@@ -9,20 +9,20 @@ import pytest
 from typer._completion_classes import BashComplete
 
 import mlxbert
-from mlxbert.cli.training import SIZES
+from mlxbert.cli.training_options import SIZES
 from mlxbert.cli.views.help import draw
 from mlxbert.folders.verify import TOLERANCES
 from mlxbert.nn.pooling import POOLINGS
 from mlxbert.options import POOLINGS as NAMED_POOLINGS
-from mlxbert.pretraining.initial import SIZES as KNOWN_SIZES
-from mlxbert.pretraining.settings import Settings
+from mlxbert.pretraining.initial_model import SIZES as KNOWN_SIZES
+from mlxbert.pretraining.pretraining_settings import Settings
 from mlxbert.tasks import answer, fill_mask, zero_shot
 from mlxbert.training import labelled_material
-from mlxbert.training.calls import usual_rate
 from mlxbert.training.loop import training_run
-from mlxbert.training.options import TrainingOptions
-from mlxbert.training.options.tasks import TASKS
-from mlxbert.training.plan import usual_share
+from mlxbert.training.options.loop_options import TrainingOptions
+from mlxbert.training.options.training_tasks import TASKS
+from mlxbert.training.training_call import usual_rate
+from mlxbert.training.training_plan import usual_share
 from mlxbert.weights.formats.quantized import Quantization
 from tests.cli.test_terminal import plain
 from tests.helpers.cases import together

@@ -33,9 +33,9 @@ from mlxbert.cli.views import (
 )
 from mlxbert.cli.views.training import corpus, evaluation, report, summary
 from mlxbert.cli.views.training.frame import frame
-from mlxbert.cli.views.training.state import State
+from mlxbert.cli.views.training.run_state import DrawnRuns
+from mlxbert.folders.compare.reports import Conversion, Difference, OutputDifferences, TensorCounts, Verification
 from mlxbert.folders.inspection import UnusedTensor
-from mlxbert.folders.results import Conversion, Difference, OutputDifferences, TensorCounts, Verification
 from mlxbert.frozen import FrozenDict
 from mlxbert.invisible import INVISIBLE
 from mlxbert.pretraining.vocabulary import Vocabulary
@@ -72,8 +72,8 @@ def _found(word: str, width: int) -> Parts:
     hit = Hit(
         word, 1, 0.031, f"/docs/{word}.md", "", 3, 4, None, f"{word} > b", f"{word}\n", {}, 0.5, 8.25, vector_rank=2
     )
-    passage = search.Passage(hit, hit.text, (0, len(word)), 6, 0.5, 3)
-    yield from search.draw(passage, search.Words(word), explain=True)
+    passage = search.DrawnPassage(hit, hit.text, (0, len(word)), 6, 0.5, 3)
+    yield from search.draw(passage, search.QueryWords(word), explain=True)
     one = {"index": word, "covers": [f"/{word}"], "model": word, "files": 2, "chunks": 3, "bytes": 10, "updated": word}
     yield from search.draw_indexes({"folder": word, "indexes": [one]})
     yield from search.draw_index({**one, "left_out": {word: 2}, "failed": [{"path": word, "reason": f"no {word}"}]})
@@ -103,7 +103,7 @@ def _replaced(word: str, width: int) -> Parts:
 
 
 def _embedded(word: str, width: int) -> Iterator["RenderableType"]:
-    drawn = vectors.Embeddings(compare=True)
+    drawn = vectors.VectorView(compare=True)
     for text in (word, "another text"):
         yield from drawn.draw(Embedding(text, np.linspace(-1, 1, 24, dtype=np.float32), 7, True))
     yield from drawn.draw_cosines()
@@ -173,7 +173,7 @@ def _summary(word: str, width: int) -> Parts:
 
 
 def _live(word: str, width: int) -> Parts:
-    state = State()
+    state = DrawnRuns()
     first = (events.started(run=0, runs=2, varied={"seed": 0}), events.evaluated(9, 0.5, metric=word))
     last = (events.started(run=1, runs=2, varied={"seed": word}, model=word, output=word), events.step(200))
     for event in (*first, *last, events.evaluated(200, 0.921, metric=word)):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mlxbert.cli.output.parts import PART
+from mlxbert.cli.output.finished_parts import PART
 from tests.helpers.program import (
     ENDING,
     TIMEOUT,

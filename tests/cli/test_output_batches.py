@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.cli.output import batches
-from mlxbert.cli.output.batches import Batches
+from mlxbert.cli.output import unfinished_part
+from mlxbert.cli.output.unfinished_part import UnfinishedPart
 from mlxbert.labels.labels import Labels
 from mlxbert.tasks import runner
 from mlxbert.text import batch
@@ -93,7 +93,7 @@ def test_batches_are_computed_once(
     (total,) = all_of_them
     done = total * 3 // 4
     if killed:
-        monkeypatch.setattr(batches, "SECONDS", 0.0)
+        monkeypatch.setattr(unfinished_part, "SECONDS", 0.0)
         copied = (Path(f"{whole}.partial"), Path(f"{parts}.partial"))
         whole.unlink()
         with interrupted(done, copied):
@@ -110,7 +110,7 @@ def test_batches_are_computed_once(
 
 
 def test_batches_after_others_replace_what_is_left_of_their_files(tmp_path: Path) -> None:
-    def outputs(kept: Batches, *keys: str) -> int:
+    def outputs(kept: UnfinishedPart, *keys: str) -> int:
         """Uses batches, one per file; returns how many were computed."""
         computed = list[str]()
 
@@ -123,8 +123,8 @@ def test_batches_after_others_replace_what_is_left_of_their_files(tmp_path: Path
             kept.write()
         return len(computed)
 
-    def again() -> Batches:
-        return Batches(tmp_path, "owner")
+    def again() -> UnfinishedPart:
+        return UnfinishedPart(tmp_path, "owner")
 
     assert outputs(again(), *"abcdef") == 6
     assert outputs(again(), *"abXY") == 2

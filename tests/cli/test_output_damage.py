@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mlxbert.cli.output.parts import PART as ROWS
+from mlxbert.cli.output.finished_parts import PART as ROWS
 from mlxbert.errors import ArgumentError, MlxbertError
 from tests.cli.test_output_batches import interrupted
 from tests.cli.test_output_survives import ENDINGS, PART, TOTAL, finish, form, output, result, small_parts, stopped

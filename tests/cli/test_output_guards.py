@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from mlxbert.cli.output.file import FileOutput, check_output
-from mlxbert.cli.output.parts import PART
-from mlxbert.cli.output.written import check_written
+from mlxbert.cli.output.finished_parts import PART
+from mlxbert.cli.output.result_file import FileOutput, check_output
+from mlxbert.cli.output.written_paths import check_written
 from mlxbert.errors import ArgumentError
 from tests.cli.test_resume import FILE, finish, killed, result
 

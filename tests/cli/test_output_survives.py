@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from mlxbert.cli.output import formats
-from mlxbert.cli.output.base import OutputFormat
-from mlxbert.cli.output.file import FileOutput
+from mlxbert.cli.output.output_format import OutputFormat
+from mlxbert.cli.output.result_file import FileOutput
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.folders.fingerprint import hash_folder
 from mlxbert.results.embed import Embedding
@@ -85,7 +85,10 @@ print(kill)
 @contextmanager
 def small_parts() -> Iterator[None]:
     """Parts of a few results."""
-    with mock.patch("mlxbert.cli.output.file.PART", PART), mock.patch("mlxbert.cli.output.parts.PART", PART):
+    with (
+        mock.patch("mlxbert.cli.output.result_file.PART", PART),
+        mock.patch("mlxbert.cli.output.finished_parts.PART", PART),
+    ):
         yield
 
 

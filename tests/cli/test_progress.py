@@ -68,8 +68,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_the_time_left_is_that_of_whole_windows(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
     """The first results of a window come when most of it is computed, and the others at once."""
-    screen, pace, start = Screen(monkeypatch, 100), progress.Pace(), clock[0]
-    monkeypatch.setattr(progress, "Pace", lambda: pace)
+    screen, pace, start = Screen(monkeypatch, 100), progress.RemainingTime(), clock[0]
+    monkeypatch.setattr(progress, "RemainingTime", lambda: pace)
     with progress.records(10 * 512, shown=True) as update:
         for done in range(1, 3 * 512):
             clock[0] += 0.1 if done % 512 < 13 else 98.7 / 11 if done % 512 > 500 else 0

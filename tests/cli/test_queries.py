@@ -32,7 +32,7 @@ def test_an_embedder_makes_it_retrieval(library: Library, monkeypatch: pytest.Mo
         return events.evaluation()
 
     module = SimpleNamespace(evaluate_reranking=evaluate_reranking)
-    monkeypatch.setitem(__import__("sys").modules, "mlxbert.training.scores.search", module)
+    monkeypatch.setitem(__import__("sys").modules, "mlxbert.training.scores.search_evaluation", module)
     typed = (
         *("evaluate", "rerank", "--data", str(tmp_path), *MODEL, "--embedder", "builtin", "--top-k", "7"),
         *("--split", "dev"),

@@ -15,8 +15,8 @@ import pytest
 from mlxbert.cli.commands.search import _update
 from mlxbert.cli.views import search as view
 from mlxbert.search.index import open_index
+from mlxbert.search.index_writer import IndexWriter
 from mlxbert.search.schema import locked
-from mlxbert.search.writer import Writer
 from tests.cli.test_terminal import plain
 from tests.helpers.program import TERMINALS, Outcome, Terminal, call, command, environment, terminal
 from tests.helpers.screen import Screen
@@ -302,7 +302,7 @@ def test_watching_follows_changes_until_ctrl_c(
     ],
 )
 def test_words_of_a_query_are_found_in_their_forms(query: str, text: str, found: list[str]) -> None:
-    words = view.Words(query)
+    words = view.QueryWords(query)
     assert [text[start:end] for start, end in words.spans(text)] == found
     assert (words.shared(text) > 0) == bool(found)
 
@@ -319,9 +319,9 @@ def test_folders_with_an_index_are_completed(run: Run, files: Path, monkeypatch:
 def test_an_interrupt_keeps_what_is_done_and_says_so(
     files: Path, small: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    usual = Writer._write_ready
+    usual = IndexWriter._write_ready
 
-    def ready(writer: Writer) -> None:
+    def ready(writer: IndexWriter) -> None:
         usual(writer)
         if writer._embedded == 3:
             raise KeyboardInterrupt
@@ -329,7 +329,7 @@ def test_an_interrupt_keeps_what_is_done_and_says_so(
     (files / "c" / "d.csv").write_text("".join(f"w{number}\n" for number in range(9)))
     with open_index(files.parent / "i.db", model=small, paths=[files / "c", files]) as index:
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(Writer, "_write_ready", ready)
+            patch.setattr(IndexWriter, "_write_ready", ready)
             _update(index, None)
         assert index.stats().vectors == 3
         said = capsys.readouterr().err
@@ -341,20 +341,20 @@ def test_ranks_that_are_fused_are_told_apart() -> None:
     from tests.cli.test_narrow import _shown
 
     def length(share: float, **scores: float) -> int:
-        drawn = view.draw(replace(_passage(**scores), share=share), view.Words("x"), explain=False)
+        drawn = view.draw(replace(_passage(**scores), share=share), view.QueryWords("x"), explain=False)
         return str(_shown(drawn)).count("█")
 
     assert length(61 / 70) < 0.6 * length(1) and length(61 / 70, vector_score=0.5) > 0.8 * length(1)
 
 
-def _passage(**given: Any) -> view.Passage:
+def _passage(**given: Any) -> view.DrawnPassage:
     from mlxbert.results.hit import Hit
 
     text = "\n".join(f"line {number} of the text." for number in range(40))
     known = {"path": "/a.md", "place": "", "start_line": 1, "end_line": 40, "page": None, "title": ""}
     hit = Hit("text", 1, 0.5, text=text, fields={}, **(known | given))  # type: ignore[arg-type]
     start = text.index("line 20")
-    return view.Passage(hit, text, (start, start + 20), view.LINES, 1.0, 21)
+    return view.DrawnPassage(hit, text, (start, start + 20), view.LINES, 1.0, 21)
 
 
 @pytest.mark.parametrize("width", ["50", "80", "120"])
@@ -362,6 +362,6 @@ def test_a_few_lines_around_the_sentence_are_shown(width: str, monkeypatch: pyte
     from tests.cli.test_narrow import _shown
 
     monkeypatch.setenv("COLUMNS", width)
-    lines = _shown(view.draw(_passage(), view.Words("text"), explain=False)).rstrip().split("\n")
+    lines = _shown(view.draw(_passage(), view.QueryWords("text"), explain=False)).rstrip().split("\n")
     assert lines[0] == "1  /a.md:21" and len(lines) == 2 + view.LINES
     assert "line 20 of" in " ".join(map(str.strip, lines)) and max(map(len, map(str.rstrip, lines))) <= int(width)

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from mlxbert.search.sqlite import SqliteStore
-from mlxbert.search.store import About
+from mlxbert.search.store import IndexSettings
 from tests.helpers.program import call
 
-ABOUT = About("model", "0" * 64, 8, "cosine", "mean", ("", ""), 200, True)
+ABOUT = IndexSettings("model", "0" * 64, 8, "cosine", "mean", ("", ""), 200, True)
 
 
 @pytest.fixture

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from mlxbert.cli import remote
+from mlxbert.cli import server_models
 from mlxbert.errors import MlxbertError
 from mlxbert.labels.labels import Labels
-from mlxbert.serve.access import Log
+from mlxbert.serve.access_log import Log
+from mlxbert.serve.engine.serving_options import ServeOptions
 from mlxbert.serve.http.app import make_app
-from mlxbert.serve.http.safety import AccessPolicy
+from mlxbert.serve.http.request_guards import AccessPolicy
 from mlxbert.serve.http.server import make_guarded
-from mlxbert.serve.options import ServeOptions
 from mlxbert.tasks.catalogue import TaskEntry
 from tests.helpers.classifiers import save_classifier, save_saturated
 from tests.helpers.program import Outcome, call, terminal
@@ -43,14 +43,14 @@ def connect(
 ) -> None:
     """Has requests go to an application without a socket, or be answered by a function."""
 
-    def exchange(server: remote.Server, path: str, sent: bytes | None) -> tuple[int, str, bytes]:
+    def exchange(server: server_models.Server, path: str, sent: bytes | None) -> tuple[int, str, bytes]:
         headers(server._headers)
         if (planted := answer()) is not None:
             return planted
         found = client.request("GET" if sent is None else "POST", path, content=sent, headers=server._headers)
         return found.status_code, found.headers.get("Retry-After", ""), found.content
 
-    monkeypatch.setattr(remote.Server, "_exchange", exchange)
+    monkeypatch.setattr(server_models.Server, "_exchange", exchange)
 
 
 @pytest.fixture(autouse=True)
@@ -135,7 +135,7 @@ def write_texts(path: Path, count: int) -> Path:
 def test_files_and_bad_records(
     same: Callable[..., Outcome], folders: dict[str, Path], tmp_path: Path, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(remote, "_WINDOW", 16)
+    monkeypatch.setattr(server_models, "_WINDOW", 16)
     file = write_texts(tmp_path / "texts.jsonl", 60)
     there = call("embed", "--input", str(file), "--server", URL)
     here = call("embed", "--input", str(file), "--model", str(folders["embed"]))
@@ -159,7 +159,7 @@ def test_vectors_in_a_file(folders: dict[str, Path], tmp_path: Path) -> None:
 
 def test_a_run_resumes_with_the_same_model_only(folders: dict[str, Path], tmp_path: Path, monkeypatch: Any) -> None:
     file, out = write_texts(tmp_path / "texts.jsonl", 1200), tmp_path / "out.jsonl"
-    whole = remote.RemoteModel._results
+    whole = server_models.RemoteModel._results
     asked: list[int] = []
 
     def fails(self: Any, entry: TaskEntry, items: Sequence[Any], *rest: Any) -> list[Any]:
@@ -168,7 +168,7 @@ def test_a_run_resumes_with_the_same_model_only(folders: dict[str, Path], tmp_pa
             raise MlxbertError("planted")
         return whole(self, entry, items, *rest)
 
-    monkeypatch.setattr(remote.RemoteModel, "_results", fails)
+    monkeypatch.setattr(server_models.RemoteModel, "_results", fails)
     command = ("tag", "-i", str(file), "-o", str(out), "--server", URL)
     assert call(*command).status == 1 and not out.exists()
     other = call("classify", "-i", str(file), "-o", str(out), "--server", URL)
@@ -201,7 +201,7 @@ def test_more_than_a_server_takes_is_asked_for_in_parts(folders: dict[str, Path]
 
 def test_a_busy_server_is_asked_again(client: TestClient, monkeypatch: Any) -> None:
     waited: list[float] = []
-    monkeypatch.setattr("mlxbert.cli.remote.time.sleep", waited.append)
+    monkeypatch.setattr("mlxbert.cli.server_models.time.sleep", waited.append)
     answers = iter([(429, "3", b"{}"), (503, "", b"no JSON")])
     connect(monkeypatch, client, lambda: next(answers, None))
     assert call("embed", "cat", "--server", URL).status == 0

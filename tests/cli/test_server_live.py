@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from mlxbert.cli.remote import Server, _trusted
+from mlxbert.cli.server_models import Server, _trusted
 from mlxbert.errors import MlxbertError
 from tests.helpers.certificate import save_certificate
 from tests.helpers.fake_hub import QuietServer

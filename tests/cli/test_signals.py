@@ -93,7 +93,7 @@ LONG: dict[str, tuple[str, Words, list[str]]] = {
         ["out.partial"],
     ),
     "reading": (
-        "mlxbert.pretraining.corpus.writer:tokenize",
+        "mlxbert.pretraining.corpus.token_writer:tokenize",
         lambda folder: corpus("pretrain", "--model", str(folder / "tiny"), "--output", "out")(folder),
         ["out.partial"],
     ),

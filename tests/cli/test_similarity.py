@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import mlxbert
-from mlxbert.tasks.ranking import Ranking, Scored
+from mlxbert.tasks.query_ranking import Ranking, Scored
 from tests.cli.test_terminal import plain
 from tests.helpers.program import Outcome, call, terminal, tiny_model
 

@@ -10,14 +10,14 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
-from mlxbert.cli.views.training import corpus, evaluation, report, summary, words
+from mlxbert.cli.views.training import corpus, evaluation, report, summary, value_texts
 from mlxbert.cli.views.training.frame import frame
 from mlxbert.cli.views.training.live import LiveView
+from mlxbert.cli.views.training.run_state import DrawnRuns
 from mlxbert.cli.views.training.sparse import SparseLines
-from mlxbert.cli.views.training.state import State
-from mlxbert.training.data.report import DataReport
+from mlxbert.training.data.data_report import DataReport
 from mlxbert.training.loop.events import Estimate, Finished, Started, Step
-from mlxbert.training.scores.summary import Evaluation
+from mlxbert.training.scores.evaluation_summary import Evaluation
 from tests.helpers import events
 
 WIDTHS = pytest.mark.parametrize("width", [50, 80, 120])
@@ -51,9 +51,9 @@ def evaluated(found: Evaluation, width: int = 80) -> str:
     return told(evaluation.evaluation(found, width), width)
 
 
-def after(steps: int) -> State:
+def after(steps: int) -> DrawnRuns:
     """The state of a run after that many steps."""
-    state = State()
+    state = DrawnRuns()
     for event in events.whole_run():
         if getattr(event, "step", 0) <= steps:
             state.note(event)
@@ -118,8 +118,8 @@ def test_a_picture_of_a_run(width: int, steps: int) -> None:
     text = "\n".join(shown)
     assert len(shown) <= 24 and shown[0].startswith("fine-tuning classify") and f"step {steps} of 462" in text
     if steps:
-        assert f"loss {words.figure(events.step(steps).loss)}" in text and "8,412" in text and "1.2 GB" in text
-        assert (f"{words.duration(events.step(steps).seconds_left)} left" in text) == (steps < 462)
+        assert f"loss {value_texts.figure(events.step(steps).loss)}" in text and "8,412" in text and "1.2 GB" in text
+        assert (f"{value_texts.duration(events.step(steps).seconds_left)} left" in text) == (steps < 462)
     assert ("the first steps measure the speed" in text) == (steps == 0)
     assert bool(re.search("[\u2801-\u28ff]{3}", text)) == (steps > 1)  # the curve
     if steps == 462:
@@ -174,7 +174,7 @@ def test_a_low_terminal_keeps_the_progress_and_the_newest_evaluation() -> None:
 
 @WIDTHS
 def test_a_later_run_says_where_it_resumes_and_how_the_earlier_ones_ended(width: int) -> None:
-    state = State()
+    state = DrawnRuns()
     for event in (
         events.started(runs=3, varied={"seed": 0}),
         events.evaluated(462, 0.951),
@@ -188,7 +188,7 @@ def test_a_later_run_says_where_it_resumes_and_how_the_earlier_ones_ended(width:
 
 @WIDTHS
 def test_the_curve_of_a_resumed_run_starts_at_its_start(width: int) -> None:
-    whole, state = after(300), State()
+    whole, state = after(300), DrawnRuns()
     losses = tuple((number, events.step(number).loss) for number in range(1, 251))
     state.note(events.started(first_step=250, losses=losses, evaluations=(events.evaluated(154, 0.921),)))
     for number in range(251, 301):
@@ -205,7 +205,7 @@ def test_only_what_should_be_large_has_a_bar(width: int) -> None:
     event = events.finished(runs)
     assert event.summary is not None and event.evaluation is not None
     for metric, bars in (("accuracy", True), ("mae", False), ("log_loss", False), ("mlm_loss", False)):
-        state = State()
+        state = DrawnRuns()
         for one in (events.started(), *(events.evaluated(number, 0.4, metric=metric) for number in (154, 308))):
             state.note(one)
         found = [line for line in lines([frame(state, width, 24)], width) if "0.400" in line]
@@ -317,11 +317,11 @@ def test_a_confusion_matrix_has_its_numbers_where_they_fit() -> None:
 
 
 def test_times_and_numbers() -> None:
-    times = [words.duration(seconds) for seconds in (0, 59.4, 61, 3725, float("inf"))]
+    times = [value_texts.duration(seconds) for seconds in (0, 59.4, 61, 3725, float("inf"))]
     assert times == ["0 s", "59 s", "1:01", "1:02:05", "-"]
-    about = [words.about(seconds) for seconds in (0.2, 30, 239, 9000)]
+    about = [value_texts.about(seconds) for seconds in (0.2, 30, 239, 9000)]
     assert about == ["about a second", "about 30 seconds", "about 4 minutes", "about 2 hours"]
-    figures = [words.figure(number) for number in (0.0, 2e-5, 0.0534, 1.754, 43.21, 1234.5, float("nan"))]
+    figures = [value_texts.figure(number) for number in (0.0, 2e-5, 0.0534, 1.754, 43.21, 1234.5, float("nan"))]
     assert figures == ["0.00", "2.0e-05", "0.0534", "1.75", "43.2", "1234", "nan"]
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from mlxbert.folders.trained import remember, written_models
-from mlxbert.machine.data import VARIABLE
+from mlxbert.folders.written_models import remember, written_models
+from mlxbert.machine.user_folders import VARIABLE
 from tests.helpers.program import Outcome, call, unprivileged
 
 ROOT = Path(__file__).parents[2]

@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from mlxbert.data.columns import Columns, find_columns
-from mlxbert.data.related import find_related_columns
+from mlxbert.data.columns import ColumnNames, find_columns
+from mlxbert.data.related_texts import find_related_columns
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.readers.rows import Rows, read_rows
+from mlxbert.readers.labelled_rows import LabelledRows, read_rows
 
 LONG = "a sentence that is longer than the name of any label"
 
 
-def rows(**columns: Any) -> Rows:
+def rows(**columns: Any) -> LabelledRows:
     """Two rows with these values."""
     return read_rows([columns, columns])
 
@@ -39,22 +39,22 @@ def rows(**columns: Any) -> Rows:
 )
 def test_columns_are_guessed(columns: dict[str, Any], found: tuple[str, str | None, str]) -> None:
     guessed = ("text", "label") if found[1] is None else ("text", "pair", "label")
-    assert find_columns(rows(**columns)) == Columns(*found, guessed)
+    assert find_columns(rows(**columns)) == ColumnNames(*found, guessed)
 
 
 def test_what_is_named_is_not_guessed() -> None:
     data = rows(text=LONG, title=LONG, label="a", sentence1="b", sentence2="c", target="d")
-    assert find_columns(data, text_column="title") == Columns("title", None, "label", ("label",))
+    assert find_columns(data, text_column="title") == ColumnNames("title", None, "label", ("label",))
     assert find_columns(data, pair_column="sentence2").text == "sentence1"
-    assert find_columns(data, pair_column="title") == Columns("text", "title", "label", ("text", "label"))
+    assert find_columns(data, pair_column="title") == ColumnNames("text", "title", "label", ("text", "label"))
     named = find_columns(data, text_column="text", pair_column="title", label_column="target")
-    assert named == Columns("text", "title", "target", ())
+    assert named == ColumnNames("text", "title", "target", ())
     assert named.to_dict() == {"text": "text", "pair": "title", "label": "target"}
     assert find_columns(rows(target=LONG, label="a"), label_column="label").text == "target"
 
 
 def test_labels_may_be_left_out() -> None:
-    assert find_columns(rows(text="a", label="b", score=3), labels=False) == Columns("text", None, None, ("text",))
+    assert find_columns(rows(text="a", label="b", score=3), labels=False) == ColumnNames("text", None, None, ("text",))
     assert find_columns(rows(words="a"), labels=False).label is None
     assert find_columns(rows(words="a", label="b", score="c", y="d"), labels=False).text == "words"
 
@@ -112,7 +112,7 @@ def test_names_of_columns_may_be_values(tmp_path: Path) -> None:
     path.write_text("words,spam\nbuy now and pay much later,spam\nsee you at noon tomorrow,ham\n")
     assert find_columns(read_rows(path), text_column="words", label_column="spam").label == "spam"
     path.write_text(f"text,label,{'how satisfied are you ' * 4}\ntext,label,3\nb,c,4\n")
-    assert find_columns(read_rows(path)) == Columns("text", None, "label", ("text", "label"))
+    assert find_columns(read_rows(path)) == ColumnNames("text", None, "label", ("text", "label"))
 
 
 @pytest.mark.parametrize("labels", ["1221", "0101"])
@@ -121,7 +121,7 @@ def test_columns_of_a_table_without_a_header_are_numbers(tmp_path: Path, labels:
     path.write_text("".join(f"{label}\ta text of some length, number {n}\n" for n, label in enumerate(labels)))
     found = read_rows(path, header=False)
     assert found.columns == ("1", "2") and len(found) == 4
-    assert find_columns(found) == Columns("2", None, "1", ("text", "label"))
+    assert find_columns(found) == ColumnNames("2", None, "1", ("text", "label"))
     with pytest.raises(InputError) as caught:
         find_columns(read_rows(path))
     assert caught.value.hint and "no_header=True" in caught.value.hint

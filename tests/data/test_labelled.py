@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlxbert.data.columns import Columns, find_columns
-from mlxbert.data.labelled import Labelled, read_labelled
+from mlxbert.data.columns import ColumnNames, find_columns
+from mlxbert.data.labelled_texts import LabelledText, read_labelled
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.readers.rows import read_rows
+from mlxbert.readers.labelled_rows import read_rows
 from mlxbert.readers.stream import Record
 
-COLUMNS = Columns("text", None, "label")
+COLUMNS = ColumnNames("text", None, "label")
 
 
 def rows(*labels: Any) -> list[Record]:
@@ -34,12 +34,12 @@ def test_a_file_becomes_labelled_texts(tmp_path: Path) -> None:
     path.write_text('premise,hypothesis,label\n"a\nb",c, yes \n', encoding="utf-8")
     data = read_rows(path)
     (record,) = read_labelled(data, find_columns(data), "class")
-    assert record == Labelled("a\nb", "c", "yes", f"{path}, line 2")
+    assert record == LabelledText("a\nb", "c", "yes", f"{path}, line 2")
     assert (record.key, record.names) == (("a\nb", "c"), ("yes",))
 
 
 def test_without_a_label_column_labels_are_not_read() -> None:
-    (record,) = read_labelled(iter(rows(None)), Columns("text", None, None), "class")
+    (record,) = read_labelled(iter(rows(None)), ColumnNames("text", None, None), "class")
     assert (record.label, record.names) == (None, ())
 
 
@@ -123,7 +123,7 @@ def test_numbers_are_finite() -> None:
 
 @pytest.mark.parametrize("text", ["", " \n\t", None, 3, ["a"], "half \ud800"])
 def test_texts_that_are_none_are_refused_with_their_place(text: Any) -> None:
-    for columns in (Columns("text", None, None), Columns("other", "text", None)):
+    for columns in (ColumnNames("text", None, None), ColumnNames("other", "text", None)):
         data = [Record({"text": "fine", "other": "fine"}, "line 1"), Record({"text": text, "other": "fine"}, "line 2")]
         with pytest.raises(InputError, match="line 2: 'text' "):
             read_labelled(data, columns, "class")

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlxbert.data.columns import Columns, find_usual_columns
+from mlxbert.data.columns import ColumnNames, find_usual_columns
 from mlxbert.data.questions import Question, read_questions
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.readers.formats import Format, read_records
-from mlxbert.readers.rows import Rows, read_rows
+from mlxbert.readers.formats import FormatName, read_records
+from mlxbert.readers.labelled_rows import LabelledRows, read_rows
 
 CONTEXT = "The cat sat. A cat went to Paris 😀 in 1973."
-COLUMNS = Columns("question", "context", "answers")
+COLUMNS = ColumnNames("question", "context", "answers")
 
 
 def asked(answers: Any, context: str = CONTEXT, **more: Any) -> dict[str, Any]:
@@ -82,10 +82,10 @@ def test_tables_and_other_names_are_read(tmp_path: Path) -> None:
     path.write_text("query,passage,answer,answer_start\nwho,the cat,cat,4\nwhen,the cat,,\n", encoding="utf-8")
     rows = read_rows(path)
     columns = find_usual_columns(rows, "answer")
-    assert columns == Columns("query", "passage", "answer", ("text", "pair", "label"))
+    assert columns == ColumnNames("query", "passage", "answer", ("text", "pair", "label"))
     assert [(one.answers, one.start) for one in read_questions(rows, columns)] == [(("cat",), 4), ((), None)]
     named = find_usual_columns(rows, "answer", text_column="passage", pair_column="query")
-    assert named == Columns("passage", "query", "answer", ("label",))
+    assert named == ColumnNames("passage", "query", "answer", ("label",))
 
 
 def test_the_nearest_place_is_taken_where_answer_start_is_wrong_and_said(caplog: pytest.LogCaptureFixture) -> None:
@@ -180,4 +180,4 @@ def test_only_training_reads_json(tmp_path: Path) -> None:
     lines = tmp_path / "b.json"
     lines.write_text('{"text": "a"}\n', encoding="utf-8")
     assert [one.text for one in read_records(lines, format="jsonl")] == ["a"]
-    assert Rows is type(read_rows(lines, format=Format.jsonl))
+    assert LabelledRows is type(read_rows(lines, format=FormatName.jsonl))

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlxbert.data.relevance import Judged, find_relevance_columns, read_judged
+from mlxbert.data.relevance import JudgedPair, find_relevance_columns, read_judged
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.readers.rows import read_rows
+from mlxbert.readers.labelled_rows import read_rows
 
 GROUP = {"query": "a", "positives": ["x", "y"], "negatives": "z"}
 
 
-def read(*records: dict[str, Any], max_score: float = 1.0, **columns: str) -> list[Judged]:
+def read(*records: dict[str, Any], max_score: float = 1.0, **columns: str) -> list[JudgedPair]:
     rows = read_rows(records)
     return read_judged(rows, find_relevance_columns(rows, **columns), max_score)
 

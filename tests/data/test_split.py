@@ -6,21 +6,21 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from mlxbert.data.labelled import Label, Labelled
-from mlxbert.data.split import split
+from mlxbert.data.labelled_texts import Label, LabelledText
+from mlxbert.data.validation_split import split
 from mlxbert.errors import ArgumentError, InputError
 from tests.helpers.cells import quick
 
 FROZEN = [2, 5, 20, 21, 22, 24, 25, 33]  # what every machine and every version of Python finds
 
 
-def labelled(labels: Any, texts: Any = None) -> list[Labelled]:
+def labelled(labels: Any, texts: Any = None) -> list[LabelledText]:
     texts = range(len(labels)) if texts is None else texts
     pairs = zip(texts, labels, strict=True)
-    return [Labelled(str(text), None, label, f"record {n}") for n, (text, label) in enumerate(pairs)]
+    return [LabelledText(str(text), None, label, f"record {n}") for n, (text, label) in enumerate(pairs)]
 
 
-def numbers(records: list[Labelled]) -> list[int]:
+def numbers(records: list[LabelledText]) -> list[int]:
     return [int(record.text) for record in records]
 
 
@@ -45,10 +45,10 @@ def test_many_small_classes_make_up_the_share_together() -> None:
 
 
 def test_pairs_are_told_apart_by_both_texts() -> None:
-    records = [Labelled("same", str(n), 1.0, "") for n in range(10)]
+    records = [LabelledText("same", str(n), 1.0, "") for n in range(10)]
     assert len(split(records, 0.2, 0)[1]) == 2
     with pytest.raises(InputError):
-        split([Labelled("same", "same", 1.0, "")] * 10, 0.2, 0)
+        split([LabelledText("same", "same", 1.0, "")] * 10, 0.2, 0)
 
 
 def test_a_text_that_is_most_of_the_data_is_not_taken() -> None:
@@ -57,7 +57,7 @@ def test_a_text_that_is_most_of_the_data_is_not_taken() -> None:
 
 
 def test_large_data_give_no_more_than_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mlxbert.data.split.MOST", 7)
+    monkeypatch.setattr("mlxbert.data.validation_split.MOST", 7)
     assert len(split(labelled([0.0] * 100), 0.1, 0)[1]) == 7
 
 

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, strategies as st
 
-from mlxbert.data.columns import Columns, find_usual_columns
-from mlxbert.data.tagged import Tagged, read_tagged
+from mlxbert.data.columns import ColumnNames, find_usual_columns
+from mlxbert.data.tagged_sentences import TaggedSentence, read_tagged
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.labels.schemes import decode
-from mlxbert.readers.rows import Rows
+from mlxbert.readers.labelled_rows import LabelledRows
 from mlxbert.readers.stream import Record
 from tests.text.test_tokenizer import QUICK
 
@@ -18,18 +18,18 @@ from tests.text.test_tokenizer import QUICK
 PRINTABLE = st.characters(exclude_categories=("C", "Z")) | st.just(" ")
 
 
-def rows_of(*records: dict[str, Any]) -> Rows:
+def rows_of(*records: dict[str, Any]) -> LabelledRows:
     columns = dict.fromkeys(name for record in records for name in record)
     rows = [Record(record, f"in, line {number}") for number, record in enumerate(records, 1)]
-    return Rows(tuple(columns), ("in",), {}, {"in": len(rows)}, True, rows)
+    return LabelledRows(tuple(columns), ("in",), {}, {"in": len(rows)}, True, rows)
 
 
-def read(*records: dict[str, Any]) -> list[Tagged]:
+def read(*records: dict[str, Any]) -> list[TaggedSentence]:
     rows = rows_of(*records)
     return read_tagged(rows, find_usual_columns(rows, "tag"))
 
 
-def entities(record: Tagged) -> list[tuple[str, str]]:
+def entities(record: TaggedSentence) -> list[tuple[str, str]]:
     found = decode(record.tags, "iob2")
     return [(kind, record.text[record.offsets[a][0] : record.offsets[b - 1][1]]) for kind, a, b in found]
 
@@ -47,13 +47,13 @@ def entities(record: Tagged) -> list[tuple[str, str]]:
 )
 def test_columns_are_known_by_their_names(columns: str, text: str, label: str) -> None:
     rows = rows_of({name: ["a"] for name in columns.split()})
-    assert find_usual_columns(rows, "tag") == Columns(text, None, label, ("text", "label"))
+    assert find_usual_columns(rows, "tag") == ColumnNames(text, None, label, ("text", "label"))
 
 
 def test_named_columns_win() -> None:
     rows = rows_of({str(number): ["a"] for number in range(1, 5)})
-    assert find_usual_columns(rows, "tag", label_column="2") == Columns("1", None, "2", ("text",))
-    assert find_usual_columns(rows, "tag", text_column="4", label_column="3") == Columns("4", None, "3", ())
+    assert find_usual_columns(rows, "tag", label_column="2") == ColumnNames("1", None, "2", ("text",))
+    assert find_usual_columns(rows, "tag", text_column="4", label_column="3") == ColumnNames("4", None, "3", ())
     with pytest.raises(ArgumentError, match="'5'"):
         find_usual_columns(rows, "tag", label_column="5")
     with pytest.raises(ArgumentError, match="two purposes"):
@@ -64,7 +64,7 @@ def test_named_columns_win() -> None:
 
 def test_lists_of_words_are_joined() -> None:
     (record,) = read({"words": ["New York", ".", "😀"], "tags": ["B-LOC", "O", 3]})
-    assert record == Tagged(
+    assert record == TaggedSentence(
         "New York . 😀", ("New York", ".", "😀"), ((0, 8), (9, 10), (11, 12)), ("B-LOC", "O", "3"), "in, line 1"
     )
 
@@ -80,9 +80,9 @@ def test_texts_of_words_keep_their_whitespace() -> None:
 )
 def test_the_text_of_conllu_is_used_where_the_words_stand_in_it(text: str, expected: str) -> None:
     record = {"form": ["Do", "n't", "stop", "!"], "upos": ["AUX", "PART", "VERB", "PUNCT"], "text": text}
-    (found,) = read_tagged(rows_of(record), Columns("text", None, "upos"))
+    (found,) = read_tagged(rows_of(record), ColumnNames("text", None, "upos"))
     assert found.text == expected and [found.text[a:b] for a, b in found.offsets] == list(found.words)
-    (joined,) = read_tagged(rows_of(record), Columns("form", None, "upos"))
+    (joined,) = read_tagged(rows_of(record), ColumnNames("form", None, "upos"))
     assert joined.text == "Do n't stop !"
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import mlxbert
 from mlxbert.machine.device import mx
-from mlxbert.weights.formats.files import open_weights
+from mlxbert.weights.formats.weight_files import open_weights
 from tests.docs.pages import rows
 
 PAGE = "docs/formats.md"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import mlxbert
-from mlxbert.cli.output.parts import PART
+from mlxbert.cli.output.finished_parts import PART
 from mlxbert.cli.views.vectors import MOST_COMPARED
 from mlxbert.nn.heads import HEADS
 from mlxbert.nn.pooling import POOLINGS
@@ -21,7 +21,7 @@ from mlxbert.tasks.options import AnswerOptions
 from mlxbert.tasks.vector_dtype import OUTPUT_DTYPES
 from mlxbert.text.batch import BATCH_TOKENS
 from mlxbert.weights.families.registry import ALL, FAMILIES
-from mlxbert.weights.source import builtin_folder
+from mlxbert.weights.model_source import builtin_folder
 from tests.docs.pages import DOCS, README, ROOT, blocks, installs, rows
 from tests.helpers import recorded
 from tests.helpers.commands import COMMANDS, PROGRAM

@@ -6,8 +6,8 @@ import re
 import pytest
 
 import mlxbert
-from mlxbert.training.options import TrainingOptions
-from mlxbert.training.options.tasks import TASKS
+from mlxbert.training.options.loop_options import TrainingOptions
+from mlxbert.training.options.training_tasks import TASKS
 from tests.docs.pages import DOCS, rows
 
 PAGE = "docs/training.md"

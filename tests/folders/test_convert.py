@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import mlxbert
-from mlxbert.bench.reference import arrays
+from mlxbert.bench.device_check.golden_outputs import arrays
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError, TokenizerError
 from mlxbert.folders import card, convert, verify
-from mlxbert.folders.compared_model import OpenedModel
-from mlxbert.folders.results import Difference, OutputDifferences, TensorCounts, Verification
+from mlxbert.folders.compare.compared_model import OpenedModel
+from mlxbert.folders.compare.reports import Difference, OutputDifferences, TensorCounts, Verification
 from mlxbert.machine.device import mx
 from mlxbert.weights import save
 from mlxbert.weights.formats import safetensors

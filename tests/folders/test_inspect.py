@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mlxbert.machine.device import mx
-from mlxbert.weights.formats.files import open_weights
+from mlxbert.weights.formats.weight_files import open_weights
 from tests.helpers.program import TERMINALS, Terminal, call, change_config, change_weights, terminal, tiny_model
 from tests.helpers.st_folder import NORMALIZE, dense, pooling, save_st, write_json
 from tests.helpers.tf_files import write_model

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.folders import judge as module, verify
-from mlxbert.folders.compare_outputs import _divergence, _same_choices
-from mlxbert.folders.judge import judge, more_bits
-from mlxbert.folders.results import MaskDifferences, OutputDifferences, VectorDifferences
+from mlxbert.folders import verify
+from mlxbert.folders.compare import quantized_outputs as module
+from mlxbert.folders.compare.outputs import _divergence, _same_choices
+from mlxbert.folders.compare.quantized_outputs import judge, more_bits
+from mlxbert.folders.compare.reports import MaskDifferences, OutputDifferences, VectorDifferences
 from mlxbert.frozen import FrozenDict
 from mlxbert.weights.formats.quantized import Quantization
 from tests.helpers.program import tiny_model

@@ -12,12 +12,12 @@ import mlxbert
 from mlxbert import Verification
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError
 from mlxbert.folders import verify as module
-from mlxbert.folders.compared_texts import PAIRS, TEXTS
-from mlxbert.folders.results import MaskDifferences, TensorCounts, VectorDifferences
+from mlxbert.folders.compare.fixed_texts import PAIRS, TEXTS
+from mlxbert.folders.compare.reports import MaskDifferences, TensorCounts, VectorDifferences
 from mlxbert.machine.device import mx
 from mlxbert.results.embed import Embedding
 from mlxbert.tasks.embed import embed_stream
-from mlxbert.weights.tokenizers.files import read_tokenizer
+from mlxbert.weights.tokenizers.tokenizer_files import read_tokenizer
 from tests.helpers.frozen import add_vocabulary, change_config, tensors_in, write_model, write_tensors
 from tests.helpers.st_folder import NORMALIZE, dense, pooling, save_st, write_json
 from tests.helpers.tiny import VOCAB, save

@@ -11,8 +11,8 @@ import pytest
 import mlxbert
 from mlxbert.errors import ArgumentError
 from mlxbert.folders import verify as module
-from mlxbert.folders.compared_texts import PAIRS, TEXTS
-from mlxbert.folders.results import MaskDifferences, OutputDifferences, VectorDifferences
+from mlxbert.folders.compare.fixed_texts import PAIRS, TEXTS
+from mlxbert.folders.compare.reports import MaskDifferences, OutputDifferences, VectorDifferences
 from mlxbert.frozen import FrozenDict
 from mlxbert.machine.device import mx
 from mlxbert.weights.formats import int8_rows

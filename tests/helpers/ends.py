@@ -8,8 +8,8 @@ from typing import Any
 
 from tokenizers import processors
 
-from mlxbert.weights.tokenizers.files import read_tokenizer
-from mlxbert.weights.tokenizers.sentencepiece import CONTROL, UNKNOWN
+from mlxbert.weights.tokenizers.sentencepiece_file import CONTROL, UNKNOWN
+from mlxbert.weights.tokenizers.tokenizer_files import read_tokenizer
 from tests.helpers.vocabularies import BYTE_TOKENS, HEAD, byte_files, pieces_file, plain, put
 
 SHIFT = 7  # what ids were larger by before the vocabulary was pruned

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from mlxbert.bench import reference
-from mlxbert.bench.reference import GOLDENS, Array, arrays
+from mlxbert.bench.device_check import golden_outputs
+from mlxbert.bench.device_check.golden_outputs import GOLDENS, Array, arrays
 from mlxbert.machine.device import mx
 from tests.helpers.tiny import VOCAB
 
@@ -35,7 +35,7 @@ def frozen_outputs(family: str, head: str, case: str) -> dict[str, Array]:
 
 def write_model(family: str, head: str, folder: Path) -> Path:
     """Writes the model as transformers saved it; returns the folder."""
-    return reference.write_model(file_name(family), head, folder)
+    return golden_outputs.write_model(file_name(family), head, folder)
 
 
 def add_vocabulary(folder: Path, size: int = 43) -> Path:

@@ -18,7 +18,7 @@ from typing import Any, Literal, NoReturn
 import pytest
 
 from mlxbert.machine.device import mx, nn
-from mlxbert.nn import fused
+from mlxbert.nn import fused_kernels
 
 Arrays = dict[str, mx.array]
 # The primitives whose `eval_gpu` raises, read in MLX 0.32.2, and the file in mlx/backend/metal. Load and the
@@ -285,8 +285,8 @@ def faults(patch: pytest.MonkeyPatch, function: Callable[..., list[mx.array]], p
     is copied. Compiled functions are traced through.
     """
     patch.setattr(mx, "contiguous", lambda array: array)
-    patch.setattr(fused, "activation", lambda function: function)
-    patch.setattr(fused, "cast", lambda dtype: lambda x: x.astype(dtype))
+    patch.setattr(fused_kernels, "activation", lambda function: function)
+    patch.setattr(fused_kernels, "cast", lambda dtype: lambda x: x.astype(dtype))
     for name, module in [*sys.modules.items()]:
         if name.partition(".")[0] == "mlxbert":
             for attribute, value in [*vars(module).items()]:

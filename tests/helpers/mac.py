@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from mlxbert import files
-from mlxbert.search import disks
+from mlxbert.search import file_systems
 
 HIDDEN, IN_THE_CLOUD = 0x8000, 0x40000000  # UF_HIDDEN and SF_DATALESS of <sys/stat.h>
 _GETPATH = 50  # F_GETPATH
@@ -94,9 +94,9 @@ class MacDisk:
             return os.fsencode(self._real["readlink"](f"/proc/self/fd/{descriptor}")).ljust(len(argument), b"\0")
 
         monkeypatch.setattr(fcntl, "fcntl", get_path)
-        monkeypatch.setattr(disks, "_PATH_OF", _GETPATH)
-        monkeypatch.setattr(disks, "_TOP", str(folder))
-        monkeypatch.setattr(disks, "ON_MAC", True)
+        monkeypatch.setattr(file_systems, "_PATH_OF", _GETPATH)
+        monkeypatch.setattr(file_systems, "_TOP", str(folder))
+        monkeypatch.setattr(file_systems, "ON_MAC", True)
         monkeypatch.setattr(files, "_ON_MAC", True)
 
     def flag(self, path: Path, flags: int) -> None:

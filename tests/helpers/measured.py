@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from mlxbert.bench.job import OURS, PASSES, PEER, UPDATE
+from mlxbert.bench.worker_job import OURS, PASSES, PEER, UPDATE
 
 
 def measured(word: str = "chip", *, peer: bool = True) -> dict[str, Any]:

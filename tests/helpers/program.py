@@ -23,7 +23,7 @@ from mlxbert.machine.device import BLAS, mx, nn, use
 from mlxbert.nn.heads import Network
 from mlxbert.weights.families.registry import FAMILIES
 from mlxbert.weights.formats.config_json import ConfigJson
-from mlxbert.weights.source import builtin_folder
+from mlxbert.weights.model_source import builtin_folder
 from tests.helpers.screen import Screen
 from tests.helpers.tiny import to_theirs
 

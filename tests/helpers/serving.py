@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.labels.labels import Labels
-from mlxbert.serve.access import Log
-from mlxbert.serve.engine import Engine
-from mlxbert.serve.http.safety import AccessPolicy
+from mlxbert.serve.access_log import Log
+from mlxbert.serve.engine.engine import Engine
+from mlxbert.serve.engine.serving_options import EngineOptions, ServeOptions
+from mlxbert.serve.http.request_guards import AccessPolicy
 from mlxbert.serve.http.server import HttpServer, address, listen, make_guarded
-from mlxbert.serve.options import EngineOptions, ServeOptions
 from mlxbert.serve.service import Service, read_facts
 from tests.helpers.answering import save_answering
 from tests.helpers.classifiers import EMOTIONS, NLI, SENTIMENT, STARS, save_classifier

@@ -6,8 +6,8 @@ import pytest
 
 from mlxbert.errors import DeviceError, OutOfMemoryError
 from mlxbert.machine.device import mx
+from mlxbert.machine.device_errors import USUAL, device_errors, errors_seen
 from mlxbert.machine.distributed import ProcessGroup
-from mlxbert.machine.faults import USUAL, device_errors, errors_seen
 from tests.helpers.faults import MEMORY, NO_FAULTS, OTHER, TOO_LONG, LateDevice, failing_eval
 
 

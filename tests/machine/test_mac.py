@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from mlxbert import files
-from mlxbert.bench import reports
+from mlxbert.bench import reported_chips
 from mlxbert.cli.commands import machine
 from mlxbert.errors import ArgumentError
 from mlxbert.machine import device, mac
@@ -221,7 +221,7 @@ def test_a_chip_that_nobody_has_reported_is_asked_for_once(unreported: Path, mon
     assert [path.name for path in (unreported / "mlxbert").iterdir()] == ["asked-to-report-apple-m2-mlx-0.32.4"]
     monkeypatch.setattr(machine, "_version", {"mlx": "0.32.5"}.get)
     assert "mlxbert doctor --report" in call("doctor").err
-    monkeypatch.setattr(reports, "reports", lambda: [{"chip": "Apple M2"}])
+    monkeypatch.setattr(reported_chips, "reports", lambda: [{"chip": "Apple M2"}])
     monkeypatch.setattr(machine, "_version", {"mlx": "0.32.6"}.get)
     assert "report" not in call("doctor").err
 
@@ -250,5 +250,5 @@ def test_other_systems_are_not_asked(unreported: Path, monkeypatch: pytest.Monke
 
 
 def test_reports_are_complete_and_of_apple_chips() -> None:
-    for one in reports.reports():
-        assert one.keys() == {*reports.FIELDS} and one["chip"].startswith("Apple ")
+    for one in reported_chips.reports():
+        assert one.keys() == {*reported_chips.FIELDS} and one["chip"].startswith("Apple ")

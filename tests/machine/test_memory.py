@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mlxbert import inspect, load, memory, model
+from mlxbert import inspect, load, loading, memory
 from mlxbert.cli.commands import machine
 from mlxbert.config import (
     Absolute,
@@ -22,8 +22,8 @@ from mlxbert.config import (
     Rotary,
     Rotation,
 )
-from mlxbert.folders.fit import fit
 from mlxbert.folders.inspection import Fit
+from mlxbert.folders.memory_fit import fit
 from mlxbert.machine import device, mac
 from mlxbert.machine.cores import inference
 from mlxbert.machine.device import mx, nn
@@ -32,9 +32,9 @@ from mlxbert.nn import ops
 from mlxbert.nn.heads import Network
 from mlxbert.text.batch import BATCH_TOKENS, default_batch_tokens
 from mlxbert.training.base_model import BaseModel
-from mlxbert.training.options import TrainingOptions
-from mlxbert.weights.adapted import find_model
-from mlxbert.weights.source import ModelRef
+from mlxbert.training.options.loop_options import TrainingOptions
+from mlxbert.weights.find_model import find_model
+from mlxbert.weights.model_source import ModelRef
 from tests.helpers.program import call, terminal
 from tests.helpers.tiny import CONFIG, random_network, save, tensors_of, tiny_config
 from tests.training.runs import make_run, steps
@@ -317,7 +317,7 @@ def test_what_does_not_fit_is_said_before_weights_are_read_and_loaded_all_the_sa
         monkeypatch.setattr(device, "available_memory", lambda available=available: available)
         assert load("builtin").network.heads and len(warnings) == said
     with monkeypatch.context() as patched, pytest.raises(InterruptedError):
-        patched.setattr(model, "build_network", _interrupted)
+        patched.setattr(loading, "build_network", _interrupted)
         load("builtin", task="embed")
     assert len(warnings) == 2 and "builtin" in warnings[1]
     monkeypatch.setattr(device, "available_memory", lambda: None)

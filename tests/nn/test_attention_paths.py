@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mlxbert.bench.reference import load_network, outputs
+from mlxbert.bench.device_check.golden_outputs import load_network, outputs
 from mlxbert.config import Biases, PreNorm, Rotary, Rotation
 from mlxbert.machine.device import mx, nn
-from mlxbert.nn import dropout, gpu, ops, positions
+from mlxbert.nn import dropout, gpu_attention, ops, positions
 from mlxbert.nn.attention import SelfAttention
-from mlxbert.nn.cpu import windows
+from mlxbert.nn.cpu import window_attention
 from mlxbert.nn.encoder import Encoder
 from tests.helpers.cases import fast
 from tests.helpers.families import FROZEN, walked
@@ -92,8 +92,8 @@ def near_encoder() -> Encoder:
 @pytest.fixture(params=["cpu", "gpu"])
 def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The ways of CPUs and of GPUs, each in blocks where there is more than one of 4 tokens."""
-    monkeypatch.setattr(windows, "_SMALLEST_BLOCK", 4)
-    monkeypatch.setattr(gpu, "BLOCKS_FROM", 1)
+    monkeypatch.setattr(window_attention, "_SMALLEST_BLOCK", 4)
+    monkeypatch.setattr(gpu_attention, "BLOCKS_FROM", 1)
     monkeypatch.setattr(ops, "on_gpu", lambda: request.param == "gpu")
 
 
@@ -107,7 +107,7 @@ def test_blocks_of_near_tokens_give_what_all_tokens_under_a_mask_give(
     ids = mx.random.randint(0, 40, (4, length))
     mask = mx.arange(length) < mx.array([[length], [length - 6], [1], [length // 2]])
     up = mx.random.normal((4, length, 24))
-    used = [windows.blocks(length, rotation.window, None) for rotation in NEAR if rotation.window]
+    used = [window_attention.blocks(length, rotation.window, None) for rotation in NEAR if rotation.window]
     assert any(blocks is not None for blocks in used) and (length > 15 or used[1] is None)
     for given in (None, mask):
         real = (mx.ones_like(mask) if given is None else given)[:, :, None]
@@ -123,7 +123,7 @@ def test_blocks_of_near_tokens_give_what_all_tokens_under_a_mask_give(
 
         near, *slopes = found()
         with monkeypatch.context() as patch:
-            patch.setattr(windows, "blocks", lambda *facts: None)
+            patch.setattr(window_attention, "blocks", lambda *facts: None)
             whole, *expected = found()
         assert np.abs(np.array((near - whole) * real)).max() < 2e-5
         assert mx.isfinite(near).all().item()
@@ -195,7 +195,7 @@ def test_far_tokens_keep_their_distances_in_bfloat16(weights: bool, monkeypatch:
         if weights:
             found.append(ops.attention_weights(given, 1.0)[0, 0, 0, near:])
         else:
-            found.append(ops.attention(given, v.astype(dtype), 1.0, dropout.Dropout(None))[0, 0, 0])
+            found.append(ops.attention(given, v.astype(dtype), 1.0, dropout.KeyedDropout(None))[0, 0, 0])
         assert found[-1].dtype == dtype
     exact, rounded = (np.array(array.astype(mx.float32)) for array in found)
     assert np.abs(exact[1:] / exact[:-1] - np.exp(-(2.0**-4))).max() < 1e-3

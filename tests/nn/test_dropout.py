@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mlxbert.bench.reference import GOLDENS
-from mlxbert.nn.dropout import Dropout
+from mlxbert.bench.device_check.golden_outputs import GOLDENS
+from mlxbert.nn.dropout import KeyedDropout
 from mlxbert.nn.heads import HEADS, Network
 from mlxbert.weights.families.registry import read_architecture
 from mlxbert.weights.formats.config_json import ConfigJson
@@ -77,7 +77,7 @@ def test_every_family_has_its_own_places_and_rates(family: str, given: Rates, ex
     network = Network(replace(architecture.config, pooler="pooler" in architecture.family.parts), heads)
     found: dict[str, set[float]] = {}
     for path, module in network.named_modules():
-        if isinstance(module, Dropout) and module.rate:
+        if isinstance(module, KeyedDropout) and module.rate:
             place = re.sub(r"\.layers\.\d+", ".layers", path)
             found.setdefault(PLACES.get(place, place), set()).add(module.rate)
     assert found == {place: {rate} for place, rate in expected.items()}

@@ -7,7 +7,7 @@ from mlxbert.config import Dropout as Rates, HeadFacts
 from mlxbert.errors import ArgumentError
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import dropout
-from mlxbert.nn.dropout import Dropout
+from mlxbert.nn.dropout import KeyedDropout
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network, masked_lm
 from tests.helpers.tiny import random_network, tiny_config
@@ -17,7 +17,7 @@ EVERYWHERE = Rates(embeddings=0.2, attention=0.3, attention_output=0.2, feed_for
 
 
 def _dropping() -> Network:
-    heads = {"masked_lm": masked_lm.Facts(), "next_sentence": HeadFacts(dropout=0.3)}
+    heads = {"masked_lm": masked_lm.MaskedLMFacts(), "next_sentence": HeadFacts(dropout=0.3)}
     network = random_network(tiny_config(dropout=EVERYWHERE, heads=heads))
     network.train()
     return network
@@ -35,7 +35,7 @@ def _global_state() -> list[int]:
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
 @pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16])
 def test_the_rate_and_the_scale(rate: float, dtype: mx.Dtype) -> None:
-    layer = Dropout(rate)
+    layer = KeyedDropout(rate)
     with dropout.seeded(mx.random.key(1)):
         found = layer(mx.ones((401, 503), dtype=dtype))
     assert found.dtype == dtype and found.shape == (401, 503)
@@ -58,7 +58,7 @@ def test_neighbours_are_dropped_independently() -> None:
 
 
 def test_the_gradient_passes_where_values_do() -> None:
-    layer, x = Dropout(0.4), mx.random.normal((50, 7), key=mx.random.key(3))
+    layer, x = KeyedDropout(0.4), mx.random.normal((50, 7), key=mx.random.key(3))
 
     def loss(x: mx.array) -> mx.array:
         with dropout.seeded(mx.random.key(4)):
@@ -124,7 +124,7 @@ def test_a_rate_is_set_where_the_family_has_dropout() -> None:
     network = _dropping()
     dropout.set_rate(network, 0.0)
     dropout.set_rate(network, 0.7)
-    rates = {path: module.rate for path, module in network.named_modules() if isinstance(module, Dropout)}
+    rates = {path: module.rate for path, module in network.named_modules() if isinstance(module, KeyedDropout)}
     assert rates["encoder.layers.0.attention.dropout"] == rates["heads.next_sentence.dropout"] == 0.7
     assert rates["encoder.layers.0.feed_forward.dropout"] is None
     assert {*rates.values()} == {0.7, None}

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from mlxbert.machine.device import mx, scalar
-from mlxbert.nn import fused
+from mlxbert.nn import fused_kernels
 from tests.helpers.graphs import Graph
 
 ALLOWED = {mx.float32: 2e-6, mx.float16: 4e-3, mx.bfloat16: 3e-2}
@@ -16,7 +16,14 @@ DTYPES = pytest.mark.parametrize("dtype", ALLOWED, ids=str)
 F64 = NDArray[np.float64]
 # Custom functions of MLX have no types.
 dense, softmax, dropped, times, tanh = (
-    cast(Callable[..., mx.array], one) for one in (fused.dense, fused.softmax, fused.dropped, fused.times, fused.tanh)
+    cast(Callable[..., mx.array], one)
+    for one in (
+        fused_kernels.dense,
+        fused_kernels.softmax,
+        fused_kernels.dropped,
+        fused_kernels.times,
+        fused_kernels.tanh,
+    )
 )
 
 
@@ -102,7 +109,7 @@ def test_a_gradient_has_the_dtype_of_what_it_is_of() -> None:
 def test_dropout(dtype: mx.Dtype) -> None:
     x, up = draw(40, 30, dtype=dtype), draw(40, 30, seed=1, dtype=dtype)
     words = mx.random.randint(0, 2**16, (40, 30), mx.uint16, key=mx.random.key(1))
-    numbers = fused.number(2**14, mx.uint16), fused.number(4 / 3)
+    numbers = fused_kernels.number(2**14, mx.uint16), fused_kernels.number(4 / 3)
     kept = (np.array(words) >= 2**14) * (4 / 3)
     assert 0.6 < (kept > 0).mean() < 0.9
     assert_near(dropped(x, words, *numbers), as_float64(x) * kept, dtype)
@@ -113,14 +120,14 @@ def test_dropout(dtype: mx.Dtype) -> None:
 @DTYPES
 def test_products_with_scalars_casts_and_tanh(dtype: mx.Dtype) -> None:
     x, up = draw(4, 6, dtype=dtype), draw(4, 6, seed=1, dtype=dtype)
-    assert_near(times(x, fused.number(0.3)), as_float64(x) * 0.3, dtype)
-    assert_near(derivatives(lambda x: times(x, fused.number(0.3)), [x], up)[0], as_float64(up) * 0.3, dtype)
+    assert_near(times(x, fused_kernels.number(0.3)), as_float64(x) * 0.3, dtype)
+    assert_near(derivatives(lambda x: times(x, fused_kernels.number(0.3)), [x], up)[0], as_float64(up) * 0.3, dtype)
     assert_near(tanh(x), np.tanh(as_float64(x)), dtype)
     expected = as_float64(up) / np.cosh(as_float64(x)) ** 2
     assert_near(derivatives(tanh, [x], up)[0], expected, dtype)
     wide = draw(4, 6)
-    assert mx.array_equal(fused.cast(dtype)(wide), wide.astype(dtype)).item()
-    assert_near(derivatives(fused.cast(dtype), [wide], up)[0], as_float64(up), mx.float32)
+    assert mx.array_equal(fused_kernels.cast(dtype)(wide), wide.astype(dtype)).item()
+    assert_near(derivatives(fused_kernels.cast(dtype), [wide], up)[0], as_float64(up), mx.float32)
 
 
 def test_an_activation_keeps_its_input_alone() -> None:
@@ -128,13 +135,13 @@ def test_an_activation_keeps_its_input_alone() -> None:
         return x * x * x
 
     x = draw(5)
-    [found] = derivatives(fused.activation(cube), [x], mx.ones(5))
-    assert_near(fused.activation(cube)(x), as_float64(x) ** 3, mx.float32)
+    [found] = derivatives(fused_kernels.activation(cube), [x], mx.ones(5))
+    assert_near(fused_kernels.activation(cube)(x), as_float64(x) ** 3, mx.float32)
     assert_near(found, 3 * as_float64(x) ** 2, mx.float32)
 
 
 def test_what_is_next_to_a_kernel_is_not_fused_with_it() -> None:
-    scale = fused.one_kernel(lambda x: mx.exp(x) * x)
+    scale = fused_kernels.one_kernel(lambda x: mx.exp(x) * x)
 
     def step(x: mx.array) -> mx.array:
         return mx.sin(mx.cos(scale(mx.tan(mx.tanh(x)))))
@@ -153,6 +160,6 @@ def test_a_number_is_no_part_of_a_kernel() -> None:
 
     x = draw(5)
     mx.eval(x)
-    number, constant = (product(x, make).nodes for make in (fused.number, mx.array))
+    number, constant = (product(x, make).nodes for make in (fused_kernels.number, mx.array))
     assert {node.name for node in number} == {"Compiled", "Reshape", "Slice"} and len(constant) == 1
-    assert scalar(fused.number(0.25)) == 0.25
+    assert scalar(fused_kernels.number(0.25)) == 0.25

@@ -16,17 +16,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mlxbert.bench import kernels as checks
-from mlxbert.bench.computed import Inputs, as_float64
-from mlxbert.bench.reference import GOLDENS, load_network, outputs
+from mlxbert.bench.device_check import kernels as checks
+from mlxbert.bench.device_check.golden_outputs import GOLDENS, load_network, outputs
+from mlxbert.bench.device_check.operations import RandomInputs, as_float64
 from mlxbert.config import Rotary
 from mlxbert.machine.cores import inference
 from mlxbert.machine.device import mx
-from mlxbert.nn import attention, gpu, ops
+from mlxbert.nn import attention, gpu_attention, ops
 from mlxbert.nn.activations import ACTIVATIONS
 from mlxbert.nn.attention import SelfAttention
 from mlxbert.nn.crf import CRF
-from mlxbert.nn.dropout import Dropout
+from mlxbert.nn.dropout import KeyedDropout
 from mlxbert.nn.heads import Network
 from mlxbert.weights.families.registry import read_architecture
 from mlxbert.weights.formats.config_json import ConfigJson
@@ -40,9 +40,9 @@ HALVES = {"float16": 2.0**-11, "bfloat16": 2.0**-8}  # how far the nearest numbe
 
 @pytest.fixture(autouse=True)
 def metal(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("nn.ops", "nn.fused", "machine.cores"):
+    for module in ("nn.ops", "nn.fused_kernels", "machine.cores"):
         monkeypatch.setattr(f"mlxbert.{module}.on_gpu", lambda: True)
-    monkeypatch.setattr(gpu, "on_metal", lambda: True)
+    monkeypatch.setattr(gpu_attention, "on_metal", lambda: True)
 
 
 def primitives(*arrays: mx.array) -> Counter[str]:
@@ -71,7 +71,7 @@ def primitives(*arrays: mx.array) -> Counter[str]:
 def test_which_attention_metal_has_a_kernel_for(
     head_size: int, queries: int, dtype: mx.Dtype, mask: mx.Dtype | None, gradient: bool, fused: bool
 ) -> None:
-    assert gpu.is_fused(head_size, queries, dtype, mask, gradient=gradient) == fused
+    assert gpu_attention.is_fused(head_size, queries, dtype, mask, gradient=gradient) == fused
 
 
 @pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16])
@@ -83,7 +83,7 @@ def test_mlx_refuses_the_masks_that_the_table_says_it_refuses(dtype: mx.Dtype, m
         mx.fast.scaled_dot_product_attention(q, q, q, scale=1.0, mask=mx.zeros((9, 9), mask))
     except ValueError:
         taken = False
-    assert gpu.is_fused(64, 9, dtype, mask, gradient=False) == taken
+    assert gpu_attention.is_fused(64, 9, dtype, mask, gradient=False) == taken
 
 
 def test_doctor_asks_metal_whether_the_table_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,12 +94,12 @@ def test_doctor_asks_metal_whether_the_table_is_right(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(checks, "on_gpu", lambda: True)
     monkeypatch.setattr(mx.fast, "scaled_dot_product_attention", attention)
-    found = [*checks._fused(Inputs(mx.float16))]
+    found = [*checks._fused(RandomInputs(mx.float16))]
     assert len(found) == 14 and all(one.exact for one in found)
     (wrong,) = (one for one in found if one.found.item() != one.expected.item())
     assert "128 queries, head size 80" in wrong.name
     monkeypatch.setattr(checks, "on_gpu", lambda: False)
-    assert not [*checks._fused(Inputs(mx.float16))]
+    assert not [*checks._fused(RandomInputs(mx.float16))]
 
 
 Call = tuple[int, int, int, mx.Dtype, mx.Dtype | None]
@@ -147,7 +147,7 @@ def way(calls: list[Call], head_size: int, *, gradient: bool = False) -> set[str
 
     def one(call: Call) -> str:
         size, queries, _, dtype, mask = call
-        if not gpu.is_fused(size, queries, dtype, mask, gradient=gradient):
+        if not gpu_attention.is_fused(size, queries, dtype, mask, gradient=gradient):
             return "unfused"
         return "fused" if size == head_size else "padded"
 
@@ -188,7 +188,7 @@ def test_no_family_leaves_the_fused_kernel_unnoticed(family: str, calls: list[Ca
 def test_attention_with_a_gradient_is_asked_of_mlx_where_that_has_a_kernel(
     apple: bool, fused: bool, dtype: mx.Dtype, asked: bool, calls: list[Call], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu, "on_metal", lambda: apple)
+    monkeypatch.setattr(gpu_attention, "on_metal", lambda: apple)
     monkeypatch.setenv("MLX_SDPA_VJP_FALLBACK", "0" if fused else "1")
     network = sized("bert", 32)
     network.set_dtype(dtype)
@@ -201,7 +201,7 @@ def test_attention_with_a_gradient_is_asked_of_mlx_where_that_has_a_kernel(
 
 
 def test_other_gpus_are_given_the_head_size_as_it_is(calls: list[Call], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "on_metal", lambda: False)
+    monkeypatch.setattr(gpu_attention, "on_metal", lambda: False)
     sized("bert", 32).encoder(mx.full((2, 512), 5))
     assert {size for size, *_ in calls} == {32}
 
@@ -225,10 +225,10 @@ def test_padding_and_blocks_give_the_same(
     family: str, dtype: str, calls: list[Call], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All outputs of a model of each family, padded from a head size of 10 to 16."""
-    monkeypatch.setattr(gpu, "PADDED_FROM", 1)
-    monkeypatch.setattr(gpu, "_HEAD_SIZES", (16,))
-    monkeypatch.setattr(gpu, "BLOCKS_FROM", 1)
-    monkeypatch.setattr("mlxbert.nn.cpu.windows._SMALLEST_BLOCK", 1)
+    monkeypatch.setattr(gpu_attention, "PADDED_FROM", 1)
+    monkeypatch.setattr(gpu_attention, "_HEAD_SIZES", (16,))
+    monkeypatch.setattr(gpu_attention, "BLOCKS_FROM", 1)
+    monkeypatch.setattr("mlxbert.nn.cpu.window_attention._SMALLEST_BLOCK", 1)
     network = load_network(write_model(family, "Model", tmp_path), dtype)
     for name, case in FROZEN[family].cases.items():
         assert_equal(outputs(network, case), frozen_outputs(family, "Model", name), dtype)
@@ -241,7 +241,7 @@ def test_no_part_of_a_long_text_with_slopes_has_few_queries(length: int, calls: 
     """Few queries to many keys take another kernel of Metal's, see `tests/helpers/graphs.py`."""
     q = mx.zeros((1, 2, length, 16))
     given = ops.PositionedQK(q, q, slopes=mx.array([0.5, 0.25]))
-    assert ops.attention(given, q, 0.25, Dropout(None)).shape == q.shape
+    assert ops.attention(given, q, 0.25, KeyedDropout(None)).shape == q.shape
     queries = [count for _, count, *_ in calls]
     assert sum(queries) == length and min(queries) > 8 and max(queries) <= 1024
 
@@ -263,7 +263,7 @@ def test_no_part_of_a_long_text_with_slopes_has_few_queries(length: int, calls: 
 def test_norms_are_computed_from_their_parts_where_cuda_differentiates_them_wrongly(
     apple: bool, width: int, trains: bool, parts: bool, dtype: mx.Dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu, "on_metal", lambda: apple)
+    monkeypatch.setattr(gpu_attention, "on_metal", lambda: apple)
     asked, right = [], mx.fast.layer_norm
 
     def spy(x: mx.array, *given: Any) -> mx.array:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlxbert.bench.reference import load_network
+from mlxbert.bench.device_check.golden_outputs import load_network
 from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network

@@ -10,7 +10,7 @@ import pytest
 from mlxbert.machine import device
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import ops
-from mlxbert.nn.cpu import kernels
+from mlxbert.nn.cpu import mlx_kernels
 from mlxbert.nn.heads import probabilities
 
 
@@ -25,11 +25,11 @@ def _largest(array: mx.array) -> float:
 def test_exp2_is_exact_to_float32() -> None:
     x = np.linspace(-64, 0, 100_001, dtype=np.float32)
     exact = np.exp2(x.astype(np.float64))
-    assert (np.abs(np.array(kernels.exp2(mx.array(x))) - exact) / exact).max() < 3e-7
+    assert (np.abs(np.array(mlx_kernels.exp2(mx.array(x))) - exact) / exact).max() < 3e-7
 
 
 def test_exp2_stays_tiny_and_finite_far_below() -> None:
-    found = np.array(kernels.exp2(mx.array([-65.0, -127.0, -1e4, -3e38, -math.inf])))
+    found = np.array(mlx_kernels.exp2(mx.array([-65.0, -127.0, -1e4, -3e38, -math.inf])))
     assert (found <= 2.0**-63.9).all()
     assert (found >= 2.0**-64.1).all()  # products with it are normal numbers
 
@@ -38,7 +38,7 @@ POINTS = np.linspace(-12, 12, 100_001)
 
 
 def _gelu(x: mx.array) -> mx.array:
-    return cast(mx.array, kernels.gelu(x))
+    return cast(mx.array, mlx_kernels.gelu(x))
 
 
 def _normal_cdf(x: float) -> float:
@@ -73,7 +73,7 @@ def test_layer_norm_has_the_gradients_of_mlx(biased: bool) -> None:
         return mx.fast.layer_norm(x, weight, biases[0] if biases else None, 1e-5)
 
     def own(x: mx.array, weight: mx.array, *biases: mx.array) -> mx.array:
-        return kernels.layer_norm(x, weight, [*biases], 1e-5)
+        return mlx_kernels.layer_norm(x, weight, [*biases], 1e-5)
 
     (found,), slopes = mx.vjp(own, inputs, [cotangent])
     (expected,), others = mx.vjp(fast, inputs, [cotangent])
@@ -97,7 +97,7 @@ def test_attention_and_its_gradients_are_those_of_the_fused_kernel(masked: bool)
     weight = _random(2, 3, 7, 8, seed=4)
 
     def ours(q: mx.array, k: mx.array, v: mx.array) -> mx.array:
-        return (kernels.attention(q, k, v, 0.3, mask) * weight).sum()
+        return (mlx_kernels.attention(q, k, v, 0.3, mask) * weight).sum()
 
     def fused(q: mx.array, k: mx.array, v: mx.array) -> mx.array:
         return (mx.fast.scaled_dot_product_attention(q, k, v, scale=0.3, mask=mask) * weight).sum()
@@ -121,7 +121,7 @@ def test_attention_with_a_bias_and_dropout_has_the_gradients_of_plain_arithmetic
     drawn = (_random(2, 3, 7, 7, seed=6) > -1, 1.25) if kept else None
 
     def ours(q: mx.array, k: mx.array, v: mx.array, bias: mx.array) -> mx.array:
-        return (kernels.attention(q, k, v, 0.3, mask, bias, drawn) * weight).sum()
+        return (mlx_kernels.attention(q, k, v, 0.3, mask, bias, drawn) * weight).sum()
 
     def plain(q: mx.array, k: mx.array, v: mx.array, bias: mx.array) -> mx.array:
         weights = mx.softmax(mx.where(mask, (q * 0.3) @ k.swapaxes(-1, -2) + bias, -1e30), axis=-1)
@@ -137,7 +137,7 @@ def test_attention_with_a_bias_and_dropout_has_the_gradients_of_plain_arithmetic
 
 def test_attention_does_not_overflow() -> None:
     q, k, v = (_random(1, 1, 5, 8, scale=scale, seed=5) for scale in (300, 300, 1))
-    found = kernels.attention(q, k, v, 1.0, None)
+    found = mlx_kernels.attention(q, k, v, 1.0, None)
     exact = mx.fast.scaled_dot_product_attention(q, k, v, scale=1.0)
     assert _largest(found - exact) < 1e-4
 
@@ -145,7 +145,7 @@ def test_attention_does_not_overflow() -> None:
 @pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16])
 def test_a_row_that_may_see_nothing_gives_no_nan(dtype: mx.Dtype) -> None:
     q, k, v = (_random(1, 2, 4, 8, seed=seed).astype(dtype) for seed in (6, 7, 8))
-    found = kernels.attention(q, k, v, 0.3, mx.zeros((1, 1, 1, 4), dtype=mx.bool_))
+    found = mlx_kernels.attention(q, k, v, 0.3, mx.zeros((1, 1, 1, 4), dtype=mx.bool_))
     assert found.dtype == dtype
     mean = v.astype(mx.float32).mean(axis=2, keepdims=True)
     assert _largest(found.astype(mx.float32) - mean) < 2e-2

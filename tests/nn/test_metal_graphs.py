@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import mlxbert
-from mlxbert.bench import reference
+from mlxbert.bench.device_check import golden_outputs
 from mlxbert.machine.cores import inference
 from mlxbert.machine.device import mx, on_gpu
 from mlxbert.nn.crf import CRF
@@ -29,16 +29,16 @@ from mlxbert.nn.encoder import Batch, KnownIds
 from mlxbert.nn.heads import Network
 from mlxbert.nn.vector_losses import in_batch_negatives
 from mlxbert.pretraining.electra import Electra
+from mlxbert.pretraining.loss_terms import MaskedWords, NextSentenceTerm, PretrainingTargets, SentenceOrderTerm, Term
 from mlxbert.pretraining.objective import Pretraining
-from mlxbert.pretraining.replaced import GeneratedWords, ReplacedTokens
-from mlxbert.pretraining.terms import MaskedWords, NextSentence, SentenceOrder, Targets, Term
+from mlxbert.pretraining.replaced_tokens import GeneratedWords, ReplacedTokens
 from mlxbert.training.loop.gpu_updater import DeviceStep
 from mlxbert.training.loop.gradients import Differentiator, Gradients, Whole, install
 from mlxbert.training.loop.optimizer import AdamW, weight_decays
-from mlxbert.training.loop.state import Progress
+from mlxbert.training.loop.saved_run import Progress
 from mlxbert.training.objectives import make_objective
-from mlxbert.training.objectives.objective import Comparison, TrainBatch
-from mlxbert.training.options import TrainingOptions
+from mlxbert.training.objectives.objective import ContrastiveObjective, TrainBatch
+from mlxbert.training.options.loop_options import TrainingOptions
 from mlxbert.weights.build import parameters as parameters_of
 from tests.helpers.graphs import (
     PATTERNS,
@@ -58,7 +58,7 @@ BUDGET = Path(__file__).with_name("metal_graphs.json")
 WRITE = bool(os.environ.get("MLXBERT_WRITE_KERNELS"))
 MORE = 1.03
 CRF_HEAD = "ForTokenClassification, CRF"
-MODELS = [*reference.golden_models(), ("bert", CRF_HEAD)]
+MODELS = [*golden_outputs.golden_models(), ("bert", CRF_HEAD)]
 _FIRST = {family: head for family, head in reversed(MODELS)} | {"bert": "ForPreTraining", "electra": "ForPreTraining"}
 _FAST = {"nomic-moe": "float32"}  # whose experts a CPU multiplies in float32 alone: a cast hides what they are given
 CELLS = [
@@ -72,7 +72,7 @@ CELLS = [
     for dtype in ("float32", "float16")
 ]
 _TERMS: dict[str, type[Term]] = {
-    "masked_lm": MaskedWords, "next_sentence": NextSentence, "sentence_order": SentenceOrder,
+    "masked_lm": MaskedWords, "next_sentence": NextSentenceTerm, "sentence_order": SentenceOrderTerm,
     "discriminator": ReplacedTokens,
 }  # fmt: skip
 _TASKS = {"sequence_classifier": "classify", "token_classifier": "tag", "question_answering": "answer"}
@@ -83,7 +83,7 @@ Loaded = tuple[Network, Batch, Arrays, Arrays]
 
 def network_of(family: str, head: str, dtype: str, folder: Path) -> Network:
     """The network of a golden model; of a discriminator with a generator, as it is trained."""
-    network = reference.load_network(reference.write_model(family, head.split(",")[0], folder / head), dtype)
+    network = golden_outputs.load_network(golden_outputs.write_model(family, head.split(",")[0], folder / head), dtype)
     if head == CRF_HEAD:
         network.heads["token_classifier"].crf = CRF(["O", "B-A", "I-A", "B-C"])  # type: ignore[attr-defined]
     if "discriminator" in network.heads:
@@ -97,7 +97,7 @@ def batch_of(network: Network) -> Batch:
     """Pairs of different lengths."""
     config = network.encoder.config
     segments = max(config.type_vocab_size, 1)
-    case = reference.make_cases(config.vocab_size, config.max_length, config.pad_token_id, segments)["pairs"]
+    case = golden_outputs.make_cases(config.vocab_size, config.max_length, config.pad_token_id, segments)["pairs"]
     assert case.mask is not None and case.segments is not None
     made = mx.array(case.segments) if segments > 1 else None
     ids = KnownIds(frozenset(case.input_ids.flatten().tolist()), segments - 1)
@@ -126,7 +126,7 @@ def gradient(network: Network, batch: Batch, dtype: str) -> Callable[[Arrays], G
     if terms:
         row, column, word = (mx.array([place % most for place in range(_HIDDEN)]) for most in (rows, length, _HIDDEN))
         ones, draws = mx.array([1.0] * _HIDDEN), mx.array([[0.5, 0.5]] * _HIDDEN)
-        targets = Targets(row, column, word, ones, labels, batch.input_ids, draws)
+        targets = PretrainingTargets(row, column, word, ones, labels, batch.input_ids, draws)
         totals = {term.name: 1.0 for term in terms} | {"": rows}
         given = TrainBatch(batch, targets, totals=totals)
         return lambda found: Differentiator(network, Pretraining(terms), getattr(mx, dtype))(
@@ -150,7 +150,7 @@ def gradient(network: Network, batch: Batch, dtype: str) -> Callable[[Arrays], G
 def _vectors(network: Network, batch: Batch, dtype: str) -> Callable[[Arrays], Gradients]:
     """Those of `finetune embed`: half of the texts find the others."""
     objective: Any = make_objective("embed")
-    assert isinstance(objective, Comparison)
+    assert isinstance(objective, ContrastiveObjective)
     width = network.encoder.config.hidden_size
     objective.embedder = Embedder(EmbeddingConfig(), width)
     half = batch.input_ids.shape[0] // 2

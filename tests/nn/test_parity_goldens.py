@@ -5,7 +5,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mlxbert.bench.reference import BOUNDS, GOLDENS, Array, Case, arrays, difference, load_network, outputs
+from mlxbert.bench.device_check.golden_outputs import (
+    BOUNDS,
+    GOLDENS,
+    Array,
+    Case,
+    arrays,
+    difference,
+    load_network,
+    outputs,
+)
 from mlxbert.machine.device import mx
 from mlxbert.nn.activations import ACTIVATIONS
 from mlxbert.nn.ops import activate

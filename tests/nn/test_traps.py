@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mlxbert.bench.reference import Array, load_network
+from mlxbert.bench.device_check.golden_outputs import Array, load_network
 from mlxbert.config import Absolute, RelativeBias
 from mlxbert.errors import InputError
 from mlxbert.machine.device import mx, nn

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlxbert.bench.reference import Case, load_network, outputs
+from mlxbert.bench.device_check.golden_outputs import Case, load_network, outputs
 from mlxbert.config import Disentangled
 from mlxbert.machine.device import mx
 from mlxbert.nn.positions import Context, DistanceTable

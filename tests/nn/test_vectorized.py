@@ -14,7 +14,7 @@ from mlxbert.machine.cores import inference, inferring, stages, unstaged
 from mlxbert.machine.device import mx
 from mlxbert.nn import ops
 from mlxbert.nn.activations import ACTIVATIONS
-from mlxbert.nn.cpu import kernels, vectorized, vectorized_attention, windows
+from mlxbert.nn.cpu import mlx_kernels, numpy_attention, numpy_layers, window_attention
 from tests.helpers.tiny import random_network, tiny_config
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only there")
@@ -46,27 +46,27 @@ MASKS: dict[str, mx.array | None] = {
 def test_attention_is_that_of_the_kernels_in_blocks_of_any_size(
     mask: str, block: int, scale: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vectorized_attention, "block_size", lambda: block)
+    monkeypatch.setattr(numpy_attention, "block_size", lambda: block)
     q, k, v = (_random(3, 80, 4, 16, scale=scale, seed=seed).transpose(0, 2, 1, 3) for seed in (1, 2, 3))
     v = v / scale
-    bounds = vectorized_attention._bounds(q * 0.3, k)
-    assert (bounds < vectorized_attention._BOUND).all() == (scale == 1)
+    bounds = numpy_attention._bounds(q * 0.3, k)
+    assert (bounds < numpy_attention._BOUND).all() == (scale == 1)
     error = 2e-6 * scale**2  # scores are rounded, and rounded differently
     assert (np.abs(np.array(0.3 * q @ k.swapaxes(-1, -2))).max((-1, -2)) <= bounds * 1.0001).all()
     for bias in (None, _random(1, 4, 80, 80, seed=4), _random(3, 4, 80, 80, seed=5)):
-        found = vectorized_attention.attention(q, k, v, 0.3, MASKS[mask], bias)
-        assert _far(found, kernels.attention(q, k, v, 0.3, MASKS[mask], bias)) < error
-        assert mx.array_equal(found, vectorized_attention.attention(q, k, v, 0.3, MASKS[mask], bias))
+        found = numpy_attention.attention(q, k, v, 0.3, MASKS[mask], bias)
+        assert _far(found, mlx_kernels.attention(q, k, v, 0.3, MASKS[mask], bias)) < error
+        assert mx.array_equal(found, numpy_attention.attention(q, k, v, 0.3, MASKS[mask], bias))
 
 
 @pytest.mark.parametrize("texts", [1, 2])  # of the mask
 @pytest.mark.parametrize("block", [2**21, 5 * 128 * 384, 2000])  # the last takes 64 of 128 queries
 def test_attention_in_windows_is_that_of_the_kernels(block: int, texts: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vectorized_attention, "block_size", lambda: block)
+    monkeypatch.setattr(numpy_attention, "block_size", lambda: block)
     q = _random(2, 3, 5, 128, 16, seed=1)
     k, v = (_random(2, 3, 5, 384, 16, seed=seed) for seed in (2, 3))
     mask = _random(texts, 1, 5, 128, 384, seed=4) > -1
-    assert _far(vectorized_attention.attention(q, k, v, 0.3, mask), kernels.attention(q, k, v, 0.3, mask)) < 2e-6
+    assert _far(numpy_attention.attention(q, k, v, 0.3, mask), mlx_kernels.attention(q, k, v, 0.3, mask)) < 2e-6
 
 
 @pytest.mark.parametrize("mask", MASKS)
@@ -75,36 +75,36 @@ def test_attention_in_windows_is_that_of_the_kernels(block: int, texts: int, mon
 def test_attention_keeps_the_dtype(dtype: mx.Dtype, scale: float, mask: str) -> None:
     q, k, v = (_random(3, 2, 80, 16, scale=scale, seed=seed).astype(dtype) for seed in (1, 2, 3))
     v = v / scale
-    found = vectorized_attention.attention(q, k, v, 0.3, MASKS[mask])
+    found = numpy_attention.attention(q, k, v, 0.3, MASKS[mask])
     q, k, v = (x.astype(mx.float32) for x in (q, k, v))
-    wide = kernels.attention(q, k, v, 0.3, MASKS[mask])
+    wide = mlx_kernels.attention(q, k, v, 0.3, MASKS[mask])
     assert found.dtype == dtype and _far(found, wide) < (0.02 if dtype == mx.float16 else 0.1) * scale
 
 
 def test_scores_far_apart_give_no_subnormal_weights() -> None:
     q, k = mx.ones((1, 1, 1, 1)), mx.array([0.0, -95.0, -1e4])[None, None, :, None]
-    found = np.array(
-        vectorized_attention.attention(q, k, mx.array([[[[0.0, 0, 0], [1, 0, 0], [0, 1, 0]]]]), 1.0, None)
-    )[0, 0, 0]
+    found = np.array(numpy_attention.attention(q, k, mx.array([[[[0.0, 0, 0], [1, 0, 0], [0, 1, 0]]]]), 1.0, None))[
+        0, 0, 0
+    ]
     assert (found[:2] >= 2.0**-64.1).all() and (found[:2] <= 2.0**-63.9).all()
 
 
 @pytest.mark.parametrize("biased", [True, False])
-@pytest.mark.parametrize("name", vectorized.ACTIVATIONS)
+@pytest.mark.parametrize("name", numpy_layers.ACTIVATIONS)
 def test_activations_are_those_of_the_graph(name: str, biased: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vectorized, "block_size", lambda: 900)
+    monkeypatch.setattr(numpy_layers, "block_size", lambda: 900)
     layer = ops.Linear(8, 24, bias=biased)
     x = _random(3, 17, 8, scale=8, seed=3)
     assert name in ACTIVATIONS
-    assert _far(vectorized.activated(name, layer, x), ops.activate(name, layer(x))) < 5e-6
-    assert vectorized.activated(name, layer, x).shape == (3, 17, 24)
+    assert _far(numpy_layers.activated(name, layer, x), ops.activate(name, layer(x))) < 5e-6
+    assert numpy_layers.activated(name, layer, x).shape == (3, 17, 24)
 
 
 def test_gelu_is_that_of_the_kernels_to_the_bit() -> None:
     x = mx.linspace(-12, 12, 2**14).reshape(2, -1)
     layer = ops.Linear(2, 2, bias=False)
     layer.weight = mx.eye(2)
-    assert _far(vectorized.activated("gelu", layer, x.T), ops.activate("gelu", x.T)) == 0
+    assert _far(numpy_layers.activated("gelu", layer, x.T), ops.activate("gelu", x.T)) == 0
 
 
 @pytest.mark.parametrize("biased", [True, False])
@@ -132,8 +132,8 @@ def _computed(stages: Stages) -> None:
 def test_activations_of_training_have_the_gradients_of_the_graph(
     name: str, biased: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vectorized, "_WORTH", 1)
-    monkeypatch.setattr(vectorized, "block_size", lambda: 900)
+    monkeypatch.setattr(numpy_layers, "_WORTH", 1)
+    monkeypatch.setattr(numpy_layers, "block_size", lambda: 900)
     layer, x, cotangent = ops.Linear(8, 24, bias=biased), _random(3, 17, 8, scale=8), _random(3, 17, 24, seed=1)
 
     def function(x: mx.array, *parameters: mx.array) -> mx.array:
@@ -145,7 +145,7 @@ def test_activations_of_training_have_the_gradients_of_the_graph(
     mx.eval(expected, slopes)
     with stages(filled=True) as collected:
         found, gradients = mx.vjp(function, inputs, [cotangent])
-    assert (name in vectorized.SLOPES) == any(callable(stage) for stage in collected)
+    assert (name in numpy_layers.SLOPES) == any(callable(stage) for stage in collected)
     _computed(collected)
     assert _far(found[0], expected[0]) < 5e-6
     for one, other in zip(gradients, slopes, strict=True):
@@ -155,7 +155,7 @@ def test_activations_of_training_have_the_gradients_of_the_graph(
 @pytest.mark.parametrize("name", ["gelu", "gelu_new"])
 def test_slopes_far_from_zero_are_0_and_1(name: str) -> None:
     x, slopes = np.array([-1e30, -1e4, 1e4, 1e30], dtype=np.float32), np.empty((2, 4), dtype=np.float32)
-    vectorized.SLOPES[name](x, *slopes)
+    numpy_layers.SLOPES[name](x, *slopes)
     assert np.allclose(slopes[0], [0, 0, 1, 1], atol=5e-7)
 
 
@@ -164,20 +164,20 @@ def test_slopes_far_from_zero_are_0_and_1(name: str) -> None:
 def test_attention_of_training_has_the_gradients_of_the_graph(
     mask: str, drops: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vectorized_attention, "block_size", lambda: 2000)
+    monkeypatch.setattr(numpy_attention, "block_size", lambda: 2000)
     inputs = [_random(3, 4, 80, 16, seed=seed) for seed in (1, 2, 3)]
     bias, cotangent = _random(1, 4, 80, 80, seed=4), _random(3, 4, 80, 16, seed=5)
     kept = (_random(3, 4, 80, 80, seed=6) > -1, 1.2) if drops else None
 
     def vjp(weigh: Any) -> Any:
         def function(q: mx.array, k: mx.array, v: mx.array, bias: mx.array) -> mx.array:
-            return kernels.attention(q, k, v, 0.3, MASKS[mask], bias, kept, weigh)
+            return mlx_kernels.attention(q, k, v, 0.3, MASKS[mask], bias, kept, weigh)
 
         return mx.vjp(function, [*inputs, bias], [cotangent])
 
     expected, slopes = vjp(None)
     with stages(filled=True) as collected:
-        found, gradients = vjp(vectorized_attention.weigh)
+        found, gradients = vjp(numpy_attention.weigh)
     _computed(collected)
     assert _far(found[0], expected[0]) < 2e-6
     assert all(_far(one, other) < 5e-6 for one, other in zip(gradients, slopes, strict=True))
@@ -199,7 +199,7 @@ def test_what_is_evaluated_before_it_is_filled_is_not_a_number() -> None:
 
 
 def test_layers_without_gradients_are_not_filled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vectorized, "_WORTH", 1)
+    monkeypatch.setattr(numpy_layers, "_WORTH", 1)
     network = random_network(tiny_config())
     network.eval()
 
@@ -228,8 +228,8 @@ POSITIONS: dict[str, Positions] = {
 @pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("rows", [1, 5])
 def test_a_pass_of_inference_is_that_of_the_graph(rows: int, positions: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vectorized, "_WORTH", 0)
-    monkeypatch.setattr(vectorized_attention, "_ROTATED_SIZE", 200)  # several parts of a text
+    monkeypatch.setattr(numpy_layers, "_WORTH", 0)
+    monkeypatch.setattr(numpy_attention, "_ROTATED_SIZE", 200)  # several parts of a text
     network = random_network(tiny_config(positions=POSITIONS[positions]))
     network.eval()
     ids = mx.random.randint(5, 12, (rows, 110), key=mx.random.key(1))
@@ -251,15 +251,15 @@ def test_a_pass_of_inference_is_that_of_the_graph(rows: int, positions: str, mon
 def test_numbers_that_are_not_finite_are_rotated_in_silence() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        vectorized_attention.rotated(mx.full((1, 1, 4, 8), math.inf), mx.zeros((4, 4)), mx.ones((4, 4)))
+        numpy_attention.rotated(mx.full((1, 1, 4, 8), math.inf), mx.zeros((4, 4)), mx.ones((4, 4)))
 
 
 def test_vectors_are_rotated_and_put_beside_their_neighbours_as_by_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     x = _random(2, 70, 3, 8, seed=1).transpose(0, 2, 1, 3)
     cosines, sines = _random(70, 4, seed=2), _random(70, 4, seed=3)
-    graph = ops.rotate(x, cosines, sines), windows.with_neighbours(x, 32, 26)
-    monkeypatch.setattr(vectorized, "_WORTH", 0)
+    graph = ops.rotate(x, cosines, sines), window_attention.with_neighbours(x, 32, 26)
+    monkeypatch.setattr(numpy_layers, "_WORTH", 0)
     with inference():
-        found = ops.rotate(x, cosines, sines), windows.with_neighbours(x, 32, 26)
+        found = ops.rotate(x, cosines, sines), window_attention.with_neighbours(x, 32, 26)
     assert _far(found[0], graph[0]) < 1e-6
     assert mx.array_equal(found[1], graph[1])

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from mlxbert.pretraining.chunks import Chunk, Chunks
-from mlxbert.pretraining.corpus.store import Corpus, CorpusReport
+from mlxbert.pretraining.chunks import Chunks, CorpusChunk
+from mlxbert.pretraining.corpus.token_store import Corpus, CorpusReport
 from mlxbert.pretraining.examples import Examples, Frame, Pairs
 from mlxbert.pretraining.masks import Masking
 from mlxbert.pretraining.phases import Phase, Phases
@@ -35,7 +35,7 @@ def random_corpus(documents: int, seed: int = 0) -> Corpus:
     return corpus([[rng.randint(1, 40) for _ in range(rng.randint(1, 12))] for _ in range(documents)], seed)
 
 
-def in_memory(found: Iterable[Chunk]) -> Chunks:
+def in_memory(found: Iterable[CorpusChunk]) -> Chunks:
     """Chunks that need no file."""
     return Chunks(np.array([*found], np.int64).reshape(-1, 3))
 
@@ -55,7 +55,7 @@ def masking(**options: object) -> Masking:
 
 def examples(
     found: Corpus,
-    given: Iterable[Chunk],
+    given: Iterable[CorpusChunk],
     *,
     pairs: Pairs | None = None,
     copies: int | None = None,

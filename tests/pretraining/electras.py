@@ -12,12 +12,12 @@ from mlxbert.machine.device import mx, nn
 from mlxbert.model import Model
 from mlxbert.nn.heads import Network
 from mlxbert.pretraining.electra import Electra, with_generator
-from mlxbert.pretraining.examples import Example
-from mlxbert.pretraining.initial import find_initial
+from mlxbert.pretraining.examples import PretrainingExample
+from mlxbert.pretraining.initial_model import find_initial
 from mlxbert.pretraining.objective import Pretraining, make_terms, read_terms
 from mlxbert.pretraining.pretrain import pretrain
 from mlxbert.training.loop.events import Event
-from mlxbert.weights.source import ModelRef
+from mlxbert.weights.model_source import ModelRef
 from tests.helpers import tiny
 
 CONFIG = tiny.CONFIG | {"model_type": "electra", "embedding_size": 16, "hidden_dropout_prob": 0.1}
@@ -76,7 +76,7 @@ def objective(network: Network) -> Pretraining:
     return found
 
 
-def examples(lengths: tuple[int, ...] = (9, 20, 14), seed: int = 0) -> list[Example]:
+def examples(lengths: tuple[int, ...] = (9, 20, 14), seed: int = 0) -> list[PretrainingExample]:
     """Random texts between special tokens, some tokens of which are hidden."""
     rng = np.random.default_rng(seed)
     found = []
@@ -87,10 +87,10 @@ def examples(lengths: tuple[int, ...] = (9, 20, 14), seed: int = 0) -> list[Exam
         ids = clean.copy()
         ids[places] = 4
         segments = (np.arange(length) > length // 2).astype(np.int32)
-        found.append(Example(ids, segments, places, clean, None, rng.random((len(places), 2), np.float32)))
+        found.append(PretrainingExample(ids, segments, places, clean, None, rng.random((len(places), 2), np.float32)))
     return found
 
 
-def with_draws(example: Example, draws: Any) -> Example:
+def with_draws(example: PretrainingExample, draws: Any) -> PretrainingExample:
     """An example with other numbers for its samples."""
     return replace(example, draws=np.asarray(draws, np.float32))

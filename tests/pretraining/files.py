@@ -4,8 +4,8 @@ import json
 import random
 from pathlib import Path
 
-from mlxbert.weights.folder import open_folder
-from mlxbert.weights.tokenizers.files import read_tokenizer
+from mlxbert.weights.model_folder import open_folder
+from mlxbert.weights.tokenizers.tokenizer_files import read_tokenizer
 from tests.helpers.tiny import VOCAB, save
 
 _WORDS = [word for word in VOCAB[5:40] if not word.startswith("##")]

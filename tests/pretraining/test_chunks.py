@@ -11,21 +11,21 @@ import pytest
 
 import mlxbert
 from mlxbert.errors import ArgumentError, CheckpointError, InputError
-from mlxbert.pretraining.chunks import Chunk, apart_from, full_sentences, held_out, sentence_pairs
-from mlxbert.pretraining.corpus import numbers
-from mlxbert.pretraining.corpus.store import Corpus
-from mlxbert.pretraining.data import Maker
+from mlxbert.pretraining.chunks import CorpusChunk, apart_from, full_sentences, held_out, sentence_pairs
+from mlxbert.pretraining.corpus import number_files
+from mlxbert.pretraining.corpus.token_store import Corpus
+from mlxbert.pretraining.corpus_examples import Maker
 from mlxbert.pretraining.permutation import FeistelPermutation
 from mlxbert.pretraining.phases import Phase, Phases, read_lengths
-from mlxbert.pretraining.settings import Settings
-from mlxbert.training.options import TrainingOptions
+from mlxbert.pretraining.pretraining_settings import Settings
+from mlxbert.training.options.loop_options import TrainingOptions
 from tests.pretraining.corpora import corpus, in_memory, random_corpus
 from tests.pretraining.files import model_folder, text_file
 
 ROOM = 60
 
 
-def _columns(found: Iterable[Chunk]) -> Any:
+def _columns(found: Iterable[CorpusChunk]) -> Any:
     """Where chunks start and stop, and their documents."""
     return np.array([*found]).T
 
@@ -109,7 +109,7 @@ def test_of_few_documents_chunks_are_held_out() -> None:
         lambda: full_sentences(corpus([[20] * 3000, *([[20]] * 30)]), ROOM),  # one is most of all
     ],
 )
-def test_about_as_many_are_held_out_as_asked_for(chunks: Callable[[], Iterable[Chunk]]) -> None:
+def test_about_as_many_are_held_out_as_asked_for(chunks: Callable[[], Iterable[CorpusChunk]]) -> None:
     found = in_memory(chunks())
     for seed in range(3):
         held = held_out(found, 0.05, 1000, seed=seed)
@@ -120,7 +120,7 @@ def test_a_stored_corpus_that_became_shorter_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "numbers"
     path.write_bytes(np.arange(1000, dtype="<i8").tobytes())
     with path.open("r+b") as file:
-        found = numbers.Stored(file, np.dtype("<i8"), (1000,))
+        found = number_files.Stored(file, np.dtype("<i8"), (1000,))
         assert found[990:].tolist() == [*range(990, 1000)]
         file.truncate(8 * 995)
         with pytest.raises(CheckpointError, match=r"7,960 bytes, expected 8,000"):
@@ -163,7 +163,7 @@ def test_every_place_has_every_number_equally_often() -> None:
 
 def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither chunks nor their order are kept in memory, nor what is read of the corpus."""
-    monkeypatch.setattr(numbers, "_BLOCK", 256)
+    monkeypatch.setattr(number_files, "_BLOCK", 256)
     monkeypatch.setattr("mlxbert.files._BLOCK", 256)  # of what is hashed
     tokenizer = mlxbert.load(model_folder(tmp_path / "model")).tokenizer
     peaks = []

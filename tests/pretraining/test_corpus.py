@@ -19,14 +19,14 @@ import numpy as np
 import pytest
 
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
-from mlxbert.model import load_tokenizer_of, new_model
-from mlxbert.pretraining.corpus import documents as reading, writer
-from mlxbert.pretraining.corpus.documents import DocumentReader, Place, check_files, split_sentences
-from mlxbert.pretraining.corpus.store import Corpus, read_corpus
+from mlxbert.loading import load_tokenizer_of, new_model
+from mlxbert.pretraining.corpus import documents as reading, token_writer
+from mlxbert.pretraining.corpus.documents import CorpusPosition, DocumentReader, check_files, split_sentences
+from mlxbert.pretraining.corpus.token_store import Corpus, read_corpus
 from mlxbert.pretraining.vocabulary import vocabulary
-from mlxbert.readers.live import LONGEST
+from mlxbert.readers.pipes import LONGEST
 from mlxbert.text.tokenizer import Tokenizer
-from mlxbert.weights.source import ModelRef
+from mlxbert.weights.model_source import ModelRef
 from tests.helpers.vocabularies import put, trained
 
 FILES = ("ids.bin", "sentences.bin", "documents.bin")
@@ -47,7 +47,7 @@ def write(path: Path, content: str | bytes) -> Path:
     return path
 
 
-def read(paths: list[Path], **options: Any) -> tuple[list[list[str]], Place]:
+def read(paths: list[Path], **options: Any) -> tuple[list[list[str]], CorpusPosition]:
     """The documents of files, their parts joined, and where reading ended."""
     reader = DocumentReader(check_files(paths, "text", "blank"), **options)
     found: list[list[str]] = [[]]
@@ -211,10 +211,10 @@ def test_an_interrupted_run_ends_with_the_same_bytes(
 ) -> None:
     paths = many(tmp_path)
     whole = read_corpus(paths, tmp_path / "whole", tokenizer)
-    monkeypatch.setattr(writer, "BLOCK", 50)
-    monkeypatch.setattr(writer, "BATCH_SENTENCES", 3)
+    monkeypatch.setattr(token_writer, "BLOCK", 50)
+    monkeypatch.setattr(token_writer, "BATCH_SENTENCES", 3)
     monkeypatch.setattr(reading, "MAX_PART", 60)
-    append = writer.Writer._append
+    append = token_writer.TokenWriter._append
     calls, interruptions = 0, 0
 
     def interrupted(self: Any, parts: Any) -> None:
@@ -224,7 +224,7 @@ def test_an_interrupted_run_ends_with_the_same_bytes(
         if calls % 17 == 0:
             raise KeyboardInterrupt
 
-    with mock.patch.object(writer.Writer, "_append", interrupted):
+    with mock.patch.object(token_writer.TokenWriter, "_append", interrupted):
         while True:
             try:
                 found = read_corpus(paths, tmp_path / "c", tokenizer)
@@ -242,7 +242,7 @@ def test_a_finished_corpus_is_opened_and_a_changed_one_read_again(
 ) -> None:
     path = write(tmp_path / "a.txt", TEXT)
     read_corpus([path], tmp_path / "c", tokenizer)
-    with mock.patch.object(writer.Writer, "write", side_effect=AssertionError):
+    with mock.patch.object(token_writer.TokenWriter, "write", side_effect=AssertionError):
         assert read_corpus([path], tmp_path / "c", tokenizer).report.documents == 2
     assert read_corpus([path], tmp_path / "c", tokenizer, documents="line").report.documents == 3
     write(path, TEXT + "\nAnother one.\n")
@@ -263,8 +263,8 @@ def test_a_full_disk_keeps_what_is_committed(
     tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = many(tmp_path)
-    monkeypatch.setattr(writer, "BLOCK", 50)
-    monkeypatch.setattr(writer, "BATCH_SENTENCES", 30)
+    monkeypatch.setattr(token_writer, "BLOCK", 50)
+    monkeypatch.setattr(token_writer, "BATCH_SENTENCES", 30)
     sync: Callable[[int], None] = os.fsync
     calls = 0
 
@@ -288,10 +288,10 @@ def test_a_full_disk_keeps_what_is_committed(
 KILLED = """
 import sys
 from pathlib import Path
-from mlxbert.model import load_tokenizer_of
+from mlxbert.loading import load_tokenizer_of
 from mlxbert.pretraining.corpus import writer
-from mlxbert.pretraining.corpus.store import read_corpus
-from mlxbert.weights.source import ModelRef
+from mlxbert.pretraining.corpus.token_store import read_corpus
+from mlxbert.weights.model_source import ModelRef
 writer.BLOCK = 3000
 writer.BATCH_SENTENCES = 100
 read_corpus([sys.argv[1]], Path(sys.argv[2]), load_tokenizer_of(ModelRef("builtin"))[1])

@@ -14,12 +14,12 @@ from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.machine.device import mx, nn, scalar
 from mlxbert.nn import dropout
 from mlxbert.pretraining.electra import GENERATOR, generator_sizes
-from mlxbert.pretraining.initial import find_initial
+from mlxbert.pretraining.initial_model import find_initial
 from mlxbert.pretraining.objective import read_terms
-from mlxbert.pretraining.replaced import ElectraInputs, ReplacedTokens, sampled
+from mlxbert.pretraining.replaced_tokens import ElectraInputs, ReplacedTokens, sampled
 from mlxbert.training.loop.events import Evaluated, Step
 from mlxbert.weights.build import parameters
-from mlxbert.weights.source import ModelRef
+from mlxbert.weights.model_source import ModelRef
 from tests.helpers.tiny import CONFIG, tiny_config
 from tests.pretraining.electras import Folder, examples, objective, with_draws
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.bench.reference import load_network
+from mlxbert.bench.device_check.golden_outputs import load_network
 from mlxbert.folders.save import write_trained
 from mlxbert.machine.device import mx
 from mlxbert.pretraining.electra import GENERATOR, discriminator_of, generator_of, write_generator
-from mlxbert.pretraining.replaced import ElectraInputs
+from mlxbert.pretraining.replaced_tokens import ElectraInputs
 from mlxbert.training.objectives.objective import TrainBatch
 from tests.helpers.gradients import arrays_of, assert_same_gradients, our_step
 from tests.pretraining.electras import Folder, examples, objective

@@ -8,8 +8,8 @@ import pytest
 
 from mlxbert.errors import InputError
 from mlxbert.pretraining.chunks import full_sentences, sentence_pairs
-from mlxbert.pretraining.corpus.store import Corpus
-from mlxbert.pretraining.examples import Example
+from mlxbert.pretraining.corpus.token_store import Corpus
+from mlxbert.pretraining.examples import PretrainingExample
 from tests.pretraining.corpora import CLS, MASK, SEP, corpus, examples, random_corpus
 
 
@@ -18,7 +18,7 @@ def documents() -> Corpus:
     return random_corpus(700, seed=5)
 
 
-def _shares(given: list[Example]) -> tuple[float, Counter[str]]:
+def _shares(given: list[PretrainingExample]) -> tuple[float, Counter[str]]:
     kinds: Counter[str] = Counter()
     usable = 0
     for one in given:

@@ -12,17 +12,17 @@ import mlxbert
 from mlxbert.errors import ArgumentError
 from mlxbert.machine.cores import stages
 from mlxbert.machine.device import mx
-from mlxbert.nn.cpu import vectorized
+from mlxbert.nn.cpu import numpy_layers
 from mlxbert.nn.embedder import Embedder, EmbeddingConfig
 from mlxbert.nn.losses import soft_cross_entropies
 from mlxbert.pretraining.chunks import full_sentences
-from mlxbert.pretraining.initial import InitialModel, with_layers
+from mlxbert.pretraining.initial_model import InitialModel, with_layers
+from mlxbert.pretraining.loss_terms import Teacher, TermInputs
 from mlxbert.pretraining.objective import Pretraining, make_terms, read_terms
 from mlxbert.pretraining.teacher import find_teacher
-from mlxbert.pretraining.terms import Teacher, TermInputs
 from mlxbert.weights.build import parameters
-from mlxbert.weights.folder import open_folder
-from mlxbert.weights.source import ModelRef
+from mlxbert.weights.model_folder import open_folder
+from mlxbert.weights.model_source import ModelRef
 from tests.helpers.st_folder import NORMALIZE, pooling, save_st
 from tests.helpers.tiny import CONFIG, random_network, save, tensors_of, tiny_config
 from tests.pretraining.corpora import WORDS, examples, random_corpus
@@ -44,7 +44,7 @@ def _inputs() -> tuple[TermInputs, Pretraining, Any]:
 
 
 def test_numpy_computes_nothing_of_a_teacher(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vectorized, "_WORTH", 1)  # all that it may
+    monkeypatch.setattr(numpy_layers, "_WORTH", 1)  # all that it may
     inputs, _, _ = _inputs()
     with stages(filled=True) as of_teacher:
         _ = inputs.teacher_output, inputs.teacher_words, inputs.teacher_vectors

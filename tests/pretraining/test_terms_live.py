@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.bench.reference import load_network
+from mlxbert.bench.device_check.golden_outputs import load_network
 from mlxbert.machine.device import mx, scalar
 from mlxbert.pretraining.chunks import full_sentences, sentence_pairs
 from mlxbert.pretraining.objective import TERMS, Pretraining, read_terms

@@ -11,10 +11,10 @@ import pytest
 
 import mlxbert
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
-from mlxbert.model import load_tokenizer_of
-from mlxbert.pretraining.corpus.tokens import tokenize
+from mlxbert.loading import load_tokenizer_of
+from mlxbert.pretraining.corpus.token_arrays import tokenize
 from mlxbert.pretraining.vocabulary import KINDS, Vocabulary
-from mlxbert.weights.source import ModelRef
+from mlxbert.weights.model_source import ModelRef
 from tests.helpers.program import call, names, snapshot, terminal
 from tests.helpers.vocabularies import SENTENCES
 

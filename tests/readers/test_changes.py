@@ -14,14 +14,14 @@ from unittest import mock
 import pytest
 
 import mlxbert
-from mlxbert.cli.output.file import FileOutput
+from mlxbert.cli.output.result_file import FileOutput
 from mlxbert.errors import ChangedError
-from mlxbert.pretraining.corpus import store
+from mlxbert.pretraining.corpus import token_store
 from mlxbert.pretraining.corpus.documents import DocumentReader
-from mlxbert.pretraining.settings import Settings
+from mlxbert.pretraining.pretraining_settings import Settings
 from mlxbert.readers.formats import read_records
-from mlxbert.readers.inputs import InputFile, hashed, open_source
-from mlxbert.readers.rows import read_rows
+from mlxbert.readers.input_files import InputFile, hashed, open_source
+from mlxbert.readers.labelled_rows import read_rows
 from tests.helpers.program import call
 
 COUNT = 1200  # rows; `on_progress` is called after 1000
@@ -160,9 +160,11 @@ def test_a_corpus_is_read_as_it_was_hashed(tmp_path: Path) -> None:
     assert settings.hashes
     append(path)
     with pytest.raises(ChangedError):
-        store.read_corpus([path], tmp_path / "corpus", tokenizer, hashes=settings.hashes)
+        token_store.read_corpus([path], tmp_path / "corpus", tokenizer, hashes=settings.hashes)
     settings = Settings(corpus=(path,))
-    assert store.read_corpus([path], tmp_path / "corpus", tokenizer, hashes=settings.hashes).report.sentences > COUNT
+    assert (
+        token_store.read_corpus([path], tmp_path / "corpus", tokenizer, hashes=settings.hashes).report.sentences > COUNT
+    )
 
 
 @pytest.mark.parametrize("share", [0.1, 0.9])  # in the first reading, and in the second, by the trainer

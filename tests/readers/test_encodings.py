@@ -8,8 +8,8 @@ import pytest
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.readers.formats import read_records
-from mlxbert.readers.lines import read_text
-from mlxbert.readers.rows import read_rows
+from mlxbert.readers.labelled_rows import read_rows
+from mlxbert.readers.text_lines import read_text
 from tests.readers.test_records import contents, write
 
 TEXTS = ["café", "naïve", "the"]

@@ -12,7 +12,7 @@ from mlxbert.errors import InputError
 from mlxbert.pretraining.corpus.documents import DocumentReader, check_files
 from mlxbert.readers import json_file
 from mlxbert.readers.formats import read_records
-from mlxbert.readers.rows import read_rows
+from mlxbert.readers.labelled_rows import read_rows
 from tests.readers.test_records import contents, write
 
 RECORDS: list[dict[str, Any]] = [{"text": "the", "id": 1}, {"text": "cat\n", "more": [None, {"a": 0.5}]}]

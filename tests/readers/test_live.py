@@ -11,7 +11,7 @@ import pytest
 
 from mlxbert.errors import InputError
 from mlxbert.readers.formats import read_records
-from mlxbert.readers.live import Pipe, as_it_comes, first_line
+from mlxbert.readers.pipes import Pipe, as_it_comes, first_line
 
 
 @pytest.fixture

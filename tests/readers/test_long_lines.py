@@ -13,9 +13,9 @@ import pytest
 
 from mlxbert.errors import InputError
 from mlxbert.readers.formats import read_records
-from mlxbert.readers.lines import Lines
-from mlxbert.readers.live import LONGEST, as_it_comes, first_line
-from mlxbert.readers.rows import read_rows
+from mlxbert.readers.labelled_rows import read_rows
+from mlxbert.readers.pipes import LONGEST, as_it_comes, first_line
+from mlxbert.readers.text_lines import Lines
 from tests.readers.test_records import contents
 
 LONG = b"x" * LONGEST  # with anything around it, too long a line

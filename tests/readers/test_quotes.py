@@ -10,7 +10,7 @@ import pytest
 
 from mlxbert.errors import InputError
 from mlxbert.readers.formats import read_records
-from mlxbert.readers.rows import read_rows
+from mlxbert.readers.labelled_rows import read_rows
 
 TEXTS = ['He said "no".', '"Never," she said.', "plain", "with\ttab", "two\nlines", '"', "a, b", '"all of it"', ""]
 

@@ -16,10 +16,10 @@ from unittest import mock
 import pytest
 
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
-from mlxbert.readers.documents.read import RECORDS, kind_of
-from mlxbert.readers.formats import Format, read_records
-from mlxbert.readers.inputs import InputFile
-from mlxbert.readers.rows import read_rows
+from mlxbert.readers.documents.document_kinds import RECORDS, kind_of
+from mlxbert.readers.formats import FormatName, read_records
+from mlxbert.readers.input_files import InputFile
+from mlxbert.readers.labelled_rows import read_rows
 from mlxbert.readers.stream import Record, RecordStream
 
 CONTENTS = {
@@ -203,7 +203,7 @@ def test_columns_of_a_parquet_are_streamed_by_rows(tmp_path: Path) -> None:
     columns = {"n": list(range(3000)), "text": texts, "b.c": [str(number) for number in range(3000)]}
     path = write_table(tmp_path / "in.parquet", columns, row_group_size=700)
     records = read_records(path)
-    assert (records.read_as[0], records.done, records.size) == (Format.parquet, 0, path.stat().st_size)
+    assert (records.read_as[0], records.done, records.size) == (FormatName.parquet, 0, path.stat().st_size)
     found = []
     for record in records:
         found.append(record.text)
@@ -407,5 +407,5 @@ def test_ndjson_is_another_name_of_jsonl(tmp_path: Path) -> None:
     for name in ("in.ndjson", "in.NDJSON.gz"):
         path = write(tmp_path / name, b'{"text": "the"}\n{"text": "cat"}\n')
         records = read_records(path)
-        assert records.read_as[0] == Format.jsonl and contents(records) == ["the", "cat"]
+        assert records.read_as[0] == FormatName.jsonl and contents(records) == ["the", "cat"]
     assert kind_of("a/in.ndjson.xz", b"") == RECORDS

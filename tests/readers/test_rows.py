@@ -14,16 +14,16 @@ from unittest import mock
 import pytest
 
 from mlxbert.errors import ArgumentError, HubError, InputError, MlxbertError
-from mlxbert.readers.rows import Rows, read_rows
+from mlxbert.readers.labelled_rows import LabelledRows, read_rows
 from mlxbert.readers.stream import Record
 from tests.readers.test_records import write, write_table
 
 
-def values(rows: Rows) -> list[dict[str, Any]]:
+def values(rows: LabelledRows) -> list[dict[str, Any]]:
     return [dict(row.values) for row in rows]
 
 
-def places(rows: Rows, path: Path) -> list[str]:
+def places(rows: LabelledRows, path: Path) -> list[str]:
     return [row.where.removeprefix(f"{path}, ") for row in rows]
 
 

@@ -11,12 +11,12 @@ from hypothesis import given, strategies as st
 from mlxbert.errors import InputError
 from mlxbert.pretraining.corpus.documents import DocumentReader
 from mlxbert.readers.documents.document import UnreadableError
-from mlxbert.readers.documents.read import read_documents
-from mlxbert.readers.documents.records import Columns
+from mlxbert.readers.documents.document_kinds import read_documents
+from mlxbert.readers.documents.table_documents import DocumentColumns
 from mlxbert.readers.formats import read_records
-from mlxbert.readers.live import Opened
-from mlxbert.readers.reading import Wanted
-from mlxbert.readers.rows import read_rows
+from mlxbert.readers.labelled_rows import read_rows
+from mlxbert.readers.parsing import Wanted
+from mlxbert.readers.pipes import Opened
 from mlxbert.readers.stream import RecordSource, RecordStream, windows
 from mlxbert.results.result import Failure
 from tests.readers.test_records import write
@@ -99,7 +99,7 @@ def test_a_damaged_record_is_one_error_for_all_who_read_it(name: str, tmp_path: 
 def test_a_file_without_a_record_to_search_says_why(tmp_path: Path) -> None:
     path = write(tmp_path / "in.jsonl", json.dumps({"body": 3}).encode())
     with pytest.raises(UnreadableError) as caught:
-        [*read_documents(path, b"", "records", Columns("body"))]
+        [*read_documents(path, b"", "records", DocumentColumns("body"))]
     assert caught.value.message == "line 1: field 'body' is a number, expected a string"
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from mlxbert.readers.documents.records import Columns, read_record_documents
+from mlxbert.readers.documents.table_documents import DocumentColumns, read_record_documents
 from mlxbert.readers.formats import read_records
-from mlxbert.readers.rows import read_rows
+from mlxbert.readers.labelled_rows import read_rows
 
 COLUMNS = 20_000
 SECONDS = 3  # of computing; one comparison of each name with every other takes ten
@@ -17,7 +17,7 @@ READS: dict[str, Callable[[Path], list[Any]]] = {
     "texts": lambda path: [record.text for record in read_records(path)],
     "keep": lambda path: [one.text for one in read_records(path, keep=[f"c{n}" for n in range(COLUMNS)])],
     "training": lambda path: [row.values["text"] for row in read_rows(path)],
-    "search": lambda path: [one.text for one in read_record_documents(path, Columns())],
+    "search": lambda path: [one.text for one in read_record_documents(path, DocumentColumns())],
 }
 
 

@@ -14,7 +14,7 @@ from mlxbert.errors import ArgumentError, InputError
 from mlxbert.readers.documents.document import Document, Heading
 from mlxbert.search.chunks import Chunk, Splitter
 from mlxbert.text.tokenizer import Tokenizer
-from mlxbert.weights.tokenizers.files import read_tokenizer
+from mlxbert.weights.tokenizers.tokenizer_files import read_tokenizer
 from tests.helpers.cells import quick
 from tests.helpers.tiny import tiny_config
 from tests.helpers.vocabularies import byte_files, put, trained

@@ -16,12 +16,12 @@ from mlxbert.cli.views.console import to_options
 from mlxbert.errors import ArgumentError, BusyError, InputError, StoreError
 from mlxbert.labels.labels import Labels
 from mlxbert.readers.documents.document import Document
-from mlxbert.readers.documents.read import read_documents
-from mlxbert.search import events, writer
+from mlxbert.readers.documents.document_kinds import read_documents
+from mlxbert.search import index_writer, update_events
 from mlxbert.search.chunks import Chunk
 from mlxbert.search.database import connect
-from mlxbert.search.events import Event
 from mlxbert.search.index import MODES, Index, Mode, open_index
+from mlxbert.search.update_events import Event
 from tests.helpers.classifiers import NLI, STARS, save_classifier, save_saturated
 from tests.helpers.indexes import build, check_same, contents, passage
 
@@ -68,9 +68,9 @@ def counts(happened: list[Event]) -> dict[str, int]:
     return {name: names[name] for name in ("FileIndexed", "FileFailed", "FileRemoved", "FileLeftOut") if names[name]}
 
 
-def last(happened: list[Event]) -> events.Finished:
+def last(happened: list[Event]) -> update_events.IndexUpdated:
     """The end of an update."""
-    assert isinstance(happened[-1], events.Finished)
+    assert isinstance(happened[-1], update_events.IndexUpdated)
     return happened[-1]
 
 
@@ -91,10 +91,10 @@ def test_a_new_index(index: Index, folder: Path) -> None:
 
 
 def test_unchanged_files_are_not_read(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "_content", lambda found, _: pytest.fail(found.path))
+    monkeypatch.setattr(index_writer, "_content", lambda found, _: pytest.fail(found.path))
     happened = run(index)
     assert counts(happened) == {} and last(happened).embedded == 0
-    assert [event.changed for event in happened if isinstance(event, events.Scanned)] == [0]
+    assert [event.changed for event in happened if isinstance(event, update_events.Scanned)] == [0]
 
 
 def test_changed_moved_copied_and_removed_files(index: Index, folder: Path) -> None:
@@ -121,8 +121,10 @@ def test_a_file_that_was_touched_is_read_and_nothing_else(index: Index, folder: 
     write(folder / "b.txt", "dog milk", LONG_AGO + 5)
     happened = run(index)
     assert counts(happened) == {}
-    (scanned,) = (event for event in happened if isinstance(event, events.Scanned))
-    assert [event.size for event in happened if isinstance(event, events.FileRead)] == [scanned.size]  # for a bar
+    (scanned,) = (event for event in happened if isinstance(event, update_events.Scanned))
+    assert [event.size for event in happened if isinstance(event, update_events.FileRead)] == [
+        scanned.size
+    ]  # for a bar
     assert index.store.files()[str(folder / "b.txt")].mtime == (LONG_AGO + 5) * 10**9
 
 
@@ -155,7 +157,7 @@ def test_files_that_fail_and_are_mended(index: Index, folder: Path) -> None:
 def test_a_file_that_may_not_be_read_is_tried_again(
     index: Index, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usual = writer._content
+    usual = index_writer._content
 
     def denied(found: Any, file: Any) -> Any:
         if found.path.endswith(".bin.txt"):
@@ -163,7 +165,7 @@ def test_a_file_that_may_not_be_read_is_tried_again(
         return usual(found, file)
 
     write(folder / "x.bin.txt", b"\0\1\2" * 100)
-    monkeypatch.setattr(writer, "_content", denied)
+    monkeypatch.setattr(index_writer, "_content", denied)
     assert counts(run(index)) == {"FileFailed": 1}
     assert counts(run(index)) == {"FileFailed": 1}
     monkeypatch.undo()
@@ -172,7 +174,7 @@ def test_a_file_that_may_not_be_read_is_tried_again(
 
 
 def test_what_is_left_out_is_counted(index: Index, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "MOST_BYTES", 10_000)
+    monkeypatch.setattr(index_writer, "MOST_BYTES", 10_000)
     write(folder / "big.txt", "dog " * 3000)
     write(folder / "binary", b"\0\1\2" * 50)
     write(folder / ".hidden", "dog")
@@ -197,7 +199,7 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(
 
     write(folder / "b.txt", "dog dog", LONG_AGO + 9)
     with monkeypatch.context() as patch:
-        patch.setattr("mlxbert.readers.documents.read.read_documents", changing)
+        patch.setattr("mlxbert.readers.documents.document_kinds.read_documents", changing)
         write(folder / "b.txt", "dog dog", LONG_AGO + 8)
         run(index)
     assert "dog dog" in texts(index)
@@ -219,7 +221,7 @@ def test_a_text_of_a_file_that_failed_or_vanished_is_embedded_for_the_next(
 
     for name in ("d.txt", "e.txt", "f.txt"):
         write(folder / name, "man went to tokyo")
-    monkeypatch.setattr("mlxbert.readers.documents.read.read_documents", failing)
+    monkeypatch.setattr("mlxbert.readers.documents.document_kinds.read_documents", failing)
     assert counts(run(index)) == {"FileIndexed": 1, "FileFailed": 1}
     assert [hit.path for hit in index.search("man went to tokyo", mode="words")] == [str(folder / "f.txt")]
     index.check()
@@ -233,7 +235,7 @@ def test_a_folder_that_is_gone_loses_nothing(index: Index, folder: Path) -> None
     folder.with_name("away").rename(folder)
     write(folder / "b.txt", "changed", LONG_AGO + 1)
     for event in index.update():
-        if isinstance(event, events.Scanned):
+        if isinstance(event, update_events.Scanned):
             folder.rename(folder.with_name("away"))
     assert len(texts(index)) == 3
     index.check()
@@ -246,7 +248,7 @@ def test_one_of_several_folders_that_is_gone_does_not_hold_up_the_others(
     run(index, tmp_path / "more")
     folder.rename(folder.with_name("away"))
     write(tmp_path / "more" / "e.txt", "cat")
-    assert events.FileLeftOut(str(folder), "vanished") in run(index)
+    assert update_events.FileLeftOut(str(folder), "vanished") in run(index)
     assert len(texts(index)) == 5
 
 
@@ -322,13 +324,13 @@ def test_records_of_files_have_fields(index: Index, folder: Path) -> None:
 def test_of_an_update_that_ends_early_the_vectors_are_kept(
     index: Index, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "_TOGETHER", 3)
-    monkeypatch.setattr(writer, "_SMALL", 100)  # bytes: what is read waits on disk
+    monkeypatch.setattr(index_writer, "_TOGETHER", 3)
+    monkeypatch.setattr(index_writer, "_SMALL", 100)  # bytes: what is read waits on disk
     monkeypatch.setattr("mlxbert.tasks.task.Task.window", 4)
     write(folder / "rows.jsonl", "".join(f'{{"text": "milk {passage(row, 5)}"}}\n' for row in range(20)))
     update = index.update()
     for event in update:
-        if isinstance(event, events.Embedded) and event.chunks == 8:
+        if isinstance(event, update_events.Embedded) and event.chunks == 8:
             break
     update.close()  # type: ignore[attr-defined]
     assert index.stats().vectors == 3 + 6 and texts(index, "milk", top_k=99) == texts(index, "dog", top_k=99)

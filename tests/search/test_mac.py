@@ -16,12 +16,12 @@ from mlxbert import files as module
 from mlxbert.cli.commands.search import _is_hidden
 from mlxbert.errors import MlxbertError
 from mlxbert.files import PRIVACY, writing
-from mlxbert.search import events
-from mlxbert.search.disks import canonical_path, named_path
+from mlxbert.search import update_events
+from mlxbert.search.file_systems import canonical_path, named_path
+from mlxbert.search.file_walk import LeftOut, WalkedFile, walk
 from mlxbert.search.index import Index, open_index
+from mlxbert.search.index_locations import find_index, index_file, list_indexes
 from mlxbert.search.mcp import Served
-from mlxbert.search.places import find_index, index_file, list_indexes
-from mlxbert.search.walk import Found, LeftOut, walk
 from tests.helpers.mac import HIDDEN, IN_THE_CLOUD, MacDisk, decomposed, opened, refused
 from tests.helpers.program import Outcome, call, tiny_model
 
@@ -91,7 +91,7 @@ def relative(paths: list[str], home: Path) -> list[str]:
 def test_a_home_folder_is_walked_without_what_is_in_the_cloud_hidden_or_packed(home: Path) -> None:
     with opened() as touched:
         found = [*walk([home])]
-    read = [one.path for one in found if isinstance(one, Found)]
+    read = [one.path for one in found if isinstance(one, WalkedFile)]
     assert relative(read, home) == sorted([*READ, f"Documents/{decomposed(UMLAUT)}.md"])
     assert Counter(one.reason for one in found if isinstance(one, LeftOut)) == LEFT_OUT
     closed = [home / name for name in ("Library", "Documents/evicted", "Applications/Chess.app")]
@@ -104,18 +104,24 @@ def test_what_is_in_the_cloud_is_not_read_and_what_was_read_before_stays(
 ) -> None:
     with opened() as touched, open_index(paths=[home], model=model) as index:
         *_, done = index.update()
-        assert isinstance(done, events.Finished) and done.files == len(READ) + 1 and done.left_out == LEFT_OUT
+        assert (
+            isinstance(done, update_events.IndexUpdated) and done.files == len(READ) + 1 and done.left_out == LEFT_OUT
+        )
         assert [path for path in touched if "/Movies/" in path] == []
         for name in ("Documents/letter.md", "Documents/old"):
             disk.flag(home / name, IN_THE_CLOUD)
         os.utime(home / "Documents" / "letter.md")  # an eviction may change its time
-        scanned, done = (one for one in index.update() if isinstance(one, events.Scanned | events.Finished))
-        assert isinstance(scanned, events.Scanned) and (scanned.changed, scanned.removed) == (0, 0)
-        assert isinstance(done, events.Finished) and done.files == len(READ) + 1
+        scanned, done = (
+            one for one in index.update() if isinstance(one, update_events.Scanned | update_events.IndexUpdated)
+        )
+        assert isinstance(scanned, update_events.Scanned) and (scanned.changed, scanned.removed) == (0, 0)
+        assert isinstance(done, update_events.IndexUpdated) and done.files == len(READ) + 1
         disk.flag(home / "Documents" / "letter.md", 0)
-        assert [one.path for one in index.update() if isinstance(one, events.FileIndexed)] == []  # it is the same
+        assert [
+            one.path for one in index.update() if isinstance(one, update_events.FileIndexed)
+        ] == []  # it is the same
         (home / "Documents" / "letter.md").unlink()
-        assert [one.path for one in index.update() if isinstance(one, events.FileRemoved)] == [
+        assert [one.path for one in index.update() if isinstance(one, update_events.FileRemoved)] == [
             str(home / "Documents/letter.md")
         ]
     assert [path for path in touched if "/Movies/" in path] == []
@@ -231,7 +237,7 @@ def test_a_folder_under_many_spellings_has_one_index(notes: Path, disk: MacDisk,
         assert canonical_path(spelling) == str(notes), spelling
         with open_index(paths=[spelling], model=model) as index:
             *_, done = index.update([spelling])
-            assert isinstance(done, events.Finished)
+            assert isinstance(done, update_events.IndexUpdated)
             embedded.append(done.embedded)
             assert index.about.roots == (str(notes),)
             assert len(index.search("dog", paths=[spelling])) == 2
@@ -338,7 +344,7 @@ def test_an_index_of_a_link_on_a_mac_keeps_the_link_as_the_disk_spells_it(
         link.unlink()
         link.symlink_to(notes)
         *_, done = index.update([f"{disk.folder}/tmp/current"])
-        assert isinstance(done, events.Finished) and done.files == 2 and index.about.roots == (str(link),)
+        assert isinstance(done, update_events.IndexUpdated) and done.files == 2 and index.about.roots == (str(link),)
 
 
 def test_an_index_made_with_the_name_of_a_link_is_found_and_updated(
@@ -354,7 +360,7 @@ def test_an_index_made_with_the_name_of_a_link_is_found_and_updated(
         assert find_index([path]) == list_indexes()[0]
         with open_index(paths=[path], model=model) as index:
             done = [*index.update([path])][-1]
-            assert isinstance(done, events.Finished) and done.files == 1
+            assert isinstance(done, update_events.IndexUpdated) and done.files == 1
             assert [hit.path for hit in index.search("dog", paths=[path])] == [str(link / "a.md")]
             assert Served(index, [str(path)]).list().total == 1 and index.about.roots == (str(link),)
     with open_index(paths=[real]) as index:

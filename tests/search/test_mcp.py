@@ -82,7 +82,7 @@ def served(index: Index, folder: Path) -> Served:
     return Served(index, [str(folder / "notes")])
 
 
-def texts(found: module.Found) -> list[str]:
+def texts(found: module.FoundPassages) -> list[str]:
     return [one.text for one in found.passages]
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import mlxbert
-from mlxbert.search import events
+from mlxbert.search import update_events
 from mlxbert.search.index import open_index
+from mlxbert.search.index_locations import find_index, list_indexes
 from mlxbert.search.mcp import Served
-from mlxbert.search.places import find_index, list_indexes
 from tests.helpers.program import call, tiny_model
 
 
@@ -80,7 +80,7 @@ def test_a_folder_that_is_named_through_a_link_has_one_index(link: Path, tmp_pat
         assert find_index([path]) == Path(index.path), path
         with open_index(paths=[path]) as same:
             *_, done = same.update([path])
-            assert isinstance(done, events.Finished) and done.files == 1
+            assert isinstance(done, update_events.IndexUpdated) and done.files == 1
             assert same.about.roots == (str(tmp_path / "r1"),)
     lead(link, "r2")
     assert find_index([link]) is None
@@ -113,12 +113,12 @@ def test_a_link_and_a_folder_around_it_or_behind_it_are_indexed_once(
         assert [*index.about.roots] == [str(inside)]
         for paths, files in (([tmp_path / "r1"], 1), ([folder], 2), (None, 2), ([inside], 2), ([folder], 2)):
             *_, done = index.update(paths)
-            assert isinstance(done, events.Finished) and done.files == files, paths
+            assert isinstance(done, update_events.IndexUpdated) and done.files == files, paths
             assert [hit.path for hit in index.search("cat", mode="words")] == [f"{inside}/a.md"]
         assert [*index.about.roots] == [str(inside), str(folder)]
         lead(inside, "nowhere")
         *_, done = index.update([folder])
-        assert isinstance(done, events.Finished) and done.files == 1
+        assert isinstance(done, update_events.IndexUpdated) and done.files == 1
 
 
 def test_a_search_asks_no_other_root_where_it_leads(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mlxbert.search.ranking import WEIGHTS, K, fuse
+from mlxbert.search.rank_fusion import WEIGHTS, K, fuse
 
 
 def test_one_list_keeps_its_scores() -> None:

@@ -14,16 +14,18 @@ import pytest
 from mlxbert.errors import ArgumentError, BusyError, MlxbertError, StoreError
 from mlxbert.nn.embedder import SIMILARITIES
 from mlxbert.search import database, schema
-from mlxbert.search.conditions import Patterns
 from mlxbert.search.database import connect
 from mlxbert.search.filters import Filter, make_filter
+from mlxbert.search.sql_conditions import Patterns
 from mlxbert.search.sqlite import SqliteStore
-from mlxbert.search.store import About, Store, StoredChunk, StoredDocument, StoredFile
-from mlxbert.tasks.ranking import scores_of_all
+from mlxbert.search.store import IndexSettings, IndexStore, StoredChunk, StoredDocument, StoredFile
+from mlxbert.tasks.query_ranking import scores_of_all
 
 WIDTH = 70
-ABOUT = About("model", "0" * 64, WIDTH, "cosine", "mean", ("query: ", ""), 200, True, ("/docs",), fields=("a", "b"))
-Open = Callable[..., Store]
+ABOUT = IndexSettings(
+    "model", "0" * 64, WIDTH, "cosine", "mean", ("query: ", ""), 200, True, ("/docs",), fields=("a", "b")
+)
+Open = Callable[..., IndexStore]
 EVERYTHING = Filter()
 STORES: dict[str, Open] = {"sqlite": SqliteStore}
 
@@ -36,7 +38,7 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
 
 
 @pytest.fixture
-def store(opened: Open) -> Iterator[Store]:
+def store(opened: Open) -> Iterator[IndexStore]:
     """A new index."""
     made = opened(ABOUT)
     yield made
@@ -55,7 +57,7 @@ def document(*texts: str, place: str = "", **fields: Any) -> StoredDocument:
     return StoredDocument(place, "Top", fields, chunks)
 
 
-def put(store: Store, path: str, *documents: StoredDocument, **file: Any) -> None:
+def put(store: IndexStore, path: str, *documents: StoredDocument, **file: Any) -> None:
     """Puts a file; the vector of a text is drawn from its length."""
     texts = {chunk.hash for one in documents for chunk in one.chunks}
     vectors = {text: vector(len(text)) for text in texts - store.known(texts)}
@@ -63,18 +65,18 @@ def put(store: Store, path: str, *documents: StoredDocument, **file: Any) -> Non
         store.put(StoredFile(path, **file), documents, vectors)
 
 
-def texts(store: Store, query: str, only: Filter = EVERYTHING) -> list[str]:
+def texts(store: IndexStore, query: str, only: Filter = EVERYTHING) -> list[str]:
     """The texts that have a word of a query, in alphabetical order."""
     return sorted(one.chunk.text for one in store.chunks([number for number, _ in store.with_words(query, 99, only)]))
 
 
-def nearest(store: Store, seed: int, only: Filter = EVERYTHING, count: int = 9) -> list[tuple[str, float]]:
+def nearest(store: IndexStore, seed: int, only: Filter = EVERYTHING, count: int = 9) -> list[tuple[str, float]]:
     """The texts nearest to a vector."""
     scores = store.nearest(vector(seed), count, only)
     return [(store.chunks([number])[0].chunk.text, score) for number, score in scores]
 
 
-def test_what_is_put_is_found(store: Store, opened: Open) -> None:
+def test_what_is_put_is_found(store: IndexStore, opened: Open) -> None:
     put(store, "/docs/a", document("one dog", "two cats here", year=2020, lang="de"), size=5, mtime=7, hash=b"h")
     assert store.files() == {"/docs/a": StoredFile("/docs/a", 5, 7, b"h")}
     again = opened()
@@ -91,7 +93,7 @@ def test_what_is_put_is_found(store: Store, opened: Open) -> None:
     again.close()
 
 
-def test_vectors_that_no_chunk_has_yet_are_not_found(store: Store) -> None:
+def test_vectors_that_no_chunk_has_yet_are_not_found(store: IndexStore) -> None:
     put(store, "/docs/a", document("one dog"))
     with store.writing():
         store.put_vectors({bytes([seed]): vector(seed) for seed in range(1, 40)})
@@ -106,7 +108,7 @@ def test_vectors_that_no_chunk_has_yet_are_not_found(store: Store) -> None:
     store.check()
 
 
-def test_a_file_takes_the_place_of_what_was_under_its_path(store: Store) -> None:
+def test_a_file_takes_the_place_of_what_was_under_its_path(store: IndexStore) -> None:
     put(store, "/docs/a", document("old words"))
     put(store, "/docs/b", document("other words"))
     put(store, "/docs/a", document("new words now"))
@@ -119,7 +121,7 @@ def test_a_file_takes_the_place_of_what_was_under_its_path(store: Store) -> None
     store.check()
 
 
-def test_equal_chunks_share_a_vector_as_long_as_one_is_there(store: Store) -> None:
+def test_equal_chunks_share_a_vector_as_long_as_one_is_there(store: IndexStore) -> None:
     put(store, "/docs/a", document("the same"))
     put(store, "/docs/b", document("the same"))
     assert store.stats().vectors == 1 and len(nearest(store, len("the same"))) == 2
@@ -135,7 +137,7 @@ def test_equal_chunks_share_a_vector_as_long_as_one_is_there(store: Store) -> No
     store.check()
 
 
-def test_the_nearest_are_those_of_all_vectors(store: Store) -> None:
+def test_the_nearest_are_those_of_all_vectors(store: IndexStore) -> None:
     words = ["x" * size for size in range(1, 701)]
     for start in range(0, 700, 100):
         put(store, f"/docs/{start}", document(*words[start : start + 100]))
@@ -158,7 +160,7 @@ def test_the_nearest_are_those_of_all_vectors(store: Store) -> None:
 @pytest.mark.parametrize("gpu", [False, True])
 @pytest.mark.parametrize("similarity", SIMILARITIES)
 def test_every_similarity(opened: Open, monkeypatch: pytest.MonkeyPatch, similarity: str, gpu: bool) -> None:
-    monkeypatch.setattr("mlxbert.search.memory.on_gpu", lambda: gpu)
+    monkeypatch.setattr("mlxbert.search.vector_cache.on_gpu", lambda: gpu)
     store = opened(replace(ABOUT, similarity=similarity))
     put(store, "/docs/a", document(*["x" * size for size in range(1, 40)]))
     put(store, "/docs/b", document(*["x" * size for size in range(30, 60)]))
@@ -177,14 +179,14 @@ def test_every_similarity(opened: Open, monkeypatch: pytest.MonkeyPatch, similar
     store.close()
 
 
-def test_vectors_that_no_chunk_has_take_no_place(store: Store) -> None:
+def test_vectors_that_no_chunk_has_take_no_place(store: IndexStore) -> None:
     put(store, "/docs/a", document(*["x" * size for size in range(1, 60)]))
     put(store, "/docs/b", document("y" * 100))
     put(store, "/docs/a", document("z" * 101))  # not yet pruned
     assert {text[0] for text, _ in nearest(store, 5, count=2)} == {"y", "z"}
 
 
-def test_what_fails_is_undone_whole(store: Store, opened: Open) -> None:
+def test_what_fails_is_undone_whole(store: IndexStore, opened: Open) -> None:
     put(store, "/docs/a", document("one dog"))
     with pytest.raises(RuntimeError), store.writing():
         store.put(StoredFile("/docs/b"), [document("two dogs")], {b"two dogs": vector(1)})
@@ -200,7 +202,7 @@ def test_what_fails_is_undone_whole(store: Store, opened: Open) -> None:
     store.check()
 
 
-def test_a_reader_sees_one_moment(store: Store, opened: Open) -> None:
+def test_a_reader_sees_one_moment(store: IndexStore, opened: Open) -> None:
     put(store, "/docs/a", document("one dog"))
     reader = opened()
     assert len(nearest(reader, 3)) == 1
@@ -219,7 +221,7 @@ def test_a_reader_sees_one_moment(store: Store, opened: Open) -> None:
     reader.close()
 
 
-def test_records_take_the_place_of_those_with_their_id(store: Store) -> None:
+def test_records_take_the_place_of_those_with_their_id(store: IndexStore) -> None:
     vectors = {text.encode(): vector(len(text)) for text in ("one", "second", "third one", "one more")}
     with store.writing():
         store.put_documents([document("one", place="1"), document("second", place="2")], vectors)
@@ -233,7 +235,7 @@ def test_records_take_the_place_of_those_with_their_id(store: Store) -> None:
     store.check()
 
 
-def test_files_that_fail_are_kept_with_the_reason(store: Store) -> None:
+def test_files_that_fail_are_kept_with_the_reason(store: IndexStore) -> None:
     put(store, "/docs/a", problem="broken", hash=b"h")
     put(store, "/docs/b", problem="binary", left_out=True)
     assert store.stats().failed == (("/docs/a", "broken"),) and store.stats().files == 0
@@ -242,7 +244,7 @@ def test_files_that_fail_are_kept_with_the_reason(store: Store) -> None:
     assert store.stats().failed == () and store.files()["/docs/a"].problem is None
 
 
-def test_names_are_bytes(store: Store) -> None:
+def test_names_are_bytes(store: IndexStore) -> None:
     path, new = "/docs/\udcff\udc80\n.txt", "/docs/ü\x1b[0m"
     put(store, path, document("a dog"))
     assert [*store.files()] == [path] and store.chunks([1])[0].path == path
@@ -269,7 +271,7 @@ CASES = (
 
 
 @pytest.mark.parametrize(("where", "expected"), CASES, ids=str)
-def test_filters(filtered: Store, where: Any, expected: str) -> None:
+def test_filters(filtered: IndexStore, where: Any, expected: str) -> None:
     only = make_filter(where)
     assert "".join(texts(filtered, "a b c d", only)) == expected
     assert "".join(sorted(text for text, _ in nearest(filtered, 1, only))) == expected
@@ -277,7 +279,7 @@ def test_filters(filtered: Store, where: Any, expected: str) -> None:
 
 
 @pytest.fixture(scope="module", params=STORES)
-def filtered(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+def filtered(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[IndexStore]:
     """An index of four files with fields."""
     made = STORES[request.param](tmp_path_factory.mktemp("filtered") / "index.db", ABOUT)
     put(made, "/docs/a", document("a", place="part", year=2019, new=True, nan=float("nan")))
@@ -289,7 +291,7 @@ def filtered(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     made.close()
 
 
-def test_only_what_lies_under_paths(store: Store) -> None:
+def test_only_what_lies_under_paths(store: IndexStore) -> None:
     for path in ("/docs/a/1", "/docs/a.txt", "/docs/ab", "/docs/a"):
         put(store, path, document(f"dog {path}"))
     assert texts(store, "dog", make_filter((), ["/docs/a"])) == ["dog /docs/a", "dog /docs/a/1"]
@@ -297,14 +299,14 @@ def test_only_what_lies_under_paths(store: Store) -> None:
     assert len(texts(store, "dog", make_filter((), ["/docs/ab", "/docs/a.txt"]))) == 2
 
 
-def test_a_chunk_behind_the_last_that_counts_may_have_the_same_vector(store: Store) -> None:
+def test_a_chunk_behind_the_last_that_counts_may_have_the_same_vector(store: IndexStore) -> None:
     for path in ("/a/1", "/b/1"):
         put(store, path, document("dog"))
     assert nearest(store, 1, make_filter((), ["/a"])) == nearest(store, 1, make_filter((), ["/b"])) != []
     assert len(nearest(store, 1)) == 2
 
 
-def test_thousands_of_paths_and_long_patterns(store: Store) -> None:
+def test_thousands_of_paths_and_long_patterns(store: IndexStore) -> None:
     put(store, "/docs/1999", document("a word"))
     put(store, "/docs/2001", document("another word"))
     assert texts(store, "word", make_filter((), [f"/docs/{number}" for number in range(2000)])) == ["a word"]
@@ -315,7 +317,7 @@ def test_thousands_of_paths_and_long_patterns(store: Store) -> None:
         make_filter((), ["a"] * 10_000)
 
 
-def test_words_and_phrases(store: Store) -> None:
+def test_words_and_phrases(store: IndexStore) -> None:
     put(
         store,
         "/docs/a",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import mlxbert
-from mlxbert.search import events
+from mlxbert.search import update_events
 from mlxbert.search.index import Index, open_index
 
 SECRET = "paris paris paris"
@@ -46,9 +46,9 @@ def updated(index: Index, swap: Callable[[], object]) -> dict[str, str]:
     """Brings an index up to date; `swap` is called when the walk is done. Which files could not be read, and why."""
     failed = {}
     for event in index.update():
-        if isinstance(event, events.Scanned):
+        if isinstance(event, update_events.Scanned):
             swap()
-        elif isinstance(event, events.FileFailed):
+        elif isinstance(event, update_events.FileFailed):
             failed[Path(event.path).name] = event.reason
     return failed
 
@@ -100,9 +100,9 @@ def test_a_folder_that_becomes_a_link_is_not_followed(index: Index, tmp_path: Pa
 def test_records_that_become_a_link_while_they_are_read_are_read_as_they_were(
     index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mlxbert.readers.documents import records
+    from mlxbert.readers.documents import table_documents
 
-    look = records._look
+    look = table_documents._look
 
     def swapped(*given: object) -> object:
         path = tmp_path / "real" / "inner" / "rows.csv"
@@ -110,6 +110,6 @@ def test_records_that_become_a_link_while_they_are_read_are_read_as_they_were(
         path.symlink_to(tmp_path / "outside" / "rows.csv")
         return look(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(records, "_look", swapped)
+    monkeypatch.setattr(table_documents, "_look", swapped)
     updated(index, lambda: None)
     assert "the cat sat on the mat" in texts(index) and not any(SECRET in text for text in texts(index))

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.search.git import naming_of
-from mlxbert.search.walk import Found, LeftOut, WalkOptions, walk
+from mlxbert.search.file_walk import LeftOut, WalkedFile, WalkOptions, walk
+from mlxbert.search.git_names import naming_of
 
 ALL = WalkOptions()
 
@@ -33,7 +33,7 @@ def tree(folder: Path, *names: str, **ignores: str) -> Path:
 def found(paths: Path | Iterable[Path], options: WalkOptions = ALL, under: Path | None = None) -> list[str]:
     """The files of a walk, relative to the first path."""
     paths = [paths] if isinstance(paths, Path) else [*paths]
-    files = (one.path for one in walk(paths, options) if isinstance(one, Found))
+    files = (one.path for one in walk(paths, options) if isinstance(one, WalkedFile))
     return [os.path.relpath(path, under or paths[0]) for path in files]
 
 
@@ -46,7 +46,7 @@ def test_files_are_sorted_and_have_size_and_time(tmp_path: Path) -> None:
     os.utime(tmp_path / "b", ns=(7, 1234567))
     files = [*walk([tmp_path])]
     assert [os.path.relpath(one.path, tmp_path) for one in files] == ["a/10", "a/2", "b", "c/d/e"]
-    assert files[2] == Found(str(tmp_path / "b"), 4, 1234567, str(tmp_path))
+    assert files[2] == WalkedFile(str(tmp_path / "b"), 4, 1234567, str(tmp_path))
 
 
 def test_relative_paths_give_absolute_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,7 +273,7 @@ def test_folders_and_files_that_cannot_be_read_or_vanish(tmp_path: Path, monkeyp
     assert [*walk([tmp_path / "closed"])] == [LeftOut(str(tmp_path / "closed"), "no permission")]
     monkeypatch.undo()
     walked = walk([tmp_path / "closed", tmp_path / "gone", tmp_path / "z"])
-    assert isinstance(next(walked), Found)
+    assert isinstance(next(walked), WalkedFile)
     os.remove(tmp_path / "gone/x")
     (tmp_path / "gone").rmdir()
     assert [os.path.relpath(one.path, tmp_path) for one in walked] == ["gone", "z/y"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import example, given, strategies as st
 
-from mlxbert.search.words import ROWS, any_word, phrases
+from mlxbert.search.word_search import ROWS, any_word, phrases
 
 QUERY = st.text() | st.lists(
     st.sampled_from(["dog", '"', "NEAR(", "NEAR", "*", "-", "^", ":", "+", "(", ")", "{a b}", "AND", "OR", "NOT", "\0",

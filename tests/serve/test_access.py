@@ -16,13 +16,13 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mlxbert.errors import ArgumentError, OutOfMemoryError
-from mlxbert.serve.access import Access, Log, LogHandler
-from mlxbert.serve.engine import Engine
-from mlxbert.serve.http.safety import AccessPolicy, is_loopback, read_key
+from mlxbert.serve.access_log import Access, Log, LogHandler
+from mlxbert.serve.engine.engine import Engine
+from mlxbert.serve.engine.serving_options import EngineOptions, ServeOptions
+from mlxbert.serve.engine.shared_state import EngineCounts
+from mlxbert.serve.http.request_guards import AccessPolicy, is_loopback, read_key
 from mlxbert.serve.http.server import _for_others, _prepare, address, logged, make_guarded
-from mlxbert.serve.options import EngineOptions, ServeOptions
 from mlxbert.serve.service import Service, read_facts
-from mlxbert.serve.state import EngineCounts
 from tests.helpers.asking import Answer, ask
 
 KEY = "a-key-of-some-length"
@@ -344,7 +344,7 @@ def test_only_what_passes_is_to_be_asked_again(tmp_path: Path, facts: Any, path:
             raise OutOfMemoryError("planted")
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("mlxbert.serve.owner.load", fails)
+            patch.setattr("mlxbert.serve.engine.model_thread.load", fails)
             found = server.post({name: ["the cat"]}, path)
         assert found.status == 503 and found.headers["retry-after"] == "1"
 

@@ -17,10 +17,10 @@ from starlette.testclient import TestClient
 import mlxbert
 from mlxbert.errors import TooLargeError
 from mlxbert.results.result import Failure
+from mlxbert.serve.engine.answer_memory import Budget, Room
+from mlxbert.serve.engine.serving_options import ServeOptions
 from mlxbert.serve.http.app import make_app
-from mlxbert.serve.options import ServeOptions
-from mlxbert.serve.pieces import each, pieces
-from mlxbert.serve.room import Budget, Room
+from mlxbert.serve.json_stream import each, pieces
 from mlxbert.serve.service import Service
 from mlxbert.tasks.answer import AnswerTask
 from mlxbert.tasks.classify import ClassifyTask
@@ -301,7 +301,7 @@ def test_an_engine_that_closes_answers_what_waits_for_room(folders: dict[str, Pa
 def test_a_large_result_lets_small_requests_pass_and_ends_when_it_is_given_up(
     folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mlxbert.serve.owner._LARGE", 10_000)
+    monkeypatch.setattr("mlxbert.serve.engine.model_thread._LARGE", 10_000)
     reached, go_on, masks = threading.Event(), threading.Event(), list[int]()
     whole = FillMaskTask._mask
 

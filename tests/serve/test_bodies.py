@@ -10,9 +10,9 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from mlxbert.serve.bodies import BodyReader, count_values
-from mlxbert.serve.protocol import Problem
+from mlxbert.serve.protocol import RequestError
 from mlxbert.serve.protocols.openai import EmbeddingsBody
+from mlxbert.serve.request_bodies import BodyReader, count_values
 
 MANY = 10**9
 
@@ -38,8 +38,8 @@ def read(body: bytes, kind: Any = Body, max_texts: int = 4096) -> Any:
     return asyncio.run(BodyReader(kind, max_texts).read(body))
 
 
-def problem(body: bytes, kind: Any = Body, max_texts: int = 4096) -> Problem:
-    with pytest.raises(Problem) as caught:
+def problem(body: bytes, kind: Any = Body, max_texts: int = 4096) -> RequestError:
+    with pytest.raises(RequestError) as caught:
         read(body, kind, max_texts)
     return caught.value
 
@@ -67,7 +67,7 @@ def test_a_large_body_is_read_apart_from_the_requests() -> None:
 def test_no_body_takes_long(body: bytes) -> None:
     """The first one took more than a minute, in which nothing else was answered."""
     begun = time.process_time()
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(RequestError) as refused:
         read(body, EmbeddingsBody)
     assert refused.value.kind in ("invalid", "too_large") and time.process_time() < begun + 3
 

@@ -12,7 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import mlxbert
-from mlxbert.cli import remote
+from mlxbert.cli import server_models
 from mlxbert.serve.http.app import PROTOCOLS, _description, make_app
 from mlxbert.tasks.catalogue import CATALOGUE, SIMILARITY, TaskEntry, imported
 from mlxbert.tasks.options import TaskOptions, deciding_options
@@ -97,7 +97,7 @@ def test_a_server_gives_what_this_process_gives(
     else:
         expected = list(ask(model, items))
     task = entry.name if entry is not SIMILARITY else "embed"
-    found = list(remote.RemoteModel(URL, name, task).run(entry.name, items, on_error="raise"))
+    found = list(server_models.RemoteModel(URL, name, task).run(entry.name, items, on_error="raise"))
     assert {type(one) for one in found} == {imported(entry.result)} == {type(one) for one in expected}
     assert_same([values_of(one) for one in found], [values_of(one) for one in expected])
 
@@ -113,7 +113,7 @@ def test_the_server_knows_no_task_by_its_name() -> None:
     """A new task is an entry of the catalogue: nothing compares names, and look-ups are all that spells them."""
     names = {*ENTRIES, "embed-tokens"}
     spelled = set()
-    for path in [*sorted((ROOT / "mlxbert/serve").rglob("*.py")), ROOT / "cli/remote.py"]:
+    for path in [*sorted((ROOT / "mlxbert/serve").rglob("*.py")), ROOT / "cli/server_models.py"]:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         looked_up = {
             id(node.slice)

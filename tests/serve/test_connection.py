@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from mlxbert.errors import ArgumentError, MlxbertError
+from mlxbert.serve.engine.serving_options import ServeOptions
 from mlxbert.serve.http.server import _for_others, address, listen
-from mlxbert.serve.options import ServeOptions
 from tests.helpers.serving import answering
 
 pytestmark = pytest.mark.slow

@@ -18,13 +18,13 @@ import pytest
 import mlxbert
 from mlxbert.errors import ArgumentError, MissingHeadError, MlxbertError, ModelChangedError, OverloadedError
 from mlxbert.results.result import Failure
-from mlxbert.serve.engine import Engine
-from mlxbert.serve.options import EngineOptions
-from mlxbert.serve.queue import Key, QueuedItem, Request, choose
+from mlxbert.serve.engine.engine import Engine
+from mlxbert.serve.engine.request_queue import Key, QueuedItem, Request, choose
+from mlxbert.serve.engine.serving_options import EngineOptions
+from mlxbert.serve.engine.shared_state import EngineState
 from mlxbert.serve.service import Service, read_facts
-from mlxbert.serve.state import EngineState
 from mlxbert.tasks.catalogue import find_task
-from mlxbert.tasks.task import Job
+from mlxbert.tasks.task import PreparedItem
 from tests.helpers.tiny import CONFIG, random_network, save, tensors_of, tiny_config
 
 TEXTS = ["the cat sat on the mat", "paris is a city", "a dog", "the largest city of tokyo is of milk and play", ""]
@@ -394,7 +394,7 @@ def test_closing_without_draining_is_an_error_for_what_waits() -> None:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_what_waits_ends_with_an_error_when_the_thread_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mlxbert.serve.owner import Owner
+    from mlxbert.serve.engine.model_thread import ModelThread
 
     blocked = threading.Event()
 
@@ -402,7 +402,7 @@ def test_what_waits_ends_with_an_error_when_the_thread_fails(monkeypatch: pytest
         blocked.wait()
         raise SystemExit
 
-    monkeypatch.setattr(Owner, "_step", fails)
+    monkeypatch.setattr(ModelThread, "_step", fails)
     engine = Engine()
     asked: list[Any] = [engine.submit("builtin", "embed", ["x"]), engine.call(None, lambda: None)]
     blocked.set()
@@ -443,7 +443,7 @@ def _key(model: str, task: str) -> Key:
 
 def test_a_bulk_request_does_not_keep_another_task_waiting() -> None:
     bulk, other = Request(_key("m", "embed"), ["x"], 1.0), Request(_key("m", "tag"), ["x"], 2.0)
-    entries = [QueuedItem(one, 0, None, Job("x", [], False), 10) for one in (bulk, bulk, other)]  # type: ignore[arg-type]
+    entries = [QueuedItem(one, 0, None, PreparedItem("x", [], False), 10) for one in (bulk, bulk, other)]  # type: ignore[arg-type]
     assert choose(entries, lambda _: 10, overdue=0.0)[0].request is bulk
     bulk.served = 3.0
     assert choose(entries, lambda _: 10, overdue=0.0)[0].request is other
@@ -493,7 +493,7 @@ def test_a_long_answer_is_whole_although_its_batch_failed(tmp_path: Path, monkey
 
 def _entry(tokens: int, arrived: float, model: str = "m") -> QueuedItem:
     request = Request(_key(model, "embed"), ["x"], arrived)
-    return QueuedItem(request, 0, None, Job("x", [], False), tokens)  # type: ignore[arg-type]
+    return QueuedItem(request, 0, None, PreparedItem("x", [], False), tokens)  # type: ignore[arg-type]
 
 
 def test_short_ones_come_first_unless_others_have_waited_too_long() -> None:

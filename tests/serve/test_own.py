@@ -12,8 +12,8 @@ import pytest
 from starlette.testclient import TestClient
 
 import mlxbert
+from mlxbert.serve.engine.serving_options import ServeOptions
 from mlxbert.serve.http.app import make_app
-from mlxbert.serve.options import ServeOptions
 from mlxbert.serve.service import Service
 from tests.helpers.indexes import build, write_files
 from tests.helpers.serving import serving

@@ -15,10 +15,10 @@ from starlette.testclient import TestClient
 
 import mlxbert
 from mlxbert.labels.labels import Labels
+from mlxbert.serve.engine.serving_options import ServeOptions
 from mlxbert.serve.http.app import make_app
-from mlxbert.serve.options import ServeOptions
-from mlxbert.serve.pieces import pieces
-from mlxbert.serve.protocol import Kind, Problem
+from mlxbert.serve.json_stream import pieces
+from mlxbert.serve.protocol import Kind, RequestError
 from mlxbert.serve.protocols import tei
 from mlxbert.serve.service import Service
 from tests.helpers.classifiers import EMOTIONS, save_classifier, save_saturated
@@ -221,7 +221,7 @@ def test_tei_refuses(client: TestClient, path: str, body: Any, status: int, kind
     ],
 )
 def test_tei_names_each_error(kind: Kind, expected: tuple[int, str]) -> None:
-    status, error = tei.shape(Problem(kind, "wrong", hint="do this"))
+    status, error = tei.shape(RequestError(kind, "wrong", hint="do this"))
     assert (status, error["error_type"]) == expected
     assert error["error"] == "wrong (do this)"
 

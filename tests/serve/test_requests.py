@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from mlxbert.serve.engine.serving_options import ServeOptions
 from mlxbert.serve.http import connection
 from mlxbert.serve.http.connection import Connection
-from mlxbert.serve.http.safety import Guard
-from mlxbert.serve.options import ServeOptions
+from mlxbert.serve.http.request_guards import Guard
 
 OFFER = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQBAAAAAAIAAAAA\r\n"
 END = object()  # the client stops sending

@@ -11,7 +11,7 @@ import mlxbert
 from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
 from mlxbert.text.encoding import Encoding
-from mlxbert.text.parts import SIZE
+from mlxbert.text.long_texts import SIZE
 from tests.helpers.answering import save_answering
 from tests.text.test_spans import all_spans, made_up
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.bench.reference import golden_models, load_network, make_cases, outputs, write_model
+from mlxbert.bench.device_check.golden_outputs import golden_models, load_network, make_cases, outputs, write_model
 from mlxbert.errors import ArgumentError, InputError
 
 

@@ -8,7 +8,7 @@ import pytest
 import mlxbert
 from mlxbert.tasks.fill_mask import target_ids
 from mlxbert.text.tokenizer import Tokenizer
-from mlxbert.weights.tokenizers.files import read_tokenizer
+from mlxbert.weights.tokenizers.tokenizer_files import read_tokenizer
 from tests.helpers.tiny import CONFIG, random_network, save, tensors_of, tiny_config
 from tests.helpers.vocabularies import HEAD, byte_files, pieces_file, plain, put
 

@@ -91,7 +91,9 @@ def test_functions_take_the_options_of_the_catalogue() -> None:
 
 def test_what_type_checkers_editors_and_readers_see_is_written_anew() -> None:
     """After a change of options or of a docstring: `python scripts/signatures.py`."""
-    script = runpy.run_path(str(ROOT / "scripts/signatures.py"))  # in a copy with planted mistakes, ROOT stays the original
+    script = runpy.run_path(
+        str(ROOT / "scripts/signatures.py")
+    )  # in a copy with planted mistakes, ROOT stays the original
     assert {function.__name__ for function in script["functions"]()} == WITH_OPTIONS.keys()
     for path, text in script["written"]().items():
         assert (ROOT / path).read_text(encoding="utf-8") == text, path

@@ -10,11 +10,11 @@ import pytest
 
 import mlxbert
 from mlxbert import Labels
-from mlxbert.bench.reference import arrays
+from mlxbert.bench.device_check.golden_outputs import arrays
 from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import OWN_LAYERS
-from mlxbert.weights.hub.files import needed_files
+from mlxbert.weights.hub.needed_files import needed_files
 from tests.helpers.frozen import add_vocabulary, change_config, read_config, write_model
 from tests.helpers.program import tiny_model
 from tests.helpers.taggers import NER

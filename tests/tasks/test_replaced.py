@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.bench.reference import arrays
+from mlxbert.bench.device_check.golden_outputs import arrays
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
 from mlxbert.model import Model

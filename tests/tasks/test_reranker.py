@@ -16,7 +16,7 @@ from mlxbert.tasks.catalogue import find_task
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.text.usage import Usage
 from mlxbert.weights.chat_template import read_prompt
-from mlxbert.weights.folder import ModelFolder
+from mlxbert.weights.model_folder import ModelFolder
 from tests.helpers import published
 from tests.helpers.frozen import change_config
 from tests.helpers.vocabularies import put

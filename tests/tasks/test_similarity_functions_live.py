@@ -7,8 +7,8 @@ import pytest
 
 import mlxbert
 from mlxbert.nn.embedder import SIMILARITIES
-from mlxbert.tasks.ranking import scores_of_all, scores_of_pairs
-from mlxbert.training.scores.vectors import unit
+from mlxbert.tasks.query_ranking import scores_of_all, scores_of_pairs
+from mlxbert.training.scores.vector_scores import unit
 
 pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")
 st = pytest.importorskip("sentence_transformers", minversion="6.0", reason="live parity needs sentence-transformers")

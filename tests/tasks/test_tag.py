@@ -16,10 +16,10 @@ from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.machine.cores import inference
 from mlxbert.machine.device import mx
 from mlxbert.nn.crf import SCALE
-from mlxbert.tasks.entities import Token, words_with_tokens
+from mlxbert.tasks.entities import TaggedToken, words_with_tokens
 from mlxbert.tasks.options import Aggregation
 from mlxbert.tasks.tag import HEAD
-from mlxbert.text.parts import SIZE
+from mlxbert.text.long_texts import SIZE
 from tests.helpers.taggers import NER, POS, save_random_tagger, save_tagger
 from tests.helpers.vocabularies import BYTE_TOKENS, HEAD as HEAD_PIECES, byte_files, pieces_file, plain as pieces, put
 
@@ -227,7 +227,7 @@ def test_vocabularies_that_count_spaces_to_their_tokens(tmp_path: Path) -> None:
 
 def test_an_invisible_mark_within_a_word_does_not_cut_it() -> None:
     """Byte pairs make tokens of it; the word is still one."""
-    tokens = [Token(span, 0, np.zeros(5, np.float32)) for span in ((0, 3), (3, 4), (4, 7), (7, 11))]
+    tokens = [TaggedToken(span, 0, np.zeros(5, np.float32)) for span in ((0, 3), (3, 4), (4, 7), (7, 11))]
     words = [*words_with_tokens("foo\u200bbar cat", tokens, [(0, 7), (8, 11)])]
     assert [word.span for word in words] == [(0, 7), (8, 11)]
     assert [[token.span for token in word.tokens] for word in words] == [[(0, 3), (4, 7)], [(7, 11)]]

@@ -15,7 +15,7 @@ from mlxbert.tasks.fill_mask import FillMaskTask
 from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.next_sentence import Pair
 from mlxbert.tasks.options import FillMaskOptions, WindowedOptions
-from mlxbert.tasks.task import Job, Task, evaluation_mode, one_or_many
+from mlxbert.tasks.task import PreparedItem, Task, evaluation_mode, one_or_many
 from mlxbert.text.batch import WINDOW
 from mlxbert.text.usage import Usage
 from tests.helpers.tiny import CONFIG, random_network, save, tiny_config
@@ -25,21 +25,21 @@ TEXT = "the [MASK] sat on the mat"
 PAIR = ("the cat sat", "he bought milk")
 
 
-class Widths(Task[Pair, Job[Pair], tuple[int, int], list[int]]):
+class Widths(Task[Pair, PreparedItem[Pair], tuple[int, int], list[int]]):
     """A task of several windows per pair: the length of each."""
 
     name = "embed"  # any model can do it
 
-    def prepare(self, item: Pair) -> Job[Pair]:
+    def prepare(self, item: Pair) -> PreparedItem[Pair]:
         """The second text in windows, each with the first."""
-        return Job(item, self.model.tokenizer.windows(*item, stride=3), False)
+        return PreparedItem(item, self.model.tokenizer.windows(*item, stride=3), False)
 
-    def forward(self, batch: Batch, parts: Sequence[tuple[Job[Pair], int]]) -> mx.array:
+    def forward(self, batch: Batch, parts: Sequence[tuple[PreparedItem[Pair], int]]) -> mx.array:
         """The ids."""
         assert not self.model.network.training
         return batch.input_ids
 
-    def read(self, found: mx.array, parts: Sequence[tuple[Job[Pair], int]]) -> list[tuple[int, int]]:
+    def read(self, found: mx.array, parts: Sequence[tuple[PreparedItem[Pair], int]]) -> list[tuple[int, int]]:
         """The number of each encoding and its length, which has to be that of its row."""
         lengths = [len(job.encodings[number]) for job, number in parts]
         assert found.shape == (len(parts), max(lengths))
@@ -47,7 +47,7 @@ class Widths(Task[Pair, Job[Pair], tuple[int, int], list[int]]):
         assert ids == [job.encodings[number].ids for job, number in parts]
         return [(number, length) for (_, number), length in zip(parts, lengths, strict=True)]
 
-    def result(self, job: Job[Pair], outputs: Sequence[tuple[int, int]]) -> list[int]:
+    def result(self, job: PreparedItem[Pair], outputs: Sequence[tuple[int, int]]) -> list[int]:
         """The lengths."""
         assert [number for number, _ in outputs] == list(range(len(job.encodings)))
         return [length for _, length in outputs]

@@ -7,11 +7,11 @@ from itertools import islice
 import pytest
 
 from mlxbert.errors import InputError
-from mlxbert.text.blocks import pair_blocks, text_windows
 from mlxbert.text.encoding import Encoding
-from mlxbert.text.parts import SIZE
-from mlxbert.text.windows import best_windows, judged_places
-from mlxbert.weights.tokenizers.growth import MAX_TEXT
+from mlxbert.text.long_texts import SIZE
+from mlxbert.text.text_blocks import pair_blocks, text_windows
+from mlxbert.text.window_stitching import best_windows, judged_places
+from mlxbert.weights.tokenizers.text_growth import MAX_TEXT
 from tests.helpers.cases import together
 from tests.text.test_spans import made_up
 from tests.text.test_tokenizer import tokenizer

@@ -6,7 +6,7 @@ from hypothesis import given, strategies as st
 
 from mlxbert.errors import InputError
 from mlxbert.text.encoding import Encoding
-from mlxbert.text.windows import best_windows
+from mlxbert.text.window_stitching import best_windows
 from tests.text.test_tokenizer import QUICK, SENTENCES, tokenizer
 
 

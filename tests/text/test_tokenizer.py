@@ -14,8 +14,8 @@ from mlxbert.config import Absolute
 from mlxbert.errors import ArgumentError, InputError, TokenizerError
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.tokenizer import Tokenizer
-from mlxbert.weights.source import builtin_folder
-from mlxbert.weights.tokenizers.files import TokenizerFiles, read_tokenizer
+from mlxbert.weights.model_source import builtin_folder
+from mlxbert.weights.tokenizers.tokenizer_files import TokenizerFiles, read_tokenizer
 from tests.helpers.cells import quick
 from tests.helpers.tiny import tiny_config
 

@@ -11,21 +11,21 @@ import numpy as np
 import torch
 import transformers
 
-from mlxbert.bench.reference import load_network
+from mlxbert.bench.device_check.golden_outputs import load_network
 from mlxbert.config import EncoderConfig
-from mlxbert.data.labelled import Labelled
+from mlxbert.data.labelled_texts import LabelledText
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.text.encoding import Encoding
+from mlxbert.training.loop.data_order import Epochs
 from mlxbert.training.loop.events import Step
-from mlxbert.training.loop.order import Epochs
 from mlxbert.training.loop.training_inputs import Training
 from mlxbert.training.loop.training_run import Run
 from mlxbert.training.objectives import make_objective
 from mlxbert.training.objectives.classify import Classify
 from mlxbert.training.objectives.objective import Example
-from mlxbert.training.objectives.texts import TextObjective
-from mlxbert.training.options import TrainingOptions
+from mlxbert.training.objectives.text_objective import TextObjective
+from mlxbert.training.options.loop_options import TrainingOptions
 from tests.helpers.families import FAMILIES, Compared
 from tests.helpers.gradients import Arrays, arrays_of
 from tests.nn.test_gradients_live import their_model
@@ -144,7 +144,7 @@ class Pair:
         return start | trained, arrays_of(load_network(self._folder / "end").parameters())
 
 
-def _examples(compared: Compared, case: Case) -> tuple[list[Example], list[Labelled]]:
+def _examples(compared: Compared, case: Case) -> tuple[list[Example], list[LabelledText]]:
     """Random texts and pairs with random labels, the first label more often than the others."""
     rng, pad = random.Random(11), compared.facts["pad_token_id"]
     words = [number for number in range(compared.facts["vocab_size"]) if number != pad]
@@ -160,11 +160,11 @@ def _examples(compared: Compared, case: Case) -> tuple[list[Example], list[Label
         several = [float(rng.random() < 0.4) for _ in NAMES]
         target = {"classify": number, "multilabel": several, "regress": rng.gauss(0.0, 2.0)}[case.task]
         examples.append(Example(encoding, target))
-        records.append(Labelled("", None, NAMES[number], ""))
+        records.append(LabelledText("", None, NAMES[number], ""))
     return examples, records
 
 
-def _objective(case: Case, records: list[Labelled], config: EncoderConfig) -> TextObjective:
+def _objective(case: Case, records: list[LabelledText], config: EncoderConfig) -> TextObjective:
     objective = make_objective(case.task, **case.objective)
     assert isinstance(objective, TextObjective)
     if case.task == "classify":

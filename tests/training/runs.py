@@ -13,14 +13,14 @@ from mlxbert.machine.device import mx, nn
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.text.encoding import Encoding
+from mlxbert.training.loop.data_order import Epochs
 from mlxbert.training.loop.events import Event, Step
-from mlxbert.training.loop.order import Epochs
-from mlxbert.training.loop.state import Store
+from mlxbert.training.loop.saved_run import RunStore
 from mlxbert.training.loop.training_inputs import Training
 from mlxbert.training.loop.training_run import Run
 from mlxbert.training.objectives.objective import Example, Objective, Predictions, TrainBatch
-from mlxbert.training.objectives.predict import predict
-from mlxbert.training.options import TrainingOptions
+from mlxbert.training.objectives.predictions import predict
+from mlxbert.training.options.loop_options import TrainingOptions
 from tests.helpers.tiny import random_network, tiny_config
 
 HEAD = "sequence_classifier"
@@ -94,7 +94,7 @@ def make_run(folder: Path | None = None, *, rate: float = 0.1, data: int = 50, *
         options=options,
         **given,
     )
-    return Run(training, None if folder is None else Store(folder))
+    return Run(training, None if folder is None else RunStore(folder))
 
 
 def steps(events: Iterator[Event]) -> list[Step]:

@@ -13,16 +13,16 @@ import mlxbert
 from mlxbert.data.questions import Question
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
-from mlxbert.readers.rows import read_rows
+from mlxbert.readers.labelled_rows import read_rows
 from mlxbert.text.encoding import Encoding
 from mlxbert.training.base_model import BaseModel
 from mlxbert.training.loop.events import Finished, Started
 from mlxbert.training.objectives import make_objective
 from mlxbert.training.objectives.answer import AnswerObjective, target
-from mlxbert.training.objectives.predict import predict
-from mlxbert.training.plan import make_plan
-from mlxbert.weights.folder import ModelFolder
-from mlxbert.weights.source import ModelRef
+from mlxbert.training.objectives.predictions import predict
+from mlxbert.training.training_plan import make_plan
+from mlxbert.weights.model_folder import ModelFolder
+from mlxbert.weights.model_source import ModelRef
 from tests.helpers.answering import save_answering
 
 WORDS = (

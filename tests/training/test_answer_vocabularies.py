@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import mlxbert
-from mlxbert.text.blocks import pair_blocks, text_windows
 from mlxbert.text.encoding import Encoding
+from mlxbert.text.text_blocks import pair_blocks, text_windows
 from mlxbert.training.objectives.answer import target
 
 FOLDER = Path(os.environ.get("MLXBERT_TEST_TOKENIZERS", "/none"))

@@ -9,9 +9,9 @@ import pytest
 
 from mlxbert.data.questions import Question
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.training.scores.answers import (
+from mlxbert.training.scores.answer_scores import (
     ALWAYS,
-    Judged,
+    JudgedAnswers,
     Predicted,
     answer_metrics,
     answering,
@@ -91,11 +91,11 @@ def test_normalization_is_that_of_the_official_script() -> None:
     assert normalized(" The  U.S.'s \n“end” of an era") == "uss “end” of era"
 
 
-def judged_of(rng: np.random.Generator, count: int) -> Judged:
+def judged_of(rng: np.random.Generator, count: int) -> JudgedAnswers:
     answerable = rng.random(count) < 0.6
     values = np.where(answerable, rng.choice([0, 0.5, 1], count), 0)
     shares = rng.choice([0.1, 0.3, 0.3, 0.5, 0.7, 0.95], count) if count % 2 else rng.random(count)
-    return Judged((values == 1).astype(float), values, (~answerable).astype(float), answerable, shares)
+    return JudgedAnswers((values == 1).astype(float), values, (~answerable).astype(float), answerable, shares)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -111,7 +111,7 @@ def test_the_threshold_is_the_best_of_all(seed: int) -> None:
 def test_the_threshold_stays_where_another_is_no_better() -> None:
     def tuned(answerable: list[bool], shares: list[float]) -> float:
         right = np.array(answerable, float)
-        return tune_threshold(Judged(right, right, 1 - right, right > 0, np.array(shares)))
+        return tune_threshold(JudgedAnswers(right, right, 1 - right, right > 0, np.array(shares)))
 
     assert tuned([True, False], [0.2, 0.8]) == 0.5
     assert tuned([True, False], [0.6, 0.8]) == pytest.approx(0.7)

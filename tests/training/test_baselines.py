@@ -12,7 +12,7 @@ from mlxbert.labels.labels import Labels
 from mlxbert.model import Model
 from mlxbert.training.objectives import make_objective
 from mlxbert.training.scores import baselines as module
-from mlxbert.training.scores.linear import IDENTITY, SOFTMAX, fit_linear
+from mlxbert.training.scores.linear_models import IDENTITY, SOFTMAX, fit_linear
 from tests.helpers import tiny
 from tests.training.test_scoring import Record, records
 

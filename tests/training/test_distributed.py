@@ -18,7 +18,7 @@ import pytest
 from mlxbert.errors import DeviceError
 from mlxbert.files import acquire_lock
 from mlxbert.machine.distributed import join
-from mlxbert.partial import LOCK
+from mlxbert.partial_folder import LOCK
 from tests.helpers.program import ENDING, PROGRAM, Outcome, call, environment
 from tests.training.files import TASKS, data_file
 from tests.training.test_finetune import rows, write

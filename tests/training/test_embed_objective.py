@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.data.related import find_related_columns, read_related
+from mlxbert.data.related_texts import find_related_columns, read_related
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import dropout, vector_losses as losses
-from mlxbert.readers.rows import read_rows
+from mlxbert.readers.labelled_rows import read_rows
 from mlxbert.training.loop.gradients import Differentiator, Whole
 from mlxbert.training.objectives.embed import Embed
 from mlxbert.training.objectives.objective import TrainBatch
-from mlxbert.training.objectives.vector_loss import Texts, VectorLoss, _excluded
-from mlxbert.training.scores.vectors import vector_scores
-from mlxbert.weights.modules import write_embedder
+from mlxbert.training.objectives.vector_loss import TextGroup, VectorLoss, _excluded
+from mlxbert.training.scores.vector_scores import vector_scores
 from mlxbert.weights.sentence_transformers import read_embedder
+from mlxbert.weights.write_sentence_transformers import write_embedder
 from tests.helpers.st_folder import NORMALIZE, dense, layer_norm, pooling, save_st
 
 WORDS = ("cat", "mat", "dog", "house", "night", "friend", "run", "sit", "far", "near")
@@ -116,8 +116,8 @@ def test_a_triplet_without_its_negative_is_named(tmp_path: Path) -> None:
         read_related(rows, find_related_columns(rows))
 
 
-def example(*given: str) -> Texts:
-    return Texts(None, None, (None,) * (len(given) - 1), given)  # type: ignore[arg-type]
+def example(*given: str) -> TextGroup:
+    return TextGroup(None, None, (None,) * (len(given) - 1), given)  # type: ignore[arg-type]
 
 
 def test_duplicates_in_a_batch_are_no_negatives() -> None:
@@ -144,7 +144,7 @@ def test_losses_of_identical_vectors_have_finite_gradients() -> None:
     same = mx.ones((4, 3))
     for name, target in (("triplet", 0.0), ("cosent", 1.0), ("cosine", 1.0), ("in-batch", 0.0)):
         count = 3 if name == "triplet" else 2
-        batch = [Texts(None, target * number, (None,) * (count - 1), tuple(f"{number} {i}" for i in range(count)))  # type: ignore[arg-type]
+        batch = [TextGroup(None, target * number, (None,) * (count - 1), tuple(f"{number} {i}" for i in range(count)))  # type: ignore[arg-type]
                  for number in range(2)]  # fmt: skip
         given = mx.concatenate([same, same])[: 2 * count]
         chosen = VectorLoss(name)
@@ -159,7 +159,7 @@ def test_cosent_compares_only_pairs_of_different_scores() -> None:
 
 def test_texts_that_find_their_positive_score_one() -> None:
     vectors = np.eye(6, dtype=np.float32)[[0, 0, 1, 2, 2, 3, 4, 4, 5]]
-    kind = [Texts(None, None, (None, None), (f"q{n}", f"p{n}", f"n{n}")) for n in range(3)]  # type: ignore[arg-type]
+    kind = [TextGroup(None, None, (None, None), (f"q{n}", f"p{n}", f"n{n}")) for n in range(3)]  # type: ignore[arg-type]
     scores = vector_scores(kind, vectors)
     assert scores.means() == {
         "ndcg@10": 1, "map": 1, "mrr@10": 1, "recall@10": 1, "recall@100": 1, "triplet_accuracy": 1,
@@ -278,7 +278,7 @@ def test_mine_refuses_what_is_no_pairs(folder: Path) -> None:
         mlxbert.mine(model, pairs(10), margin=3)
 
 
-def part_of(objective: Embed, examples: Sequence[Texts]) -> tuple[TrainBatch, mx.array]:
+def part_of(objective: Embed, examples: Sequence[TextGroup]) -> tuple[TrainBatch, mx.array]:
     return objective.collate(examples, random.Random(0)), mx.random.key(0)
 
 
@@ -373,7 +373,7 @@ def test_truncated_records_are_counted_whichever_positive_is_long(folder: Path, 
 
 
 def test_identical_pairs_do_not_count(folder: Path) -> None:
-    same = [Texts(None, None, (None,), (text, text)) for text in ("a", "b")]  # type: ignore[arg-type]
+    same = [TextGroup(None, None, (None,), (text, text)) for text in ("a", "b")]  # type: ignore[arg-type]
     with pytest.raises(mlxbert.InputError):
         vector_scores(same, np.eye(4, dtype=np.float32))
 

@@ -16,7 +16,7 @@ from mlxbert.machine.device import mx
 from mlxbert.training.loop.events import Evaluated, Started, Step
 from mlxbert.training.loop.gpu_updater import DeviceStep
 from mlxbert.training.loop.gradients import Differentiator
-from mlxbert.training.loop.state import State
+from mlxbert.training.loop.saved_run import RunState
 from mlxbert.training.loop.training_run import Run
 from tests.helpers.cases import fast
 from tests.helpers.faults import MEMORY, NO_FAULTS, OTHER, LateDevice, failing_eval, small_memory
@@ -204,8 +204,8 @@ def test_the_state_before_an_update_that_was_not_computed_is_saved(
     resumed = make_run(tmp_path, data=32, **options)
     assert resumed.state.progress.step == kept
     if kept:
-        saved: list[State] = []
-        monkeypatch.setattr("mlxbert.training.loop.state.Store.save", lambda store, state: saved.append(state))
+        saved: list[RunState] = []
+        monkeypatch.setattr("mlxbert.training.loop.saved_run.RunStore.save", lambda store, state: saved.append(state))
         with a_gpu(monkeypatch):  # of an uninterrupted run, which saves after as many updates
             [*make_run(tmp_path / "whole", data=32, evaluate=None, save_every=kept).events()]
         assert saved[0].progress.step == kept and digest(resumed) == digest(SimpleNamespace(state=saved[0]))
@@ -247,7 +247,7 @@ def test_a_state_that_cannot_be_written_does_not_hide_why_it_was(
 
     count = calls_of(monkeypatch, make_run(epochs=1).events)
     run = make_run(tmp_path, epochs=1)
-    monkeypatch.setattr("mlxbert.training.loop.state.Store.save", full)
+    monkeypatch.setattr("mlxbert.training.loop.saved_run.RunStore.save", full)
     failing_eval(monkeypatch, count // 2)
     with pytest.raises(OutOfMemoryError, match=r"out of memory.*no space left"):
         [*run.events()]

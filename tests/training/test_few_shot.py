@@ -11,7 +11,7 @@ import pytest
 import mlxbert
 from mlxbert.machine.device import mx
 from mlxbert.nn.vector_losses import same_class
-from mlxbert.training.data.report import DataReport
+from mlxbert.training.data.data_report import DataReport
 from mlxbert.training.loop.events import Evaluated, Finished, Started
 from mlxbert.weights.sentence_transformers import read_embedder
 from tests.helpers.cases import fast

@@ -19,9 +19,9 @@ import pytest
 import mlxbert
 from mlxbert.errors import ArgumentError, DivergedError, InputError, MlxbertError
 from mlxbert.machine.device import mx
-from mlxbert.training.command import FinetuneArguments
+from mlxbert.training.command_line import FinetuneArguments
 from mlxbert.training.loop.events import Evaluated, Event, Finished, Saved, Started, Step
-from mlxbert.training.options.tasks import TASKS
+from mlxbert.training.options.training_tasks import TASKS
 from mlxbert.training.workspace import Workspace, clean_up
 from tests.helpers.cases import fast
 from tests.helpers.classifiers import save_classifier
@@ -605,10 +605,10 @@ def test_the_base_is_opened_once_and_one_network_is_in_memory(
         made.append(weakref.ref(network))
         return network
 
-    for module in map(importlib.import_module, ("mlxbert.model", "mlxbert.training.finetune")):
+    for module in map(importlib.import_module, ("mlxbert.loading", "mlxbert.training.finetune")):
         for name in {"find_model", "open_checkpoint", "load_tokenizer"} & vars(module).keys():
             monkeypatch.setattr(module, name, counted(name, getattr(module, name)))
-    loading = importlib.import_module("mlxbert.model")
+    loading = importlib.import_module("mlxbert.loading")
     build_network = loading.build_network
     monkeypatch.setattr(loading, "build_network", build)
     run("classify", train=train, model=base, output=tmp_path / "out", epochs=1, seeds=seeds)

@@ -13,8 +13,8 @@ import pytest
 
 import mlxbert
 from mlxbert.machine.device import mx, nn
-from mlxbert.tasks.runner import _Batches
-from mlxbert.training.loop.compiled import Compiled
+from mlxbert.tasks.runner import _BatchOrder
+from mlxbert.training.loop.compiled_functions import Compiled
 from mlxbert.training.loop.gpu_updater import DeviceStep
 from tests.helpers.graphs import Fused, Graph, wrong
 from tests.helpers.st_folder import NORMALIZE, pooling, save_st
@@ -39,7 +39,7 @@ class Search:
         self._fused = Fused(patch)
         self._traced(patch, Compiled, "_compiled", "gradients", lambda given: None)
         self._traced(patch, DeviceStep, "__call__", "updates", lambda given: mx.eval(given[2].arrays))
-        lazy = _Batches._lazy
+        lazy = _BatchOrder._lazy
 
         def started(batches: Any, group: Any) -> Any:
             self._fused.calls.clear()
@@ -47,7 +47,7 @@ class Search:
             self._search("passes", found)
             return found
 
-        patch.setattr(_Batches, "_lazy", started)
+        patch.setattr(_BatchOrder, "_lazy", started)
 
     def _traced(
         self, patch: pytest.MonkeyPatch, owner: Any, name: str, kind: str, prepare: Callable[[tuple[Any, ...]], None]

@@ -15,11 +15,11 @@ import pytest
 
 from mlxbert.errors import CheckpointError, MlxbertError
 from mlxbert.machine.device import mx, scalar
-from mlxbert.nn.cpu import vectorized
+from mlxbert.nn.cpu import numpy_layers
 from mlxbert.nn.heads import Network
 from mlxbert.training.loop.events import Evaluated, Event, Saved, Step
 from mlxbert.training.loop.optimizer import AdamW
-from mlxbert.training.loop.state import Progress, Store
+from mlxbert.training.loop.saved_run import Progress, RunStore
 from mlxbert.training.loop.trained_parameters import TABLE
 from mlxbert.training.objectives.objective import TrainBatch
 from tests.helpers.cases import fast
@@ -63,7 +63,7 @@ def test_a_resumed_run_has_the_same_bits(tmp_path: Path, stop: int) -> None:
 
 
 def test_a_loss_may_be_evaluated_where_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vectorized, "_WORTH", 1)  # numpy computes all that it may
+    monkeypatch.setattr(numpy_layers, "_WORTH", 1)  # numpy computes all that it may
     expected, usual, seen = [step.loss for step in steps(make_run().events())], Parity.loss, []
 
     def evaluated(self: Parity, network: Network, batch: TrainBatch) -> tuple[mx.array, float]:
@@ -324,7 +324,7 @@ def test_a_state_of_another_network_is_refused(change: str, tmp_path: Path) -> N
     if change != "missing":
         changed = {"name": array, "shape": array[None], "dtype": array.astype(mx.float16)}[change]
         parameters["other" if change == "name" else name] = changed
-    Store(tmp_path).save(replace(run.state, parameters=parameters))
+    RunStore(tmp_path).save(replace(run.state, parameters=parameters))
     with pytest.raises(CheckpointError, match="does not fit") as caught:
         make_run(tmp_path, epochs=1)
     assert caught.value.hint and str(tmp_path) in caught.value.hint

@@ -11,15 +11,15 @@ from mlxbert.folders.save import write_trained
 from mlxbert.machine.device import mx, scalar
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.losses import cross_entropy
-from mlxbert.training.adapters import adapt_model, choose
 from mlxbert.training.base_model import BaseModel
 from mlxbert.training.loop.gradients import Differentiator, dropout_key
+from mlxbert.training.lora_layers import adapt_model, choose
 from mlxbert.training.objectives.objective import TrainBatch
-from mlxbert.training.options import TrainingOptions
+from mlxbert.training.options.loop_options import TrainingOptions
 from mlxbert.weights.build import parameters
-from mlxbert.weights.folder import ModelFolder
+from mlxbert.weights.model_folder import ModelFolder
+from mlxbert.weights.model_source import ModelRef
 from mlxbert.weights.save_adapter import write_adapter
-from mlxbert.weights.source import ModelRef
 from tests.helpers.families import FAMILIES, Compared, class_of, make_config
 from tests.helpers.frozen import add_vocabulary
 from tests.weights.test_adapter_live import change

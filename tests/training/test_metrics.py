@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from mlxbert.training.options.tasks import TASKS
+from mlxbert.training.options.training_tasks import TASKS
 from mlxbert.training.scores import metrics
 from mlxbert.training.scores.metrics import Counts
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mlxbert.training.scores import metrics
-from mlxbert.training.scores.linear import IDENTITY, SIGMOID, SOFTMAX, fit_linear
+from mlxbert.training.scores.linear_models import IDENTITY, SIGMOID, SOFTMAX, fit_linear
 
 pytestmark = [pytest.mark.slow, pytest.mark.sampled]
 _MISSING = "needs scikit-learn and scipy: pip install -r requirements-parity.txt"

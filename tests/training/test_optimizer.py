@@ -10,15 +10,15 @@ from mlxbert.config import Absolute, RelativeBias
 from mlxbert.errors import InputError
 from mlxbert.machine import cores
 from mlxbert.machine.device import mx, scalar
-from mlxbert.nn.cpu import vectorized
+from mlxbert.nn.cpu import numpy_layers
 from mlxbert.nn.encoder import Batch, KnownIds
-from mlxbert.training.loop import in_place
+from mlxbert.training.loop import numpy_adamw
 from mlxbert.training.loop.gpu_updater import DeviceStep
 from mlxbert.training.loop.gradients import Gradients
 from mlxbert.training.loop.optimizer import AdamW, clipping, depth_factors, is_frozen, norm, weight_decays
-from mlxbert.training.loop.state import Progress
+from mlxbert.training.loop.saved_run import Progress
 from mlxbert.training.loop.trained_parameters import TABLE, SparseRows
-from mlxbert.training.options import TrainingOptions
+from mlxbert.training.options.loop_options import TrainingOptions
 from tests.helpers.tiny import tiny_config
 
 NAMES = [
@@ -145,14 +145,16 @@ def updated(count: int, own: bool = True) -> list[dict[str, Any]]:
     return [*({name: array.tolist() for name, array in one.items()} for one in named), {"norms": norms}]
 
 
-needs_memory = pytest.mark.skipif(not in_place.applies(), reason="numpy does not see the memory of MLX's arrays here")
+needs_memory = pytest.mark.skipif(
+    not numpy_adamw.applies(), reason="numpy does not see the memory of MLX's arrays here"
+)
 
 
 @needs_memory
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_an_update_has_the_same_bits_on_any_number_of_cores(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = updated(3)
-    monkeypatch.setattr(vectorized, "block_size", lambda: 4 * 2**14)
+    monkeypatch.setattr(numpy_layers, "block_size", lambda: 4 * 2**14)
     monkeypatch.setattr(cores, "training_workers", lambda: [cores._worker(number) for number in range(count)])
     assert updated(3) == expected == updated(3, own=False)
 
@@ -160,7 +162,7 @@ def test_an_update_has_the_same_bits_on_any_number_of_cores(count: int, monkeypa
 @needs_memory
 def test_an_update_in_place_is_that_of_mlx(monkeypatch: pytest.MonkeyPatch) -> None:
     found = updated(3)
-    monkeypatch.setattr(in_place, "applies", lambda: False)
+    monkeypatch.setattr(numpy_adamw, "applies", lambda: False)
     for one, other in zip(found, updated(3), strict=True):
         for name, values in other.items():
             # MLX sums squares in order, and loses digits of the norm.

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mlxbert.errors import ArgumentError
+from mlxbert.training.loop.data_order import batches, parts, shares
 from mlxbert.training.loop.optimizer import learning_rate
-from mlxbert.training.loop.order import batches, parts, shares
-from mlxbert.training.options import Schedule, TrainingOptions, check_sweep
+from mlxbert.training.options.loop_options import Schedule, TrainingOptions, check_sweep
 
 
 @given(st.integers(1, 300), st.integers(1, 40), st.integers(0, 5))

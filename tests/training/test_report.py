@@ -6,35 +6,35 @@ from typing import Any
 
 import pytest
 
-from mlxbert.data.columns import Columns
-from mlxbert.data.labelled import Label, Labelled
+from mlxbert.data.columns import ColumnNames
+from mlxbert.data.labelled_texts import Label, LabelledText
 from mlxbert.errors import InputError
-from mlxbert.training.assess import _advice, _early
-from mlxbert.training.data.checks import check_label_column, check_labels, find_unknown
-from mlxbert.training.data.describe import SplitSummary, describe
-from mlxbert.training.data.report import DataReport
+from mlxbert.training.data.data_checks import check_label_column, check_labels, find_unknown
+from mlxbert.training.data.data_report import DataReport
+from mlxbert.training.data.describe_data import SplitSummary, describe
+from mlxbert.training.final_evaluation import _advice, _early
 from mlxbert.training.objectives import make_objective
 from tests.helpers import events
 
-COLUMNS = Columns("sentence", None, "label", ("text",))
+COLUMNS = ColumnNames("sentence", None, "label", ("text",))
 
 
-def examples(labels: Sequence[Label], texts: Sequence[str] | None = None) -> list[Labelled]:
+def examples(labels: Sequence[Label], texts: Sequence[str] | None = None) -> list[LabelledText]:
     texts = [f"text {n}" for n in range(len(labels))] if texts is None else texts
     return [
-        Labelled(text, None, label, f"a.csv, line {n}")
+        LabelledText(text, None, label, f"a.csv, line {n}")
         for n, (text, label) in enumerate(zip(texts, labels, strict=True), 2)
     ]
 
 
-def check_examples(records: list[Labelled], task: str) -> None:
+def check_examples(records: list[LabelledText], task: str) -> None:
     """The check of a task."""
     objective: Any = make_objective(task)
     objective.check(records)
 
 
 def report(
-    train: list[Labelled], valid: list[Labelled] | None = None, task: str = "classify", **options: Any
+    train: list[LabelledText], valid: list[LabelledText] | None = None, task: str = "classify", **options: Any
 ) -> DataReport:
     lengths = options.pop("lengths", [10] * len(train))
     parts = [
@@ -78,8 +78,8 @@ def test_far_longer_texts_are_to_be_cut_sooner(length: int, hinted: bool) -> Non
 
 
 def test_pairs_are_the_same_if_both_texts_are() -> None:
-    train = [Labelled("a", pair, 0.5, "") for pair in ("b", "c", "b")]
-    valid = [Labelled("a", "c", 1.5, ""), Labelled("c", "a", 1.5, "")]
+    train = [LabelledText("a", pair, 0.5, "") for pair in ("b", "c", "b")]
+    valid = [LabelledText("a", "c", 1.5, ""), LabelledText("c", "a", 1.5, "")]
     found = report(train, valid, task="regress")
     assert (found.splits[0].duplicates, found.splits[0].conflicts, found.leaked) == (1, 0, 1)
 
@@ -248,6 +248,6 @@ def test_a_run_that_was_best_early_is_not_to_be_longer(step: int, early: str | N
 )
 def test_few_examples_per_label_lead_to_few_shot(count: int, few_shot: bool, hinted: bool) -> None:
     objective = make_objective("classify", few_shot=few_shot)
-    records = [Labelled(f"{n} {label}", None, label, "") for n in range(count) for label in "ab"]
+    records = [LabelledText(f"{n} {label}", None, label, "") for n in range(count) for label in "ab"]
     assert (objective.few_shot_hint(records) is not None) == hinted
     assert make_objective("classify", class_weights="balanced").few_shot_hint(records) is None  # refused with it

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.data.relevance import Judged
+from mlxbert.data.relevance import JudgedPair
 from mlxbert.errors import ArgumentError, CheckpointError, ConfigError, InputError
 from mlxbert.text.batch import make_batch
 from mlxbert.training.loop.events import Finished, Started
-from mlxbert.training.scores.reranking import (
+from mlxbert.training.scores.reranking_scores import (
     average_precision,
     best_accuracy,
     best_f1,
@@ -87,7 +87,7 @@ def test_evaluation_gives_the_scores_of_rerank(trained: tuple[Path, list[Any]]) 
     model = mlxbert.load(trained[0], task="classify", dtype="float32")
     data = pairs(60, seed=5)
     found = mlxbert.evaluate("rerank", model, data=data)
-    records = [Judged(one["query"], one["text"], one["label"], "") for one in data]
+    records = [JudgedPair(one["query"], one["text"], one["label"], "") for one in data]
     scores = np.array([mlxbert.rerank(model, one.text, [one.pair or ""])[0].score for one in records])
     assert found.metrics == pytest.approx(rerank_metrics(records, scores), abs=1e-5)
     assert found.metric == "average_precision" and found.interval[0] <= found.score <= found.interval[1]
@@ -218,8 +218,8 @@ def test_one_sided_labels_give_numbers() -> None:
 
 
 def test_metrics_are_those_that_the_labels_have() -> None:
-    binary = [Judged("a", str(number), float(number % 2), "here") for number in range(4)]
-    graded = [Judged(str(number), "x", number / 4, "here") for number in range(4)]
+    binary = [JudgedPair("a", str(number), float(number % 2), "here") for number in range(4)]
+    graded = [JudgedPair(str(number), "x", number / 4, "here") for number in range(4)]
     assert metrics_of(binary)[0] == "average_precision" and "ndcg@10" in metrics_of(binary)
     assert metrics_of(graded) == ("spearman", "pearson")
     scores = np.array([0.1, 0.2, 0.3, 0.4], np.float32)

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.data.relevance import Judged
+from mlxbert.data.relevance import JudgedPair
 from mlxbert.machine.device import mx
 from mlxbert.nn import dropout
 from mlxbert.training.objectives import make_objective
 from mlxbert.training.objectives.rerank import Rerank
-from mlxbert.training.scores.reranking import rerank_metrics
+from mlxbert.training.scores.reranking_scores import rerank_metrics
 from tests.helpers.classifiers import save_classifier
 from tests.helpers.gradients import assert_same_gradients, our_step, their_gradients
 from tests.training.test_rerank import SMALL, pairs
@@ -28,7 +28,7 @@ BOUND = 1e-5
 LOSSES = {"bce": "BinaryCrossEntropyLoss", "mse": "MSELoss"}
 
 
-def gradients_of_theirs(theirs: Any, kind: str, records: list[Judged], folder: Path) -> tuple[float, Any]:
+def gradients_of_theirs(theirs: Any, kind: str, records: list[JudgedPair], folder: Path) -> tuple[float, Any]:
     """The loss and the gradients by our names; the model is in training mode, without dropout."""
     for module in theirs.modules():
         if isinstance(module, torch.nn.Dropout):
@@ -49,7 +49,7 @@ def test_the_first_step_is_that_of_sentence_transformers(kind: str, tmp_path: Pa
     assert isinstance(objective, Rerank)
     objective.bind(model)
     data = pairs(12, graded=kind == "mse")
-    records = [Judged(one["query"], one["text"], one["label"] / (5 if kind == "mse" else 1), "") for one in data]
+    records = [JudgedPair(one["query"], one["text"], one["label"] / (5 if kind == "mse" else 1), "") for one in data]
     batch = objective.collate([objective.prepare(record) for record in records], random.Random())
     dropout.set_rate(model.network, 0.0)
 
@@ -98,6 +98,6 @@ def test_metrics_are_those_of_the_evaluator(seed: int, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(evaluator, "store_metrics_in_model_card_data", lambda *given: None)
     expected = evaluator(Model())
-    found = rerank_metrics([Judged(str(n), "b", float(label), "") for n, label in enumerate(labels)], scores)
+    found = rerank_metrics([JudgedPair(str(n), "b", float(label), "") for n, label in enumerate(labels)], scores)
     for name in ("average_precision", "f1", "accuracy"):
         assert found[name] == pytest.approx(expected[name], abs=1e-6), name

@@ -4,7 +4,7 @@ import warnings
 
 import pytest
 
-from mlxbert.training.scores.retrieval import retrieval_scores
+from mlxbert.training.scores.retrieval_metrics import retrieval_scores
 from tests.training.test_retrieval_scores import made_up
 
 pytest.importorskip("sentence_transformers", reason="parity needs sentence-transformers")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.training.scores.retrieval import RETRIEVAL, retrieval_scores
+from mlxbert.training.scores.retrieval_metrics import RETRIEVAL, retrieval_scores
 
 Ranked = dict[str, list[str]]
 Judged = dict[str, dict[str, float]]

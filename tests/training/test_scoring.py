@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
-from mlxbert.training.options.tasks import TASKS
+from mlxbert.training.options.training_tasks import TASKS
+from mlxbert.training.scores.evaluation_summary import Evaluation
 from mlxbert.training.scores.intervals import wilson
-from mlxbert.training.scores.scoring import classification, multilabel, regression
-from mlxbert.training.scores.summary import Evaluation
+from mlxbert.training.scores.labelled_scores import classification, multilabel, regression
 
 NAMES = ("ABBR", "DESC", "NUM")
 

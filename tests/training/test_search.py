@@ -10,7 +10,7 @@ import mlxbert
 from mlxbert.data.retrieval import read_retrieval
 from mlxbert.errors import ArgumentError, CheckpointError, InputError, MissingHeadError
 from mlxbert.labels.labels import Labels
-from mlxbert.training.scores.retrieval import RETRIEVAL, retrieval_scores
+from mlxbert.training.scores.retrieval_metrics import RETRIEVAL, retrieval_scores
 from tests.data.test_retrieval import beir
 from tests.helpers.classifiers import SENTIMENT, save_classifier
 from tests.training.test_rerank import groups

@@ -20,18 +20,18 @@ from typing import Any
 import pytest
 
 import mlxbert
-from mlxbert.bench import reference
+from mlxbert.bench.device_check import golden_outputs
 from mlxbert.errors import DivergedError
 from mlxbert.machine.device import mx, scalar
 from mlxbert.nn.heads import Network
 from mlxbert.text.batch import padded_length
-from mlxbert.training.loop import compiled, order
-from mlxbert.training.loop.compiled import Compiled, joined, split
+from mlxbert.training.loop import compiled_functions, data_order
+from mlxbert.training.loop.compiled_functions import Compiled, joined, split
 from mlxbert.training.loop.events import Evaluated, Saved, Step
 from mlxbert.training.loop.gpu_updater import DeviceStep, GpuUpdater
 from mlxbert.training.loop.gradients import Gradients
 from mlxbert.training.loop.optimizer import AdamW
-from mlxbert.training.loop.state import Progress
+from mlxbert.training.loop.saved_run import Progress
 from mlxbert.training.loop.training_run import Run
 from mlxbert.training.objectives import make_objective
 from tests.helpers.cases import fast
@@ -143,9 +143,9 @@ def test_compiled_updates_are_those_of_a_cpu(options: dict[str, Any], monkeypatc
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", sorted({family for family, head in reference.golden_models()}))
+@pytest.mark.parametrize("family", sorted({family for family, head in golden_outputs.golden_models()}))
 def test_every_family_is_traced(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    heads = [head for found, head in reference.golden_models() if found == family and "Sequence" in head]
+    heads = [head for found, head in golden_outputs.golden_models() if found == family and "Sequence" in head]
     if not heads:
         pytest.skip("it has no classifier")
     compare_networks(family, heads[0], tmp_path, monkeypatch)
@@ -157,11 +157,11 @@ def test_updates_of_a_modernbert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def compare_networks(family: str, head: str, folder: Path, patch: pytest.MonkeyPatch) -> None:
     """Updates of a golden model; the function is traced by `mx.compile`, whether or not it is computed compiled."""
-    path = reference.write_model(family, head, folder)
+    path = golden_outputs.write_model(family, head, folder)
     usual = Compiled._compiled
 
     def network(rate: float) -> Network:
-        made = reference.load_network(path)
+        made = golden_outputs.load_network(path)
         mx.eval(made.parameters())
         return made
 
@@ -246,7 +246,7 @@ def test_no_more_shapes_are_compiled_than_allowed(
 ) -> None:
     caplog.set_level(logging.DEBUG, "mlxbert")
     traces = []
-    monkeypatch.setattr(compiled, "MOST_SHAPES", 3)
+    monkeypatch.setattr(compiled_functions, "MOST_SHAPES", 3)
 
     def compile_(function: Any) -> Any:
         traces.append(function)
@@ -288,17 +288,19 @@ def test_an_error_of_the_device_is_not_taken_for_one_of_tracing(monkeypatch: pyt
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_parts_of_batches_have_few_shapes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("text.batch", "training.loop.order"):
+    for module in ("text.batch", "training.loop.data_order"):
         monkeypatch.setattr(f"mlxbert.{module}.on_gpu", lambda: True)
     rng = random.Random(seed)
     lengths = [min(3 + int(rng.lognormvariate(4, 1.2)), 512) for _ in range(10_007)]
     shapes = set()
-    for batch in order.batches(len(lengths), 64, seed, 0):
-        found = order.parts([lengths[number] for number in batch], 1)
+    for batch in data_order.batches(len(lengths), 64, seed, 0):
+        found = data_order.parts([lengths[number] for number in batch], 1)
         assert sorted(one for part in found for one in part) == [*range(len(batch))]
         shapes |= {(len(part), padded_length(max(lengths[batch[one]] for one in part), 512)) for part in found}
     last = {size - some for size in (44, 43) for some in (0, 11, 22, 33)}  # of an epoch: 10,007 is 155 · 64 + 44 + 43
-    assert {rows for rows, _ in shapes} <= {16, 32, 48, 64, 11, 22, 33, *last} and len(shapes) <= compiled.MOST_SHAPES
+    assert {rows for rows, _ in shapes} <= {16, 32, 48, 64, 11, 22, 33, *last} and len(
+        shapes
+    ) <= compiled_functions.MOST_SHAPES
 
 
 def test_an_update_is_started_before_the_one_before_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlxbert.training.scores.scoring import classification, multilabel, regression
-from mlxbert.training.scores.summary import Evaluation, weakest
+from mlxbert.training.scores.evaluation_summary import Evaluation, weakest
+from mlxbert.training.scores.labelled_scores import classification, multilabel, regression
 from tests.training.test_scoring import records
 
 NAMES = ("ABBR", "DESC", "NUM", "HUM")

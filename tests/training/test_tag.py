@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.data.columns import Columns
-from mlxbert.data.tagged import Tagged, read_tagged
+from mlxbert.data.columns import ColumnNames
+from mlxbert.data.tagged_sentences import TaggedSentence, read_tagged
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.labels.labels import Labels
 from mlxbert.labels.schemes import decode
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
-from mlxbert.readers.rows import read_rows
-from mlxbert.training.data.tags import most_frequent
+from mlxbert.readers.labelled_rows import read_rows
+from mlxbert.training.data.tag_checks import most_frequent
 from mlxbert.training.loop.events import Evaluated, Finished, Started, Step
-from mlxbert.training.objectives.predict import predict
+from mlxbert.training.objectives.predictions import predict
 from mlxbert.training.objectives.tag import HEAD, Tag, TagExample
-from mlxbert.training.plan import prepared
+from mlxbert.training.training_plan import prepared
 from tests.helpers.cases import fast
 from tests.helpers.taggers import save_tagger
 from tests.training.test_finetune import one, run
@@ -70,19 +70,19 @@ def trained(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out"
 
 
-def objective(model: Model, record: Tagged | None = None, **options: Any) -> Tag:
+def objective(model: Model, record: TaggedSentence | None = None, **options: Any) -> Tag:
     made = Tag(**options)
     made.read(read_rows([{"words": ["cat"], "tags": ["B-animal"]}]))
     made.bind(model)
     return made
 
 
-def tagged(words: list[str], tags: list[str]) -> Tagged:
+def tagged(words: list[str], tags: list[str]) -> TaggedSentence:
     offsets, start = [], 0
     for word in words:
         offsets.append((start, start + len(word)))
         start += len(word) + 1
-    return Tagged(" ".join(words), tuple(words), tuple(offsets), tuple(tags), "record 1")
+    return TaggedSentence(" ".join(words), tuple(words), tuple(offsets), tuple(tags), "record 1")
 
 
 def test_the_first_token_of_a_word_is_labelled_or_all(tagger: Model) -> None:
@@ -189,7 +189,7 @@ def test_a_file_becomes_a_tagger(base: Path, tmp_path: Path, crf: bool) -> None:
     assert found.score > 0.9 and found.classes == ("animal", "city", "O")
     assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["task"] == "tag"
     # The function that uses the model finds the same entities.
-    records = read_tagged(read_rows(tmp_path / "test.conll"), Columns("1", None, "2"))
+    records = read_tagged(read_rows(tmp_path / "test.conll"), ColumnNames("1", None, "2"))
     right = predicted = expected = 0
     for record, result in zip(records, mlxbert.tag(model, [record.words for record in records]), strict=True):
         given = {(one.label, one.start, one.end) for one in cast(Any, result).entities}

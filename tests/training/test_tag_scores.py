@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from mlxbert.errors import InputError
-from mlxbert.training.scores.summary import weakest
-from mlxbert.training.scores.tagging import Prediction, metrics_of, tag_interval, tag_metrics, tagging, tally
+from mlxbert.training.scores.evaluation_summary import weakest
+from mlxbert.training.scores.tag_scores import Prediction, metrics_of, tag_interval, tag_metrics, tagging, tally
 from tests.labels.test_schemes import ENTITY_SCHEMES, random_tags
 
 ABOUT: Any = {"model": "m", "data": ("d",)}

@@ -21,10 +21,10 @@ from mlxbert.nn.heads import Network
 from mlxbert.training.distillation import Distillation
 from mlxbert.training.loop.events import Evaluated, Finished, Started, Step
 from mlxbert.training.objectives import make_objective
-from mlxbert.training.objectives.distillation_losses import DistillationExample, ScoreDistillation, Targets
+from mlxbert.training.objectives.distillation_losses import DistillationExample, ScoreDistillation, TeacherTargets
 from mlxbert.training.objectives.objective import Split, TrainBatch
-from mlxbert.training.options import TeacherOptions
-from mlxbert.weights.source import ModelRef
+from mlxbert.training.options.loop_options import TeacherOptions
+from mlxbert.weights.model_source import ModelRef
 from tests.helpers.st_folder import NORMALIZE, pooling, save_st
 from tests.helpers.tiny import CONFIG, VOCAB, save
 from tests.training import test_answer_objective, test_finetune, test_tag
@@ -90,15 +90,15 @@ def expected(name: str, loss: str | None, ours: Array, theirs: Array, t: float) 
     return t**2 * divergence(pairs[0], pairs[1]) / ours.shape[-1]
 
 
-def targets(name: str, theirs: Array) -> Targets:
+def targets(name: str, theirs: Array) -> TeacherTargets:
     """What `collate` makes of the teacher's scores."""
     own, soft = mx.array([1.0, 2.0]), theirs.astype(np.float32)
     if name == "tag":
-        return Targets(own, mx.array(soft[[0, 0, 1], [1, 3, 2]]), mx.array([1, 3, 8]))
+        return TeacherTargets(own, mx.array(soft[[0, 0, 1], [1, 3, 2]]), mx.array([1, 3, 8]))
     if name == "answer":
         soft = soft.copy()
         soft[1, 4:] = -1e9
-    return Targets(own, mx.array(soft))
+    return TeacherTargets(own, mx.array(soft))
 
 
 @pytest.mark.parametrize("share", [0.25, 1.0])
@@ -153,7 +153,7 @@ def test_a_batch_of_tokens_without_tags_has_no_distance() -> None:
     assert float(objective.terms(cast(Network, Scored(np.ones((2, 8, 3)))), batch)[0]["teacher"]) == 0
     filled = [DistillationExample(Place(places), partial(np.full, (6, 3), number, np.float32)) for number, places in
               enumerate(([(1, 0), (3, 2)], [(2, 1)]))]  # fmt: skip
-    found: Targets = objective.collate(filled, random.Random(0)).targets
+    found: TeacherTargets = objective.collate(filled, random.Random(0)).targets
     assert found.rows is not None and found.rows.tolist() == [1, 3, 10]
     assert found.scores[:, 0].tolist() == [0, 0, 1]
 

@@ -13,15 +13,15 @@ import pytest
 
 from mlxbert.machine.device import mx, nn, scalar
 from mlxbert.nn import dropout
-from mlxbert.readers.rows import read_rows
+from mlxbert.readers.labelled_rows import read_rows
 from mlxbert.training.base_model import BaseModel
 from mlxbert.training.loop.gradients import Differentiator, Whole, dropout_key
 from mlxbert.training.objectives.embed import Embed
 from mlxbert.training.objectives.objective import TrainBatch
-from mlxbert.training.objectives.vector_loss import Texts
-from mlxbert.training.plan import make_plan
-from mlxbert.weights.folder import ModelFolder
-from mlxbert.weights.source import ModelRef
+from mlxbert.training.objectives.vector_loss import TextGroup
+from mlxbert.training.training_plan import make_plan
+from mlxbert.weights.model_folder import ModelFolder
+from mlxbert.weights.model_source import ModelRef
 from tests.helpers.gradients import Arrays, assert_same_gradients, their_gradients
 
 if not os.environ.get("MLXBERT_TEST_EMBEDDER"):
@@ -101,7 +101,7 @@ def theirs(folder: Path, kind: str, records: list[dict[str, Any]], make: Any, sa
     return value.item(), {name: array for name, array in found.items() if "pooler" not in name}
 
 
-def part_of(objective: Embed, examples: Sequence[Texts], number: int) -> tuple[TrainBatch, mx.array]:
+def part_of(objective: Embed, examples: Sequence[TextGroup], number: int) -> tuple[TrainBatch, mx.array]:
     return objective.collate(examples, random.Random(0)), dropout_key(number)
 
 

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.bench.reference import Case, arrays as stored_arrays
+from mlxbert.bench.device_check.golden_outputs import Case, arrays as stored_arrays
 from mlxbert.errors import ArgumentError, ConfigError
 from mlxbert.folders.save import write_trained
 from mlxbert.machine.device import mx, nn
-from mlxbert.training.adapters import adapt_model, choose
 from mlxbert.training.base_model import BaseModel
-from mlxbert.training.options import TrainingOptions
-from mlxbert.weights.folder import ModelFolder
+from mlxbert.training.lora_layers import adapt_model, choose
+from mlxbert.training.options.loop_options import TrainingOptions
+from mlxbert.weights.adapters.module_selection import Selection
 from mlxbert.weights.formats.config_json import ConfigJson
-from mlxbert.weights.selection import Selection
-from mlxbert.weights.source import ModelRef
+from mlxbert.weights.model_folder import ModelFolder
+from mlxbert.weights.model_source import ModelRef
 from tests.helpers.families import FAMILIES, class_of, make_model
 from tests.helpers.frozen import add_vocabulary
 

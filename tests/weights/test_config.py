@@ -39,9 +39,9 @@ def test_every_fact_is_read(tmp_path: Path) -> None:
     dropout = {"hidden_dropout_prob": 0.25, "attention_probs_dropout_prob": 0.5}
     rates = Dropout(embeddings=0.25, attention=0.5, attention_output=0.25, feed_forward=0.25)
     heads = {
-        "masked_lm": masked_lm.Facts(),
+        "masked_lm": masked_lm.MaskedLMFacts(),
         "next_sentence": HeadFacts(),
-        "sequence_classifier": sequence_classifier.Facts(dropout=0.25),
+        "sequence_classifier": sequence_classifier.ClassifierFacts(dropout=0.25),
         "token_classifier": HeadFacts(dropout=0.25),
         "question_answering": HeadFacts(),
     }

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.bench.reference import load_network, outputs
+from mlxbert.bench.device_check.golden_outputs import load_network, outputs
 from mlxbert.config import (
     Absolute,
     Alibi,
@@ -28,7 +28,7 @@ from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.nn.heads import masked_lm
 from mlxbert.nn.positions import Context
-from mlxbert.pretraining.initial import with_layers
+from mlxbert.pretraining.initial_model import with_layers
 from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.families.registry import family_of
@@ -93,7 +93,7 @@ def test_what_modernbert_leaves_out_is_what_its_authors_chose(tmp_path: Path) ->
     far, near = Rotation(160_000.0), Rotation(10_000.0, window=64)
     assert found.positions == Rotary(27, (far, near, near, far, near))
     assert found.layer_norm_eps == 1e-5
-    assert found.heads["masked_lm"] == masked_lm.Facts(Transform("gelu", norm=True, bias=False), bias=True)
+    assert found.heads["masked_lm"] == masked_lm.MaskedLMFacts(Transform("gelu", norm=True, bias=False), bias=True)
 
 
 NOMIC = {
@@ -127,8 +127,8 @@ def test_both_dialects_of_nomic_say_the_same_but_for_biases_of_a_head(tmp_path: 
     changes = {"hidden_dropout_prob": 0.25, "attention_probs_dropout_prob": 0.5}
     new = config_of("nomic", tmp_path) | changes
     own, wanted = nomic_of_its_authors(new), parse(new)
-    assert wanted.heads["masked_lm"] == masked_lm.Facts(Transform("silu", norm=True))
-    bare = masked_lm.Facts(Transform("silu", norm=True, bias=False), bias=False)
+    assert wanted.heads["masked_lm"] == masked_lm.MaskedLMFacts(Transform("silu", norm=True))
+    bare = masked_lm.MaskedLMFacts(Transform("silu", norm=True, bias=False), bias=False)
     assert parse(own) == replace(wanted, heads={**wanted.heads, "masked_lm": bare})
     assert parse(own).positions == Rotary(27, (Rotation(50.0),) * 3)
     assert parse(without(new, "rope_parameters")).positions == Rotary(27, (Rotation(1000.0),) * 3)
@@ -334,7 +334,7 @@ def test_neobert_as_it_was_published() -> None:
     assert (found.intermediate_size, found.hidden_act, found.layer_norm_eps) == (2048, "silu", 1e-5)
     assert found.positions == Rotary(4096, (Rotation(10_000.0),) * 28)
     assert (found.block, found.norm, found.embedding_norm, found.type_vocab_size) == (PreNorm(), "rms", False, 0)
-    assert found.heads["masked_lm"] == masked_lm.Facts(None, bias=True, tied=False)
+    assert found.heads["masked_lm"] == masked_lm.MaskedLMFacts(None, bias=True, tied=False)
     assert parse(without(NEOBERT, "norm_eps", "max_length") | {"hidden_act": "swiglu"}).layer_norm_eps == 1e-6
     for given, real in ((3, 8), (12, 8), (13, 8), (15, 16), (41, 32), (3072, 2048), (4096, 2736)):
         assert parse(NEOBERT | {"intermediate_size": given}).intermediate_size == real

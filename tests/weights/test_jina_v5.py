@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.bench.reference import arrays
+from mlxbert.bench.device_check.golden_outputs import arrays
 from mlxbert.errors import ConfigError, MlxbertError
 from mlxbert.machine.device import mx
-from mlxbert.weights.hub.files import needed_files
+from mlxbert.weights.hub.needed_files import needed_files
 from tests.helpers.frozen import add_vocabulary, change_config, read_config, tensors_in, write_model, write_tensors
 from tests.helpers.st_folder import write_json
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlxbert.bench.reference import load_network
+from mlxbert.bench.device_check.golden_outputs import load_network
 from mlxbert.errors import ConfigError
 from mlxbert.machine import device
 from mlxbert.machine.device import mx

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.bench.reference import load_network, outputs
+from mlxbert.bench.device_check.golden_outputs import load_network, outputs
 from mlxbert.errors import CheckpointError, MlxbertError
 from mlxbert.machine.device import mx, nn
 from mlxbert.training.base_model import BaseModel
 from mlxbert.weights.checkpoint import open_checkpoint
-from mlxbert.weights.folder import ModelFolder
-from mlxbert.weights.source import ModelRef
+from mlxbert.weights.model_folder import ModelFolder
+from mlxbert.weights.model_source import ModelRef
 from tests.helpers.families import COMMON, Compared, make_model
 from tests.helpers.frozen import add_vocabulary, change_config, read_config, tensors_in, write_tensors
 from tests.helpers.parity import assert_equal, reference_outputs
@@ -131,7 +131,7 @@ def test_prompts_of_a_trained_network_choose_no_adapter(folder: Path) -> None:
     trained.network.update(nn.utils.tree_map(lambda array: array * 1.001, trained.network.parameters()))
     found = mlxbert.embed(trained, TEXTS, kind="query")
     assert not trained._others and np.abs(found - adapted).max() > 1e-2
-    base = mlxbert.embed(replace(model, _ref=None), TEXTS, kind="query")
+    base = mlxbert.embed(replace(model, _load_with_adapter=None), TEXTS, kind="query")
     assert 0 < np.abs(found - base).max() < 1e-2
     initial = BaseModel(ref=ModelRef(folder), files=ModelFolder(folder)).with_heads({}, 0)
     assert np.abs(mlxbert.embed(initial, TEXTS, kind="query") - base).max() < 2e-5

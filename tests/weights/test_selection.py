@@ -13,13 +13,13 @@ from hypothesis import given, settings, strategies as st
 import mlxbert
 from mlxbert.errors import ConfigError
 from mlxbert.machine.device import mx
-from mlxbert.training.adapters import adapt_model
 from mlxbert.training.base_model import BaseModel
-from mlxbert.training.options import TrainingOptions
-from mlxbert.weights.folder import ModelFolder
+from mlxbert.training.lora_layers import adapt_model
+from mlxbert.training.options.loop_options import TrainingOptions
+from mlxbert.weights.adapters.module_selection import Selection
 from mlxbert.weights.formats.config_json import ConfigJson
-from mlxbert.weights.selection import Selection
-from mlxbert.weights.source import ModelRef
+from mlxbert.weights.model_folder import ModelFolder
+from mlxbert.weights.model_source import ModelRef
 from tests.helpers.cases import together
 from tests.helpers.tiny import CONFIG, save
 

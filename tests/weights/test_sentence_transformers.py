@@ -9,13 +9,13 @@ import pytest
 from numpy.typing import NDArray
 
 import mlxbert
+from mlxbert.loading import load_tokenizer_of
 from mlxbert.machine.device import mx
-from mlxbert.model import load_tokenizer_of
 from mlxbert.nn.embedder import Embedder, EmbeddingConfig
 from mlxbert.nn.encoder import EncoderOutput
-from mlxbert.weights.folder import ModelFolder
+from mlxbert.weights.model_folder import ModelFolder
+from mlxbert.weights.model_source import ModelRef
 from mlxbert.weights.sentence_transformers import read_embedder
-from mlxbert.weights.source import ModelRef
 from tests.helpers.st_folder import (
     FLAGS,
     NORMALIZE,

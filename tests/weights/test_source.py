@@ -7,7 +7,7 @@ import pytest
 
 from mlxbert.errors import CheckpointError, HubError, MlxbertError
 from mlxbert.weights.hub import cache
-from mlxbert.weights.source import ModelRef, find_folder
+from mlxbert.weights.model_source import ModelRef, find_folder
 
 
 def test_a_name_that_is_no_folder_and_no_model_suggests_a_folder(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mlxbert.bench.reference import load_network
+from mlxbert.bench.device_check.golden_outputs import load_network
 from mlxbert.errors import CheckpointError
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import Network

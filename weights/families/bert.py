@@ -2,7 +2,7 @@
 
 from mlxbert.config import EncoderConfig, Transform
 from mlxbert.nn.heads import masked_lm
-from mlxbert.weights.families import read, tables
+from mlxbert.weights.families import config_reader, tensor_names
 from mlxbert.weights.families.family import Family
 from mlxbert.weights.formats.config_json import ConfigJson
 
@@ -10,12 +10,14 @@ from mlxbert.weights.formats.config_json import ConfigJson
 def read_bert(config: ConfigJson, activation: str = "gelu") -> EncoderConfig:
     """The facts of a BERT; `activation` is the default of transformers."""
     config.only("use_task_id", False, "mlxbert does not run models with task ids (ERNIE)")
-    activation = read.activation(config, "hidden_act", activation)
-    return read.facts(
+    activation = config_reader.activation(config, "hidden_act", activation)
+    return config_reader.facts(
         config,
-        positions=read.absolute(config),
-        heads=read.heads(read.head_dropout(config), masked_lm=masked_lm.Facts(Transform(activation, norm=True))),
-        type_vocab_size=read.segments(config),
+        positions=config_reader.absolute(config),
+        heads=config_reader.heads(
+            config_reader.head_dropout(config), masked_lm=masked_lm.MaskedLMFacts(Transform(activation, norm=True))
+        ),
+        type_vocab_size=config_reader.segments(config),
         hidden_act=activation,
     )
 
@@ -53,12 +55,12 @@ BERT = Family(
     class_prefixes={"bert": "Bert"},
     facts=read_bert,
     prefixes=("bert.",),
-    encoder=tables.encoder(tables.EMBEDDINGS, tables.LAYER, "encoder.layer.{}."),
+    encoder=tensor_names.encoder(tensor_names.EMBEDDINGS, tensor_names.LAYER, "encoder.layer.{}."),
     parts={
-        "pooler": tables.POOLER,
-        **tables.heads("masked_lm", "next_sentence", *tables.TASK_HEADS),
+        "pooler": tensor_names.POOLER,
+        **tensor_names.heads("masked_lm", "next_sentence", *tensor_names.TASK_HEADS),
     },
-    old_spellings=tables.OLD_SPELLINGS | _MLX_SPELLINGS,
-    buffers=tables.BUFFERS,
-    tied={"cls.predictions.decoder.weight": tables.WORDS, "cls.predictions.decoder.bias": "cls.predictions.bias"},
+    old_spellings=tensor_names.OLD_SPELLINGS | _MLX_SPELLINGS,
+    buffers=tensor_names.BUFFERS,
+    tied={"cls.predictions.decoder.weight": tensor_names.WORDS, "cls.predictions.decoder.bias": "cls.predictions.bias"},
 )

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from mlxbert.config import Absolute, Convolution, Disentangled, EncoderConfig, HeadFacts, Projection, Transform
 from mlxbert.nn.heads import masked_lm, sequence_classifier
-from mlxbert.weights.families import read, tables
+from mlxbert.weights.families import config_reader, tensor_names
 from mlxbert.weights.families.bert import BERT
 from mlxbert.weights.families.family import Family
 from mlxbert.weights.families.keymap import Table, channels_last, same
@@ -59,34 +59,36 @@ def _convolution(config: ConfigJson) -> Convolution | None:
     groups = config.integer("conv_groups", default=1)
     if config.integer("hidden_size") % groups:
         raise config.refuse("conv_groups", "a divisor of the hidden size")
-    return Convolution(kernel, groups, read.activation(config, "conv_act", "tanh"))
+    return Convolution(kernel, groups, config_reader.activation(config, "conv_act", "tanh"))
 
 
 def _read_deberta(config: ConfigJson) -> EncoderConfig:
     width = config.integer("hidden_size")
     config.only("pooler_hidden_size", width, f"expected the hidden size, {width}")
-    config.only("attention_head_size", read.head_size(config), "expected hidden_size / num_attention_heads")
+    config.only("attention_head_size", config_reader.head_size(config), "expected hidden_size / num_attention_heads")
     narrow = config.integer("embedding_size", default=width)
-    dropout = read.dropout(config)
-    hidden = read.rate(config, "hidden_dropout_prob", 0.1)
-    classifier = sequence_classifier.Facts(
-        Transform(read.activation(config, "pooler_hidden_act", "gelu")),
-        read.rate(config, "cls_dropout", hidden),
-        read.rate(config, "pooler_dropout", 0.0),
+    dropout = config_reader.dropout(config)
+    hidden = config_reader.rate(config, "hidden_dropout_prob", 0.1)
+    classifier = sequence_classifier.ClassifierFacts(
+        Transform(config_reader.activation(config, "pooler_hidden_act", "gelu")),
+        config_reader.rate(config, "cls_dropout", hidden),
+        config_reader.rate(config, "pooler_dropout", 0.0),
         pooling="cls",
     )
-    return read.facts(
+    return config_reader.facts(
         config,
         positions=_positions(config),
         heads={
-            "masked_lm": masked_lm.Facts(Transform(read.activation(config, "hidden_act", "gelu"), norm=True)),
+            "masked_lm": masked_lm.MaskedLMFacts(
+                Transform(config_reader.activation(config, "hidden_act", "gelu"), norm=True)
+            ),
             "sequence_classifier": classifier,
             "token_classifier": HeadFacts(dropout=hidden),
         },
         embedding_size=narrow,
         projection=Projection(before_norm=True, bias=False) if narrow != width else None,
-        type_vocab_size=read.segments(config, 0, least=0),
-        layer_norm_eps=config.number("layer_norm_eps", low=read.MIN_EPS, high=1.0, default=1e-7),
+        type_vocab_size=config_reader.segments(config, 0, least=0),
+        layer_norm_eps=config.number("layer_norm_eps", low=config_reader.MIN_EPS, high=1.0, default=1e-7),
         convolution=_convolution(config),
         dropout=replace(dropout, distances=hidden, convolution=hidden),
     )
@@ -107,7 +109,7 @@ _LAYER: Table = (
     same("attention.position_query", "attention.self.pos_query_proj"),
     same("attention.output", "attention.output.dense"),
     same("attention_norm", "attention.output.LayerNorm"),
-    *tables.FEED_FORWARD,
+    *tensor_names.FEED_FORWARD,
 )
 _REST: Table = (
     same("positions", "encoder.rel_embeddings"),
@@ -136,15 +138,15 @@ DEBERTA = Family(
     class_prefixes={"deberta-v2": "DebertaV2"},  # version 3 has this name, too
     facts=_read_deberta,
     prefixes=("deberta.",),
-    encoder=tables.encoder(_EMBEDDINGS, _LAYER, "encoder.layer.{}.", _REST),
-    parts=tables.heads(sequence_classifier={"transform.dense": "pooler.dense"}),
+    encoder=tensor_names.encoder(_EMBEDDINGS, _LAYER, "encoder.layer.{}.", _REST),
+    parts=tensor_names.heads(sequence_classifier={"transform.dense": "pooler.dense"}),
     # The head that version 3 was trained with. transformers initializes a random one instead (`legacy` in its config).
     old_spellings={
         r"^lm_predictions\.lm_head\.(dense|LayerNorm)\.": r"cls.predictions.transform.\1.",
         r"^lm_predictions\.lm_head\.bias$": "cls.predictions.bias",
     },
     # Ignored: a table of positions that the model does not use, and the replaced-token-detection head.
-    buffers=tables.BUFFERS,
+    buffers=tensor_names.BUFFERS,
     ignored=(r"embeddings\.position_embeddings\.weight", r"mask_predictions\..*"),
     tied=BERT.tied,
     exported=_exported,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from mlxbert.config import EncoderConfig, HeadFacts, Transform
 from mlxbert.nn.heads import masked_lm, sequence_classifier
-from mlxbert.weights.families import read, tables
+from mlxbert.weights.families import config_reader, tensor_names
 from mlxbert.weights.families.bert import BERT
 from mlxbert.weights.families.keymap import Table, same
 from mlxbert.weights.formats.config_json import ConfigJson
@@ -22,22 +22,22 @@ def _read_distilbert(config: ConfigJson) -> EncoderConfig:
             "attention_probs_dropout_prob": "attention_dropout",
         }
     )
-    activation = read.activation(config, "hidden_act", "gelu")
-    dropout, rate = read.dropout(config), read.rate(config, "seq_classif_dropout", 0.2)
+    activation = config_reader.activation(config, "hidden_act", "gelu")
+    dropout, rate = config_reader.dropout(config), config_reader.rate(config, "seq_classif_dropout", 0.2)
     sinusoidal = config.flag("sinusoidal_pos_embds", default=False)
-    return read.facts(
+    return config_reader.facts(
         config,
-        positions=read.absolute(config),
+        positions=config_reader.absolute(config),
         heads={
-            "masked_lm": masked_lm.Facts(Transform(activation, norm=True)),
-            "sequence_classifier": sequence_classifier.Facts(Transform("relu"), rate, pooling="cls"),
+            "masked_lm": masked_lm.MaskedLMFacts(Transform(activation, norm=True)),
+            "sequence_classifier": sequence_classifier.ClassifierFacts(Transform("relu"), rate, pooling="cls"),
             "token_classifier": HeadFacts(dropout=dropout.feed_forward),
-            "question_answering": HeadFacts(dropout=read.rate(config, "qa_dropout", 0.1)),
+            "question_answering": HeadFacts(dropout=config_reader.rate(config, "qa_dropout", 0.1)),
         },
         type_vocab_size=0,
         layer_norm_eps=1e-12,  # fixed in transformers
         dropout=replace(dropout, attention_output=None),
-        initialization=replace(read.initialization(config), sinusoidal_positions=sinusoidal),
+        initialization=replace(config_reader.initialization(config), sinusoidal_positions=sinusoidal),
     )
 
 
@@ -59,10 +59,10 @@ DISTILBERT = replace(
     class_prefixes={"distilbert": "DistilBert"},
     facts=_read_distilbert,
     prefixes=("distilbert.",),
-    encoder=tables.encoder(tables.EMBEDDINGS, _LAYER, "transformer.layer.{}."),
-    parts=tables.heads(
+    encoder=tensor_names.encoder(tensor_names.EMBEDDINGS, _LAYER, "transformer.layer.{}."),
+    parts=tensor_names.heads(
         masked_lm=masked_lm.stems("vocab_projector", "vocab_transform", "vocab_layer_norm"),
         sequence_classifier={"transform.dense": "pre_classifier"},
     ),
-    tied={"vocab_projector.weight": tables.WORDS},
+    tied={"vocab_projector.weight": tensor_names.WORDS},
 )

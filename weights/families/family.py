@@ -8,7 +8,7 @@ from mlxbert.config import EncoderConfig
 from mlxbert.errors import ConfigError
 from mlxbert.frozen import FrozenDict
 from mlxbert.nn.heads import HEADS
-from mlxbert.weights.families import read
+from mlxbert.weights.families import config_reader
 from mlxbert.weights.families.keymap import Table
 from mlxbert.weights.formats.config_json import ConfigJson
 
@@ -66,7 +66,7 @@ class Family:
     code: str = ""
     authors_prefix: str = ""
     tied: Mapping[str, str] = field(default_factory=dict)
-    pooling: Callable[[ConfigJson], str] = read.pooling
+    pooling: Callable[[ConfigJson], str] = config_reader.pooling
     embeds_in_code: bool = False
     wide_range: bool = False
     pooled: bool = True
@@ -79,7 +79,7 @@ class Family:
         """The facts of a model: of its encoder, of all heads of the family, and the labels."""
         found = self.facts(config)
         heads = {part: found.heads.get(part, HEADS[part].facts) for part in self.parts if part in HEADS}
-        labels = read.usable_labels(config)
+        labels = config_reader.usable_labels(config)
         return replace(found, wide_range=self.wide_range, heads=FrozenDict(heads), labels=labels)
 
     def table(self, parts: Iterable[str]) -> Table:

@@ -3,7 +3,7 @@
 import math
 
 from mlxbert.config import EncoderConfig, PreNorm, Rotation
-from mlxbert.weights.families import llama, read, rotation, tables
+from mlxbert.weights.families import config_reader, llama, rotation, tensor_names
 from mlxbert.weights.families.family import Family
 from mlxbert.weights.families.keymap import Table, same
 from mlxbert.weights.formats.config_json import ConfigJson
@@ -22,7 +22,7 @@ def _read(config: ConfigJson) -> EncoderConfig:
         config,
         _rotations(config),
         own_head_size=size,
-        hidden_act=read.activation(config, "hidden_act", "gelu_pytorch_tanh"),
+        hidden_act=config_reader.activation(config, "hidden_act", "gelu_pytorch_tanh"),
         attention_scale=config.number("query_pre_attn_scalar", low=1e-3, high=1e6, default=256) ** -0.5,
         query_key_norm="head",
         norm="rms_plus_one",
@@ -58,7 +58,7 @@ GEMMA3 = Family(
     facts=_read,
     prefixes=("model.",),
     encoder=llama.encoder(llama.LAYER, _LAYER, llama.QUERY_KEY_NORMS),
-    parts=tables.heads("sequence_classifier", sequence_classifier=llama.SCORES),
+    parts=tensor_names.heads("sequence_classifier", sequence_classifier=llama.SCORES),
     ignored=llama.DECODER,
     wide_range=True,
 )

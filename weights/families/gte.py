@@ -5,7 +5,7 @@ from typing import Any
 
 from mlxbert.config import Biases, EncoderConfig, Rotation
 from mlxbert.nn.heads import masked_lm
-from mlxbert.weights.families import read, rotation, tables
+from mlxbert.weights.families import config_reader, rotation, tensor_names
 from mlxbert.weights.families.keymap import Table, same, split
 from mlxbert.weights.families.nomic import NOMIC
 from mlxbert.weights.formats.config_json import ConfigJson
@@ -27,7 +27,7 @@ def _rotation(config: ConfigJson) -> Rotation:
     scaling.choice("type", ("ntk",))
     scaling.only("mixed_b", None, "mlxbert computes this scaling without it")
     factor = scaling.number("factor", low=1.0, high=1e6)
-    return Rotation(theta * factor, wavelength_scale=factor ** (2 / read.head_size(config)))
+    return Rotation(theta * factor, wavelength_scale=factor ** (2 / config_reader.head_size(config)))
 
 
 def _read(config: ConfigJson) -> EncoderConfig:
@@ -36,12 +36,12 @@ def _read(config: ConfigJson) -> EncoderConfig:
     config.only("pack_qkv", True, "mlxbert runs GTE with queries, keys and values in one tensor")
     for key in ("logn_attention_scale", "logn_attention_clip1"):
         config.only(key, False, "mlxbert runs GTE without it")
-    dropout = read.dropout(config, attention=0.0)
-    return read.facts(
+    dropout = config_reader.dropout(config, attention=0.0)
+    return config_reader.facts(
         config,
         positions=rotation.read_rotary(config, (_rotation(config),) * config.integer("num_hidden_layers", most=1000)),
-        heads=read.heads(read.head_dropout(config)),
-        type_vocab_size=read.segments(config, 1, least=0),
+        heads=config_reader.heads(config_reader.head_dropout(config)),
+        type_vocab_size=config_reader.segments(config, 1, least=0),
         gated=True,
         dropout=replace(dropout, activation=dropout.feed_forward),
         biases=Biases(up=False),
@@ -88,12 +88,14 @@ GTE = replace(
     class_prefixes={"gte": "Gte", "new": "Gte"},  # `new`: the dialect of its authors
     facts=_read,
     prefixes=("gte.", "new."),
-    encoder=tables.encoder(rotation.rotary_embeddings("embeddings.LayerNorm"), _LAYER, "encoder.layer.{}."),
+    encoder=tensor_names.encoder(rotation.rotary_embeddings("embeddings.LayerNorm"), _LAYER, "encoder.layer.{}."),
     parts={
         **NOMIC.parts,
-        **tables.heads("masked_lm", masked_lm=masked_lm.stems("lm_head.decoder", "lm_head.dense", "lm_head.norm")),
+        **tensor_names.heads(
+            "masked_lm", masked_lm=masked_lm.stems("lm_head.decoder", "lm_head.dense", "lm_head.norm")
+        ),
     },
-    tied={"lm_head.decoder.weight": tables.WORDS},
+    tied={"lm_head.decoder.weight": tensor_names.WORDS},
     modules=rotation.in_memory("encoder.layer.{}.", _IN_MEMORY),
     config_overrides=_overrides,
 )

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from mlxbert.config import Alibi, Biases, EncoderConfig, PostNorm, Transform
 from mlxbert.nn.heads import masked_lm
-from mlxbert.weights.families import read, rotation, tables
+from mlxbert.weights.families import config_reader, rotation, tensor_names
 from mlxbert.weights.families.bert import BERT
 from mlxbert.weights.families.keymap import Table, same, split
 from mlxbert.weights.formats.config_json import ConfigJson
@@ -25,13 +25,13 @@ def _is_normed(config: ConfigJson, tensors: Collection[str]) -> bool:
 
 
 def _read(config: ConfigJson) -> EncoderConfig:
-    dropout = read.dropout(config)
-    transform = Transform(read.activation(config, "hidden_act", "gelu"), norm=True)
-    return read.facts(
+    dropout = config_reader.dropout(config)
+    transform = Transform(config_reader.activation(config, "hidden_act", "gelu"), norm=True)
+    return config_reader.facts(
         config,
         positions=Alibi(config.integer("max_position_embeddings")),
-        heads=read.heads(read.head_dropout(config), masked_lm=masked_lm.Facts(transform)),
-        type_vocab_size=read.segments(config),
+        heads=config_reader.heads(config_reader.head_dropout(config), masked_lm=masked_lm.MaskedLMFacts(transform)),
+        type_vocab_size=config_reader.segments(config),
         gated=True,
         hidden_act=_GATES[config.choice("feed_forward_type", _GATES)],
         dropout=replace(dropout, activation=dropout.feed_forward, feed_forward=None),
@@ -46,13 +46,13 @@ def _read_normed(config: ConfigJson) -> EncoderConfig:
 
 
 _LAYER: Table = (
-    *tables.ATTENTION,
+    *tensor_names.ATTENTION,
     split(("feed_forward.gate", "feed_forward.up"), "mlp.gated_layers"),
     same("feed_forward.down", "mlp.wo"),
     same("feed_forward_norm", "mlp.layernorm"),
 )
 _NORMED_LAYER: Table = (
-    *tables.ATTENTION,
+    *tensor_names.ATTENTION,
     same("attention.query_norm", "attention.self.layer_norm_q"),
     same("attention.key_norm", "attention.self.layer_norm_k"),
     same("second_attention_norm", "layer_norm_1"),
@@ -74,8 +74,8 @@ JINA = replace(
     foreign=lambda config, facts: True,
     recognizes=_is_jina,
     facts=_read,
-    encoder=tables.encoder(_EMBEDDINGS, _LAYER, "encoder.layer.{}."),
-    old_spellings=tables.OLD_SPELLINGS,
+    encoder=tensor_names.encoder(_EMBEDDINGS, _LAYER, "encoder.layer.{}."),
+    old_spellings=tensor_names.OLD_SPELLINGS,
 )
 JINA_NORMED = replace(
     JINA,
@@ -83,5 +83,5 @@ JINA_NORMED = replace(
     published=("jinaai/jina-embeddings-v2-base-code",),
     recognizes=_is_normed,
     facts=_read_normed,
-    encoder=tables.encoder(_EMBEDDINGS, _NORMED_LAYER, "encoder.layer.{}."),
+    encoder=tensor_names.encoder(_EMBEDDINGS, _NORMED_LAYER, "encoder.layer.{}."),
 )

@@ -1,6 +1,6 @@
 """XLM-RoBERTa of Jina AI, in the dialect of its authors and in that of transformers: embeddings v3, reranker v2.
 
-Files of the authors have no `model_type`. Embeddings v3 hold adapters, see `mlxbert.weights.own_adapters`.
+Files of the authors have no `model_type`. Embeddings v3 hold adapters, see `mlxbert.weights.adapters.task_adapters`.
 """
 
 import re
@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from mlxbert.config import EncoderConfig, Positions, Rotary, Rotation, Transform
-from mlxbert.weights.families import read, rotation, tables
+from mlxbert.weights.families import config_reader, rotation, tensor_names
 from mlxbert.weights.families.keymap import Table, same, split
 from mlxbert.weights.families.roberta import ROBERTA
 from mlxbert.weights.formats.config_json import ConfigJson
@@ -20,11 +20,11 @@ _KIND = "position_embedding_type"
 def _positions(config: ConfigJson, pad: int) -> Positions:
     """Rotary positions count from 0; those of a table from the pad id + 1."""
     if config.choice(_KIND, ("rotary", "absolute"), "rotary") == "absolute":
-        return read.absolute(config, pad + 1)
+        return config_reader.absolute(config, pad + 1)
     config.only("rope_scaling", None, "mlxbert computes the plain rotation only, without scaling")
     config.only("rotary_emb_interleaved", False, "mlxbert rotates halves of heads")
     config.only("rotary_emb_scale_base", None, "mlxbert does not run models with xPos scaling")
-    config.only("rotary_emb_dim", read.head_size(config), "mlxbert rotates whole heads")
+    config.only("rotary_emb_dim", config_reader.head_size(config), "mlxbert rotates whole heads")
     native = config.get("model_type") is not None
     stated = rotation.read_base(config, "rope_theta" if native else "rotary_emb_base", _BASES[native])
     theta = rotation.read_theta(config.nested("rope_parameters"), stated)
@@ -32,14 +32,14 @@ def _positions(config: ConfigJson, pad: int) -> Positions:
 
 
 def _read(config: ConfigJson) -> EncoderConfig:
-    pad = read.pad(config, 1)
-    return read.facts(
+    pad = config_reader.pad(config, 1)
+    return config_reader.facts(
         config,
         positions=_positions(config, pad),
-        heads=read.heads(read.head_dropout(config), Transform("tanh")),
-        type_vocab_size=read.segments(config, 1),
+        heads=config_reader.heads(config_reader.head_dropout(config), Transform("tanh")),
+        type_vocab_size=config_reader.segments(config, 1),
         pad_token_id=pad,
-        layer_norm_eps=config.number("layer_norm_eps", low=read.MIN_EPS, high=1.0, default=1e-5),
+        layer_norm_eps=config.number("layer_norm_eps", low=config_reader.MIN_EPS, high=1.0, default=1e-5),
     )
 
 
@@ -78,9 +78,9 @@ JINA_V3 = replace(
     authors_prefix="XLMRoberta",
     ignored=(*ROBERTA.ignored, r"linear\.weight"),  # of ColBERT
     facts=_read,
-    encoder=tables.encoder(_EMBEDDINGS, _LAYER, "encoder.layers.{}."),
+    encoder=tensor_names.encoder(_EMBEDDINGS, _LAYER, "encoder.layers.{}."),
     old_spellings={r"\.parametrizations\.weight\.original$": ".weight"},
-    buffers=(*tables.BUFFERS, rotation.FREQUENCIES, r".*\.parametrizations\.weight\.0\.lora_[AB]"),
+    buffers=(*tensor_names.BUFFERS, rotation.FREQUENCIES, r".*\.parametrizations\.weight\.0\.lora_[AB]"),
     modules=rotation.in_memory(
         "encoder.layers.{}.",
         {

@@ -1,7 +1,7 @@
 """jina-embeddings-v5: a EuroBERT (nano) or a Qwen3 (small) with an adapter in PEFT's format for each task.
 
 A text's vector is that of its last token, scaled to length 1, by code that `modules.json` names alone. The models that
-their authors have merged are plain EuroBERTs and Qwen3s. See `mlxbert.weights.own_adapters`.
+their authors have merged are plain EuroBERTs and Qwen3s. See `mlxbert.weights.adapters.task_adapters`.
 """
 
 from collections.abc import Callable, Collection

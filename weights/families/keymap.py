@@ -15,7 +15,7 @@ SUFFIXES = ("weight", "bias", "start", "transitions", "end", "w1", "w2")
 
 
 @dataclass(frozen=True)
-class Operation:
+class TensorOperation:
     """What happens to arrays on the way from their file to our network, and back.
 
     Attributes:
@@ -56,49 +56,49 @@ def _pairs(arrays: list[mx.array], count: int, head_size: int) -> list[mx.array]
     return [heads.reshape(-1, *arrays[0].shape[1:])]
 
 
-SAME = Operation("same", _keep, _keep)
-SPLIT = Operation("split", _split, _join)
-CHANNELS_LAST = Operation("channels last", _channels_last, _channels_last)
+SAME = TensorOperation("same", _keep, _keep)
+SPLIT = TensorOperation("split", _split, _join)
+CHANNELS_LAST = TensorOperation("channels last", _channels_last, _channels_last)
 # A fused q, k, v, head by head, whose rotation pairs neighbours: we pair the halves of a head.
-PAIRS = Operation("pairs", _halves, _pairs)
+PAIRS = TensorOperation("pairs", _halves, _pairs)
 
 
-def difference(first: int, second: int) -> Operation:
+def difference(first: int, second: int) -> TensorOperation:
     """One row instead of a matrix: the difference of two of its rows, in float32. There is no way back."""
 
     def load(arrays: list[mx.array], count: int, head_size: int) -> list[mx.array]:
         rows = arrays[0][mx.array([first, second])].astype(mx.float32)
         return [rows[:1] - rows[1:]]
 
-    return Operation(f"row {first} - row {second}", load, _keep)
+    return TensorOperation(f"row {first} - row {second}", load, _keep)
 
 
 @dataclass(frozen=True)
-class Entry:
+class TensorName:
     """Our stems, their stems, and the operation from theirs to ours, which may need the size of an attention head."""
 
     ours: tuple[str, ...]
     theirs: tuple[str, ...]
-    operation: Operation = SAME
+    operation: TensorOperation = SAME
     head_size: int = 0
 
 
-Table = tuple[Entry, ...]
+Table = tuple[TensorName, ...]
 
 
-def same(ours: str, theirs: str) -> Entry:
+def same(ours: str, theirs: str) -> TensorName:
     """The same array under another name."""
-    return Entry((ours,), (theirs,))
+    return TensorName((ours,), (theirs,))
 
 
-def channels_last(ours: str, theirs: str) -> Entry:
+def channels_last(ours: str, theirs: str) -> TensorName:
     """The same convolution with the channels last, as MLX stores them; torch stores them before the kernel."""
-    return Entry((ours,), (theirs,), CHANNELS_LAST)
+    return TensorName((ours,), (theirs,), CHANNELS_LAST)
 
 
-def split(ours: tuple[str, ...], theirs: str) -> Entry:
+def split(ours: tuple[str, ...], theirs: str) -> TensorName:
     """One of theirs is several of ours, stacked on the first axis: a fused q, k, v."""
-    return Entry(ours, (theirs,), SPLIT)
+    return TensorName(ours, (theirs,), SPLIT)
 
 
 def within(ours: str, theirs: str, table: Table) -> Table:
@@ -122,7 +122,7 @@ def expand(table: Table, layers: int) -> Table:
     )
 
 
-def pairs(table: Table, config: EncoderConfig, wanted: Mapping[str, object]) -> Iterator[Entry]:
+def pairs(table: Table, config: EncoderConfig, wanted: Mapping[str, object]) -> Iterator[TensorName]:
     """The entries with full tensor names, for those of our tensors that are in `wanted`."""
     for entry in expand(table, config.num_stored_layers):
         for suffix in SUFFIXES:
@@ -132,13 +132,13 @@ def pairs(table: Table, config: EncoderConfig, wanted: Mapping[str, object]) -> 
                 yield replace(entry, ours=ours, theirs=theirs, head_size=config.head_size)
 
 
-def load(entry: Entry, arrays: Mapping[str, mx.array]) -> dict[str, mx.array]:
+def load(entry: TensorName, arrays: Mapping[str, mx.array]) -> dict[str, mx.array]:
     """Their arrays of one entry (full names) under our names."""
     found = entry.operation.load([arrays[name] for name in entry.theirs], len(entry.ours), entry.head_size)
     return dict(zip(entry.ours, found, strict=True))
 
 
-def save(entry: Entry, arrays: Mapping[str, mx.array]) -> dict[str, mx.array]:
+def save(entry: TensorName, arrays: Mapping[str, mx.array]) -> dict[str, mx.array]:
     """Our arrays of one entry (full names) under their names."""
     found = entry.operation.save([arrays[name] for name in entry.ours], len(entry.theirs), entry.head_size)
     return dict(zip(entry.theirs, found, strict=True))

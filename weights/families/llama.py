@@ -4,7 +4,7 @@ from typing import Any
 
 from mlxbert.config import Biases, Dropout, EncoderConfig, PreNorm, Rotary, Rotation
 from mlxbert.nn.heads import sequence_classifier
-from mlxbert.weights.families import read, rotation, tables
+from mlxbert.weights.families import config_reader, rotation, tensor_names
 from mlxbert.weights.families.keymap import Table, same
 from mlxbert.weights.formats.config_json import ConfigJson
 
@@ -31,13 +31,13 @@ DECODER = (r"lm_head\.weight",)  # of a language model
 def encoder(*layer: Table) -> Table:
     """The tensors of an encoder whose layers have these."""
     embeddings = (same("embeddings.word", "embed_tokens"),)
-    return tables.encoder(embeddings, sum(layer, ()), "layers.{}.", (same("final_norm", "norm"),))
+    return tensor_names.encoder(embeddings, sum(layer, ()), "layers.{}.", (same("final_norm", "norm"),))
 
 
-def classifier(config: ConfigJson) -> sequence_classifier.Facts:
+def classifier(config: ConfigJson) -> sequence_classifier.ClassifierFacts:
     """The classifier of texts in transformers' language models: of the last token that does not pad."""
-    pad = None if config.get("pad_token_id") is None else read.pad(config, 0)
-    return sequence_classifier.Facts(pooling="last_token", bias=False, skipped=pad)
+    pad = None if config.get("pad_token_id") is None else config_reader.pad(config, 0)
+    return sequence_classifier.ClassifierFacts(pooling="last_token", bias=False, skipped=pad)
 
 
 def rope(config: ConfigJson) -> Rotation:
@@ -60,7 +60,7 @@ def facts(config: ConfigJson, rotations: tuple[Rotation, ...], *, bias: bool = F
     size = own.setdefault("own_head_size", _head_size(config))
     if size % 2:
         raise config.refuse("head_dim", "an even number: halves of a head are rotated")
-    rate = read.rate(config, "attention_dropout", 0.0)
+    rate = config_reader.rate(config, "attention_dropout", 0.0)
     common: dict[str, Any] = {
         "type_vocab_size": 0,
         "num_key_value_heads": shared,
@@ -68,14 +68,16 @@ def facts(config: ConfigJson, rotations: tuple[Rotation, ...], *, bias: bool = F
         "embedding_norm": False,
         "block": PreNorm(),
         "gated": True,
-        "hidden_act": read.activation(config, "hidden_act", "silu"),
-        "layer_norm_eps": config.number("layer_norm_eps", low=read.MIN_EPS, high=1.0, default=1e-6),
+        "hidden_act": config_reader.activation(config, "hidden_act", "silu"),
+        "layer_norm_eps": config.number("layer_norm_eps", low=config_reader.MIN_EPS, high=1.0, default=1e-6),
         "biases": Biases(attention_bias, attention_bias, bias, bias),
         "dropout": Dropout(attention=rate),
     }
-    return read.facts(config, positions=Rotary(config.integer("max_position_embeddings"), rotations), **common | own)
+    return config_reader.facts(
+        config, positions=Rotary(config.integer("max_position_embeddings"), rotations), **common | own
+    )
 
 
 def _head_size(config: ConfigJson) -> int:
     """The width of a head, which may differ from the hidden size divided by their number."""
-    return read.head_size(config) if config.get("head_dim") is None else config.integer("head_dim", most=2**12)
+    return config_reader.head_size(config) if config.get("head_dim") is None else config.integer("head_dim", most=2**12)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from mlxbert.config import Biases, Dropout, EncoderConfig, HeadFacts, Initialization, PreNorm, Rotation, Transform
 from mlxbert.nn.heads import masked_lm, sequence_classifier
-from mlxbert.weights.families import read, rotation, tables
+from mlxbert.weights.families import config_reader, rotation, tensor_names
 from mlxbert.weights.families.family import Family
 from mlxbert.weights.families.keymap import Table, same, split
 from mlxbert.weights.formats.config_json import ConfigJson
@@ -40,24 +40,24 @@ def _read(config: ConfigJson) -> EncoderConfig:
         }
     )
     transform = Transform(
-        read.activation(config, "classifier_activation", "gelu"),
+        config_reader.activation(config, "classifier_activation", "gelu"),
         norm=True,
         bias=config.flag("classifier_bias", default=False),
     )
-    rate = read.rate(config, "classifier_dropout", 0.0)
+    rate = config_reader.rate(config, "classifier_dropout", 0.0)
     pooling = config.choice("classifier_pooling", ("cls", "mean"), "cls")
     attention_bias, mlp_bias = config.flag("attention_bias", default=False), config.flag("mlp_bias", default=False)
-    return read.facts(
+    return config_reader.facts(
         config,
         positions=rotation.read_rotary(config, _rotations(config)),
         heads={
-            "masked_lm": masked_lm.Facts(transform, bias=config.flag("decoder_bias", default=True)),
-            "sequence_classifier": sequence_classifier.Facts(transform, rate, pooling=pooling),
+            "masked_lm": masked_lm.MaskedLMFacts(transform, bias=config.flag("decoder_bias", default=True)),
+            "sequence_classifier": sequence_classifier.ClassifierFacts(transform, rate, pooling=pooling),
             "token_classifier": HeadFacts(transform, rate),
             "question_answering": HeadFacts(transform, rate),
         },
         type_vocab_size=0,
-        layer_norm_eps=config.number("layer_norm_eps", low=read.MIN_EPS, high=1.0, default=1e-5),
+        layer_norm_eps=config.number("layer_norm_eps", low=config_reader.MIN_EPS, high=1.0, default=1e-5),
         block=PreNorm(first_norm=False),
         dropout=_dropout(config),
         initialization=_initialization(config),
@@ -73,18 +73,18 @@ def _read(config: ConfigJson) -> EncoderConfig:
 
 
 def _dropout(config: ConfigJson) -> Dropout:
-    attention = read.rate(config, "attention_probs_dropout_prob", 0.0)
+    attention = config_reader.rate(config, "attention_probs_dropout_prob", 0.0)
     return Dropout(
-        embeddings=read.rate(config, "embedding_dropout", 0.0),
+        embeddings=config_reader.rate(config, "embedding_dropout", 0.0),
         attention=attention,
         attention_output=attention,
-        activation=read.rate(config, "hidden_dropout_prob", 0.0),
+        activation=config_reader.rate(config, "hidden_dropout_prob", 0.0),
     )
 
 
 def _initialization(config: ConfigJson) -> Initialization:
     """Narrower for layers that add to the residual stream; the row of padding is drawn like all others."""
-    plain = read.initialization(config)
+    plain = config_reader.initialization(config)
     return replace(
         plain,
         cutoff=config.number("initializer_cutoff_factor", low=1e-3, high=1e3, default=2.0),
@@ -123,10 +123,10 @@ MODERNBERT = Family(
     class_prefixes={"modernbert": "ModernBert"},
     facts=_read,
     prefixes=("model.",),
-    encoder=tables.encoder(_EMBEDDINGS, _LAYER, "layers.{}.", (same("final_norm", "final_norm"),)),
-    parts=tables.heads(
+    encoder=tensor_names.encoder(_EMBEDDINGS, _LAYER, "layers.{}.", (same("final_norm", "final_norm"),)),
+    parts=tensor_names.heads(
         masked_lm=masked_lm.stems("decoder", "head.dense", "head.norm"),
-        **dict.fromkeys(tables.TASK_HEADS, _CLASSIFIER),
+        **dict.fromkeys(tensor_names.TASK_HEADS, _CLASSIFIER),
     ),
     buffers=(rotation.FREQUENCIES,),
     tied={"decoder.weight": "embeddings.tok_embeddings.weight"},

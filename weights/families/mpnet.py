@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from mlxbert.config import EncoderConfig, RelativeBias, Transform
-from mlxbert.weights.families import read, tables
+from mlxbert.weights.families import config_reader, tensor_names
 from mlxbert.weights.families.keymap import Table, same
 from mlxbert.weights.families.roberta import ROBERTA
 from mlxbert.weights.formats.config_json import ConfigJson
@@ -13,13 +13,13 @@ _PAD = 1  # positions count from this id, whatever pad_token_id is
 
 def _read_mpnet(config: ConfigJson) -> EncoderConfig:
     config.only("relative_attention_num_buckets", 32, "MPNet always computes with 32 buckets")
-    rate = read.rate(config, "hidden_dropout_prob", 0.1)  # also in heads: there is no classifier_dropout
-    return read.facts(
+    rate = config_reader.rate(config, "hidden_dropout_prob", 0.1)  # also in heads: there is no classifier_dropout
+    return config_reader.facts(
         config,
-        positions=RelativeBias(read.absolute(config, _PAD + 1)),
-        heads=read.heads(rate, Transform("tanh")),
+        positions=RelativeBias(config_reader.absolute(config, _PAD + 1)),
+        heads=config_reader.heads(rate, Transform("tanh")),
         type_vocab_size=0,
-        pad_token_id=read.pad(config, _PAD),
+        pad_token_id=config_reader.pad(config, _PAD),
     )
 
 
@@ -29,7 +29,7 @@ _LAYER: Table = (
     same("attention.value", "attention.attn.v"),
     same("attention.output", "attention.attn.o"),
     same("attention_norm", "attention.LayerNorm"),
-    *tables.FEED_FORWARD,
+    *tensor_names.FEED_FORWARD,
 )
 
 MPNET = replace(
@@ -39,7 +39,7 @@ MPNET = replace(
     class_prefixes={"mpnet": "MPNet"},
     facts=_read_mpnet,
     prefixes=("mpnet.",),
-    encoder=tables.encoder(
-        tables.EMBEDDINGS, _LAYER, "encoder.layer.{}.", (same("positions", "encoder.relative_attention_bias"),)
+    encoder=tensor_names.encoder(
+        tensor_names.EMBEDDINGS, _LAYER, "encoder.layer.{}.", (same("positions", "encoder.relative_attention_bias"),)
     ),
 )

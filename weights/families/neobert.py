@@ -4,9 +4,9 @@ import math
 
 from mlxbert.config import Biases, Dropout, EncoderConfig, Initialization, PreNorm, Rotation, Transform
 from mlxbert.nn.heads import masked_lm
-from mlxbert.weights.families import keymap, read, rotation, tables
+from mlxbert.weights.families import config_reader, keymap, rotation, tensor_names
 from mlxbert.weights.families.family import Family
-from mlxbert.weights.families.keymap import Entry, Table, same, split
+from mlxbert.weights.families.keymap import Table, TensorName, same, split
 from mlxbert.weights.formats.config_json import ConfigJson
 
 _ROTATION = Rotation(10_000.0)  # its authors' code has no key for the base
@@ -30,13 +30,13 @@ def _read(config: ConfigJson) -> EncoderConfig:
         config.only(key, allowed, "mlxbert runs NeoBERT as its authors published it")
     config.choice("hidden_act", ("SwiGLU", "swiglu"), "SwiGLU")
     layers = config.integer("num_hidden_layers", most=1000)
-    rate = read.rate(config, "classifier_dropout", 0.1)
+    rate = config_reader.rate(config, "classifier_dropout", 0.1)
     # Their weights are uniform between -range and range: this is their standard deviation.
     width = config.number("decoder_init_range", low=0.0, high=1e6, default=0.02) / math.sqrt(3)
-    return read.facts(
+    return config_reader.facts(
         config.with_aliases({"layer_norm_eps": "norm_eps"}),
         positions=rotation.read_rotary(config, (_ROTATION,) * layers, config.integer("max_length", default=1024)),
-        layer_norm_eps=config.number("norm_eps", low=read.MIN_EPS, high=1.0, default=1e-6),
+        layer_norm_eps=config.number("norm_eps", low=config_reader.MIN_EPS, high=1.0, default=1e-6),
         type_vocab_size=0,
         norm="rms",
         embedding_norm=False,
@@ -48,13 +48,13 @@ def _read(config: ConfigJson) -> EncoderConfig:
         biases=Biases(attention=False, attention_output=False, up=False, down=False),
         dropout=Dropout(),
         initialization=Initialization(std=width, zero_pad=False),
-        heads=read.heads(rate, Transform("tanh"), masked_lm=masked_lm.Facts(None, tied=False)),
+        heads=config_reader.heads(rate, Transform("tanh"), masked_lm=masked_lm.MaskedLMFacts(None, tied=False)),
     )
 
 
 _LAYER: Table = (
     same("attention_norm", "attention_norm"),
-    Entry(rotation.QKV, ("qkv",), keymap.PAIRS),
+    TensorName(rotation.QKV, ("qkv",), keymap.PAIRS),
     same("attention.output", "wo"),
     same("feed_forward_norm", "ffn_norm"),
     split(("feed_forward.gate", "feed_forward.up"), "ffn.w12"),
@@ -70,10 +70,10 @@ NEOBERT = Family(
     foreign=lambda config, facts: True,
     facts=_read,
     prefixes=("model.",),
-    encoder=tables.encoder(
+    encoder=tensor_names.encoder(
         (same("embeddings.word", "encoder"),), _LAYER, "transformer_encoder.{}.", (same("final_norm", "layer_norm"),)
     ),
-    parts=tables.heads(
+    parts=tensor_names.heads(
         *("masked_lm", "sequence_classifier"),
         masked_lm={"decoder": "decoder"},
         sequence_classifier={"transform.dense": "dense", "out": "classifier"},

@@ -5,7 +5,7 @@ from typing import Any
 
 from mlxbert.config import Biases, EncoderConfig, Experts, Rotation, Transform
 from mlxbert.nn.heads import masked_lm
-from mlxbert.weights.families import read, rotation, tables
+from mlxbert.weights.families import config_reader, rotation, tensor_names
 from mlxbert.weights.families.family import Family
 from mlxbert.weights.families.keymap import Table, same, split
 from mlxbert.weights.formats.config_json import ConfigJson
@@ -52,7 +52,7 @@ def _read_transformers(config: ConfigJson) -> EncoderConfig:
     for key in _BIASES:
         config.only(key, False, "only the dialect of its authors, with an activation_function, has biases")
     theta = rotation.read_theta(config.nested("rope_parameters"), rotation.read_base(config, "rope_theta", 1000.0))
-    activation = read.activation(config, "hidden_act", "silu")
+    activation = config_reader.activation(config, "hidden_act", "silu")
     return _facts(config, activation, theta, config.integer("intermediate_size"), head_bias=True)
 
 
@@ -101,12 +101,14 @@ def _facts(
     layers = config.integer("num_hidden_layers", most=1000)
     plain = {"gated": True, "biases": Biases(attention=False, attention_output=False, up=False, down=False)}
     transform = Transform(activation, norm=True, bias=head_bias)
-    return read.facts(
+    return config_reader.facts(
         config,
         positions=rotation.read_rotary(config, (Rotation(theta),) * layers, _longest(config)),
-        heads=read.heads(read.head_dropout(config, 0.0), masked_lm=masked_lm.Facts(transform, bias=head_bias)),
-        dropout=read.dropout(config, 0.0, 0.0),
-        type_vocab_size=read.segments(config),
+        heads=config_reader.heads(
+            config_reader.head_dropout(config, 0.0), masked_lm=masked_lm.MaskedLMFacts(transform, bias=head_bias)
+        ),
+        dropout=config_reader.dropout(config, 0.0, 0.0),
+        type_vocab_size=config_reader.segments(config),
         hidden_act=activation,
         intermediate_size=width,
         **plain | own,
@@ -168,19 +170,19 @@ NOMIC = Family(
     class_prefixes={"nomic_bert": "NomicBert"},
     facts=_read,
     prefixes=("nomic_bert.", "bert."),
-    encoder=tables.encoder(rotation.rotary_embeddings("emb_ln"), _LAYER, "encoder.layers.{}."),
+    encoder=tensor_names.encoder(rotation.rotary_embeddings("emb_ln"), _LAYER, "encoder.layers.{}."),
     pooled=False,
     parts={
-        "pooler": tables.POOLER,
-        **tables.heads(
+        "pooler": tensor_names.POOLER,
+        **tensor_names.heads(
             *("masked_lm", "sequence_classifier", "token_classifier"),
             masked_lm=masked_lm.SPEC.stems | {"transform.norm": "cls.predictions.transform.layer_norm"},
         ),
     },
     old_spellings={r"\bmlp\.fc1\.": "mlp.fc11."},
     exported=_exported,
-    buffers=(*tables.BUFFERS, rotation.FREQUENCIES),
-    tied={"cls.predictions.decoder.weight": tables.WORDS, "cls.predictions.decoder.bias": "cls.predictions.bias"},
+    buffers=(*tensor_names.BUFFERS, rotation.FREQUENCIES),
+    tied={"cls.predictions.decoder.weight": tensor_names.WORDS, "cls.predictions.decoder.bias": "cls.predictions.bias"},
     modules=rotation.in_memory("encoder.layers.{}.", _IN_MEMORY),
     config_overrides=_overrides,
     foreign=lambda config, facts: config.get("activation_function") is not None and not _overrides(config, facts),

@@ -3,7 +3,7 @@
 from typing import Any
 
 from mlxbert.config import EncoderConfig, HeadFacts, Rotation
-from mlxbert.weights.families import llama, read, tables
+from mlxbert.weights.families import config_reader, llama, tensor_names
 from mlxbert.weights.families.family import Family
 from mlxbert.weights.formats.config_json import ConfigJson
 
@@ -19,7 +19,7 @@ def read_qwen(config: ConfigJson, **own: Any) -> EncoderConfig:
     if {*config.strings("layer_types")} - {"full_attention"}:
         raise config.refuse("layer_types", "'full_attention' only")
     causal = config.flag("is_causal", default=True)
-    rate = read.rate(config, "classifier_dropout", read.rate(config, "hidden_dropout", 0.1))
+    rate = config_reader.rate(config, "classifier_dropout", config_reader.rate(config, "hidden_dropout", 0.1))
     return llama.facts(
         config,
         (Rotation(llama.rope(config).theta, causal=causal),) * layers,
@@ -36,7 +36,7 @@ def _read(config: ConfigJson) -> EncoderConfig:
     return read_qwen(config, query_key_norm="head", own_head_size=size)
 
 
-PARTS = tables.heads(
+PARTS = tensor_names.heads(
     *("sequence_classifier", "token_classifier"),
     sequence_classifier=llama.SCORES,
     token_classifier=llama.SCORES,

@@ -4,18 +4,18 @@ from dataclasses import replace
 
 from mlxbert.config import EncoderConfig, Transform
 from mlxbert.nn.heads import masked_lm
-from mlxbert.weights.families import read, tables
+from mlxbert.weights.families import config_reader, tensor_names
 from mlxbert.weights.families.bert import BERT
 from mlxbert.weights.formats.config_json import ConfigJson
 
 
 def _read_roberta(config: ConfigJson) -> EncoderConfig:
-    pad = read.pad(config, 1)
-    return read.facts(
+    pad = config_reader.pad(config, 1)
+    return config_reader.facts(
         config,
-        positions=read.absolute(config, pad + 1),
-        heads=read.heads(read.head_dropout(config), Transform("tanh")),
-        type_vocab_size=read.segments(config),
+        positions=config_reader.absolute(config, pad + 1),
+        heads=config_reader.heads(config_reader.head_dropout(config), Transform("tanh")),
+        type_vocab_size=config_reader.segments(config),
         pad_token_id=pad,
     )
 
@@ -38,11 +38,11 @@ ROBERTA = replace(
     facts=_read_roberta,
     prefixes=("roberta.",),
     parts={
-        "pooler": tables.POOLER,
-        **tables.heads(
+        "pooler": tensor_names.POOLER,
+        **tensor_names.heads(
             masked_lm=masked_lm.stems("lm_head", "lm_head.dense", "lm_head.layer_norm"),
-            sequence_classifier=tables.TWO_LAYERS,
+            sequence_classifier=tensor_names.TWO_LAYERS,
         ),
     },
-    tied={"lm_head.decoder.weight": tables.WORDS, "lm_head.decoder.bias": "lm_head.bias"},
+    tied={"lm_head.decoder.weight": tensor_names.WORDS, "lm_head.decoder.bias": "lm_head.bias"},
 )

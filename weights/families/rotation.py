@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mlxbert.config import EncoderConfig, Rotary, Rotation
-from mlxbert.weights.families import read
+from mlxbert.weights.families import config_reader
 from mlxbert.weights.families.keymap import Table, same
 from mlxbert.weights.formats.config_json import ConfigJson
 
@@ -38,7 +38,7 @@ def read_theta(rope: ConfigJson, default: float) -> float:
 
 def read_rotary(config: ConfigJson, rotations: tuple[Rotation, ...], longest: int | None = None) -> Rotary:
     """Rotary positions: one rotation per layer; `longest` replaces `max_position_embeddings`."""
-    size = read.head_size(config)
+    size = config_reader.head_size(config)
     if size % 2:
         raise config.refuse("num_attention_heads", f"heads of an even size for the rotation, not {size}")
     config.only("head_dim", size, f"expected hidden_size / num_attention_heads, {size}")

@@ -18,9 +18,9 @@ from typing import IO, TYPE_CHECKING, Any
 from mlxbert.errors import CheckpointError
 from mlxbert.files import is_system_file
 from mlxbert.machine.device import mx
-from mlxbert.weights.formats.archive import check_directory
+from mlxbert.weights.formats.file_names import NPZ
 from mlxbert.weights.formats.headers import MAX_SIZE, Header, LazyArrays, TensorInfo, from_bytes
-from mlxbert.weights.formats.names import NPZ
+from mlxbert.weights.formats.zip_archive import check_directory
 
 if TYPE_CHECKING:
     import numpy as np

@@ -13,11 +13,11 @@ from pathlib import Path
 from mlxbert.errors import CheckpointError
 from mlxbert.files import from_json
 from mlxbert.machine.device import mx
-from mlxbert.weights.formats import names
+from mlxbert.weights.formats import file_names
 from mlxbert.weights.formats.headers import BYTES, MAX_SIZE, Header, LazyArrays, TensorInfo
 from mlxbert.weights.formats.shards import find_shards
 
-SINGLE, INDEX = names.SAFETENSORS, names.SAFETENSORS_INDEX
+SINGLE, INDEX = file_names.SAFETENSORS, file_names.SAFETENSORS_INDEX
 _LFS_POINTER = b"version "  # such a file starts with: version https://git-lfs.github.com/spec/v1
 _AGAIN = "download the model again"
 MAX_HEADER = 100_000_000  # bytes, the limit of the format itself

@@ -17,8 +17,8 @@ from typing import Any
 from mlxbert.errors import ArgumentError, ConfigError, HubError
 from mlxbert.files import atomic_write, is_system_file
 from mlxbert.weights.formats.config_json import google_config
-from mlxbert.weights.hub import files
-from mlxbert.weights.hub.hashes import Known, is_commit, is_hash, is_sha256, is_size, mismatch
+from mlxbert.weights.hub import needed_files
+from mlxbert.weights.hub.file_hashes import AnnouncedFile, is_commit, is_hash, is_sha256, is_size, mismatch
 
 _NAME = re.compile(r"(\b[\w\-.]{1,96}\b/)?\b[\w\-.]{1,96}\b", re.ASCII)  # as in huggingface_hub's validate_repo_id
 _COPIED = re.compile(r"[\w\-][\w\-.]{0,95}", re.ASCII)  # the name of a snapshot that huggingface_hub has not made
@@ -63,7 +63,7 @@ def check_revision(revision: str | None) -> None:
     if not isinstance(revision, str):
         raise ArgumentError(f"revision is {revision!r:.60}, expected a branch, a tag or a commit")
     parts = revision.split("/")
-    if files.leaves_folder(revision) or not all(parts) or "." in parts or not revision.isprintable():
+    if needed_files.leaves_folder(revision) or not all(parts) or "." in parts or not revision.isprintable():
         raise ArgumentError(f"revision is {revision!r}, expected a branch, a tag or a commit")
 
 
@@ -80,7 +80,7 @@ class Snapshot:
         """The list of all files of the commit on the hub, whether it is in the cache or not."""
         return self.folder.parents[1] / "trees" / f"{self.commit}.json"
 
-    def listing(self) -> dict[str, Known] | None:
+    def listing(self) -> dict[str, AnnouncedFile] | None:
         """All files of the commit on the hub; `None` if the cache has no list of them."""
         try:
             tree = json.loads(self.listing_file.read_bytes())
@@ -98,16 +98,16 @@ class Snapshot:
         if listed is None:
             return None
         try:
-            needed = files.needed_files(self.name, listed, self._read, self._has)
+            needed = needed_files.needed_files(self.name, listed, self._read, self._has)
         except FileNotFoundError as problem:
             return [Path(problem.filename).name]
         return [file for file in needed if mismatch(self.folder / file, listed[file], content=False)]
 
-    def known(self, file: str, listed: Mapping[str, Known]) -> Known:
+    def known(self, file: str, listed: Mapping[str, AnnouncedFile]) -> AnnouncedFile:
         """What is known of a file: its hash by the name of its blob, the rest by the hub's listing."""
         path = self.folder / file
         blob = Path(os.readlink(path)).name if path.is_symlink() else ""
-        known = listed.get(file, Known())
+        known = listed.get(file, AnnouncedFile())
         return known._replace(hash=blob) if is_hash(blob) else known
 
     def check(self) -> "Check":
@@ -140,7 +140,7 @@ class Snapshot:
     def is_usable(self) -> bool:
         """Whether configuration and weights are there, judging by the files alone."""
         try:
-            return bool(files.needed_files(self.name, [*self._files()], self._read))
+            return bool(needed_files.needed_files(self.name, [*self._files()], self._read))
         except (HubError, OSError):
             return False
 
@@ -151,9 +151,12 @@ class Snapshot:
 
     def model_type(self) -> str | None:
         """The `model_type` in the configuration; `None` if there is no readable configuration."""
-        for path in (self.folder / files.CONFIG, *sorted(self.folder.glob(f"*_Transformer/{files.CONFIG}"))):
+        for path in (
+            self.folder / needed_files.CONFIG,
+            *sorted(self.folder.glob(f"*_Transformer/{needed_files.CONFIG}")),
+        ):
             try:
-                family = files.parse_json(self.name, path)["model_type"]
+                family = needed_files.parse_json(self.name, path)["model_type"]
             except (HubError, OSError, KeyError, TypeError):
                 continue
             return str(family)
@@ -173,7 +176,7 @@ class Snapshot:
         return (self.folder / file).is_file()
 
     def _read(self, file: str) -> Any:
-        return files.parse_json(self.name, self.folder / file)
+        return needed_files.parse_json(self.name, self.folder / file)
 
 
 @dataclass(frozen=True)
@@ -193,13 +196,13 @@ class Check:
     missing: list[str]
 
 
-def _known(entry: Any) -> Known:
+def _known(entry: Any) -> AnnouncedFile:
     """What a list of huggingface_hub says of a file; a size of 0 without a hash stands for what the hub did not say."""
     entry = entry if isinstance(entry, dict) else {}
     size, hash = entry.get("size"), entry.get("lfs_sha256") or entry.get("blob_id")
     if hash and not is_hash(hash):
         raise ValueError(hash)
-    return Known(size if is_size(size) and (size or hash) else None, hash or None)
+    return AnnouncedFile(size if is_size(size) and (size or hash) else None, hash or None)
 
 
 def _is_snapshot(name: str) -> bool:
@@ -235,7 +238,7 @@ def only_snapshot(name: str) -> Snapshot | None:
     return found[0] if len(found) == 1 and not referred and found[0].is_complete() is not False else None
 
 
-def record(name: str, revision: str | None, commit: str, listed: Mapping[str, Known]) -> None:
+def record(name: str, revision: str | None, commit: str, listed: Mapping[str, AnnouncedFile]) -> None:
     """Records a commit whose needed files are all in the cache: what refers to it, and all its files on the hub.
 
     The sizes of files in the cache are recorded, which were compared with their hashes.
@@ -245,7 +248,7 @@ def record(name: str, revision: str | None, commit: str, listed: Mapping[str, Kn
     snapshot = Snapshot(name, commit, repository / "snapshots" / commit)
     here = {file: path.stat().st_size for file in listed if (path := snapshot.folder / file).is_file()}
     before = snapshot.listing()
-    if before is None or any(before.get(file, Known()).size != size for file, size in here.items()):
+    if before is None or any(before.get(file, AnnouncedFile()).size != size for file, size in here.items()):
         known = {file: told._replace(size=here.get(file, told.size)) for file, told in sorted(listed.items())}
         entries = {file: _entry(told) for file, told in known.items()}
         _write(snapshot.listing_file, json.dumps({"format_version": _TREE_FORMAT, "files": entries}))
@@ -254,7 +257,7 @@ def record(name: str, revision: str | None, commit: str, listed: Mapping[str, Kn
         _write(reference, commit)
 
 
-def _entry(known: Known) -> dict[str, object]:
+def _entry(known: AnnouncedFile) -> dict[str, object]:
     """What huggingface_hub, too, keeps of a file in a list; see `_known`."""
     size, found = known.size or 0, known.hash or ""
     large = {"lfs_sha256": found, "lfs_size": size} if is_sha256(found) else {}

@@ -21,9 +21,9 @@ from mlxbert.files import check_space, identity, is_system_file
 from mlxbert.progress import OnProgress
 from mlxbert.weights.hub import cache
 from mlxbert.weights.hub.errors import NO_HUB, NO_SPACE, explain
-from mlxbert.weights.hub.files import leaves_folder, needed_files, parse_json
+from mlxbert.weights.hub.file_hashes import AnnouncedFile, is_commit, is_hash, is_size, mismatch
 from mlxbert.weights.hub.guard import AnswerLimits, limited
-from mlxbert.weights.hub.hashes import Known, is_commit, is_hash, is_size, mismatch
+from mlxbert.weights.hub.needed_files import leaves_folder, needed_files, parse_json
 from mlxbert.weights.hub.transfer import UNCOMPRESSED, fetch_file
 
 _LOG = logging.getLogger("mlxbert")
@@ -65,7 +65,7 @@ def library(name: str, revision: str | None) -> Iterator[Any]:
             vars(constants).update(settings)
 
 
-def _list(hub: Any, name: str, revision: str | None) -> tuple[str, dict[str, Known]]:
+def _list(hub: Any, name: str, revision: str | None) -> tuple[str, dict[str, AnnouncedFile]]:
     """The hash of a commit, and its files with what the hub says of them.
 
     `HfApi.model_info` would not repeat the request when a busy hub says when to, and fails unclearly on other JSON.
@@ -91,7 +91,7 @@ def _list(hub: Any, name: str, revision: str | None) -> tuple[str, dict[str, Kno
     return commit, {entry.get("rfilename"): _known(name, entry) for entry in listed}
 
 
-def _known(name: str, entry: dict[str, Any]) -> Known:
+def _known(name: str, entry: dict[str, Any]) -> AnnouncedFile:
     """What the hub lists of a file, checked."""
     file, size, large = entry.get("rfilename"), entry.get("size"), entry.get("lfs")
     if not isinstance(file, str) or leaves_folder(file):
@@ -102,7 +102,7 @@ def _known(name: str, entry: dict[str, Any]) -> Known:
     if size is not None and not is_size(size):
         raise HubError(f"{name}: the hub lists {file!r:.60} with the size {size!r:.60}, expected a number of bytes")
     hash = large.get("sha256") if isinstance(large, dict) else entry.get("blobId")
-    return Known(size, hash if is_hash(hash) else None)
+    return AnnouncedFile(size, hash if is_hash(hash) else None)
 
 
 class Commit:

@@ -18,7 +18,7 @@ from typing import Any
 
 from mlxbert.errors import HubError
 from mlxbert.weights.hub.errors import NO_HUB, busy_error, explain, page_error, retry_after, silence, slow_error
-from mlxbert.weights.hub.hashes import is_commit, is_etag, is_size
+from mlxbert.weights.hub.file_hashes import is_commit, is_etag, is_size
 
 LOWEST, OVER = 1_000, 20.0  # bytes per second, over at least this many seconds
 LONGEST_WAIT = 60  # seconds that a hub may ask for; longer waits are left to the user

@@ -14,15 +14,15 @@ from typing import Any
 from mlxbert.errors import HubError
 from mlxbert.weights.hub.cache import Snapshot
 from mlxbert.weights.hub.errors import NO_HUB
+from mlxbert.weights.hub.file_hashes import AnnouncedFile, is_hash, mismatch
 from mlxbert.weights.hub.guard import AnswerLimits, limited
-from mlxbert.weights.hub.hashes import Known, is_hash, mismatch
 
 _LOG = logging.getLogger("mlxbert")
 UNCOMPRESSED = {"Accept-Encoding": "identity"}  # sizes and ranges are those of the file
 _TOKEN = 2**16  # bytes of the answers to requests for tokens of Xet
 
 
-def fetch_file(hub: Any, snapshot: Snapshot, file: str, listed: Known, count: Callable[[int], None]) -> Path:
+def fetch_file(hub: Any, snapshot: Snapshot, file: str, listed: AnnouncedFile, count: Callable[[int], None]) -> Path:
     """Downloads a file into the cache, unless it is there with the right hash; returns its path there.
 
     Args:
@@ -68,17 +68,17 @@ class _Transfer:
         limits: The limits of the answers of the hub.
     """
 
-    def __init__(self, what: str, commit: str, listed: Known, count: Callable[[int], None]) -> None:
+    def __init__(self, what: str, commit: str, listed: AnnouncedFile, count: Callable[[int], None]) -> None:
         self._what, self._commit, self._listed, self._count = what, commit, listed, count
         self._received = 0
-        self.known: Known | None = None
+        self.known: AnnouncedFile | None = None
         self.limits = AnswerLimits(what, _TOKEN, self._announced)
 
     def _announced(self, metadata: Any) -> None:
         """Compares the metadata of the file with its entry in the list."""
         size, hash = self._listed
-        announced = Known(metadata.size, metadata.etag if is_hash(metadata.etag) else None)
-        self.known = Known(announced.size if size is None else size, hash or announced.hash)
+        announced = AnnouncedFile(metadata.size, metadata.etag if is_hash(metadata.etag) else None)
+        self.known = AnnouncedFile(announced.size if size is None else size, hash or announced.hash)
         why = None
         if metadata.commit_hash != self._commit:
             why = f"returned the commit {metadata.commit_hash}, expected {self._commit}"

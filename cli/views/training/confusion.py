@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from mlxbert.cli.views import console, rich
-from mlxbert.cli.views.table import Column, Rows
+from mlxbert.cli.views.table import Column, PlainTable
 
 Matrix = Sequence[Sequence[int]]
 
@@ -106,6 +106,6 @@ def _mixed_up(names: Sequence[str], matrix: Matrix) -> Iterator["rich.Renderable
         bar = console.bar_of(_share(count, matrix[row]), "red")
         told = rich.Text(f"{count:,} of {sum(matrix[row]):,}")
         rows.append((rich.Text(names[row]), rich.Text(f"→ {names[column]}"), told, bar))
-    yield Rows(_MIXED_UP, rows, indent=2)
+    yield PlainTable(_MIXED_UP, rows, indent=2)
     if len(wrong) > _LISTED:
         yield rich.Text(f"  … and {console.counted(len(wrong) - _LISTED, 'other pair')}", "dim")

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mlxbert.cli.views import console, rich
-from mlxbert.cli.views.training import report, words
+from mlxbert.cli.views.training import report, value_texts
 from mlxbert.training.loop.events import Evaluated, Started, Step
 
 _SHOWN = 3  # problems
@@ -39,13 +39,14 @@ def below(step: Step | None, evaluated: Evaluated | None) -> Iterator["rich.Text
     """The losses of the last update, the accuracies of the last evaluation, and the texts that it filled."""
     if step is not None and step.terms:
         yield rich.Text("   ").join(
-            rich.Text.assemble((f"{name} ", "dim"), words.figure(value)) for name, value in step.terms.items()
+            rich.Text.assemble((f"{name} ", "dim"), value_texts.figure(value)) for name, value in step.terms.items()
         )
     if evaluated is None:
         return
     shown = {name: value for name, value in evaluated.metrics.items() if not name.endswith("loss")}
     yield rich.Text("   ").join(
-        rich.Text.assemble((f"{name.replace('_', ' ')} ", "dim"), words.score(value)) for name, value in shown.items()
+        rich.Text.assemble((f"{name.replace('_', ' ')} ", "dim"), value_texts.score(value))
+        for name, value in shown.items()
     )
     for text in evaluated.filled:
         yield rich.Text(console.visible(text), "italic")

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from mlxbert.cli.views import rich
-from mlxbert.cli.views.training import words
+from mlxbert.cli.views.training import value_texts
 
 _BINS = 1200  # more than any terminal has dots; a run of a million steps takes no more memory and time than that
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))  # of U+2800, by column and row
@@ -95,7 +95,7 @@ def _ticks(values: Sequence[float]) -> list[str]:
         told = [f"{value:.{digits}f}" for value in values]
         if len({*told}) == len({*values}) and max(map(len, told)) <= _MARGIN - 2:
             return told
-    return [words.figure(value) for value in values]
+    return [value_texts.figure(value) for value in values]
 
 
 def _dots(values: Sequence[float | None], width: int, height: int, scale: tuple[float, float]) -> Dots:

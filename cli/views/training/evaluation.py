@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from mlxbert.cli.views import console, rich
-from mlxbert.cli.views.table import Column, Indented, Rows
-from mlxbert.cli.views.training import words
+from mlxbert.cli.views.table import Column, Indented, PlainTable
+from mlxbert.cli.views.training import value_texts
 from mlxbert.cli.views.training.confusion import confusion
 
 if TYPE_CHECKING:
-    from mlxbert.training.scores.summary import Evaluation, LabelScore, Mistake
+    from mlxbert.training.scores.evaluation_summary import Evaluation, LabelScore, Mistake
 
 _NAME = Column(wraps=True, most=24)  # of a label
 _LONG, _SHORT = ("precision", "recall", "F1", "support"), ("prec.", "rec.", "F1", "n")
@@ -22,13 +22,13 @@ _GUESSED = 1.5  # times as sure as if all labels were alike: hardly more than a 
 def evaluation(found: "Evaluation", width: int) -> Iterator["rich.RenderableType"]:
     """The details, and the metrics below them, where a person looks first."""
     yield from details(found, width)
-    low, high = map(words.score, found.interval)
+    low, high = map(value_texts.score, found.interval)
     yield rich.Text.assemble(
-        (f"{console.visible(found.metric)} {words.score(found.score)}", "bold green"),
-        f"  95% interval {low} to {high} ({words.method(found.metric, found.spec)})",
+        (f"{console.visible(found.metric)} {value_texts.score(found.score)}", "bold green"),
+        f"  95% interval {low} to {high} ({value_texts.method(found.metric, found.spec)})",
     )
     rows: list[tuple[str, object]] = [
-        *((name, words.score(value)) for name, value in found.constant.items()),
+        *((name, value_texts.score(value)) for name, value in found.constant.items()),
         ("model", found.model),
         ("data", f"{', '.join(found.data)}, {console.counted(found.examples, 'example')}"),
     ]
@@ -38,7 +38,7 @@ def evaluation(found: "Evaluation", width: int) -> Iterator["rich.RenderableType
         rows.append(
             ("not in the model", console.line(", ".join(f"{name} ({n:,})" for name, n in found.unknown.items())))
         )
-    rows += [(name, words.score(value)) for name, value in found.metrics.items() if name != found.metric]
+    rows += [(name, value_texts.score(value)) for name, value in found.metrics.items() if name != found.metric]
     yield [*console.facts("", rows)][1]
 
 
@@ -67,7 +67,7 @@ def _labels(scores: Sequence["LabelScore"], width: int) -> Iterator["rich.Render
         )
         name, bar = rich.Text(console.visible(score.label)), console.bar_of(score.f1, f1)
         rows.append((name, *numbers, bar, rich.Text(f"{score.support:,}")))
-    yield Rows(columns, rows, indent=2)
+    yield PlainTable(columns, rows, indent=2)
 
 
 def _graded(f1: float) -> str:
@@ -99,7 +99,7 @@ def _mistakes(found: "Evaluation", width: int) -> Iterator["rich.RenderableType"
 def _sureness(found: "Evaluation", mistake: "Mistake") -> str:
     """How wrong the model was; of several labels, about which ones."""
     if found.numeric:
-        return f"{words.score(mistake.score)} apart"
+        return f"{value_texts.score(mistake.score)} apart"
     kind = found.spec.mistakes
     if kind == "ranks":  # pairs with scores are as far apart as their ranks; the others were not found
         return f"{mistake.score:.0%} of the ranks apart" if mistake.pair else f"nDCG {1 - mistake.score:.2f}"

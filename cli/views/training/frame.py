@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from mlxbert.cli.views import console, rich
-from mlxbert.cli.views.training import corpus, curve, words
-from mlxbert.cli.views.training.state import State
+from mlxbert.cli.views.training import corpus, curve, value_texts
+from mlxbert.cli.views.training.run_state import DrawnRuns
 from mlxbert.training.loop.events import Evaluated, Started
 
 _SIDE_BY_SIDE = 100  # columns from which evaluations stand next to the curve
@@ -15,7 +15,7 @@ _NARROW, _NARROWEST = 64, 30  # below the latter there is no curve, and lines ar
 _AROUND = 32  # columns of an evaluation besides its bar: epoch, score, loss, ★ best
 
 
-def frame(state: State, width: int, height: int) -> "rich.RenderableType":
+def frame(state: DrawnRuns, width: int, height: int) -> "rich.RenderableType":
     """The picture, at most `width` columns wide and, down to ten or so, `height` lines high."""
     started = state.started
     assert started is not None
@@ -45,12 +45,12 @@ def frame(state: State, width: int, height: int) -> "rich.RenderableType":
     return rich.Group(*head, table, *foot)
 
 
-def _scores(state: State) -> Iterator["rich.Text"]:
+def _scores(state: DrawnRuns) -> Iterator["rich.Text"]:
     for event in state.evaluations:
         if event in (state.best, state.evaluations[-1]):
             best = " ★ best" if event is state.best else ""
             yield rich.Text(
-                f"{console.visible(event.metric)} {words.score(event.metrics[event.metric])}{best}", "green"
+                f"{console.visible(event.metric)} {value_texts.score(event.metrics[event.metric])}{best}", "green"
             )
 
 
@@ -63,7 +63,7 @@ def _cut(text: "rich.Text", width: int) -> "rich.Text":
     return text
 
 
-def _head(state: State, started: Started, width: int) -> Iterator["rich.Text"]:
+def _head(state: DrawnRuns, started: Started, width: int) -> Iterator["rich.Text"]:
     """What is trained from what; which run it is; where it resumes; how earlier runs ended."""
     text = rich.Text.assemble(
         ("fine-tuning ", "dim") if started.corpus is None else "",
@@ -72,7 +72,9 @@ def _head(state: State, started: Started, width: int) -> Iterator["rich.Text"]:
     )
     if started.runs > 1:
         text.append(f"run {started.run + 1} of {started.runs}", "bold cyan")
-        text.append(f" {console.visible(words.varied(started.varied))}" if started.varied else "", "cyan").append("  ")
+        text.append(f" {console.visible(value_texts.varied(started.varied))}" if started.varied else "", "cyan").append(
+            "  "
+        )
     model, output = console.visible(started.model), console.visible(started.output)
     names = rich.Text.assemble(model, (" → ", "dim"), (output, "bold"))
     apart = text.cell_len + names.cell_len > width  # then a line each
@@ -80,12 +82,12 @@ def _head(state: State, started: Started, width: int) -> Iterator["rich.Text"]:
     if started.first_step:
         yield _cut(rich.Text(f"resumed after step {started.first_step:,} of {started.steps:,}", "cyan"), width)
     for done in state.done[-_SHOWN:]:
-        score = f"{done.best.metric} {words.score(done.best.metrics[done.best.metric])}" if done.best else "-"
-        yield _cut(rich.Text(console.visible(f"  {words.varied(done.varied)}  {score}"), "dim"), width)
+        score = f"{done.best.metric} {value_texts.score(done.best.metrics[done.best.metric])}" if done.best else "-"
+        yield _cut(rich.Text(console.visible(f"  {value_texts.varied(done.varied)}  {score}"), "dim"), width)
     yield rich.Text()
 
 
-def _evaluations(state: State, width: int, most: int) -> Iterator["rich.Text"]:
+def _evaluations(state: DrawnRuns, width: int, most: int) -> Iterator["rich.Text"]:
     """A line per evaluation, the newest last; the best is marked, and shown even if it is long ago."""
     if not state.evaluations:
         if width == _BESIDE:  # the place next to the curve is kept for them
@@ -96,7 +98,7 @@ def _evaluations(state: State, width: int, most: int) -> Iterator["rich.Text"]:
         shown = [best, *shown[1:]]
     metric = state.evaluations[-1].metric
     name = console.visible(metric)
-    bars = 0 if words.lessens(metric) else min(max(width - _AROUND, 0), 20)
+    bars = 0 if value_texts.lessens(metric) else min(max(width - _AROUND, 0), 20)
     losses = metric != "loss" and any(map(_loss, state.evaluations))
     title = f"{'epoch':>6}  {name:<{bars + 7 if bars else 7}}" + (f"  {'loss':>7}" if losses else "")
     yield _cut(rich.Text(title, "dim"), width)
@@ -109,7 +111,7 @@ def _evaluations(state: State, width: int, most: int) -> Iterator["rich.Text"]:
 def _evaluation(event: Evaluated, bars: int, top: float, name: int, best: bool, loss: bool) -> "rich.Text":
     value, style = event.metrics[event.metric], "green" if best else ""
     text = rich.Text(f"{event.epoch:>6.2f}  ")
-    text.append(f"{words.score(value):>5}", f"bold {style}".strip())
+    text.append(f"{value_texts.score(value):>5}", f"bold {style}".strip())
     used = 5
     if bars:
         text.append(f" {console.bar(min(max(value / top, 0.0), 1.0), bars)}", style or "cyan")
@@ -119,10 +121,10 @@ def _evaluation(event: Evaluated, bars: int, top: float, name: int, best: bool, 
     return text.append("  ★ best" if best else "", "green")
 
 
-def _foot(state: State, started: Started, width: int) -> Iterator["rich.Text"]:
+def _foot(state: DrawnRuns, started: Started, width: int) -> Iterator["rich.Text"]:
     step, share = state.step, state.place / max(started.steps, 1)
     over = state.place >= started.steps
-    left = "" if over else f"{words.duration(step.seconds_left)} left" if step else "starting"
+    left = "" if over else f"{value_texts.duration(step.seconds_left)} left" if step else "starting"
     left = state.phase or left
     where = f"step {state.place:,} of {started.steps:,}"
     epoch = f"epoch {step.epoch:.2f} of {started.epochs:.3g}" if step else ""
@@ -139,11 +141,11 @@ def _foot(state: State, started: Started, width: int) -> Iterator["rich.Text"]:
         yield _cut(rich.Text("" if over else "the first steps measure the speed", "dim"), width)
         return
     numbers = [
-        ("loss", words.figure(step.loss)),
+        ("loss", value_texts.figure(step.loss)),
         ("learning rate", f"{step.lr:.2e}"),
         ("tokens/s", f"{step.tokens_per_second:,.0f}"),
         ("memory", console.size(step.memory)),
-        ("gradient", words.figure(step.gradient_norm)),
+        ("gradient", value_texts.figure(step.gradient_norm)),
     ]
     yield from _flowing([*numbers, *([("saved at step", f"{state.saved.step:,}")] if state.saved else [])], width)
     if started.corpus is not None:
@@ -166,4 +168,4 @@ def _flowing(facts: list[tuple[str, str]], width: int) -> Iterator["rich.Text"]:
 def _loss(event: Evaluated) -> str:
     """What training makes smaller, on the validation data: the task's own name of it."""
     found = [event.metrics[name] for name in ("loss", "log_loss", "mse") if name in event.metrics]
-    return words.score(found[0]) if found else ""
+    return value_texts.score(found[0]) if found else ""

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.training.frame import frame
-from mlxbert.cli.views.training.state import State
+from mlxbert.cli.views.training.run_state import DrawnRuns
 from mlxbert.training.loop.events import Event, Step
 
 _PAUSE = 0.125  # seconds between pictures
@@ -23,7 +23,7 @@ class LiveView:
     def __init__(
         self, screen: "rich.Console", again: Callable[[], None], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.state = State()
+        self.state = DrawnRuns()
         self._screen, self._again, self._clock = screen, again, clock
         self._live: rich.Live | None = None
         self._open = ExitStack()

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mlxbert.cli.views import console, rich
-from mlxbert.cli.views.table import Cell, Column, Indented, Rows
-from mlxbert.cli.views.training import words
-from mlxbert.training.options.tasks import TASKS
+from mlxbert.cli.views.table import Cell, Column, Indented, PlainTable
+from mlxbert.cli.views.training import value_texts
+from mlxbert.training.options.training_tasks import TASKS
 
 if TYPE_CHECKING:
-    from mlxbert.training.data.report import DataReport, SplitReport
+    from mlxbert.training.data.data_report import DataReport, SplitReport
     from mlxbert.training.loop.events import Estimate, Started
 
 _ALL = 40  # labels that are all shown
@@ -43,7 +43,7 @@ def _sources(report: "DataReport") -> Iterator[tuple[str, object]]:
     yield "inputs", f"up to {report.max_length:,} tokens"
 
 
-def _splits(report: "DataReport") -> Rows:
+def _splits(report: "DataReport") -> PlainTable:
     columns = [dict(_numbers(split)) for split in report.splits]
     rows = []
     for name, _ in _numbers(report.splits[0]):
@@ -59,7 +59,7 @@ def _splits(report: "DataReport") -> Rows:
                 *blank,
             ]
         )
-    return Rows((Column(), *_counts(report)), rows, indent=2)
+    return PlainTable((Column(), *_counts(report)), rows, indent=2)
 
 
 def _counts(report: "DataReport") -> list[Column]:
@@ -76,7 +76,7 @@ def _numbers(split: "SplitReport") -> Iterator[tuple[str, str]]:
     yield "duplicates", f"{split.duplicates:,}"
     yield "conflicting labels", f"{split.conflicts:,}"
     if split.range is not None:
-        yield from zip(("smallest", "mean", "largest"), map(words.figure, split.range), strict=True)
+        yield from zip(("smallest", "mean", "largest"), map(value_texts.figure, split.range), strict=True)
 
 
 def _marked(name: str, value: str) -> tuple[str, str]:
@@ -103,7 +103,7 @@ def _labels(report: "DataReport", *, of_words: bool) -> Iterator["rich.Renderabl
         counts = [rich.Text(f"{split.labels.get(name, 0):,}", *_absent(split, name)) for split in report.splits]
         share = rich.Text(f"{count / max(whole, 1):.1%}", "dim")
         rows.append([rich.Text(console.visible(name)), console.bar_of(count / most, "cyan"), *counts, share])
-    yield Rows(columns, rows, indent=2)
+    yield PlainTable(columns, rows, indent=2)
 
 
 def _absent(split: "SplitReport", name: str) -> tuple[str, ...]:
@@ -139,12 +139,12 @@ def _plan(started: "Started") -> Iterator[tuple[str, object]]:
 def estimate(found: "Estimate") -> Iterator["rich.RenderableType"]:
     """`fits: 3.1 of 16.0 GB, about 4 minutes`; of a long run on a Mac, how it stays awake."""
     yield _fits(found)
-    if (note := words.sleeping(found.seconds)) and (found.available is None or found.memory <= found.available):
+    if (note := value_texts.sleeping(found.seconds)) and (found.available is None or found.memory <= found.available):
         yield Indented(rich.Text(note, "dim"))
 
 
 def _fits(found: "Estimate") -> "rich.Text":
-    time = words.about(found.seconds)
+    time = value_texts.about(found.seconds)
     if found.available is None:
         return rich.Text.assemble(("  takes ", "dim"), f"{console.size(found.memory)}, {time}")
     fits = found.memory <= found.available

@@ -6,7 +6,7 @@ from mlxbert.cli.views.training.live import LiveView
 from mlxbert.training.loop.events import Event, Finished, Started
 
 
-class Screen:
+class TrainingScreen:
     """Draws events on stdout: only the summary if `quiet`; `live` says that training follows the report."""
 
     def __init__(self, *, quiet: bool, live: bool) -> None:

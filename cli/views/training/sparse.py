@@ -3,7 +3,7 @@
 import time
 
 from mlxbert.cli.views import console
-from mlxbert.cli.views.training import words
+from mlxbert.cli.views.training import value_texts
 from mlxbert.training.loop.events import Evaluated, Event, Finished, Started, Step
 
 _PAUSE = 15.0  # seconds between lines on steps
@@ -22,17 +22,17 @@ class SparseLines:
             case Started():
                 self._steps = event.steps
                 self._say(_begins(event))
-                if event.estimate and (note := words.sleeping(event.estimate.seconds)):
+                if event.estimate and (note := value_texts.sleeping(event.estimate.seconds)):
                     self._say(note)
             case Step() if time.monotonic() - self._printed >= _PAUSE:
-                left = words.duration(event.seconds_left)
-                self._say(f"step {event.step:,} of {self._steps:,}, loss {words.figure(event.loss)}, {left} left")
+                left = value_texts.duration(event.seconds_left)
+                self._say(f"step {event.step:,} of {self._steps:,}, loss {value_texts.figure(event.loss)}, {left} left")
             case Evaluated():
                 best = ", the best so far" if event.best else ""
-                score = words.score(event.metrics[event.metric])
+                score = value_texts.score(event.metrics[event.metric])
                 self._say(f"epoch {event.epoch:.2f}, {event.metric} {score}{best}")
             case Finished():
-                self._say(f"{event.metric} {words.score(event.score)}; {event.output} is complete")
+                self._say(f"{event.metric} {value_texts.score(event.score)}; {event.output} is complete")
 
     def close(self) -> None:
         """Nothing is left to do."""
@@ -43,7 +43,7 @@ class SparseLines:
 
 
 def _begins(event: Started) -> str:
-    run = f"run {event.run + 1} of {event.runs} ({words.varied(event.varied)}), " if event.runs > 1 else ""
+    run = f"run {event.run + 1} of {event.runs} ({value_texts.varied(event.varied)}), " if event.runs > 1 else ""
     place = f"resumed after step {event.first_step:,} of" if event.first_step else "begins:"
-    takes = f", {words.about(event.estimate.seconds)}" if event.estimate else ""
+    takes = f", {value_texts.about(event.estimate.seconds)}" if event.estimate else ""
     return f"{run}{event.task} from {event.model} {place} {console.counted(event.steps, 'step')}{takes}"

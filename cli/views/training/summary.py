@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mlxbert.cli.views import console, rich
-from mlxbert.cli.views.table import Bar, Column, Indented, Rows
-from mlxbert.cli.views.training import words
-from mlxbert.cli.views.training.runs import runs
+from mlxbert.cli.views.table import Bar, Column, Indented, PlainTable
+from mlxbert.cli.views.training import value_texts
+from mlxbert.cli.views.training.compared_runs import runs
 
 if TYPE_CHECKING:
     from mlxbert.training.loop.events import Finished
-    from mlxbert.training.options.tasks import TaskSpec
-    from mlxbert.training.scores.summary import Summary
+    from mlxbert.training.options.training_tasks import TaskSpec
+    from mlxbert.training.scores.evaluation_summary import Summary
 
 _BAR = Column(bar=True, most=48)
 _COMPARED = (Column(wraps=True, most=24), Column(right=True), _BAR, Column(secondary=1))
@@ -23,10 +23,12 @@ FROZEN = "frozen vectors"  # as `mlxbert.training.scores.baselines` calls it
 def finished(event: "Finished") -> Iterator["rich.RenderableType"]:
     """The score and its error bar next to the baselines, every run, the command that uses the model, what opens it."""
     yield rich.Text.assemble(
-        (f"{console.visible(event.metric)} {words.score(event.score)}", "bold green"),
-        f"  after step {event.step:,}, {words.duration(event.seconds)} in all",
+        (f"{console.visible(event.metric)} {value_texts.score(event.score)}", "bold green"),
+        f"  after step {event.step:,}, {value_texts.duration(event.seconds)} in all",
     )
-    shown = [f"{name} {words.duration(seconds)}" for name, seconds in event.phases.items() if seconds >= _SHORTEST]
+    shown = [
+        f"{name} {value_texts.duration(seconds)}" for name, seconds in event.phases.items() if seconds >= _SHORTEST
+    ]
     if event.ended < event.planned:
         yield Indented(rich.Text(f"ended early, after step {event.ended:,} of {event.planned:,}", "dim"))
     if shown:
@@ -49,18 +51,18 @@ def _compared(summary: "Summary", task: "TaskSpec") -> Iterator["rich.Renderable
     sign = 1 if summary.metric in task.minimized else -1
     found = [value for value in (summary.score, *summary.interval, *summary.baselines.values()) if math.isfinite(value)]
     scale = (0.0, max(1.0, *found))
-    interval = f"{words.score(summary.interval[0])} to {words.score(summary.interval[1])}"
+    interval = f"{value_texts.score(summary.interval[0])} to {value_texts.score(summary.interval[1])}"
     style = "bold green"
-    lessens = words.lessens(summary.metric)
+    lessens = value_texts.lessens(summary.metric)
     bar = rich.Text() if lessens else error_bar(summary, scale)
-    ours = (rich.Text("this model", style), rich.Text(words.score(summary.score), style), bar)
+    ours = (rich.Text("this model", style), rich.Text(value_texts.score(summary.score), style), bar)
     rows = [(*ours, rich.Text(interval, "dim"))]
     for name, score in sorted(summary.baselines.items(), key=lambda entry: sign * entry[1]):
-        bar = words.bar(summary.metric, (score - scale[0]) / (scale[1] - scale[0]), "dim")
-        rows.append((rich.Text(console.line(name)), rich.Text(words.score(score)), bar, rich.Text()))
-    yield Rows(_COMPARED, rows, indent=2)
+        bar = value_texts.bar(summary.metric, (score - scale[0]) / (scale[1] - scale[0]), "dim")
+        rows.append((rich.Text(console.line(name)), rich.Text(value_texts.score(score)), bar, rich.Text()))
+    yield PlainTable(_COMPARED, rows, indent=2)
     mark = "" if lessens else "┣━┫ "
-    yield _note(f"{mark}95% interval ({words.method(summary.metric, task)}) over the validation examples")
+    yield _note(f"{mark}95% interval ({value_texts.method(summary.metric, task)}) over the validation examples")
     if FROZEN in summary.baselines:
         kind = "ridge" if task.numeric else "logistic"
         yield _note(f"{FROZEN}: a {kind} regression on the untrained model's vectors")

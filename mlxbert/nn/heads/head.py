@@ -13,7 +13,7 @@ from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import ops
 from mlxbert.nn.activations import check_activation
-from mlxbert.nn.dropout import Dropout
+from mlxbert.nn.dropout import KeyedDropout
 from mlxbert.nn.encoder import Encoder, EncoderOutput
 from mlxbert.nn.norms import build_norm
 
@@ -135,7 +135,7 @@ class TokenHead(nn.Module):
         super().__init__()
         if facts.transform is not None:
             self.transform = DenseTransform(config, facts.transform, config.hidden_size)
-        self.dropout = Dropout(facts.dropout)
+        self.dropout = KeyedDropout(facts.dropout)
         self.out = nn.Linear(config.hidden_size, classes)
 
     def __call__(self, output: EncoderOutput, encoder: Encoder) -> mx.array:

@@ -11,7 +11,7 @@ _GELU = Transform("gelu", norm=True)
 
 
 @dataclass(frozen=True)
-class Facts(HeadFacts):
+class MaskedLMFacts(HeadFacts):
     """The facts in which families differ.
 
     Attributes:
@@ -28,7 +28,7 @@ class Facts(HeadFacts):
 class MaskedLM(nn.Module):
     """Scores of every token of the vocabulary."""
 
-    def __init__(self, config: EncoderConfig, facts: Facts) -> None:
+    def __init__(self, config: EncoderConfig, facts: MaskedLMFacts) -> None:
         super().__init__()
         if facts.transform is not None:
             self.transform = DenseTransform(config, facts.transform, config.embedding_size)
@@ -60,7 +60,7 @@ SPEC = HeadSpec(
     module=MaskedLM,
     scope="vocabulary",
     class_names=("ForMaskedLM", PRETRAINING),
-    facts=Facts(),
+    facts=MaskedLMFacts(),
     stems=stems("cls.predictions", "cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm"),
     task="fill-mask",
     title="masked-LM head",

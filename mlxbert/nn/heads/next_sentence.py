@@ -2,18 +2,18 @@
 
 from mlxbert.config import EncoderConfig, HeadFacts
 from mlxbert.machine.device import mx, nn
-from mlxbert.nn.dropout import Dropout
+from mlxbert.nn.dropout import KeyedDropout
 from mlxbert.nn.encoder import Encoder, EncoderOutput
 from mlxbert.nn.heads.head import PRETRAINING, HeadSpec, pooled
 
 
-class SentenceOrder(nn.Module):
+class SentenceOrderHead(nn.Module):
     """Whether the second of two texts follows the first: class 0 means that it does."""
 
     def __init__(self, config: EncoderConfig, facts: HeadFacts) -> None:
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, 2)
-        self.dropout = Dropout(facts.dropout)
+        self.dropout = KeyedDropout(facts.dropout)
 
     def __call__(self, output: EncoderOutput, encoder: Encoder) -> mx.array:
         """Logits (B, 2) of the pooler's output."""
@@ -21,7 +21,7 @@ class SentenceOrder(nn.Module):
 
 
 SPEC = HeadSpec(
-    module=SentenceOrder,
+    module=SentenceOrderHead,
     scope="text",
     class_names=("ForNextSentencePrediction", PRETRAINING),
     stems={"dense": "cls.seq_relationship"},

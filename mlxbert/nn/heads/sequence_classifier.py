@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from mlxbert.config import EncoderConfig, HeadFacts
 from mlxbert.labels.labels import VECTOR_CLASSIFIER, Labels
 from mlxbert.machine.device import mx, nn
-from mlxbert.nn.dropout import Dropout
+from mlxbert.nn.dropout import KeyedDropout
 from mlxbert.nn.embedder import Embedder, EmbeddingConfig, parse_poolings
 from mlxbert.nn.encoder import Encoder, EncoderOutput
 from mlxbert.nn.heads.head import DenseTransform, Head, HeadSpec, OwnLayer, num_labels, pooled
@@ -13,7 +13,7 @@ from mlxbert.nn.pooling import POOLINGS, pool
 
 
 @dataclass(frozen=True)
-class Facts(HeadFacts):
+class ClassifierFacts(HeadFacts):
     """The facts in which families differ.
 
     Attributes:
@@ -35,12 +35,12 @@ class Facts(HeadFacts):
 class SequenceClassifier(nn.Module):
     """Scores of the classes of a whole input."""
 
-    def __init__(self, config: EncoderConfig, facts: Facts, classes: int) -> None:
+    def __init__(self, config: EncoderConfig, facts: ClassifierFacts, classes: int) -> None:
         super().__init__()
         if facts.transform is not None:
             self.transform = DenseTransform(config, facts.transform, config.hidden_size)
-            self.pooled_dropout = Dropout(facts.pooled_dropout)
-        self.dropout = Dropout(facts.dropout)
+            self.pooled_dropout = KeyedDropout(facts.pooled_dropout)
+        self.dropout = KeyedDropout(facts.dropout)
         self.out = nn.Linear(config.hidden_size, classes, bias=facts.bias)
         self.pooling, self.late, self.skipped = facts.pooling, facts.late, facts.skipped
 
@@ -77,7 +77,7 @@ class VectorClassifier(nn.Module):
         return self.linear(self.embedder(output).astype(output.last_hidden_state.dtype))
 
 
-def _build(config: EncoderConfig, facts: Facts) -> Head:
+def _build(config: EncoderConfig, facts: ClassifierFacts) -> Head:
     if config.labels is not None and config.labels.head_pooling:
         return VectorClassifier(config, config.labels.head_pooling)
     return SequenceClassifier(config, facts, num_labels(config))
@@ -106,7 +106,7 @@ SPEC = HeadSpec(
     module=_build,
     scope="text",
     class_names=("ForSequenceClassification",),
-    facts=Facts(),
+    facts=ClassifierFacts(),
     stems={"out": "classifier", "linear": VECTOR_CLASSIFIER},
     pooler=lambda facts, labels: facts.pooling is None and not _OWN.used(labels),
     labelled=True,

@@ -12,11 +12,11 @@ from pathlib import Path
 from mlxbert.counterparts import not_one_of
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.files import to_path
-from mlxbert.readers.formats import Format, find_format, read_records
-from mlxbert.readers.inputs import Stamp, open_source, stamp_of
-from mlxbert.readers.lines import UTF8
-from mlxbert.readers.reading import placed
+from mlxbert.readers.formats import FormatName, find_format, read_records
+from mlxbert.readers.input_files import Stamp, open_source, stamp_of
+from mlxbert.readers.parsing import placed
 from mlxbert.readers.stream import Record, RecordStream
+from mlxbert.readers.text_lines import UTF8
 
 BOUNDARIES = ("blank", "line")
 MAX_SENTENCE = 10_000  # characters
@@ -45,7 +45,7 @@ class FilePart:
 
 
 @dataclass(frozen=True)
-class Place:
+class CorpusPosition:
     """How far files have been read.
 
     Attributes:
@@ -64,7 +64,7 @@ class Place:
     empty: int = 0
     problems: tuple[str, ...] = ()
 
-    def with_problem(self, text: str, *, skipped: int = 0, empty: int = 0) -> "Place":
+    def with_problem(self, text: str, *, skipped: int = 0, empty: int = 0) -> "CorpusPosition":
         """The place, with another problem."""
         problems = (*self.problems, text)[:MAX_PROBLEMS]
         return replace(self, skipped=self.skipped + skipped, empty=self.empty + empty, problems=problems)
@@ -94,7 +94,7 @@ def check_files(files: Sequence[str | Path], field: str, documents: str) -> tupl
         if not path.is_file():
             found = "is a folder" if path.is_dir() else "is not a regular file" if path.exists() else "no such file"
             raise InputError(f"{path}: {found}, expected a file of text", hint="name the files themselves")
-        if find_format(str(path), texts=True) not in (Format.txt, Format.jsonl, Format.json):
+        if find_format(str(path), texts=True) not in (FormatName.txt, FormatName.jsonl, FormatName.json):
             raise ArgumentError(f"{path}: expected a .txt, .jsonl or .json, also with .gz or .xz")
     return paths
 
@@ -124,7 +124,7 @@ class DocumentReader:
         files: Sequence[Path],
         field: str = "text",
         documents: str = "blank",
-        place: Place | None = None,
+        place: CorpusPosition | None = None,
         stamps: Sequence[Stamp] | None = None,
         encoding: str = UTF8,
     ) -> None:
@@ -132,7 +132,7 @@ class DocumentReader:
         self._stamps = [stamp_of(path) for path in files] if stamps is None else stamps
         self._records: RecordStream | None = None
         self._problem: InputError | None = None  # the first one of a file
-        self.place = place or Place()
+        self.place = place or CorpusPosition()
 
     @property
     def total(self) -> int:
@@ -157,7 +157,7 @@ class DocumentReader:
 
     def _events(self, records: RecordStream) -> Iterator[_Event]:
         self._problem = None
-        per_line = self._documents == "blank" and Format.txt in records.read_as[:1]
+        per_line = self._documents == "blank" and FormatName.txt in records.read_as[:1]
         for text in self._texts(records):
             if text is None:  # the document continues with the next line
                 continue

@@ -35,7 +35,7 @@ def html_document(source: str) -> Document:
     page = LexborHTMLParser(source)
     title = page.css_first("head > title")
     lang = page.root.attributes.get("lang") if page.root is not None else None
-    writer = _Writer()
+    writer = _TextWriter()
     if page.body is not None:
         _walk(page.body, writer)
     text = "".join(writer.parts)
@@ -43,7 +43,7 @@ def html_document(source: str) -> Document:
     return Document(text, called, {"lang": lang} if lang else {}, headings=tuple(writer.headings))
 
 
-class _Writer:
+class _TextWriter:
     """A text that grows, with the least white space between its parts that was asked for."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class _Writer:
             self.gap(_SPACE if text[-1:].isspace() else _NOTHING)
 
 
-def _walk(body: Any, writer: _Writer) -> None:
+def _walk(body: Any, writer: _TextWriter) -> None:
     """Writes the text inside an element, without recursion: a page may be nested as deeply as it likes."""
     opened: list[str] = []  # the elements around the current one
     heading: tuple[int, int, int] | None = None  # how many are opened around it; parts and characters before it

@@ -16,14 +16,14 @@ from starlette.routing import Route as Address, compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mlxbert.errors import MlxbertError
-from mlxbert.serve.bodies import BodyReader
+from mlxbert.serve.engine.answer_memory import BUDGET, Budget, Room
 from mlxbert.serve.http import metrics
 from mlxbert.serve.http.openapi import describe
 from mlxbert.serve.http.pages import page_routes
-from mlxbert.serve.pieces import pieces
-from mlxbert.serve.protocol import Problem, Protocol, Reply, Route, as_problem, plain_shape
-from mlxbert.serve.protocols import cohere, huggingface, ollama, openai, own, tei
-from mlxbert.serve.room import BUDGET, Budget, Room
+from mlxbert.serve.json_stream import pieces
+from mlxbert.serve.protocol import Protocol, Reply, RequestError, Route, as_problem, plain_shape
+from mlxbert.serve.protocols import cohere, huggingface, mlxbert_api, ollama, openai, tei
+from mlxbert.serve.request_bodies import BodyReader
 from mlxbert.serve.service import Service
 
 _LOG = logging.getLogger("mlxbert.serve")
@@ -96,7 +96,7 @@ async def _describe(service: Service, path: Mapping[str, str]) -> Reply:
 
 _ABOUT = Protocol("about", (Route("GET", "/openapi.json", _describe, "This description", reply=dict),), plain_shape)
 PROTOCOLS: tuple[Protocol, ...] = (
-    own.PROTOCOL, ollama.PROTOCOL, huggingface.PROTOCOL, openai.PROTOCOL, tei.PROTOCOL, cohere.PROTOCOL,
+    mlxbert_api.PROTOCOL, ollama.PROTOCOL, huggingface.PROTOCOL, openai.PROTOCOL, tei.PROTOCOL, cohere.PROTOCOL,
     metrics.PROTOCOL, _ABOUT,
 )  # fmt: skip
 _PLACES = [(compile_path(route.path)[0], protocol) for protocol in PROTOCOLS for route in protocol.routes]
@@ -124,12 +124,12 @@ def respond(path: str, error: Exception) -> Response:
 
 
 def _no_route(request: Request, _: Exception) -> Response:
-    return respond(request.url.path, Problem("not_found", "there is no such route"))
+    return respond(request.url.path, RequestError("not_found", "there is no such route"))
 
 
 def _no_method(routes: Sequence[Address], request: Request, _: Exception) -> Response:
     path = request.url.path
-    response = respond(path, Problem("method", f"the route does not take {request.method}"))
+    response = respond(path, RequestError("method", f"the route does not take {request.method}"))
     taken = {method for route in routes if route.path_regex.fullmatch(path) for method in route.methods or ()}
     response.headers["Allow"] = ", ".join(sorted(taken))  # Starlette names those of the first route of a path
     return response
@@ -142,7 +142,7 @@ def _address(service: Service, protocol: Protocol, route: Route) -> Address:
     async def endpoint(request: Request) -> Response:
         try:
             if not service.ready:
-                raise Problem("unavailable", "the server is not ready")
+                raise RequestError("unavailable", "the server is not ready")
             given: Any = request.path_params
             if reader is not None:
                 given = await reader.read(await _body(request))
@@ -159,7 +159,7 @@ async def _body(request: Request) -> bytes:
     """The body of a request."""
     kind = request.headers.get("content-type", "")
     if kind.partition(";")[0].strip().lower() != "application/json":
-        raise Problem("media_type", f"Content-Type is {kind!r:.60}, expected application/json", hint=_HOW)
+        raise RequestError("media_type", f"Content-Type is {kind!r:.60}, expected application/json", hint=_HOW)
     return await request.body()
 
 
@@ -188,8 +188,8 @@ def _error(protocol: Protocol, error: Exception, shorten: str | None = None) -> 
     problem = as_problem(error)
     if problem.kind == "too_long" and problem.hint is None:
         hint = f"{shorten}; {_TRUNCATE}" if shorten else None
-        problem = Problem(problem.kind, problem.message, hint=hint, param=problem.param)
-    if problem.kind in ("internal", "unavailable") and not isinstance(error, Problem):
+        problem = RequestError(problem.kind, problem.message, hint=hint, param=problem.param)
+    if problem.kind in ("internal", "unavailable") and not isinstance(error, RequestError):
         _LOG.error("%s: %s", protocol.name, error, exc_info=not isinstance(error, MlxbertError))
     status, value = protocol.shape(problem)
     headers = _HEADERS.get(problem.kind, {})

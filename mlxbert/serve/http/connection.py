@@ -17,9 +17,9 @@ from email.utils import formatdate
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+from mlxbert.serve.engine.serving_options import ServeOptions
 from mlxbert.serve.http.parser import HttpRequest, Refusal, RequestParser
-from mlxbert.serve.options import ServeOptions
-from mlxbert.serve.protocol import Problem
+from mlxbert.serve.protocol import RequestError
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message
@@ -160,7 +160,7 @@ class Connection(asyncio.Protocol):
         return self._answered and request.persistent and request.complete and not self._finishing
 
     async def _receive(self) -> "Message":
-        """The next part of the body, as ASGI defines it; a `Problem` if the body is damaged or ends early."""
+        """The next part of the body, as ASGI defines it; a `RequestError` if the body is damaged or ends early."""
         request = self._request
         assert request is not None
         if request.taken:
@@ -172,7 +172,7 @@ class Connection(asyncio.Protocol):
             while not request.complete and (self._received or not request.body):
                 await self._parse_some()
         except Refusal as refusal:
-            raise Problem("invalid", str(refusal)) from None
+            raise RequestError("invalid", str(refusal)) from None
         if request.complete and self._sends_no_more:
             self._transport.close()
         body, request.body, request.taken = bytes(request.body), bytearray(), request.complete

@@ -7,8 +7,8 @@ from itertools import accumulate
 from pathlib import Path
 
 from mlxbert.machine.device import mx
-from mlxbert.serve.access import SECONDS
-from mlxbert.serve.protocol import Problem, Protocol, Reply, Route, plain_shape
+from mlxbert.serve.access_log import SECONDS
+from mlxbert.serve.protocol import Protocol, Reply, RequestError, Route, plain_shape
 from mlxbert.serve.service import Service
 
 SIZES = tuple(2**power for power in range(11))  # texts of a batch
@@ -18,7 +18,7 @@ _TYPE = "text/plain; version=0.0.4; charset=utf-8"
 async def health(service: Service, path: Mapping[str, str]) -> Reply:
     """Whether requests are answered."""
     if service.engine.closed:
-        raise Problem("unavailable", "the engine has ended")
+        raise RequestError("unavailable", "the engine has ended")
     return Reply({"status": "ready"})
 
 

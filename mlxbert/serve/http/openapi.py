@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 import mlxbert
-from mlxbert.serve.protocol import Problem, Protocol, Route
+from mlxbert.serve.protocol import Protocol, RequestError, Route
 from mlxbert.version import __version__
 
 _JSON = "application/json"
-_PROBLEM = Problem("invalid", "what was met, and what was expected", hint="what to do")
+_PROBLEM = RequestError("invalid", "what was met, and what was expected", hint="what to do")
 
 
 def describe(protocols: Sequence[Protocol]) -> dict[str, Any]:

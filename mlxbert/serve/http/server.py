@@ -21,17 +21,17 @@ from starlette.types import ASGIApp
 
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.model import Model
-from mlxbert.serve.access import Access, Log, LogHandler, open_log
-from mlxbert.serve.engine import Engine
+from mlxbert.serve.access_log import Access, Log, LogHandler, open_log
+from mlxbert.serve.engine.engine import Engine
+from mlxbert.serve.engine.serving_options import EngineOptions, ServeOptions
+from mlxbert.serve.engine.shared_state import EngineCounts
 from mlxbert.serve.http.app import make_app
 from mlxbert.serve.http.connection import Connection
-from mlxbert.serve.http.safety import AccessPolicy, Guard, is_loopback, read_key
-from mlxbert.serve.options import EngineOptions, ServeOptions
+from mlxbert.serve.http.request_guards import AccessPolicy, Guard, is_loopback, read_key
 from mlxbert.serve.service import ModelFacts, Service, read_facts
-from mlxbert.serve.state import EngineCounts
 from mlxbert.tasks.catalogue import TaskEntry, find_task
 from mlxbert.tasks.options import EmbedWordsOptions, FillMaskOptions
-from mlxbert.weights.source import ModelRef
+from mlxbert.weights.model_source import ModelRef
 
 # Whose lines go into the log, from which level on; not those of "mlxbert", which may quote texts.
 _LOGGERS = {"mlxbert.serve": logging.INFO, "asyncio": logging.ERROR}

@@ -9,10 +9,18 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from mlxbert.serve.pieces import each
-from mlxbert.serve.protocol import STATUS, Problem, Protocol, Reply, Route
-from mlxbert.serve.protocols.vectors import Form, Truncate, check_forms, in_form, overflow_of, prompt_of, texts_of
-from mlxbert.serve.queue import Answered
+from mlxbert.serve.engine.request_queue import Answered
+from mlxbert.serve.json_stream import each
+from mlxbert.serve.protocol import STATUS, Protocol, Reply, RequestError, Route
+from mlxbert.serve.protocols.embedding_requests import (
+    Form,
+    Truncate,
+    check_forms,
+    in_form,
+    overflow_of,
+    prompt_of,
+    texts_of,
+)
 from mlxbert.serve.service import EMBED, RERANK, Service
 from mlxbert.tasks.options import EmbedOptions, RerankOptions
 
@@ -69,7 +77,7 @@ class CohereEmbedBody(Struct, kw_only=True):
     output_dimension: int | None = None
 
 
-class Notes(Struct, omit_defaults=True):
+class ResponseMeta(Struct, omit_defaults=True):
     """What was computed, and what is to be said about it."""
 
     api_version: dict[str, str]
@@ -98,7 +106,7 @@ class RankingReply(Struct):
     id: str
     model: str
     results: list[RankedDocument]
-    meta: Notes
+    meta: ResponseMeta
     usage: JinaUsage
 
 
@@ -108,13 +116,13 @@ class CohereEmbeddings(Struct):
     id: str
     embeddings: list[Any] | dict[str, list[Any]]
     texts: list[str]
-    meta: Notes
+    meta: ResponseMeta
     response_type: Literal["embeddings_floats", "embeddings_by_type"]
 
 
-def _notes(version: int, answered: Answered, units: dict[str, int]) -> Notes:
+def _notes(version: int, answered: Answered, units: dict[str, int]) -> ResponseMeta:
     cut = ", ".join(map(str, answered.truncated))
-    return Notes({"version": str(version)}, units, [f"truncated to fit the model: texts {cut}"] if cut else [])
+    return ResponseMeta({"version": str(version)}, units, [f"truncated to fit the model: texts {cut}"] if cut else [])
 
 
 async def rerank(service: Service, body: CohereRerankBody, version: int = 1) -> Reply:
@@ -122,7 +130,7 @@ async def rerank(service: Service, body: CohereRerankBody, version: int = 1) -> 
     name = service.find(body.model, RERANK.name)
     most = service.facts[name].max_length
     if body.max_tokens_per_doc is not None and body.max_tokens_per_doc < most:
-        raise Problem(
+        raise RequestError(
             "invalid", f"max_tokens_per_doc is {body.max_tokens_per_doc}, expected at least the {most} tokens that the "
             "model takes: documents are truncated to fit it", param="max_tokens_per_doc",
         )  # fmt: skip
@@ -154,14 +162,14 @@ def _text(document: Document, fields: list[str]) -> str:
     if isinstance(document, str):
         return document
     if missing := [field for field in fields if field not in document]:
-        raise Problem("invalid", f"a document has no {missing[0]!r:.60}, which is to be ranked", param="documents")
+        raise RequestError("invalid", f"a document has no {missing[0]!r:.60}, which is to be ranked", param="documents")
     return "\n".join(str(document[field]) for field in fields)
 
 
 async def _embed(service: Service, body: CohereEmbedBody, version: int) -> Reply:
     """The vectors of texts: by types; in version 1 floats alone where no types are named."""
     if body.images or body.inputs or body.input_type == "image":
-        raise Problem("invalid", "there are images or mixed inputs, expected texts", param="texts")
+        raise RequestError("invalid", "there are images or mixed inputs, expected texts", param="texts")
     name, texts = service.find(body.model, EMBED.name), texts_of(body.texts, "texts")
     prompt = prompt_of(service, name, body.input_type, "input_type")
     size = body.output_dimension
@@ -197,7 +205,7 @@ async def embed2(service: Service, body: CohereEmbedBody) -> Reply:
     return await _embed(service, body, 2)
 
 
-def shape(problem: Problem) -> tuple[int, Any]:
+def shape(problem: RequestError) -> tuple[int, Any]:
     """An error, as Cohere answers it, and as Jina does."""
     return STATUS[problem.kind], {"message": problem.text, "detail": problem.text}
 

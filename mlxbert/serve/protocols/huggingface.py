@@ -15,10 +15,10 @@ from msgspec import Struct, structs
 
 from mlxbert.results.answer import Span
 from mlxbert.results.classify import Regression
-from mlxbert.serve.bodies import explain
-from mlxbert.serve.pieces import each
-from mlxbert.serve.protocol import STATUS, Problem, Protocol, Reply, Route
-from mlxbert.serve.protocols.vectors import SentencesToCompare, overflow_of, similarities
+from mlxbert.serve.json_stream import each
+from mlxbert.serve.protocol import STATUS, Protocol, Reply, RequestError, Route
+from mlxbert.serve.protocols.embedding_requests import SentencesToCompare, overflow_of, similarities
+from mlxbert.serve.request_bodies import explain
 from mlxbert.serve.service import EMBED, ModelFacts, Service
 from mlxbert.tasks.catalogue import CATALOGUE, TaskEntry
 from mlxbert.tasks.fill_mask import DEFAULT_TOP_K
@@ -164,7 +164,7 @@ def _show_classes(results: Sequence[Any], given: Classes | ZeroShot, facts: Mode
     wanted = getattr(given, "function_to_apply", None)
     for result in results:
         if wanted not in (None, own(result)):
-            raise Problem(
+            raise RequestError(
                 "invalid", f"function_to_apply is {wanted!r}, the model has {own(result)!r}",
                 hint="leave it out", param="function_to_apply",
             )  # fmt: skip
@@ -230,7 +230,7 @@ def _zero_shot_options(service: Service, given: ZeroShot) -> ClassifyOptions:
 
 def _tag_options(service: Service, given: Tags) -> TagOptions:
     if given.ignore_labels is not None and "O" not in given.ignore_labels:
-        raise Problem("invalid", "ignore_labels has no 'O', expected it: tokens outside are left out")
+        raise RequestError("invalid", "ignore_labels has no 'O', expected it: tokens outside are left out")
     return TagOptions(aggregation=given.aggregation_strategy or "simple")
 
 
@@ -287,7 +287,7 @@ async def infer(service: Service, body: PipelineBody) -> Reply:
     """What a pipeline gives."""
     if isinstance(body.inputs, dict) and "source_sentence" in body.inputs:
         if body.parameters:
-            raise Problem("invalid", "there are parameters, expected none", param="parameters")
+            raise RequestError("invalid", "there are parameters, expected none", param="parameters")
         sentences = _converted(body.inputs, SentencesToCompare)
         options = SimilarityOptions(normalize=True, prompt="", overflow=overflow_of(service, None))  # none is a query
         return await similarities(service, service.find(body.model, EMBED.name), sentences, options)
@@ -309,7 +309,7 @@ async def infer(service: Service, body: PipelineBody) -> Reply:
     return Reply(value, answered.tokens, len(answered.truncated))
 
 
-def shape(problem: Problem) -> tuple[int, Any]:
+def shape(problem: RequestError) -> tuple[int, Any]:
     """An error, as the client reads it."""
     return STATUS[problem.kind], {"error": problem.text}
 

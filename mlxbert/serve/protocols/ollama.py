@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 
 from msgspec import Struct
 
-from mlxbert.serve.pieces import each
+from mlxbert.serve.json_stream import each
 from mlxbert.serve.protocol import Protocol, Reply, Route, plain_shape
-from mlxbert.serve.protocols.vectors import overflow_of
+from mlxbert.serve.protocols.embedding_requests import overflow_of
 from mlxbert.serve.service import EMBED, ModelFacts, Service
 from mlxbert.tasks.options import EmbedOptions
 from mlxbert.version import __version__

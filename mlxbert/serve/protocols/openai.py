@@ -5,9 +5,9 @@ from typing import Any, ClassVar, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-from mlxbert.serve.pieces import each
-from mlxbert.serve.protocol import STATUS, Problem, Protocol, Reply, Route
-from mlxbert.serve.protocols.vectors import (
+from mlxbert.serve.json_stream import each
+from mlxbert.serve.protocol import STATUS, Protocol, Reply, RequestError, Route
+from mlxbert.serve.protocols.embedding_requests import (
     Form,
     Texts,
     Truncate,
@@ -105,7 +105,7 @@ class Models(Struct):
 async def embeddings(service: Service, body: EmbeddingsBody) -> Reply:
     """The vectors of texts; of length 1 where they are shortened, as OpenAI's are."""
     if body.late_chunking:
-        raise Problem("invalid", "late_chunking is true, expected false", param="late_chunking")
+        raise RequestError("invalid", "late_chunking is true, expected false", param="late_chunking")
     texts, name = texts_of(body.input, "input"), service.find(body.model, EMBED.name)
     options = EmbedOptions(
         dimensions=body.dimensions, overflow=_overflow(service, name, body), prompt_name=_prompt(service, name, body),
@@ -128,7 +128,7 @@ def _overflow(service: Service, name: str, body: EmbeddingsBody) -> Literal["tru
     """What is done with a text that is too long."""
     cut, most = body.truncate_prompt_tokens, service.facts[name].max_length
     if cut is not None and cut != -1 and cut < most:
-        raise Problem(
+        raise RequestError(
             "invalid", f"truncate_prompt_tokens is {cut}, expected -1, or at least the {most} tokens that the model "
             "takes", param="truncate_prompt_tokens",
         )  # fmt: skip
@@ -140,7 +140,9 @@ def _prompt(service: Service, name: str, body: EmbeddingsBody) -> str | None:
     given = {"input_type": body.input_type, "task": body.task, "prompt_name": body.prompt_name}
     named = [(param, value) for param, value in given.items() if value is not None]
     if len(named) > 1:
-        raise Problem("invalid", f"there are both {named[0][0]} and {named[1][0]}, expected one", param=named[1][0])
+        raise RequestError(
+            "invalid", f"there are both {named[0][0]} and {named[1][0]}, expected one", param=named[1][0]
+        )
     if not named or body.prompt_name is not None:
         return body.prompt_name
     return prompt_of(service, name, named[0][1], named[0][0])
@@ -156,7 +158,7 @@ async def model(service: Service, path: dict[str, str]) -> Reply:
     return Reply(ModelCard(service.find(path["name"])))
 
 
-def shape(problem: Problem) -> tuple[int, Any]:
+def shape(problem: RequestError) -> tuple[int, Any]:
     """An error, as OpenAI's clients read it."""
     error = {
         "message": problem.text,

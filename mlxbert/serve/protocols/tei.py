@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Literal
 from msgspec import UNSET, Struct, UnsetType
 
 from mlxbert.results.classify import Regression
-from mlxbert.serve.pieces import each
-from mlxbert.serve.protocol import STATUS, Problem, Protocol, Reply, Route
-from mlxbert.serve.protocols.vectors import SentencesToCompare, Texts, overflow_of, similarities, texts_of
-from mlxbert.serve.queue import Answered
+from mlxbert.serve.engine.request_queue import Answered
+from mlxbert.serve.json_stream import each
+from mlxbert.serve.protocol import STATUS, Protocol, Reply, RequestError, Route
+from mlxbert.serve.protocols.embedding_requests import SentencesToCompare, Texts, overflow_of, similarities, texts_of
 from mlxbert.serve.service import EMBED, RERANK, ModelFacts, Service
 from mlxbert.tasks.catalogue import CATALOGUE
 from mlxbert.tasks.options import ClassifyOptions, EmbedOptions, RerankOptions, SimilarityOptions
@@ -187,7 +187,7 @@ async def vectors_of_tokens(service: Service, body: EmbedAllBody) -> Reply:
 
 async def sparse(service: Service, body: Any) -> Reply:
     """No model here gives sparse vectors."""
-    raise Problem("invalid", "no sparse model is served", hint="/embed gives dense vectors", param="model")
+    raise RequestError("invalid", "no sparse model is served", hint="/embed gives dense vectors", param="model")
 
 
 async def similarity(service: Service, body: SimilarityBody) -> Reply:
@@ -215,7 +215,7 @@ async def predict(service: Service, body: PredictBody) -> Reply:
     given = body.inputs
     batch = isinstance(given, list) and any(isinstance(one, list) for one in given)
     if given == []:
-        raise Problem("empty", "inputs is empty, expected at least one text", param="inputs")
+        raise RequestError("empty", "inputs is empty, expected at least one text", param="inputs")
     pairs = [_item(one) for one in (given if batch else [[given] if isinstance(given, str) else given])]
     name, entry = service.find(None, _CLASSIFY.name), _CLASSIFY_LOGITS if body.raw_scores else _CLASSIFY
     answered = await service.run(name, entry, pairs, ClassifyOptions(overflow=body.overflow(service)))
@@ -226,7 +226,7 @@ async def predict(service: Service, body: PredictBody) -> Reply:
 def _item(given: Any) -> Any:
     """A text or a pair, from a list of one or two texts."""
     if isinstance(given, str) or not 1 <= len(given) <= 2 or not all(isinstance(one, str) for one in given):
-        raise Problem(
+        raise RequestError(
             "invalid", "expected a text, a pair [text, text], or a batch of [text] and [text, text]", param="inputs"
         )
     return given[0] if len(given) == 1 else tuple(given)
@@ -272,7 +272,7 @@ async def decode(service: Service, body: DecodeBody) -> Reply:
     """The texts of ids."""
     lists = sum(isinstance(one, list) for one in body.ids)
     if lists not in (0, len(body.ids)):
-        raise Problem("invalid", "ids has numbers and lists of numbers, expected one or the other", param="ids")
+        raise RequestError("invalid", "ids has numbers and lists of numbers, expected one or the other", param="ids")
     several: list[Any] = body.ids if lists else [body.ids]
 
     def join(tokenizer: Tokenizer) -> list[str]:
@@ -318,7 +318,7 @@ async def info(service: Service, path: dict[str, str]) -> Reply:
     return Reply(found)
 
 
-def shape(problem: Problem) -> tuple[int, Any]:
+def shape(problem: RequestError) -> tuple[int, Any]:
     """An error, as TEI answers it; no model for a task is one of its backend."""
     status, kind = _ERRORS.get(problem.kind, (STATUS[problem.kind], "Validation"))
     if problem.param == "model":

@@ -10,12 +10,12 @@ from typing import Any, cast
 from mlxbert.machine.device import mx
 from mlxbert.text.batch import make_batch
 from mlxbert.text.encoding import Encoding
-from mlxbert.training.loop import order
+from mlxbert.training.loop import data_order
 from mlxbert.training.loop.gradients import Differentiator, Gradients, MicroBatch, Whole, added, dropout_key
 from mlxbert.training.loop.optimizer import Arrays, Scalar
 from mlxbert.training.loop.trained_parameters import TrainedParameters
 from mlxbert.training.loop.training_inputs import Training
-from mlxbert.training.objectives.objective import Comparison, LoopObjective, TrainBatch
+from mlxbert.training.objectives.objective import ContrastiveObjective, LoopObjective, TrainBatch
 
 
 class BatchGradients:
@@ -46,7 +46,7 @@ class BatchGradients:
         """
         training, group = self._training, self._training.group
         training.network.train()
-        if isinstance(training.objective, Comparison):
+        if isinstance(training.objective, ContrastiveObjective):
             each = (self._compared(parameters, number, batch, step, scale) for number, batch in enumerate(batches))
             gradients = functools.reduce(added, each)
             # All processes have the same loss of the whole batch.
@@ -69,7 +69,7 @@ class BatchGradients:
     def _parts(self, number: int, batch: Sequence[Any], step: int, totals: Any) -> Iterator[MicroBatch]:
         """This process's parts of a batch."""
         training, group = self._training, self._training.group
-        parts = order.parts([len(example) for example in batch], training.streams * group.size)
+        parts = data_order.parts([len(example) for example in batch], training.streams * group.size)
         for part, members in enumerate(parts):
             if part % group.size == group.rank:
                 place = (training.options.seed, step, number, part)
@@ -83,11 +83,11 @@ class BatchGradients:
     def _compared(self, parameters: Arrays, number: int, batch: Sequence[int], step: int, scale: Scalar) -> Gradients:
         """The gradients of a batch whose examples are compared: its parts are inputs of similar length."""
         training, group = self._training, self._training.group
-        objective = cast(Comparison[Any], training.objective)
+        objective = cast(ContrastiveObjective[Any], training.objective)
         examples = [training.examples[member] for member in batch]
         inputs = [encoding for example in examples for encoding in example.encodings]
         count = max(training.streams * group.size, math.ceil(len(batch) / (objective.chunk or len(batch))))
-        shares = order.shares([len(encoding) for encoding in inputs], count)
+        shares = data_order.shares([len(encoding) for encoding in inputs], count)
         rows = [row for share in shares for row in share]
         back = mx.array(sorted(range(len(rows)), key=rows.__getitem__))  # the place of each input among the parts
         whole = Whole(
@@ -117,4 +117,4 @@ class BatchGradients:
 def _compare(objective: LoopObjective[Any], outputs: mx.array, targets: Any) -> tuple[mx.array, float]:
     """The loss of the outputs of all parts, and its weight."""
     back, others = targets
-    return cast(Comparison[Any], objective).compare(outputs[back], others)
+    return cast(ContrastiveObjective[Any], objective).compare(outputs[back], others)

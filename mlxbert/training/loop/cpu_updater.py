@@ -6,8 +6,8 @@ from typing import cast
 from mlxbert.machine.device import mx
 from mlxbert.training.loop.gradients import Gradients
 from mlxbert.training.loop.optimizer import Arrays, clipping, norm
-from mlxbert.training.loop.state import State
-from mlxbert.training.loop.updater import Update, Updater
+from mlxbert.training.loop.saved_run import RunState
+from mlxbert.training.loop.updater import StartedUpdate, Updater
 
 
 class CpuUpdater(Updater):
@@ -19,13 +19,13 @@ class CpuUpdater(Updater):
         """See `Updater.start`."""
         scale = self.state.progress.scale
         gradients = self.gradients(self.state.parameters, batches, self._step, scale)
-        self.started.append(Update(batches, lr, [*gradients.terms], gradients, _numbers(gradients, scale)))
+        self.started.append(StartedUpdate(batches, lr, [*gradients.terms], gradients, _numbers(gradients, scale)))
 
     def numbers(self) -> list[float]:
         """See `Updater.numbers`."""
         return cast(list[float], self.started[0].numbers)
 
-    def finish(self, usable: bool) -> State:
+    def finish(self, usable: bool) -> RunState:
         """See `Updater.finish`."""
         update, state = self.started.popleft(), self.state
         if not usable:
@@ -45,7 +45,7 @@ class CpuUpdater(Updater):
         _, weight, length, *_ = _numbers(gradients, scale)
         self._updated(state, gradients.arrays, weight * scale, length, lr=0.0)
 
-    def _updated(self, state: State, gradients: Arrays, divisor: float, length: float, lr: float) -> State:
+    def _updated(self, state: RunState, gradients: Arrays, divisor: float, length: float, lr: float) -> RunState:
         """The state after an update.
 
         Args:

@@ -7,15 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from mlxbert.errors import ArgumentError
-from mlxbert.model import Model, load
+from mlxbert.loading import load
+from mlxbert.model import Model
 from mlxbert.progress import notebook_bar
 from mlxbert.results.brief import Brief
-from mlxbert.results.html import Shown
 from mlxbert.results.json import Each, listed
-from mlxbert.training.data.report import DataReport
+from mlxbert.results.notebook import Shown
+from mlxbert.training.data.data_report import DataReport
 from mlxbert.training.loop.phase_times import Times
-from mlxbert.training.scores.summary import Evaluation, Summary
-from mlxbert.weights.source import ModelRef
+from mlxbert.training.scores.evaluation_summary import Evaluation, Summary
+from mlxbert.weights.model_source import ModelRef
 
 _LOG = logging.getLogger("mlxbert")
 

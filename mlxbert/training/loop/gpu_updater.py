@@ -18,13 +18,13 @@ from typing import cast
 
 from mlxbert.machine import interrupts
 from mlxbert.machine.device import dispatch, mx
-from mlxbert.machine.faults import device_errors
+from mlxbert.machine.device_errors import device_errors
 from mlxbert.training.loop.gradients import Gradients
 from mlxbert.training.loop.optimizer import BETAS, EPS, AdamW, Arrays, clipping
-from mlxbert.training.loop.state import Progress, State
+from mlxbert.training.loop.saved_run import Progress, RunState
 from mlxbert.training.loop.trained_parameters import TrainedParameters
 from mlxbert.training.loop.training_inputs import Training
-from mlxbert.training.loop.updater import Update, Updater, less_memory
+from mlxbert.training.loop.updater import StartedUpdate, Updater, less_memory
 
 FIRST_SCALE, _LARGEST_SCALE, _CALM = 2.0**15, 2.0**24, 1000  # of the loss in float16
 _TERMS = 16  # of a sum in one kernel
@@ -35,7 +35,7 @@ class GpuUpdater(Updater):
 
     looks_ahead = True
 
-    def __init__(self, training: Training, trained: TrainedParameters, state: State) -> None:
+    def __init__(self, training: Training, trained: TrainedParameters, state: RunState) -> None:
         super().__init__(training, trained, state)
         options, half = training.options, training.dtype == mx.float16
         self._change = DeviceStep(trained.factors, trained.decays, options.max_grad_norm, scaled=half)
@@ -46,7 +46,7 @@ class GpuUpdater(Updater):
             self._counters = self._change.counters(self.state.progress)
             self.gradients.differentiate.let_go(self.state.parameters)
         gradients = self.gradients(self.state.parameters, batches, self._step, self._counters["scale"])
-        self.started.append(Update(batches, lr, [*gradients.terms], gradients))
+        self.started.append(StartedUpdate(batches, lr, [*gradients.terms], gradients))
         del gradients  # nobody else has the gradients: each is freed as soon as it is used
         if len(self.started) == 1:
             self.follow()
@@ -82,7 +82,7 @@ class GpuUpdater(Updater):
         assert numbers is not None
         return numbers
 
-    def finish(self, usable: bool) -> State:
+    def finish(self, usable: bool) -> RunState:
         """See `Updater.finish`."""
         update = self.started.popleft()
         return self._counted(self.state, update.lr) if usable else self.state

@@ -18,13 +18,13 @@ from typing import Any
 
 from mlxbert.machine.cores import Stage, as_cores_get_free, stages
 from mlxbert.machine.device import dispatch, mx, nn, on_gpu
-from mlxbert.nn import dropout, fused
+from mlxbert.nn import dropout, fused_kernels
 from mlxbert.nn.encoder import KnownIds
 from mlxbert.nn.heads import Network
 from mlxbert.training.loop import phase_times
-from mlxbert.training.loop.compiled import Compiled
+from mlxbert.training.loop.compiled_functions import Compiled
 from mlxbert.training.loop.optimizer import Arrays, Scalar
-from mlxbert.training.objectives.objective import Comparison, LoopObjective, TrainBatch
+from mlxbert.training.objectives.objective import ContrastiveObjective, LoopObjective, TrainBatch
 
 MicroBatch = Callable[[], tuple[TrainBatch, mx.array]]  # a batch, and the key of its dropout
 Compare = Callable[[mx.array, Any], tuple[mx.array, float]]  # outputs and targets to the loss and its weight
@@ -105,7 +105,7 @@ class BatchFunctions:
 
     def _install(self, parameters: Arrays) -> None:
         if on_gpu() and self._dtype != mx.float32:
-            computing = {name: fused.cast(self._dtype)(array) for name, array in parameters.items()}
+            computing = {name: fused_kernels.cast(self._dtype)(array) for name, array in parameters.items()}
         else:
             computing = {name: array.astype(self._dtype) for name, array in parameters.items()}
         self.network.load_weights([*computing.items(), *self._frozen.items()], strict=False)
@@ -131,15 +131,15 @@ class BatchFunctions:
                 found, weight = self.objective.terms(self.network, batch)
                 loss = functools.reduce(operator.add, found.values())
             else:
-                assert isinstance(self.objective, Comparison)
+                assert isinstance(self.objective, ContrastiveObjective)
                 (loss, weight), found = compare(self.objective.outputs(self.network, batch.inputs), targets), {}
         terms = {name: found[name] for name in self.objective.losses}
         given = weight if isinstance(weight, mx.array) else mx.array(weight)
         return loss * scale, (loss, given.astype(mx.float32), terms)
 
     def outputs(self, parameters: Arrays, batch: TrainBatch, key: mx.array) -> mx.array:
-        """What a `Comparison` compares."""
-        assert isinstance(self.objective, Comparison)
+        """What a `ContrastiveObjective` compares."""
+        assert isinstance(self.objective, ContrastiveObjective)
         self._install(parameters)
         with dropout.seeded(key):
             return self.objective.outputs(self.network, batch.inputs)

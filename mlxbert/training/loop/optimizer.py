@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 
 from mlxbert.config import EncoderConfig, RelativeBias
 from mlxbert.machine.device import dispatch, mx
-from mlxbert.training.loop import in_place
-from mlxbert.training.options import TrainingOptions
+from mlxbert.training.loop import numpy_adamw
+from mlxbert.training.options.loop_options import TrainingOptions
 
 BETAS, EPS = (0.9, 0.999), 1e-8
 Arrays = dict[str, mx.array]
@@ -71,9 +71,9 @@ class AdamW:
         eps = EPS / math.sqrt(second)
         given = parameters, self.means, self.squares
         dispatch(given, gradients)
-        if in_place.applies():
-            changed, means, squares = given if self.own is parameters else map(in_place.copied, given)
-            in_place.update((changed, means, squares, gradients), factor, rates, kept, BETAS, eps)
+        if numpy_adamw.applies():
+            changed, means, squares = given if self.own is parameters else map(numpy_adamw.copied, given)
+            numpy_adamw.update((changed, means, squares, gradients), factor, rates, kept, BETAS, eps)
             return AdamW(means, squares, updates, changed), changed
         changed, means, squares = Arrays(), Arrays(), Arrays()
         for name, gradient in gradients.items():
@@ -103,8 +103,8 @@ def _step(
 def norm(gradients: Arrays) -> mx.array:
     """The length of all gradients together, float32, on a CPU; the same to the bit in whatever order they come."""
     dispatch(gradients)
-    if in_place.applies():
-        return in_place.norm(gradients)
+    if numpy_adamw.applies():
+        return numpy_adamw.norm(gradients)
     squares = {name: mx.square(gradients[name].reshape(-1)).sum() for name in sorted(gradients)}
     dispatch(squares)
     return mx.sqrt(sum(squares.values(), mx.array(0.0)))

@@ -1,7 +1,7 @@
 """A run of the loop: order, updates, evaluations, saved states, and how it resumes, as events.
 
-The order of the data and the dropout are functions of seed and update, so the state is what `State` holds: a run that
-resumes from it computes, on a CPU, the same bits as one that was never interrupted.
+The order of the data and the dropout are functions of seed and update, so the state is what `RunState` holds: on a
+CPU, a run that resumes from it computes the same bits as one that was never interrupted.
 """
 
 import contextlib
@@ -15,8 +15,8 @@ from typing import Any
 from mlxbert.errors import DeviceError, DivergedError, MlxbertError
 from mlxbert.machine import interrupts, kernel_cache
 from mlxbert.machine.device import fit_cache, mx, on_gpu, reset_cache, say_what_is_built
+from mlxbert.machine.device_errors import device_errors, free_memory
 from mlxbert.machine.distributed import LostError
-from mlxbert.machine.faults import device_errors, free_memory
 from mlxbert.nn.encoder import Encoder
 from mlxbert.training.loop import phase_times
 from mlxbert.training.loop.cpu_updater import CpuUpdater
@@ -24,7 +24,7 @@ from mlxbert.training.loop.events import Evaluated, Event, Saved, Step
 from mlxbert.training.loop.gpu_updater import FIRST_SCALE, GpuUpdater, rescaled
 from mlxbert.training.loop.gradients import install
 from mlxbert.training.loop.optimizer import AdamW, Arrays, learning_rate
-from mlxbert.training.loop.state import Progress, State, Store
+from mlxbert.training.loop.saved_run import Progress, RunState, RunStore
 from mlxbert.training.loop.trained_parameters import split_parameters
 from mlxbert.training.loop.training_inputs import Training
 from mlxbert.training.loop.updater import Updater, less_memory
@@ -47,7 +47,7 @@ class Run:
         updater: Computes the updates, and has the state after the last one.
     """
 
-    def __init__(self, training: Training, store: Store | None) -> None:
+    def __init__(self, training: Training, store: RunStore | None) -> None:
         self.training, self._store, self.order = training, store, training.order
         self._pace = Pace()
         options = training.options
@@ -65,7 +65,7 @@ class Run:
             self.order.end_after(state.progress.steps)
 
     @property
-    def state(self) -> State:
+    def state(self) -> RunState:
         """The state after the last finished update; on a GPU its arrays may be one ahead."""
         return self.updater.state
 
@@ -349,12 +349,12 @@ class Pace:
         return (phase_times.clock() - self._began) / (step - self.first_step)
 
 
-def _first_state(training: Training, parameters: Arrays) -> State:
+def _first_state(training: Training, parameters: Arrays) -> RunState:
     scale = FIRST_SCALE if training.dtype == mx.float16 else 1.0
-    return State(Progress(scale=scale), parameters, AdamW.new(parameters))
+    return RunState(Progress(scale=scale), parameters, AdamW.new(parameters))
 
 
-def _shared(training: Training, state: State) -> State:
+def _shared(training: Training, state: RunState) -> RunState:
     """The state of the first process, in every process."""
     group = training.group
     if group.size == 1:
@@ -363,7 +363,7 @@ def _shared(training: Training, state: State) -> State:
     parameters, means, squares = (
         group.broadcast_arrays(arrays) for arrays in (state.parameters, state.optimizer.means, state.optimizer.squares)
     )
-    return State(progress, parameters, AdamW(means, squares, progress.updates))
+    return RunState(progress, parameters, AdamW(means, squares, progress.updates))
 
 
 def _judged(

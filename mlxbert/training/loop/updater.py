@@ -10,14 +10,14 @@ from mlxbert.machine.device import mx
 from mlxbert.training.loop.batch_gradients import BatchGradients
 from mlxbert.training.loop.gradients import Gradients
 from mlxbert.training.loop.optimizer import AdamW, Arrays
-from mlxbert.training.loop.state import State
+from mlxbert.training.loop.saved_run import RunState
 from mlxbert.training.loop.trained_parameters import TrainedParameters
 from mlxbert.training.loop.training_inputs import Training
-from mlxbert.training.objectives.objective import Comparison
+from mlxbert.training.objectives.objective import ContrastiveObjective
 
 
 @dataclass(frozen=True)
-class Update:
+class StartedUpdate:
     """An update that was started: a GPU may still compute it.
 
     Attributes:
@@ -54,8 +54,8 @@ class Updater(ABC):
 
     looks_ahead: ClassVar[bool]
 
-    def __init__(self, training: Training, trained: TrainedParameters, state: State) -> None:
-        self.state, self.started = state, deque[Update]()
+    def __init__(self, training: Training, trained: TrainedParameters, state: RunState) -> None:
+        self.state, self.started = state, deque[StartedUpdate]()
         self.gradients = BatchGradients(training, trained)
         self._training, self._trained = training, trained
 
@@ -65,10 +65,10 @@ class Updater(ABC):
 
     @abstractmethod
     def numbers(self) -> list[float]:
-        """The numbers of the first update that was started, see `Update`; a GPU is waited for."""
+        """The numbers of the first update that was started, see `StartedUpdate`; a GPU is waited for."""
 
     @abstractmethod
-    def finish(self, usable: bool) -> State:
+    def finish(self, usable: bool) -> RunState:
         """The state after the first update that was started, which is one no longer.
 
         The caller must make it `state`, with the step counted.
@@ -94,7 +94,7 @@ class Updater(ABC):
         """How many updates come before the next one to start."""
         return self.state.progress.step + len(self.started)
 
-    def _counted(self, state: State, lr: float) -> State:
+    def _counted(self, state: RunState, lr: float) -> RunState:
         """A state whose progress counts the update that its arrays are after."""
         progress = state.progress
         decay = progress.decay * self._trained.kept_rows(lr)
@@ -104,5 +104,7 @@ class Updater(ABC):
 
 def less_memory(training: Training) -> str:
     """What takes less memory, as a hint."""
-    batches = "chunk=" if isinstance(training.objective, Comparison) else "batch_size= with gradient_accumulation="
+    batches = (
+        "chunk=" if isinstance(training.objective, ContrastiveObjective) else "batch_size= with gradient_accumulation="
+    )
     return f"a smaller {batches}, or checkpointing=True, takes less; overwrite=True starts over with other options"

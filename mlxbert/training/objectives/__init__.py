@@ -4,10 +4,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.counterparts import not_one_of
-from mlxbert.training.options.tasks import TASKS
+from mlxbert.training.options.training_tasks import TASKS
 
 if TYPE_CHECKING:
-    from mlxbert.training.objectives.task import TaskObjective
+    from mlxbert.training.objectives.task_objective import TaskObjective
 
 
 def make_objective(task: str, **options: Any) -> "TaskObjective[Any]":

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mlxbert.data.columns import Columns, find_usual_columns
+from mlxbert.data.columns import ColumnNames, find_usual_columns
 from mlxbert.data.questions import Question, read_questions
 from mlxbert.errors import InputError
 from mlxbert.labels.labels import Labels
@@ -19,7 +19,7 @@ from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.nn.losses import cross_entropy
-from mlxbert.readers.rows import Rows
+from mlxbert.readers.labelled_rows import LabelledRows
 from mlxbert.tasks.answer import (
     HEAD,
     THRESHOLD,
@@ -27,17 +27,17 @@ from mlxbert.tasks.answer import (
     window_stride,
     window_tokenizer,
 )
+from mlxbert.text.answer_spans import Spans, window_spans
 from mlxbert.text.encoding import Encoding
-from mlxbert.text.spans import Spans, window_spans
-from mlxbert.training.data.report import SplitReport
-from mlxbert.training.objectives.distillation_losses import Scores, Targets, divergence
+from mlxbert.training.data.data_report import SplitReport
+from mlxbert.training.objectives.distillation_losses import Scores, TeacherTargets, divergence
 from mlxbert.training.objectives.objective import Example, Predictions, Split, TrainBatch
-from mlxbert.training.objectives.task import TaskObjective
-from mlxbert.training.options.tasks import QuestionData
-from mlxbert.training.scores import answers
-from mlxbert.training.scores.answers import Judged, Predicted
+from mlxbert.training.objectives.task_objective import TaskObjective
+from mlxbert.training.options.training_tasks import QuestionData
+from mlxbert.training.scores import answer_scores
+from mlxbert.training.scores.answer_scores import JudgedAnswers, Predicted
+from mlxbert.training.scores.evaluation_summary import Evaluation
 from mlxbert.training.scores.metrics import cross_entropies
-from mlxbert.training.scores.summary import Evaluation
 
 _HIDDEN = -1e9  # the logit of padding
 
@@ -64,13 +64,13 @@ class AnswerObjective(TaskObjective[Window]):
 
     name, head = "answer", HEAD
     data: QuestionData
-    columns: Columns | None = None
+    columns: ColumnNames | None = None
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._judged: tuple[Predictions | None, list[Question], list[Predicted]] = (None, [], [])
 
-    def read(self, rows: Rows) -> list[Question]:
+    def read(self, rows: LabelledRows) -> list[Question]:
         """Questions; files read later have the columns of the first."""
         if self.columns is None:
             self.columns = find_usual_columns(rows, "answer", **self._asked)
@@ -116,13 +116,15 @@ class AnswerObjective(TaskObjective[Window]):
         ends = logits.transpose(0, 2, 1).reshape(-1, logits.shape[1])
         return cross_entropy(ends, batch.targets.reshape(-1)) / 2, float(batch.targets.shape[0])
 
-    def teacher_targets(self, batch: TrainBatch, examples: Sequence[Window], scores: Sequence[Scores]) -> Targets:
+    def teacher_targets(
+        self, batch: TrainBatch, examples: Sequence[Window], scores: Sequence[Scores]
+    ) -> TeacherTargets:
         """The scores of all tokens, padded."""
         length = batch.inputs.input_ids.shape[1]
         padded = [np.pad(one, ((0, length - len(one)), (0, 0)), constant_values=_HIDDEN) for one in scores]
-        return Targets(batch.targets, mx.array(np.stack(padded)))
+        return TeacherTargets(batch.targets, mx.array(np.stack(padded)))
 
-    def teacher_distance(self, scores: mx.array, targets: Targets, temperature: float) -> mx.array:
+    def teacher_distance(self, scores: mx.array, targets: TeacherTargets, temperature: float) -> mx.array:
         """The mean over both ends of the divergence from the teacher's distribution over the tokens."""
         theirs = targets.scores
         ours = mx.where(theirs > _HIDDEN, scores, _HIDDEN)
@@ -133,35 +135,37 @@ class AnswerObjective(TaskObjective[Window]):
         return network.logits(HEAD, inputs).astype(mx.float32)
 
     def metrics(self, examples: Sequence[Window], predictions: Predictions) -> dict[str, float]:
-        """See `mlxbert.training.scores.answers`, with a threshold that is tuned on these predictions.
+        """See `mlxbert.training.scores.answer_scores`, with a threshold that is tuned on these predictions.
 
         `loss` is that of training, without dropout.
         """
         judged = self._judge(examples, predictions)
         pairs = zip(examples, predictions, strict=True)
         losses = [cross_entropies(logits[: len(window)].T, window.target) for window, logits in pairs]
-        return answers.answer_metrics(judged, answers.tune_threshold(judged)) | {"loss": float(np.mean(losses))}
+        return answer_scores.answer_metrics(judged, answer_scores.tune_threshold(judged)) | {
+            "loss": float(np.mean(losses))
+        }
 
     def tuned(self, part: Split, predictions: Predictions) -> Labels:
         """The best threshold for these predictions."""
-        threshold = answers.tune_threshold(self._judge(part.examples, predictions))
+        threshold = answer_scores.tune_threshold(self._judge(part.examples, predictions))
         return replace(self.labels, no_answer_threshold=threshold)
 
     def evaluation(self, part: Split, predictions: Predictions, **facts: Any) -> Evaluation:
         """See `TaskObjective.evaluation`; without a threshold an answer is always given if every question has one."""
         records, predicted = self._best(part.examples, predictions)
-        usual = THRESHOLD if any(not record.answers for record in records) else answers.ALWAYS
+        usual = THRESHOLD if any(not record.answers for record in records) else answer_scores.ALWAYS
         own = self.labels.no_answer_threshold
         threshold = usual if own is None else own
-        return answers.answering(records, predicted, threshold=threshold, metric=self.metric, **facts)
+        return answer_scores.answering(records, predicted, threshold=threshold, metric=self.metric, **facts)
 
     def constant(self, known: Sequence[Question], asked: Sequence[Question]) -> dict[str, float]:
         """The score of never giving an answer, where some questions have none."""
         silent = sum(not record.answers for record in asked) / max(len(asked), 1)
         return {"no answer": silent} if silent else {}
 
-    def _judge(self, examples: Sequence[Window], predictions: Predictions) -> Judged:
-        return answers.judge(*self._best(examples, predictions))
+    def _judge(self, examples: Sequence[Window], predictions: Predictions) -> JudgedAnswers:
+        return answer_scores.judge(*self._best(examples, predictions))
 
     def _best(self, examples: Sequence[Window], predictions: Predictions) -> tuple[list[Question], list[Predicted]]:
         """The questions, and the best span of each; kept, as metrics, threshold and evaluation need them."""

@@ -7,23 +7,23 @@ from typing import Any
 
 import numpy as np
 
-from mlxbert.data.labelled import Labelled
+from mlxbert.data.labelled_texts import LabelledText
 from mlxbert.errors import InputError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.nn.heads import Network, probabilities
 from mlxbert.nn.losses import cross_entropy
-from mlxbert.training.data import checks
-from mlxbert.training.data.report import SplitReport
-from mlxbert.training.objectives.distillation_losses import Targets, divergence
+from mlxbert.training.data import data_checks
+from mlxbert.training.data.data_report import SplitReport
+from mlxbert.training.objectives.distillation_losses import TeacherTargets, divergence
 from mlxbert.training.objectives.objective import Example, Predictions, Split, TrainBatch
-from mlxbert.training.objectives.task import Origin
-from mlxbert.training.objectives.texts import HEAD, TextObjective
-from mlxbert.training.options.tasks import ClassLearning
-from mlxbert.training.scores import metrics, scoring
-from mlxbert.training.scores.linear import SOFTMAX
+from mlxbert.training.objectives.task_objective import Origin
+from mlxbert.training.objectives.text_objective import HEAD, TextObjective
+from mlxbert.training.options.training_tasks import ClassLearning
+from mlxbert.training.scores import labelled_scores, metrics
+from mlxbert.training.scores.evaluation_summary import Evaluation
+from mlxbert.training.scores.linear_models import SOFTMAX
 from mlxbert.training.scores.metrics import Floats
-from mlxbert.training.scores.summary import Evaluation
 
 _FEW_SHOT = 64  # examples of a label, up to which pairs of texts teach more: benchmarks/few_shot.py
 
@@ -36,27 +36,27 @@ class Classify(TextObjective):
     kind = "class"
     common, link = "largest class", SOFTMAX
 
-    def check(self, records: Sequence[Labelled]) -> None:
+    def check(self, records: Sequence[LabelledText]) -> None:
         """Refuses names of classes that seem to be texts, and a single class."""
         if self.columns is not None:
-            checks.check_label_column(records, self.columns.label or "")
+            data_checks.check_label_column(records, self.columns.label or "")
         labels = {name for record in records for name in record.names}
         if len(labels) < 2:
             said = f"every example has the label {min(labels, default='')!r}, expected two labels or more"
-            raise InputError(f"{checks.first_place(records)}: {said}")
+            raise InputError(f"{data_checks.first_place(records)}: {said}")
 
-    def warnings(self, train: SplitReport, records: Sequence[Labelled]) -> Iterator[str]:
+    def warnings(self, train: SplitReport, records: Sequence[LabelledText]) -> Iterator[str]:
         """See `TaskObjective.warnings`."""
         yield from super().warnings(train, records)
-        yield from checks.other_than_classes(train.labels)
+        yield from data_checks.other_than_classes(train.labels)
 
-    def usual_variant(self, records: Sequence[Labelled], source: Origin) -> str | None:
+    def usual_variant(self, records: Sequence[LabelledText], source: Origin) -> str | None:
         """Pairs of texts, for few examples and a model that makes vectors."""
         alike = 2 * len({record.label for record in records}) < len(records)  # also after some are held out
         usual = self.learning.few_shot is None and alike and source.embeds()
         return "few_shot" if usual and self.few_shot_hint(records) else None
 
-    def few_shot_hint(self, records: Sequence[Labelled]) -> str | None:
+    def few_shot_hint(self, records: Sequence[LabelledText]) -> str | None:
         """See `TaskObjective.few_shot_hint`."""
         counts = Counter(str(record.label) for record in records)
         pairs = self.columns is not None and self.columns.pair is not None
@@ -67,15 +67,15 @@ class Classify(TextObjective):
 
     def balance(self, train: SplitReport) -> Iterator[str]:
         """See `TaskObjective.balance`."""
-        dominant = [*checks.dominant_label(train)]
-        yield from dominant or checks.imbalance(train, "class_weights='balanced' may help.")
+        dominant = [*data_checks.dominant_label(train)]
+        yield from dominant or data_checks.imbalance(train, "class_weights='balanced' may help.")
 
-    def heads(self, records: Sequence[Labelled]) -> Mapping[str, Labels | None]:
+    def heads(self, records: Sequence[LabelledText]) -> Mapping[str, Labels | None]:
         """See `Objective.heads`."""
         self._counts = Counter(str(record.label) for record in records)
         return super().heads(records)
 
-    def target(self, record: Labelled) -> int:
+    def target(self, record: LabelledText) -> int:
         """The number of the class."""
         return self.labels.encode(str(record.label))
 
@@ -95,7 +95,7 @@ class Classify(TextObjective):
         total = sum(self._counts.values())
         return [total / (len(self.labels) * max(self._counts[name], 1)) for name in self.labels.names]
 
-    def teacher_distance(self, scores: mx.array, targets: Targets, temperature: float) -> mx.array:
+    def teacher_distance(self, scores: mx.array, targets: TeacherTargets, temperature: float) -> mx.array:
         """The divergence from the teacher's distribution over the classes."""
         return divergence(scores, targets.scores, temperature)
 
@@ -108,9 +108,9 @@ class Classify(TextObjective):
         targets = np.array([example.target for example in examples])
         return metrics.classify_metrics(targets, np.asarray(predictions))
 
-    def expected(self, records: Sequence[Labelled]) -> Floats:
+    def expected(self, records: Sequence[LabelledText]) -> Floats:
         """1 for the class of each record, (N, C)."""
-        return np.eye(len(self.labels))[scoring.label_numbers(records, self.labels.names)]
+        return np.eye(len(self.labels))[labelled_scores.label_numbers(records, self.labels.names)]
 
     def score(self, expected: Floats, predicted: Floats) -> float:
         """See `TextObjective.score`."""
@@ -123,7 +123,7 @@ class Classify(TextObjective):
         scores = [self.score(expected, np.broadcast_to(one, expected.shape)) for one in likely]
         return (min if self.minimize else max)(scores)
 
-    def constant(self, known: Sequence[Labelled], asked: Sequence[Labelled]) -> dict[str, float]:
+    def constant(self, known: Sequence[LabelledText], asked: Sequence[LabelledText]) -> dict[str, float]:
         """See `TaskObjective.constant`."""
         most = [count for _, count in Counter(record.label for record in known).most_common(2)]
         name = f"best of the {self.common}es" if len({*most}) < len(most) else self.common
@@ -131,6 +131,6 @@ class Classify(TextObjective):
 
     def evaluation(self, part: Split, predictions: Predictions, **facts: Any) -> Evaluation:
         """See `TaskObjective.evaluation`."""
-        return scoring.classification(
+        return labelled_scores.classification(
             part.records, self.labels.names, np.asarray(predictions), metric=self.metric, **facts
         )

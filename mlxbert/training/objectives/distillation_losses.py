@@ -21,9 +21,9 @@ from mlxbert.nn.heads import Network
 from mlxbert.nn.losses import binary_cross_entropy, mean_squared_error
 from mlxbert.text.batch import make_batch
 from mlxbert.text.encoding import Encoding
-from mlxbert.training.data.report import DataReport
+from mlxbert.training.data.data_report import DataReport
 from mlxbert.training.objectives.objective import LoopObjective, TrainBatch
-from mlxbert.training.options import TeacherOptions
+from mlxbert.training.options.loop_options import TeacherOptions
 
 ERROR = "teacher_error"  # the metric that chooses vectors where nobody has judged the validation data
 Scores = NDArray[np.float32]
@@ -56,7 +56,7 @@ class DistillationExample:
 
 
 @dataclass(frozen=True)
-class Targets:
+class TeacherTargets:
     """What is learned of a batch.
 
     Attributes:
@@ -70,7 +70,7 @@ class Targets:
     rows: mx.array | None = None
 
 
-class _Computed:
+class _ComputedNetwork:
     """A network whose scores of a batch are known: two losses of one forward pass."""
 
     def __init__(self, network: Network, scores: mx.array) -> None:
@@ -154,9 +154,9 @@ class ScoreDistillation(DistillationObjective):
 
     def terms(self, network: Network, batch: TrainBatch) -> tuple[Mapping[str, mx.array], mx.array | float]:
         """The loss of the task and the distance from the teacher, both as sums; the weight is the task's."""
-        targets: Targets = batch.targets
+        targets: TeacherTargets = batch.targets
         scores = network.logits(self.task.head, batch.inputs)
-        known = cast(Network, _Computed(network, scores))
+        known = cast(Network, _ComputedNetwork(network, scores))
         loss, weight = self.task.loss(known, replace(batch, targets=targets.own))
         far = self.task.teacher_distance(scores.astype(mx.float32), targets, self._temperature)
         return {"labels": (1 - self._share) * loss, "teacher": self._share * far}, weight

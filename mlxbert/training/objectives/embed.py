@@ -9,31 +9,31 @@ from typing import Any, Self
 
 import numpy as np
 
-from mlxbert.data.columns import Columns
-from mlxbert.data.related import Related, find_related_columns, read_related
+from mlxbert.data.columns import ColumnNames
+from mlxbert.data.related_texts import Related, find_related_columns, read_related
 from mlxbert.errors import ArgumentError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
-from mlxbert.nn.dropout import Dropout
+from mlxbert.nn.dropout import KeyedDropout
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
-from mlxbert.readers.rows import Rows
-from mlxbert.tasks.prompts import KINDS, own_prompt
+from mlxbert.readers.labelled_rows import LabelledRows
+from mlxbert.tasks.prompt_kinds import KINDS, own_prompt
 from mlxbert.text.encoding import Encoding
 from mlxbert.training.objectives.distillation_losses import VectorDistillation
-from mlxbert.training.objectives.objective import Comparison, Predictions, Split
-from mlxbert.training.objectives.predict import predict
-from mlxbert.training.objectives.task import TaskObjective
-from mlxbert.training.objectives.vector_loss import WHAT, Texts, VectorLoss
-from mlxbert.training.options import TeacherOptions
-from mlxbert.training.options.tasks import VectorLearning
-from mlxbert.training.scores import vectors as scoring
-from mlxbert.training.scores.summary import Evaluation
+from mlxbert.training.objectives.objective import ContrastiveObjective, Predictions, Split
+from mlxbert.training.objectives.predictions import predict
+from mlxbert.training.objectives.task_objective import TaskObjective
+from mlxbert.training.objectives.vector_loss import WHAT, TextGroup, VectorLoss
+from mlxbert.training.options.loop_options import TeacherOptions
+from mlxbert.training.options.training_tasks import VectorLearning
+from mlxbert.training.scores import vector_scores as scoring
+from mlxbert.training.scores.evaluation_summary import Evaluation
 
 
-class Embed(TaskObjective[Texts], Comparison[Texts]):
+class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
     """Contrastive and regression losses over vectors.
 
     Attributes:
@@ -43,7 +43,7 @@ class Embed(TaskObjective[Texts], Comparison[Texts]):
     name, head = "embed", ""
     lr_factor = 0.4  # nothing is new
     learning: VectorLearning
-    columns: Columns | None = None
+    columns: ColumnNames | None = None
     embedder: Embedder
     unjudged = False
 
@@ -62,7 +62,7 @@ class Embed(TaskObjective[Texts], Comparison[Texts]):
         del found["loss"]
         return found
 
-    def read(self, rows: Rows) -> list[Related]:
+    def read(self, rows: LabelledRows) -> list[Related]:
         """Related texts; validation data may have other columns than the training data, such as scores."""
         there = any(column in rows.columns for column in self._asked.values())
         columns = find_related_columns(rows, **(self._asked if self.columns is None or there else {}))
@@ -112,7 +112,7 @@ class Embed(TaskObjective[Texts], Comparison[Texts]):
         super().bind(model)
         self.embedder = model.embedder.variant(pooling=self.learning.pooling, normalize=self.learning.normalize)
         self.width = self.embedder.size
-        rates = {one.rate for one in model.network.modules() if isinstance(one, Dropout)}
+        rates = {one.rate for one in model.network.modules() if isinstance(one, KeyedDropout)}
         self._without_dropout = not any(rates)
         if self.embedder.needs_attentions:
             raise ArgumentError("pooling is 'attention', which sentence-transformers cannot open")
@@ -130,22 +130,22 @@ class Embed(TaskObjective[Texts], Comparison[Texts]):
                 hint="mlxbert.embed(model, texts) computes its vectors",
             )
 
-    def prepare(self, record: Related) -> Texts:
+    def prepare(self, record: Related) -> TextGroup:
         """The first example of a record."""
         return self.examples(record)[0]
 
-    def examples(self, record: Related) -> Sequence[Texts]:
+    def examples(self, record: Related) -> Sequence[TextGroup]:
         """One example for each positive."""
         kind = "scored" if record.label is not None else "pairs" if record.positives else "texts"
         first, second = ("query", "document") if kind == "pairs" else (None, None)
         anchor = self._encode(record.text, first)
         if kind == "texts":
             halves = tuple(self._encode(half, None) for half in halved(record.text))
-            return [Texts(anchor, None, (anchor,), (record.text, record.text), kind, halves)]
+            return [TextGroup(anchor, None, (anchor,), (record.text, record.text), kind, halves)]
         apart = self._loss.name == "triplet" and record.negatives  # an example for each negative
         chosen = [(one,) for one in record.negatives] if apart else [record.negatives]
         return [
-            Texts(
+            TextGroup(
                 anchor, record.label, tuple(self._encode(text, second) for text in (positive, *negatives)),
                 (record.text, positive, *negatives), kind,
             )
@@ -160,15 +160,15 @@ class Embed(TaskObjective[Texts], Comparison[Texts]):
         hidden = network.encoder(inputs.input_ids, inputs.attention_mask, inputs.token_type_ids)
         return self.embedder(hidden, inputs.attention_mask)
 
-    def targets(self, examples: Sequence[Texts]) -> dict[str, mx.array]:
+    def targets(self, examples: Sequence[TextGroup]) -> dict[str, mx.array]:
         """See `VectorLoss.targets`."""
         return self._loss.targets(examples)
 
     def compare(self, outputs: mx.array, targets: Mapping[str, mx.array]) -> tuple[mx.array, float]:
-        """See `Comparison.compare`."""
+        """See `ContrastiveObjective.compare`."""
         return self._loss(outputs, targets)
 
-    def inputs(self, examples: Sequence[Texts]) -> Sequence[Encoding]:
+    def inputs(self, examples: Sequence[TextGroup]) -> Sequence[Encoding]:
         """All texts; of a text alone its halves."""
         return [one for example in examples for one in example.evaluated]
 
@@ -205,8 +205,8 @@ class Embed(TaskObjective[Texts], Comparison[Texts]):
         """Vectors, float32 (T, W)."""
         return self.outputs(network, inputs)
 
-    def metrics(self, examples: Sequence[Texts], predictions: Predictions) -> dict[str, float]:
-        """See `mlxbert.training.scores.vectors`."""
+    def metrics(self, examples: Sequence[TextGroup], predictions: Predictions) -> dict[str, float]:
+        """See `mlxbert.training.scores.vector_scores`."""
         return scoring.vector_scores(examples, np.asarray(predictions), self.embedder.config.similarity).means()
 
     def evaluation(self, part: Split, predictions: Predictions, **facts: Any) -> Evaluation:

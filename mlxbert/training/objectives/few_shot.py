@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from mlxbert.data.labelled import Labelled
+from mlxbert.data.labelled_texts import LabelledText
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
@@ -23,14 +23,14 @@ from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.nn.vector_losses import same_class
 from mlxbert.training.objectives.classify import Classify
-from mlxbert.training.objectives.objective import Comparison, Example
-from mlxbert.training.objectives.predict import compute
-from mlxbert.training.objectives.task import Origin
-from mlxbert.training.objectives.texts import HEAD
-from mlxbert.training.scores.linear import fit_linear
+from mlxbert.training.objectives.objective import ContrastiveObjective, Example
+from mlxbert.training.objectives.predictions import compute
+from mlxbert.training.objectives.task_objective import Origin
+from mlxbert.training.objectives.text_objective import HEAD
+from mlxbert.training.scores.linear_models import fit_linear
 
 
-class FewShot(Comparison[Example], Classify):
+class FewShot(ContrastiveObjective[Example], Classify):
     """Similar vectors within classes, and a logistic regression on them.
 
     Args:
@@ -49,7 +49,7 @@ class FewShot(Comparison[Example], Classify):
             if getattr(self.learning, name) != usual:
                 raise ArgumentError(f"{name} is given, which does not work with few_shot")
 
-    def few_shot_hint(self, records: Sequence[Labelled]) -> str | None:
+    def few_shot_hint(self, records: Sequence[LabelledText]) -> str | None:
         """See `TaskObjective.few_shot_hint`."""
         return None
 
@@ -65,7 +65,7 @@ class FewShot(Comparison[Example], Classify):
         """Takes the pooling of the model that training starts from."""
         self._pooling = source.pooling()
 
-    def check(self, records: Sequence[Labelled]) -> None:
+    def check(self, records: Sequence[LabelledText]) -> None:
         """See `TaskObjective.check`."""
         super().check(records)
         if self.columns is not None and self.columns.pair is not None:
@@ -74,7 +74,7 @@ class FewShot(Comparison[Example], Classify):
                 hint="leave out few_shot, or name the column of the text alone with text_column=",
             )
 
-    def heads(self, records: Sequence[Labelled]) -> Mapping[str, Labels | None]:
+    def heads(self, records: Sequence[LabelledText]) -> Mapping[str, Labels | None]:
         """A classifier of vectors with the classes of the records, to which it is fitted."""
         labels = self.labels_of(records)
         if len(labels) == len(records):

@@ -7,21 +7,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxbert.data.labelled import Labelled
+from mlxbert.data.labelled_texts import LabelledText
 from mlxbert.errors import InputError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.nn.heads import Network
 from mlxbert.nn.losses import binary_cross_entropy
-from mlxbert.training.data import checks
-from mlxbert.training.data.report import SplitReport
-from mlxbert.training.objectives.distillation_losses import Targets, independent_divergence
+from mlxbert.training.data import data_checks
+from mlxbert.training.data.data_report import SplitReport
+from mlxbert.training.objectives.distillation_losses import TeacherTargets, independent_divergence
 from mlxbert.training.objectives.objective import Example, Predictions, Split, TrainBatch
-from mlxbert.training.objectives.texts import HEAD, TextObjective
-from mlxbert.training.scores import metrics, scoring
-from mlxbert.training.scores.linear import SIGMOID
+from mlxbert.training.objectives.text_objective import HEAD, TextObjective
+from mlxbert.training.scores import labelled_scores, metrics
+from mlxbert.training.scores.evaluation_summary import Evaluation
+from mlxbert.training.scores.linear_models import SIGMOID
 from mlxbert.training.scores.metrics import Floats
-from mlxbert.training.scores.summary import Evaluation
 
 
 class Multilabel(TextObjective):
@@ -31,18 +31,18 @@ class Multilabel(TextObjective):
     kind = "classes"
     common, link = "most frequent labels", SIGMOID
 
-    def check(self, records: Sequence[Labelled]) -> None:
+    def check(self, records: Sequence[LabelledText]) -> None:
         """Refuses examples without any label."""
         if not any(record.names for record in records):
-            raise InputError(f"{checks.first_place(records)}: no example has a label")
+            raise InputError(f"{data_checks.first_place(records)}: no example has a label")
 
-    def warnings(self, train: SplitReport, records: Sequence[Labelled]) -> Iterator[str]:
+    def warnings(self, train: SplitReport, records: Sequence[LabelledText]) -> Iterator[str]:
         """See `TaskObjective.warnings`."""
         yield from super().warnings(train, records)
         if all(len(record.names) == 1 for record in records):
             yield "Every training example has exactly one label: if that is always so, train 'classify' instead."
 
-    def target(self, record: Labelled) -> list[float]:
+    def target(self, record: LabelledText) -> list[float]:
         """1 for every label that the record has."""
         found = {self.labels.encode(name) for name in record.names}
         return [float(number in found) for number in range(len(self.labels))]
@@ -52,7 +52,7 @@ class Multilabel(TextObjective):
         loss = binary_cross_entropy(network.logits(HEAD, batch.inputs), batch.targets)
         return loss / len(self.labels), float(batch.targets.shape[0])
 
-    def teacher_distance(self, scores: mx.array, targets: Targets, temperature: float) -> mx.array:
+    def teacher_distance(self, scores: mx.array, targets: TeacherTargets, temperature: float) -> mx.array:
         """The divergence from the teacher's probabilities of the labels."""
         return independent_divergence(scores, targets.scores, temperature)
 
@@ -70,9 +70,9 @@ class Multilabel(TextObjective):
         thresholds = metrics.tune_thresholds(np.asarray(predictions), _targets(part.examples))
         return replace(super().tuned(part, predictions), thresholds=tuple(thresholds))
 
-    def expected(self, records: Sequence[Labelled]) -> Floats:
+    def expected(self, records: Sequence[LabelledText]) -> Floats:
         """1 for every label that a record has, (N, C)."""
-        return scoring.label_matrix(records, self.labels.names).astype(np.float64)
+        return labelled_scores.label_matrix(records, self.labels.names).astype(np.float64)
 
     def score(self, expected: Floats, predicted: Floats) -> float:
         """See `TextObjective.score`; thresholds are those of `cross_thresholds`, as those of a trained model."""
@@ -91,7 +91,7 @@ class Multilabel(TextObjective):
     def evaluation(self, part: Split, predictions: Predictions, **facts: Any) -> Evaluation:
         """See `TaskObjective.evaluation`; labels count from their thresholds on."""
         thresholds = self.labels.thresholds or (0.5,) * len(self.labels)
-        return scoring.multilabel(
+        return labelled_scores.multilabel(
             part.records, self.labels.names, np.asarray(predictions), thresholds=thresholds, metric=self.metric, **facts
         )
 

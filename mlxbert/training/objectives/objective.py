@@ -22,7 +22,7 @@ from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
-from mlxbert.readers.rows import Rows
+from mlxbert.readers.labelled_rows import LabelledRows
 from mlxbert.text.batch import make_batch
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.tokenizer import Tokenizer
@@ -58,7 +58,7 @@ class TrainBatch:
     Attributes:
         inputs: The inputs of the network.
         targets: What it should predict: an array (B, …), or what else the objective's `loss` takes.
-        examples: The examples, for a `Comparison`.
+        examples: The examples, for a `ContrastiveObjective`.
         totals: What `Objective.totals` gave for all examples of the update that this batch is a part of.
     """
 
@@ -172,7 +172,7 @@ class Objective(LoopObjective[AnyExample]):
         """Whether numbers are predicted, so that the name of the output says nothing."""
         return False
 
-    def read(self, rows: Rows) -> Sequence[Any]:
+    def read(self, rows: LabelledRows) -> Sequence[Any]:
         """Records of the rows of files; by default a record is the `values` of a row: `{"text": …, "label": …}`.
 
         Raises:
@@ -249,7 +249,7 @@ class Objective(LoopObjective[AnyExample]):
         """
 
 
-class Comparison(Objective[AnyExample]):
+class ContrastiveObjective(Objective[AnyExample]):
     """An objective whose loss compares the examples of a batch with each other, so that it is no sum over them.
 
     Its `outputs` can be computed in parts nevertheless, by cores, processes, or one after the other in little memory;

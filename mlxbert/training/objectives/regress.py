@@ -5,20 +5,20 @@ from typing import Any
 
 import numpy as np
 
-from mlxbert.data.labelled import Labelled
+from mlxbert.data.labelled_texts import LabelledText
 from mlxbert.errors import InputError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.nn.heads import Network
 from mlxbert.nn.losses import mean_squared_error
-from mlxbert.training.data import checks
-from mlxbert.training.data.report import SplitReport
+from mlxbert.training.data import data_checks
+from mlxbert.training.data.data_report import SplitReport
 from mlxbert.training.objectives.objective import Example, Predictions, Split, TrainBatch
-from mlxbert.training.objectives.texts import HEAD, TextObjective
-from mlxbert.training.scores import metrics, scoring
-from mlxbert.training.scores.linear import IDENTITY
+from mlxbert.training.objectives.text_objective import HEAD, TextObjective
+from mlxbert.training.scores import labelled_scores, metrics
+from mlxbert.training.scores.evaluation_summary import Evaluation
+from mlxbert.training.scores.linear_models import IDENTITY
 from mlxbert.training.scores.metrics import Floats
-from mlxbert.training.scores.summary import Evaluation
 
 
 class Regress(TextObjective):
@@ -28,22 +28,22 @@ class Regress(TextObjective):
     kind = "number"
     common, link = "mean", IDENTITY
 
-    def labels_of(self, records: Sequence[Labelled]) -> Labels:
+    def labels_of(self, records: Sequence[LabelledText]) -> Labels:
         """One output, called by the column that is predicted."""
         column = self.columns.label if self.columns is not None else None
         return Labels((column or "value",), self.problem_type)
 
-    def check(self, records: Sequence[Labelled]) -> None:
+    def check(self, records: Sequence[LabelledText]) -> None:
         """Refuses numbers that are all the same."""
         if len({record.label for record in records}) < 2:
             said = f"every example has the number {records[0].label}, expected different ones"
-            raise InputError(f"{checks.first_place(records)}: {said}")
+            raise InputError(f"{data_checks.first_place(records)}: {said}")
 
-    def warnings(self, train: SplitReport, records: Sequence[Labelled]) -> Iterator[str]:
+    def warnings(self, train: SplitReport, records: Sequence[LabelledText]) -> Iterator[str]:
         """See `TaskObjective.warnings`."""
-        return checks.other_than_numbers(records)
+        return data_checks.other_than_numbers(records)
 
-    def target(self, record: Labelled) -> float:
+    def target(self, record: LabelledText) -> float:
         """The number."""
         assert isinstance(record.label, float)
         return record.label
@@ -62,9 +62,9 @@ class Regress(TextObjective):
         targets = np.array([example.target for example in examples], np.float64)
         return metrics.regress_metrics(targets, np.asarray(predictions, np.float64)[:, 0])
 
-    def expected(self, records: Sequence[Labelled]) -> Floats:
+    def expected(self, records: Sequence[LabelledText]) -> Floats:
         """The numbers, (N,)."""
-        return scoring.numbers(records)
+        return labelled_scores.numbers(records)
 
     def score(self, expected: Floats, predicted: Floats) -> float:
         """See `TextObjective.score`."""
@@ -72,4 +72,4 @@ class Regress(TextObjective):
 
     def evaluation(self, part: Split, predictions: Predictions, **facts: Any) -> Evaluation:
         """See `TaskObjective.evaluation`."""
-        return scoring.regression(part.records, np.asarray(predictions)[:, 0], metric=self.metric, **facts)
+        return labelled_scores.regression(part.records, np.asarray(predictions)[:, 0], metric=self.metric, **facts)

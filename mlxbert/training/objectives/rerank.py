@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mlxbert.data.relevance import Judged, RelevanceColumns, find_relevance_columns, read_judged
+from mlxbert.data.relevance import JudgedPair, RelevanceColumns, find_relevance_columns, read_judged
 from mlxbert.errors import InputError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
@@ -17,22 +17,22 @@ from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.nn.losses import binary_cross_entropy, mean_squared_error
-from mlxbert.readers.rows import Rows
+from mlxbert.readers.labelled_rows import LabelledRows
 from mlxbert.tasks.rerank import check_one_score
-from mlxbert.training.objectives.distillation_losses import Targets, independent_divergence
+from mlxbert.training.objectives.distillation_losses import TeacherTargets, independent_divergence
 from mlxbert.training.objectives.objective import Example, Predictions, Split, TrainBatch
-from mlxbert.training.objectives.task import TaskObjective
-from mlxbert.training.objectives.texts import HEAD
-from mlxbert.training.options.tasks import QueryData, RerankLearning
+from mlxbert.training.objectives.task_objective import TaskObjective
+from mlxbert.training.objectives.text_objective import HEAD
+from mlxbert.training.options.training_tasks import QueryData, RerankLearning
+from mlxbert.training.scores.evaluation_summary import Evaluation
 from mlxbert.training.scores.metrics import Numbers
-from mlxbert.training.scores.reranking import (
+from mlxbert.training.scores.reranking_scores import (
     check_rerank_metric,
     metrics_of,
     rerank_metrics,
     reranking,
     vector_baseline,
 )
-from mlxbert.training.scores.summary import Evaluation
 from mlxbert.weights.cross_encoder import activation, gives_probabilities
 
 _LABELS = Labels(("LABEL_0",))  # as sentence-transformers has it, without a problem_type
@@ -46,7 +46,7 @@ class Pair(Example):
         record: The query, the text and the label.
     """
 
-    record: Judged
+    record: JudgedPair
 
 
 class Rerank(TaskObjective[Pair]):
@@ -66,7 +66,7 @@ class Rerank(TaskObjective[Pair]):
         super().__init__(**options)
         self._probabilities = self.learning.loss == "bce"
 
-    def read(self, rows: Rows) -> list[Judged]:
+    def read(self, rows: LabelledRows) -> list[JudgedPair]:
         """Pairs with labels; the labels that are read first decide which metric is the main one."""
         columns = self.columns
         if columns is None or not columns.fit(rows):  # files of another layout
@@ -81,7 +81,7 @@ class Rerank(TaskObjective[Pair]):
         """See `TaskObjective.notes`."""
         return self._notes
 
-    def check(self, records: Sequence[Judged]) -> None:
+    def check(self, records: Sequence[JudgedPair]) -> None:
         """Refuses labels that are all the same; counts queries that no text answers."""
         labels = {record.label for record in records}
         if len(labels) < 2:
@@ -92,11 +92,11 @@ class Rerank(TaskObjective[Pair]):
             without = len({record.text for record in records} - answered)
             self._notes = (f"Queries without a positive text: {without:,}.",) if without else ()
 
-    def check_valid(self, train: Sequence[Judged], valid: Sequence[Judged]) -> None:
+    def check_valid(self, train: Sequence[JudgedPair], valid: Sequence[JudgedPair]) -> None:
         """Refuses validation data that do not have the metric."""
         check_rerank_metric(self.metric, valid)
 
-    def heads(self, records: Sequence[Judged]) -> Mapping[str, Labels | None]:
+    def heads(self, records: Sequence[JudgedPair]) -> Mapping[str, Labels | None]:
         """A classifier with one output."""
         return {HEAD: _LABELS}
 
@@ -109,7 +109,7 @@ class Rerank(TaskObjective[Pair]):
         check_one_score(model)
         self._probabilities = gives_probabilities(model.files)
 
-    def prepare(self, record: Judged) -> Pair:
+    def prepare(self, record: JudgedPair) -> Pair:
         """Tokenizes a query and a text; the longer one is truncated first."""
         encoding = self.tokenizer.encode(record.text, record.pair, overflow="truncate")
         return Pair(encoding, record.label, record)
@@ -120,7 +120,7 @@ class Rerank(TaskObjective[Pair]):
         loss = binary_cross_entropy if self.learning.loss == "bce" else mean_squared_error
         return loss(logits, batch.targets), float(batch.targets.shape[0])
 
-    def teacher_distance(self, scores: mx.array, targets: Targets, temperature: float) -> mx.array:
+    def teacher_distance(self, scores: mx.array, targets: TeacherTargets, temperature: float) -> mx.array:
         """The divergence from the teacher's probability, or the squared error, as the loss is."""
         if self.learning.loss == "mse":
             return super().teacher_distance(scores, targets, temperature)
@@ -135,7 +135,7 @@ class Rerank(TaskObjective[Pair]):
         return np.asarray(mx.sigmoid(mx.array(logits))) if self._probabilities else logits
 
     def metrics(self, examples: Sequence[Pair], predictions: Predictions) -> dict[str, float]:
-        """See `mlxbert.training.scores.reranking`; `loss` is that of training, without dropout."""
+        """See `mlxbert.training.scores.reranking_scores`; `loss` is that of training, without dropout."""
         logits, targets = np.asarray(predictions, np.float64), np.array([example.target for example in examples])
         binary = self.learning.loss == "bce"
         losses = np.logaddexp(0, logits) - targets * logits if binary else (logits - targets) ** 2
@@ -148,6 +148,6 @@ class Rerank(TaskObjective[Pair]):
         logits = np.asarray(predictions)
         return reranking(part.records, self._scores(logits), logits=logits, metric=self.metric, **facts)
 
-    def baselines(self, model: Model, train: Sequence[Judged], valid: Sequence[Judged]) -> dict[str, float]:
+    def baselines(self, model: Model, train: Sequence[JudgedPair], valid: Sequence[JudgedPair]) -> dict[str, float]:
         """The similarity of the vectors of query and text."""
         return vector_baseline(model, valid, self.metric)

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxbert.data.columns import Columns, find_usual_columns
-from mlxbert.data.tagged import Tagged, read_tagged
+from mlxbert.data.columns import ColumnNames, find_usual_columns
+from mlxbert.data.tagged_sentences import TaggedSentence, read_tagged
 from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.labels.labels import Labels
 from mlxbert.labels.schemes import OUTSIDE, convert, inside, names_of, scheme_of, spelled, types_of
@@ -22,18 +22,18 @@ from mlxbert.model import Model
 from mlxbert.nn import losses
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
-from mlxbert.readers.rows import Rows
+from mlxbert.readers.labelled_rows import LabelledRows
 from mlxbert.text.batch import make_batch
-from mlxbert.text.pieces import find_pieces
-from mlxbert.training.data.checks import check_labels
-from mlxbert.training.data.tags import TagReader, check_tags, most_frequent, spelled_as, tokenless
-from mlxbert.training.objectives.distillation_losses import Scores, Targets, divergence
+from mlxbert.text.word_tokens import find_pieces
+from mlxbert.training.data.data_checks import check_labels
+from mlxbert.training.data.tag_checks import TagReader, check_tags, most_frequent, spelled_as, tokenless
+from mlxbert.training.objectives.distillation_losses import Scores, TeacherTargets, divergence
 from mlxbert.training.objectives.objective import Example, Predictions, Split, TrainBatch
-from mlxbert.training.objectives.task import Origin, TaskObjective
-from mlxbert.training.options.tasks import TagLearning, WordData
+from mlxbert.training.objectives.task_objective import Origin, TaskObjective
+from mlxbert.training.options.training_tasks import TagLearning, WordData
+from mlxbert.training.scores.evaluation_summary import Evaluation
 from mlxbert.training.scores.metrics import cross_entropies
-from mlxbert.training.scores.summary import Evaluation
-from mlxbert.training.scores.tagging import Prediction, metrics_of, tag_metrics, tagging, tally
+from mlxbert.training.scores.tag_scores import Prediction, metrics_of, tag_metrics, tagging, tally
 
 HEAD = "token_classifier"
 _FILLED = 32  # the number of labelled tokens is filled up to a multiple on a GPU, which compiles by shape
@@ -51,7 +51,7 @@ class TagExample(Example):
         best: The words that are judged in this window, and the places of their first tokens.
     """
 
-    record: Tagged
+    record: TaggedSentence
     number: int
     best: tuple[tuple[int, int], ...]
 
@@ -66,7 +66,7 @@ class Tag(TaskObjective[TagExample]):
     name = "tag"
     data: WordData
     learning: TagLearning
-    columns: Columns | None = None
+    columns: ColumnNames | None = None
     head = HEAD
 
     def __init__(self, **options: Any) -> None:
@@ -87,7 +87,7 @@ class Tag(TaskObjective[TagExample]):
         """See `TaskObjective.start`."""
         self._reader.own = source.labels(self.head)
 
-    def read(self, rows: Rows) -> list[Tagged]:
+    def read(self, rows: LabelledRows) -> list[TaggedSentence]:
         """Sentences with tags of one scheme, that of the first files."""
         columns = self.columns
         if columns is None or not {columns.text, columns.label} <= {*rows.columns}:  # files of another format
@@ -111,15 +111,15 @@ class Tag(TaskObjective[TagExample]):
         """See `TaskObjective.notes`."""
         return (*self._reader.notes, *tokenless(self._tokenless))
 
-    def check(self, records: Sequence[Tagged]) -> None:
+    def check(self, records: Sequence[TaggedSentence]) -> None:
         """See `TaskObjective.check`."""
         check_tags(records, self.columns.label or "" if self.columns else "")
 
-    def check_valid(self, train: Sequence[Tagged], valid: Sequence[Tagged]) -> None:
+    def check_valid(self, train: Sequence[TaggedSentence], valid: Sequence[TaggedSentence]) -> None:
         """See `TaskObjective.check_valid`."""
         check_labels({name for record in train for name in record.names}, valid)
 
-    def heads(self, records: Sequence[Tagged]) -> Mapping[str, Labels | None]:
+    def heads(self, records: Sequence[TaggedSentence]) -> Mapping[str, Labels | None]:
         """A classifier with all tags of the scheme for the types in the records; a model's own, where it has these."""
         own, crf = self._reader.own, self.learning.crf
         if own is not None and self._reader.is_own(records):
@@ -138,11 +138,11 @@ class Tag(TaskObjective[TagExample]):
         # On Metal a CRF computes on the CPU, which would compile with a C++ compiler.
         self.pure = self._layer is None or not on_gpu()
 
-    def prepare(self, record: Tagged) -> TagExample:
+    def prepare(self, record: TaggedSentence) -> TagExample:
         """The first window of a sentence."""
         return self.examples(record)[0]
 
-    def examples(self, record: Tagged) -> list[TagExample]:
+    def examples(self, record: TaggedSentence) -> list[TagExample]:
         """The windows of a sentence."""
         windows = self.tokenizer.windows(record.text, stride=self.shared)
         found: list[TagExample] = []
@@ -196,15 +196,17 @@ class Tag(TaskObjective[TagExample]):
             return crf.loss(every[rows], known, there), weight
         return (losses.cross_entropies(every[places], known) * there).sum(), weight
 
-    def teacher_targets(self, batch: TrainBatch, examples: Sequence[TagExample], scores: Sequence[Scores]) -> Targets:
+    def teacher_targets(
+        self, batch: TrainBatch, examples: Sequence[TagExample], scores: Sequence[Scores]
+    ) -> TeacherTargets:
         """The scores of the tokens that have a tag."""
         length = batch.inputs.input_ids.shape[1]
         places = [[place for place, _ in one.target] for one in examples]
         rows = [row * length + place for row, some in enumerate(places) for place in some]
         chosen = np.concatenate([found[some] for found, some in zip(scores, places, strict=True)])
-        return Targets(batch.targets, mx.array(chosen), mx.array(rows, mx.int32))
+        return TeacherTargets(batch.targets, mx.array(chosen), mx.array(rows, mx.int32))
 
-    def teacher_distance(self, scores: mx.array, targets: Targets, temperature: float) -> mx.array:
+    def teacher_distance(self, scores: mx.array, targets: TeacherTargets, temperature: float) -> mx.array:
         """The sum over the tokens of the divergence from the teacher's distribution over the tags."""
         if not targets.scores.size:
             return 0 * scores.sum()
@@ -215,7 +217,7 @@ class Tag(TaskObjective[TagExample]):
         return network.logits(HEAD, inputs).astype(mx.float32)
 
     def metrics(self, examples: Sequence[TagExample], predictions: Predictions) -> dict[str, float]:
-        """See `mlxbert.training.scores.tagging`; `loss` is that of training, without dropout."""
+        """See `mlxbert.training.scores.tag_scores`; `loss` is that of training, without dropout."""
         found = [*self._predicted(examples, predictions)]
         expected = [example.record.tags for example in examples if not example.number]
         scores = tag_metrics(tally(expected, [one.tags for one in found], self.scheme), self.scheme)
@@ -266,7 +268,9 @@ class Tag(TaskObjective[TagExample]):
         names = types_of(self.labels.names)
         return tagging(part.records, found, scheme=self.scheme, names=names, metric=self.metric, **facts)
 
-    def baselines(self, model: Model, train: Sequence[Tagged], valid: Sequence[Tagged]) -> dict[str, float]:
+    def baselines(
+        self, model: Model, train: Sequence[TaggedSentence], valid: Sequence[TaggedSentence]
+    ) -> dict[str, float]:
         """For each word its most frequent tag in training."""
         expected, predicted = [record.tags for record in valid], most_frequent(train, valid)
         return {"most frequent tag": tag_metrics(tally(expected, predicted, self.scheme), self.scheme)[self.metric]}
@@ -276,7 +280,9 @@ class Tag(TaskObjective[TagExample]):
         if model.labels is None:
             raise CheckpointError(f"{model.source}: its labels cannot be used", hint="see id2label in its config.json")
 
-    def matched(self, records: Sequence[Tagged], model: Model) -> tuple[Sequence[Tagged], Mapping[str, int]]:
+    def matched(
+        self, records: Sequence[TaggedSentence], model: Model
+    ) -> tuple[Sequence[TaggedSentence], Mapping[str, int]]:
         """See `TaskObjective.matched`. What a model does not know counts as missed."""
         names, before = (model.labels or Labels()).names, self.scheme
         records, unknown = spelled_as(records, names, before)

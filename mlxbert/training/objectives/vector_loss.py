@@ -12,15 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlxbert.counterparts import not_one_of
-from mlxbert.data.related import Related
+from mlxbert.data.related_texts import Related
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
 from mlxbert.nn import vector_losses as losses
 from mlxbert.options import bounds_of, check_listed
 from mlxbert.text.encoding import Encoding
 from mlxbert.training.objectives.objective import Example
-from mlxbert.training.options import VectorLossName
-from mlxbert.training.options.tasks import VectorLearning
+from mlxbert.training.options.loop_options import VectorLossName
+from mlxbert.training.options.training_tasks import VectorLearning
 
 _FITTING = {"texts": ("in-batch",), "pairs": ("in-batch", "triplet"), "scored": ("cosent", "cosine")}  # by kind
 LOSSES: tuple[str, ...] = get_args(VectorLossName)
@@ -28,7 +28,7 @@ WHAT = {"texts": "texts alone", "pairs": "texts that belong together", "scored":
 
 
 @dataclass(frozen=True)
-class Texts(Example):
+class TextGroup(Example):
     """The texts of a record.
 
     Attributes:
@@ -115,7 +115,7 @@ class VectorLoss:
                     hint=f"max_score={largest:g} divides all scores by {largest:g}; loss='cosent' takes any scores",
                 )
 
-    def targets(self, examples: Sequence[Texts]) -> dict[str, mx.array]:
+    def targets(self, examples: Sequence[TextGroup]) -> dict[str, mx.array]:
         """What the loss needs to know of B examples, by name: rows of their T vectors, and which are compared."""
         sizes = [len(one.encodings) for one in examples]
         first = np.cumsum([0, *sizes[:-1]])
@@ -152,7 +152,7 @@ class VectorLoss:
         return losses.cosent(anchors, positives, targets["scores"], temperature=self.temperature)
 
 
-def _excluded(examples: Sequence[Texts]) -> NDArray[np.bool_]:
+def _excluded(examples: Sequence[TextGroup]) -> NDArray[np.bool_]:
     """Which candidates are not negatives of an anchor, (B, B + M): its own text, its positive, and those of its equals.
 
     Its own positive is not excluded: it is the right answer.

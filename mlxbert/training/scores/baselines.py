@@ -8,11 +8,11 @@ from typing import Protocol
 
 import numpy as np
 
-from mlxbert.data.labelled import Labelled
+from mlxbert.data.labelled_texts import LabelledText
 from mlxbert.errors import MlxbertError
 from mlxbert.model import Model
 from mlxbert.tasks.embed import embed
-from mlxbert.training.scores.linear import Link, fit_linear
+from mlxbert.training.scores.linear_models import Link, fit_linear
 from mlxbert.training.scores.metrics import Floats, Ints, Numbers
 
 MOST = 2000  # examples that are embedded, of the training data and of the validation data
@@ -29,10 +29,10 @@ class Baseline(Protocol):
     @property
     def link(self) -> Link: ...  # noqa: D102
 
-    def constant(self, known: Sequence[Labelled], asked: Sequence[Labelled]) -> dict[str, float]:
+    def constant(self, known: Sequence[LabelledText], asked: Sequence[LabelledText]) -> dict[str, float]:
         """The main metric on `asked` of predicting for every example what is most common in `known`, by its name."""
 
-    def expected(self, records: Sequence[Labelled]) -> Floats:
+    def expected(self, records: Sequence[LabelledText]) -> Floats:
         """What a linear model should predict, as `fit_linear` takes it."""
 
     def score(self, expected: Floats, predicted: Floats) -> float:
@@ -40,7 +40,7 @@ class Baseline(Protocol):
 
 
 def baselines(
-    task: Baseline, model: Model, train: Sequence[Labelled], valid: Sequence[Labelled], *, seed: int = 0
+    task: Baseline, model: Model, train: Sequence[LabelledText], valid: Sequence[LabelledText], *, seed: int = 0
 ) -> dict[str, float]:
     """The metric of simple methods on the validation data, by their names.
 
@@ -74,7 +74,7 @@ def _sample(examples: int, seed: int) -> Ints:
     return np.sort(np.random.default_rng(seed).choice(examples, MOST, replace=False))
 
 
-def _vectors(model: Model, records: Sequence[Labelled]) -> Numbers:
+def _vectors(model: Model, records: Sequence[LabelledText]) -> Numbers:
     """The vector of each text, (N, D); of two texts u and v, |u - v| and u * v, (N, 2D).
 
     A linear model cannot compare u and v if it sees them side by side. It can weigh where they differ (|u - v|) and

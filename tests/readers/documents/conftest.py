@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from mlxbert.readers.documents.read import KINDS
+from mlxbert.readers.documents.document_kinds import KINDS
 
 
 @pytest.fixture

@@ -13,15 +13,15 @@ from unittest import mock
 
 import pytest
 
-from mlxbert.readers.documents import apart
-from mlxbert.readers.documents.apart import Limits
+from mlxbert.readers.documents import isolated_parser
 from mlxbert.readers.documents.document import Document, UnreadableError
-from mlxbert.readers.documents.read import KINDS, DocumentKind, read_documents
+from mlxbert.readers.documents.document_kinds import KINDS, DocumentKind, read_documents
+from mlxbert.readers.documents.isolated_parser import ParserLimits
 from tests.helpers.papers import docx, paragraph, pdf
 from tests.readers.documents import hostile
 
 ROOT = Path(__file__).parents[3]
-SHORT = Limits(20.0)
+SHORT = ParserLimits(20.0)
 pytestmark = pytest.mark.slow
 
 
@@ -29,9 +29,9 @@ pytestmark = pytest.mark.slow
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A process of its own for each test, which finds `hostile`."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    apart._OWN.__dict__.clear()
+    isolated_parser._OWN.__dict__.clear()
     yield
-    apart._OWN.__dict__.clear()
+    isolated_parser._OWN.__dict__.clear()
 
 
 Read = Callable[..., Iterator[Document]]
@@ -41,7 +41,7 @@ Read = Callable[..., Iterator[Document]]
 def read(monkeypatch: pytest.MonkeyPatch) -> Read:
     """Reads with one of the hostile readers."""
 
-    def run(name: str, data: bytes = b"", limits: Limits = SHORT) -> Iterator[Document]:
+    def run(name: str, data: bytes = b"", limits: ParserLimits = SHORT) -> Iterator[Document]:
         monkeypatch.setitem(KINDS, "hostile", DocumentKind(getattr(hostile, name), (), apart=True))
         return read_documents("a", data, "hostile", limits=limits)
 
@@ -71,18 +71,18 @@ def test_a_process_that_an_earlier_file_has_damaged_is_replaced(read: Read) -> N
 def test_a_hang_ends_in_time(read: Read) -> None:
     begun = time.monotonic()
     with pytest.raises(UnreadableError, match=r"more than 0\.7 seconds"):
-        [*read("hang", limits=Limits(seconds=0.7))]
+        [*read("hang", limits=ParserLimits(seconds=0.7))]
     assert time.monotonic() - begun < 3
     assert [*read("crash", b"1")]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="macOS has no limit of memory; see the next test")
 def test_memory_is_limited(read: Read) -> None:
-    limits = Limits(20.0, memory=2**29)
+    limits = ParserLimits(20.0, memory=2**29)
     with pytest.raises(UnreadableError, match="memory"):
         [*read("memory", b"%d" % 2**29, limits)]
     assert [one.text for one in read("memory", b"1000", limits)] == ["1000"]
-    assert [*read("memory", b"%d" % 2**29, Limits(20.0))]
+    assert [*read("memory", b"%d" % 2**29, ParserLimits(20.0))]
 
 
 REFUSED = """
@@ -102,7 +102,7 @@ def test_memory_is_watched_where_it_cannot_be_limited(
     """As on a Mac, where the system refuses the limit."""
     (tmp_path / "sitecustomize.py").write_text(REFUSED)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{ROOT}")
-    limits = Limits(60.0, memory=2**28)
+    limits = ParserLimits(60.0, memory=2**28)
     large, small = b"%d" % (2**28 + 2**26), b"%d" % 2**26
     monkeypatch.setattr(sys, "platform", "linux")
     assert [one.text for one in read("fill", large, limits)] == [large.decode()]  # nothing limits it
@@ -111,7 +111,7 @@ def test_memory_is_watched_where_it_cannot_be_limited(
         [*read("fill", large, limits)]
     assert [one.text for one in read("fill", small, limits)] == [small.decode()]
     with pytest.raises(UnreadableError, match="more than 1 seconds"):
-        [*read("fill", small, Limits(1.0, memory=2**28))]
+        [*read("fill", small, ParserLimits(1.0, memory=2**28))]
 
 
 def test_memory_that_cannot_be_watched_costs_no_file(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,12 +119,12 @@ def test_memory_that_cannot_be_watched_costs_no_file(read: Read, monkeypatch: py
     for failing in (FileNotFoundError("no ps"), subprocess.TimeoutExpired("ps", 5)):
         monkeypatch.setattr(subprocess, "run", mock.Mock(side_effect=failing))
         assert [one.text for one in read("fill", b"1000")] == ["1000"]
-    assert apart._resident(os.getpid()) == 0
+    assert isolated_parser._resident(os.getpid()) == 0
 
 
 def test_text_is_limited(read: Read) -> None:
     with pytest.raises(UnreadableError, match="more than 100,000 bytes of text"):
-        [*read("much", limits=Limits(20.0, text=100_000))]
+        [*read("much", limits=ParserLimits(20.0, text=100_000))]
 
 
 def test_nothing_is_written_or_imported_from_the_current_folder(
@@ -198,7 +198,7 @@ def test_mutated_files_cost_themselves_only() -> None:
         for _ in range(rng.randint(1, 8)):
             raw[rng.randrange(len(raw))] = rng.randrange(256)
         try:
-            list(read_documents("a", bytes(raw), kind, limits=Limits(10.0)))
+            list(read_documents("a", bytes(raw), kind, limits=ParserLimits(10.0)))
         except UnreadableError as problem:
             assert problem.message
         if number % 50 == 49:

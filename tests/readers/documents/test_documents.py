@@ -10,8 +10,8 @@ import pytest
 
 from mlxbert.errors import ArgumentError
 from mlxbert.readers.documents.document import Document, UnreadableError
-from mlxbert.readers.documents.read import KINDS, DocumentKind, kind_of, read_documents
-from mlxbert.readers.documents.records import Columns
+from mlxbert.readers.documents.document_kinds import KINDS, DocumentKind, kind_of, read_documents
+from mlxbert.readers.documents.table_documents import DocumentColumns
 from tests.helpers.cases import together
 from tests.helpers.papers import DOCUMENT, docx, paragraph, pdf, pdf_of
 
@@ -271,10 +271,10 @@ def test_records(tmp_path: Path, name: str) -> None:
     assert (one.text, one.title, two.text, two.title) == ("the cat sat", "T", "a dog", "")
     assert dict(one.fields) == {"id": "1", "title": "T", "n": "2"}
     assert (one.place, one.first_line) == ("line 1" if name == "a.jsonl" else "line 2", None)
-    chosen = [*read_documents(path, b"", "records", Columns("title", ("n",)))]
+    chosen = [*read_documents(path, b"", "records", DocumentColumns("title", ("n",)))]
     assert [(one.text, dict(one.fields)) for one in chosen] == [("T", {"n": "2"}), ("", {"n": ""})]
     with pytest.raises(UnreadableError, match="'no'"):
-        [*read_documents(path, b"", "records", Columns("no"))]
+        [*read_documents(path, b"", "records", DocumentColumns("no"))]
 
 
 @pytest.mark.parametrize("data", [b"", b"id,n\n1,2\n", b"a,b\n1\n", b'a,"b\n'])

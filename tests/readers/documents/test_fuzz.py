@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from mlxbert.readers.documents.document import UnreadableError
-from mlxbert.readers.documents.read import read_documents
+from mlxbert.readers.documents.document_kinds import read_documents
 from tests.helpers.papers import docx, paragraph, pdf
 from tests.readers.documents.test_documents import MAIL, PAGE, RECORDS
 

@@ -8,11 +8,11 @@ import pytest
 from mlxbert.machine.device import mx
 from mlxbert.weights.formats import safetensors
 from mlxbert.weights.formats.config_json import ConfigJson
-from mlxbert.weights.formats.files import open_weights
 from mlxbert.weights.formats.headers import TensorInfo
 from mlxbert.weights.formats.torch import reader
-from mlxbert.weights.google import with_google_defaults
-from mlxbert.weights.hub import files
+from mlxbert.weights.formats.weight_files import open_weights
+from mlxbert.weights.google_config import with_google_defaults
+from mlxbert.weights.hub import needed_files
 from tests.helpers import tf_files, torch_files
 
 
@@ -31,7 +31,7 @@ def test_formats_are_tried_in_one_order(tmp_path: Path) -> None:
         names = [path.name for path in tmp_path.iterdir()]
         (chosen,) = open_weights(tmp_path).headers
         assert (open_weights(tmp_path).format, chosen.name) == (format, file)
-        on_the_hub = files.needed_files("org/name", ["config.json", *names], lambda name: {})
+        on_the_hub = needed_files.needed_files("org/name", ["config.json", *names], lambda name: {})
         assert on_the_hub[1] == file  # the same of a repository
         for path in tmp_path.glob(file.replace(".index", ".*")):
             path.unlink()

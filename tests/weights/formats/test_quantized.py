@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.bench.reference import outputs
+from mlxbert.bench.device_check.golden_outputs import outputs
 from mlxbert.errors import ArgumentError, CheckpointError, ConfigError, MlxbertError
-from mlxbert.folders.compared_model import open_model
+from mlxbert.folders.compare.compared_model import open_model
 from mlxbert.folders.layer_inputs import LayerInputs
 from mlxbert.folders.sample_texts import sample
 from mlxbert.machine.device import mx, nn
@@ -21,10 +21,10 @@ from mlxbert.nn.heads import HEADS, Network
 from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.families.registry import family_of
-from mlxbert.weights.folder import ModelFolder
 from mlxbert.weights.formats import int8_rows, rounding
 from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.formats.quantized import Quantization, quantizable
+from mlxbert.weights.model_folder import ModelFolder
 from mlxbert.weights.save import plan
 from tests.folders.test_round_trip import check_manifest
 from tests.helpers.cases import fast

@@ -10,7 +10,7 @@ import pytest
 
 from mlxbert.machine.device import mx
 from mlxbert.weights.formats import safetensors
-from mlxbert.weights.formats.files import open_weights
+from mlxbert.weights.formats.weight_files import open_weights
 from tests.helpers import tf_files, torch_files
 
 TENSORS = {"a.weight": mx.arange(6, dtype=mx.float32).reshape(2, 3), "b": mx.ones((4,))}

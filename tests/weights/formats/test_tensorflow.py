@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mlxbert.bench.reference import load_network, outputs
+from mlxbert.bench.device_check.golden_outputs import load_network, outputs
 from mlxbert.errors import CheckpointError, ConfigError
 from mlxbert.machine.device import mx
 from mlxbert.weights.formats.config_json import google_config

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlxbert.bench.reference import GOLDENS
+from mlxbert.bench.device_check.golden_outputs import GOLDENS
 from mlxbert.errors import CheckpointError
 from mlxbert.machine.device import mx
 from mlxbert.weights.formats.torch import (

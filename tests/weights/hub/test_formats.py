@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import mlxbert
-from mlxbert.bench.reference import arrays
+from mlxbert.bench.device_check.golden_outputs import arrays
 from mlxbert.machine.device import mx
-from mlxbert.weights.hub.files import needed_files
+from mlxbert.weights.hub.needed_files import needed_files
 from tests.helpers import torch_files
 from tests.helpers.fake_hub import Files, files_of
 from tests.helpers.hub_machine import FILL, NAME, Machine

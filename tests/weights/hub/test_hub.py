@@ -14,9 +14,9 @@ import pytest
 
 import mlxbert
 from mlxbert.weights.hub import cache
-from mlxbert.weights.hub.files import leaves_folder, needed_files
-from mlxbert.weights.source import ModelRef, find_folder
-from mlxbert.weights.tokenizers.classes import CLASSES
+from mlxbert.weights.hub.needed_files import leaves_folder, needed_files
+from mlxbert.weights.model_source import ModelRef, find_folder
+from mlxbert.weights.tokenizers.tokenizer_classes import CLASSES
 from tests.helpers import lying_hub as lies
 from tests.helpers.fake_hub import Files, files_of, serve
 from tests.helpers.hub_machine import FILL, NAME, Machine

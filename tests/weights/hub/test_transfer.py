@@ -15,7 +15,7 @@ from huggingface_hub.utils._http import default_client_factory
 from mlxbert.errors import HubError
 from mlxbert.weights.hub.cache import Snapshot, repository_folder
 from mlxbert.weights.hub.download import library
-from mlxbert.weights.hub.hashes import Known
+from mlxbert.weights.hub.file_hashes import AnnouncedFile
 from mlxbert.weights.hub.transfer import fetch_file
 from tests.helpers import lying_hub as lies
 from tests.helpers.fake_hub import Files, client_settings, hashes_of
@@ -44,7 +44,7 @@ class HubOfOneFile:
         content = None if request.method == "HEAD" else self.bodies.pop(0)
         return HTTPX.Response(200, headers=self.headers, content=content)
 
-    def fetch(self, listed: Known = Known(len(DATA), SHA256)) -> bytes:  # noqa: B008 - it cannot be changed
+    def fetch(self, listed: AnnouncedFile = AnnouncedFile(len(DATA), SHA256)) -> bytes:  # noqa: B008 - it cannot be changed
         """The file after it was fetched."""
         with library(NAME, COMMIT) as hub:
             return fetch_file(hub, self.snapshot, "x", listed, self.received.append).read_bytes()
@@ -89,7 +89,7 @@ def test_what_differs_is_fetched_twice_and_not_kept(hub_of_file: HubOfOneFile, s
 @pytest.mark.parametrize("etag", ["abc", GIT, SHA256])
 def test_a_file_is_compared_with_all_that_is_known(hub_of_file: HubOfOneFile, etag: str) -> None:
     hub_of_file.headers["ETag"] = f'"{etag}"'
-    known = Known() if etag != "abc" else Known(None, SHA256)
+    known = AnnouncedFile() if etag != "abc" else AnnouncedFile(None, SHA256)
     hub_of_file.bodies = [other(DATA), DATA]
     assert hub_of_file.fetch(known) == DATA
     assert not hub_of_file.bodies and hub_of_file.kept() == sorted([etag, "x"])
@@ -117,7 +117,7 @@ def test_a_file_that_is_not_the_listed_one_is_not_requested(
 def test_a_file_of_which_nothing_is_known_is_not_requested(hub_of_file: HubOfOneFile) -> None:
     del hub_of_file.headers["X-Linked-Size"]
     with pytest.raises(HubError, match="no size"):
-        hub_of_file.fetch(Known())
+        hub_of_file.fetch(AnnouncedFile())
 
 
 @pytest.fixture

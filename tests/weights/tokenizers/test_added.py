@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mlxbert.errors import TokenizerError
-from mlxbert.weights.tokenizers.files import read_tokenizer
+from mlxbert.weights.tokenizers.tokenizer_files import read_tokenizer
 from tests.helpers import tiny
 from tests.helpers.vocabularies import byte_files, put
 

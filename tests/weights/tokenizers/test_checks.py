@@ -12,9 +12,9 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, pr
 
 from mlxbert.errors import InputError, TokenizerError
 from mlxbert.text.tokenizer import load_tokenizer
-from mlxbert.weights.tokenizers import checks
-from mlxbert.weights.tokenizers.checks import MAX_FILE, MAX_TOKEN
-from mlxbert.weights.tokenizers.files import lower_cased, read_tokenizer
+from mlxbert.weights.tokenizers import library_guards
+from mlxbert.weights.tokenizers.library_guards import MAX_FILE, MAX_TOKEN
+from mlxbert.weights.tokenizers.tokenizer_files import lower_cased, read_tokenizer
 from tests.helpers.published import gemma
 from tests.helpers.tiny import VOCAB, tiny_config
 from tests.helpers.vocabularies import HEAD, pieces_file, plain, put
@@ -209,13 +209,13 @@ def test_a_vocabulary_that_cannot_be_written_is_no_foreign_error(tmp_path: Path)
 def test_a_backslash_before_a_slash_is_no_escape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Byte pairs of code have such tokens, and to write the whole file anew takes seconds."""
     calls: list[Path] = []
-    unescaped = checks._unescaped
+    unescaped = library_guards._unescaped
 
     def counted(path: Path, data: bytes) -> bytes:
         calls.append(path)
         return unescaped(path, data)
 
-    monkeypatch.setattr(checks, "_unescaped", counted)
+    monkeypatch.setattr(library_guards, "_unescaped", counted)
     for tokens, rewritten in (
         (["\\/", "\\\\/", "\\u0041", "\\\\\\u0041", '\\"', "\\"], False),
         (["x/y"], True),

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer as Library, models, normalizers, pre_tokenizers
 
 from mlxbert.errors import InputError, TokenizerError
 from mlxbert.text.tokenizer import Tokenizer
-from mlxbert.weights.tokenizers.files import read_tokenizer
+from mlxbert.weights.tokenizers.tokenizer_files import read_tokenizer
 from tests.helpers import tiny
 from tests.helpers.tiny import tiny_config
 from tests.helpers.vocabularies import put

@@ -11,9 +11,9 @@ from tokenizers import Regex, normalizers, pre_tokenizers
 import mlxbert
 from mlxbert.errors import InputError
 from mlxbert.text.tokenizer import load_tokenizer
-from mlxbert.weights.tokenizers.checks import MAX_OUTPUT
-from mlxbert.weights.tokenizers.files import read_tokenizer
-from mlxbert.weights.tokenizers.growth import growth_of
+from mlxbert.weights.tokenizers.library_guards import MAX_OUTPUT
+from mlxbert.weights.tokenizers.text_growth import growth_of
+from mlxbert.weights.tokenizers.tokenizer_files import read_tokenizer
 from tests.helpers import tiny
 from tests.helpers.tiny import VOCAB, tiny_config
 from tests.helpers.vocabularies import HEAD, pieces_file, plain, put

@@ -20,7 +20,7 @@ import pytest
 
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.tokenizer import Tokenizer
-from mlxbert.weights.tokenizers.files import read_tokenizer
+from mlxbert.weights.tokenizers.tokenizer_files import read_tokenizer
 from tests.helpers.cells import ALL
 from tests.helpers.tiny import tiny_config
 from tests.helpers.vocabularies import put

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from mlxbert import model as models
+from mlxbert import loading
 from mlxbert.config import Absolute
 from mlxbert.errors import InputError, TokenizerError
 from mlxbert.text.batch import make_batch
@@ -100,9 +100,9 @@ def test_padding_is_what_the_mask_says_not_an_id(tmp_path: Path, caplog: pytest.
     ids: Any = batch.input_ids.tolist()
     mask: Any = batch.attention_mask.tolist()
     assert ids[1][-1] == ids[1][2] == end and mask[1] == [number < 4 for number in range(len(ids[1]))]
-    models._warn_about_tokenizer("here", found, config)
+    loading._warn_about_tokenizer("here", found, config)
     assert not caplog.records
-    models._warn_about_tokenizer("here", found, tiny_config(vocab_size=found.vocab_size, pad_token_id=7))
+    loading._warn_about_tokenizer("here", found, tiny_config(vocab_size=found.vocab_size, pad_token_id=7))
     assert f"pads with token {pad}, but pad_token_id is 7" in caplog.text
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
-from mlxbert.weights.tokenizers.files import read_tokenizer
+from mlxbert.weights.tokenizers.tokenizer_files import read_tokenizer
 
 TEXT = "The Café 中文 cat's"
 LOWERED = ["the", "cafe", "中", "文", "cat", "'", "s"]

@@ -9,7 +9,7 @@ import pytest
 from tokenizers import normalizers, pre_tokenizers
 
 import mlxbert
-from mlxbert.weights.tokenizers.files import read_tokenizer
+from mlxbert.weights.tokenizers.tokenizer_files import read_tokenizer
 from tests.weights.tokenizers.test_steps import CASED, LOWERED, STEPS, TEXT, save_steps, split
 
 pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")

@@ -12,11 +12,11 @@ from pathlib import Path
 from mlxbert.errors import CheckpointError
 from mlxbert.files import is_system_file
 from mlxbert.machine.device import mx
+from mlxbert.weights.formats.file_names import TF_INDEX, TF_STATE
 from mlxbert.weights.formats.headers import BYTES, MAX_SIZE, Header, LazyArrays, TensorInfo, from_bytes
-from mlxbert.weights.formats.names import TF_INDEX, TF_STATE
 from mlxbert.weights.formats.protobuf import MalformedError
 from mlxbert.weights.formats.tensorflow.names import is_transposed, translate, unsupported_reason
-from mlxbert.weights.formats.tensorflow.table import MAGIC, Bundle, Entry, checksum, read_bundle
+from mlxbert.weights.formats.tensorflow.table import MAGIC, Bundle, TensorEntry, checksum, read_bundle
 
 _AGAIN = "download the checkpoint again"
 _DTYPES = {  # by TensorFlow's numbers; without double, which Apple GPUs do not support
@@ -113,7 +113,7 @@ def _check_places(path: Path, bundle: Bundle, shards: Sequence[tuple[Path, int]]
         place, before = (entry.shard, entry.offset + entry.size), name
 
 
-def _info(path: Path, name: str, entry: Entry) -> TensorInfo:
+def _info(path: Path, name: str, entry: TensorEntry) -> TensorInfo:
     if entry.dtype not in _DTYPES:
         raise CheckpointError(
             f"{path}: tensor {name!r} has TensorFlow dtype number {entry.dtype}, expected one of "
@@ -129,7 +129,7 @@ def _info(path: Path, name: str, entry: Entry) -> TensorInfo:
     return TensorInfo(dtype, _model_shape(name, entry), path, name)
 
 
-def _model_shape(name: str, entry: Entry) -> tuple[int, ...]:
+def _model_shape(name: str, entry: TensorEntry) -> tuple[int, ...]:
     return entry.shape[::-1] if is_transposed(name) else entry.shape
 
 
@@ -177,7 +177,7 @@ def load_arrays(path: Path, header: Header) -> Mapping[str, mx.array]:
     return LazyArrays(header.tensors, read)
 
 
-def _read(shard: Path, name: str, entry: Entry, dtype: str) -> mx.array:
+def _read(shard: Path, name: str, entry: TensorEntry, dtype: str) -> mx.array:
     """Reads one tensor, in the layout of transformers."""
     import numpy as np
 

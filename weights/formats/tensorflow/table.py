@@ -30,7 +30,7 @@ class _Unread(Exception):
     """The index is valid, but of a kind that mlxbert does not read."""
 
 
-class Entry(NamedTuple):
+class TensorEntry(NamedTuple):
     """The metadata of a tensor; `dtype` is a number of TensorFlow's `DataType`."""
 
     dtype: int
@@ -45,7 +45,7 @@ class Bundle(NamedTuple):
     """The content of an index: the number of data files, and the tensors sorted by name."""
 
     shards: int
-    entries: dict[str, Entry]
+    entries: dict[str, TensorEntry]
 
 
 def checksum(data: Any) -> int:
@@ -142,7 +142,7 @@ def _shape(message: bytes, at: int, end: int) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def _entry(name: str, message: bytes) -> Entry:
+def _entry(name: str, message: bytes) -> TensorEntry:
     shape: tuple[int, ...] = ()
     crc = 0
     for number, wire, start, end in fields(message, 0, len(message)):
@@ -153,7 +153,7 @@ def _entry(name: str, message: bytes) -> Entry:
         elif (number, wire) == (7, protobuf.BYTES):
             raise _Unread(f"tensor {name!r} is stored in slices (a partitioned variable), expected a whole tensor")
     found = protobuf.numbers(message, 0, len(message))
-    return Entry(found.get(1, 0), shape, found.get(3, 0), found.get(4, 0), found.get(5, 0), crc)
+    return TensorEntry(found.get(1, 0), shape, found.get(3, 0), found.get(4, 0), found.get(5, 0), crc)
 
 
 def _bundle(data: bytes) -> Bundle:

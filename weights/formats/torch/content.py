@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from mlxbert.errors import CheckpointError
-from mlxbert.weights.formats.archive import Member, read_members
 from mlxbert.weights.formats.headers import BYTES, MAX_SIZE
 from mlxbert.weights.formats.torch.pickle import MAX_BYTES, read_pickle
-from mlxbert.weights.formats.torch.records import Tensor
+from mlxbert.weights.formats.torch.records import TorchTensor
+from mlxbert.weights.formats.zip_archive import Member, read_members
 
 MAX_AXES = 32
 MAX_RATIO = 100  # bytes of all tensors to bytes of the file; tensors may share storage, and expanded ones repeat it
@@ -36,19 +36,19 @@ class Content:
         size: The size of the file in bytes.
     """
 
-    tensors: dict[str, Tensor]
+    tensors: dict[str, TorchTensor]
     skipped: tuple[str, ...]
     spans: dict[str, Member]
     size: int
 
 
-def _split_entries(path: Path, value: object) -> tuple[dict[str, Tensor], tuple[str, ...]]:
+def _split_entries(path: Path, value: object) -> tuple[dict[str, TorchTensor], tuple[str, ...]]:
     """The tensors of a pickle, and the names of its other entries."""
     if not isinstance(value, dict):
         raise CheckpointError(f"{path}: holds a {type(value).__name__}, expected a dict of tensors", hint=_SAVE_AGAIN)
     tensors, skipped = {}, []
     for name, entry in value.items():
-        if isinstance(entry, Tensor) and type(name) is str:
+        if isinstance(entry, TorchTensor) and type(name) is str:
             tensors[name] = entry
         elif entry is None or type(entry) in (bool, int, float, str):
             skipped.append(str(name)[:200])
@@ -68,12 +68,12 @@ def _inner(value: dict[Any, Any]) -> object | None:
     for key, found in value.items():
         if isinstance(found, dict) and id(found) not in seen:
             seen.add(id(found))
-            if any(isinstance(entry, Tensor) for entry in found.values()):
+            if any(isinstance(entry, TorchTensor) for entry in found.values()):
                 return key
     return None
 
 
-def _check(path: Path, name: str, tensor: Tensor, spans: Mapping[str, Member]) -> None:
+def _check(path: Path, name: str, tensor: TorchTensor, spans: Mapping[str, Member]) -> None:
     storage = tensor.storage
     if storage.key not in spans:
         raise CheckpointError(f"{path}: damaged: tensor {name!r:.200} has its data in {storage.key}, which is missing")

@@ -49,7 +49,7 @@ class _Limited:
         return found
 
 
-class _Reader:
+class _PickleReader:
     """The state of reading one pickle: the stack, the stacks below the marks, and the memo."""
 
     def __init__(self, path: Path) -> None:
@@ -151,14 +151,14 @@ class _Reader:
 
 
 _OPCODES = {opcode.code: opcode for opcode in pickletools.opcodes}
-_Handler = Callable[[_Reader, Any], None]
+_Handler = Callable[[_PickleReader, Any], None]
 
 
-def _push(reader: _Reader, value: object) -> None:
+def _push(reader: _PickleReader, value: object) -> None:
     reader.stack.append(value)
 
 
-def _nothing(reader: _Reader, value: object) -> None:
+def _nothing(reader: _PickleReader, value: object) -> None:
     pass
 
 
@@ -166,8 +166,8 @@ _HANDLERS: dict[str, _Handler] = {
     **dict.fromkeys(("PROTO", "FRAME"), _nothing),
     **dict.fromkeys(("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"), _push),
     **dict.fromkeys(("BINUNICODE", "SHORT_BINUNICODE", "BINSTRING", "SHORT_BINSTRING"), _push),
-    **dict.fromkeys(("BINPUT", "LONG_BINPUT", "MEMOIZE"), _Reader.put),
-    **dict.fromkeys(("BINGET", "LONG_BINGET"), _Reader.get),
+    **dict.fromkeys(("BINPUT", "LONG_BINPUT", "MEMOIZE"), _PickleReader.put),
+    **dict.fromkeys(("BINGET", "LONG_BINGET"), _PickleReader.get),
     "NONE": lambda reader, _: reader.stack.append(None),
     "NEWTRUE": lambda reader, _: reader.stack.append(True),
     "NEWFALSE": lambda reader, _: reader.stack.append(False),
@@ -197,7 +197,7 @@ def read_pickle(path: Path, file: BinaryIO, limit: int = MAX_BYTES) -> tuple[Any
     Returns:
         The value, made of dicts, lists, tuples, strings, numbers, `Name` and `Tensor`; and all storages by key.
     """
-    reader = _Reader(path)
+    reader = _PickleReader(path)
     limited: Any = _Limited(file, limit)
     for _ in range(MAX_INSTRUCTIONS):
         code = limited.read(1)

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from mlxbert.errors import CheckpointError
 from mlxbert.machine.device import mx
-from mlxbert.weights.formats import names
-from mlxbert.weights.formats.archive import Member
+from mlxbert.weights.formats import file_names
 from mlxbert.weights.formats.headers import BYTES, Header, LazyArrays, TensorInfo, from_bytes
 from mlxbert.weights.formats.shards import find_shards
 from mlxbert.weights.formats.torch.content import read_content
-from mlxbert.weights.formats.torch.records import Storage, Tensor
+from mlxbert.weights.formats.torch.records import Storage, TorchTensor
+from mlxbert.weights.formats.zip_archive import Member
 
 if TYPE_CHECKING:
     import numpy as np
 
-SINGLE, INDEX = names.TORCH, names.TORCH_INDEX
+SINGLE, INDEX = file_names.TORCH, file_names.TORCH_INDEX
 _CHANGED = "changed while it was read"
 
 
@@ -41,7 +41,7 @@ def read_headers(folder: Path, classes: Sequence[str] = ()) -> dict[Path, Header
     return {path: replace(read_header(path), companions=(folder / INDEX,)) for path in find_shards(folder / INDEX)}
 
 
-def _bytes_of(raw: "np.ndarray[Any, Any]", tensor: Tensor) -> "np.ndarray[Any, Any]":
+def _bytes_of(raw: "np.ndarray[Any, Any]", tensor: TorchTensor) -> "np.ndarray[Any, Any]":
     """The row-major bytes of a tensor, from those of its storage; not copied if the storage is row-major already."""
     import numpy as np
     from numpy.lib.stride_tricks import as_strided

@@ -40,7 +40,7 @@ class Storage:
 
 
 @dataclass(frozen=True)
-class Tensor:
+class TorchTensor:
     """The unchecked metadata of a tensor: a view of a storage from `offset`, with `strides`, in elements."""
 
     storage: Storage
@@ -71,20 +71,20 @@ def ordered_dict(items: Iterable[Any]) -> OrderedDict[str | int, Any]:
     return found
 
 
-def apply_call(function: Name, arguments: tuple[Any, ...]) -> OrderedDict[str | int, Any] | Tensor:
+def apply_call(function: Name, arguments: tuple[Any, ...]) -> OrderedDict[str | int, Any] | TorchTensor:
     """The record of what torch would build with a call."""
     match function.qualified, arguments:
         case "collections.OrderedDict", ():
             return OrderedDict()
         case "collections.OrderedDict", (list(items),):  # as Python 2 writes it
             return ordered_dict(items)
-        case "torch._utils._rebuild_parameter", (Tensor() as tensor, _, _):
+        case "torch._utils._rebuild_parameter", (TorchTensor() as tensor, _, _):
             return tensor
         case name, (Storage() as storage, offset, tuple(shape), tuple(strides), *rest) if name in _TENSORS:
             # The rest is for training; metadata that is not empty says that the stored numbers are not the values.
             plain = len(rest) in (0, 2) or (len(rest) == 3 and (rest[2] is None or rest[2] == {}))
             if plain and all(type(number) is int for number in (offset, *shape, *strides)):
-                return Tensor(storage, offset, shape, strides)
+                return TorchTensor(storage, offset, shape, strides)
     raise UnsupportedError(f"calls {function.qualified} with arguments that it does not take")
 
 

@@ -1,0 +1,118 @@
+"""Events on their way: where they go is decided by the options, and an interruption reaches the training."""
+
+import json
+import shlex
+import sys
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from mlxbert.cli import session
+from mlxbert.cli.events.json_events import EventLog, JsonEvents
+from mlxbert.cli.events.plot import Plot
+from mlxbert.cli.events.sink import Sink
+from mlxbert.cli.events.tensorboard import TensorBoard
+from mlxbert.cli.training_options import EventOptions
+from mlxbert.cli.views import console, progress
+from mlxbert.cli.views.training.screen import TrainingScreen
+from mlxbert.cli.views.training.sparse import SparseLines
+from mlxbert.folders.written_models import remember
+from mlxbert.machine import launched
+from mlxbert.training.loop.events import Event, Finished
+
+
+def open_sinks(out: EventOptions, inputs: Iterable[str], *, dry: bool, opened: ExitStack) -> list[Sink]:
+    """What the options ask for, to be closed by `opened`; nothing where another process of the run shows it."""
+    sinks: list[Sink] = []
+    if launched.rank():
+        return sinks
+
+    def add(sink: Sink) -> None:
+        opened.callback(sink.close)
+        sinks.append(sink)
+
+    if out.plot is not None:
+        add(Plot(out.plot))
+    if out.tensorboard is not None:
+        add(TensorBoard(out.tensorboard))
+    if out.log is not None:
+        add(EventLog(out.log, inputs))
+    for sink in _shown(out, dry=dry):
+        add(sink)
+    return sinks
+
+
+def _shown(out: EventOptions, *, dry: bool) -> Iterator[Sink]:
+    """What stdout gets; where no live view can be drawn, a few lines on stderr say how far training is."""
+    at_terminal, drawn = console.at_terminal(), console.draws(out.json)
+    dumb = at_terminal and console.stdout().is_dumb_terminal
+    sparse = console.may_draw() and (dumb if at_terminal and drawn else not at_terminal)
+    if not drawn:
+        yield JsonEvents(quiet=out.quiet, dry=dry)
+    if sparse:
+        yield SparseLines()
+    if drawn:
+        yield TrainingScreen(quiet=out.quiet or (sparse and dumb), live=at_terminal and not dry)
+
+
+@contextmanager
+def naming(sinks: list[Sink]) -> Iterator[Callable[[str], None]]:
+    """Yields what says what is done: in the live view, or where there is none next to a spinner."""
+    with progress.waiting() as wait:
+
+        def name(phase: str) -> None:
+            live = phase and any([sink.phase(phase) for sink in sinks if isinstance(sink, TrainingScreen)])
+            wait(f"{phase} …" if phase and not live else "")
+
+        yield name
+
+
+def send(events: Iterator[Event], sinks: list[Sink], begun: Callable[[], None], kind: str) -> None:
+    """Hands every event to every sink, after `begun` was called; the model is one for `models list` when it is done.
+
+    Training saves its state when it ends early; also if an interruption or an error hits a sink.
+
+    Args:
+        events: The events.
+        sinks: What takes them.
+        begun: Is called before each event is handed on.
+        kind: What trains.
+    """
+    try:
+        for event in events:
+            begun()
+            session.say_held()
+            if isinstance(event, Finished):
+                remember(event.output, kind)
+            for sink in sinks:
+                sink.write(event)
+    finally:
+        if isinstance(events, Generator):
+            events.close()
+
+
+@contextmanager
+def resumable(output: Path | None, opened: ExitStack) -> Iterator[None]:
+    """Says how to resume a run that is interrupted inside, unless `output` is `None`, after it closed the live view."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        opened.close()
+        if output is not None:
+            console.say("hint", f"{_saved(output)}the same command resumes:", shlex.join(command_line()))
+        raise
+
+
+def _saved(output: Path) -> str:
+    """Where an interrupted run stands on disk, if it can be found out: `saved at step 12; `."""
+    try:
+        states = output.with_name(f"{output.name}.partial").rglob("state.json")
+        newest = max(states, key=lambda path: path.stat().st_mtime, default=None)
+        return f"saved at step {json.loads(newest.read_bytes())['step']:,}; " if newest else ""
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def command_line() -> list[str]:
+    """The words that were typed."""
+    return ["mlxbert", *sys.argv[1:]]

@@ -1,0 +1,67 @@
+"""The finished parts of an output."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from mlxbert.cli.output.output_format import OutputFormat
+from mlxbert.files import DamagedError, atomic_write, check_hash, read_record, write_record
+from mlxbert.results.result import Failure
+
+# Results; a multiple of the window of inputs that are batched together: a resumed run makes the same batches. Where the
+# window does not divide it, `FileOutput.begin_windows` makes parts larger.
+PART = 512
+
+
+class FinishedParts:
+    """The finished parts in a folder; an iterable of their paths. Next to each is a record of its counts and its hash.
+
+    A part of another owner, a JSON value, counts as damaged.
+    """
+
+    def __init__(self, folder: Path, format: OutputFormat, owner: object) -> None:
+        self.folder, self._format, self._owner = folder, format, owner
+        self.counts: list[dict[str, Any]] = []
+
+    def __iter__(self) -> Iterator[Path]:
+        return map(self._path, range(len(self.counts)))
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"part-{number:06}{self._format.part_ending}"
+
+    def total(self, name: str) -> int:
+        """The sum of one of the counts."""
+        return sum(counts[name] for counts in self.counts)
+
+    def find(self) -> "FinishedParts":
+        """Counts the parts after those that are counted, up to the first that is missing or damaged."""
+        with suppress(OSError, DamagedError):
+            while True:
+                path = self._path(len(self.counts))
+                counts = read_record(path.with_suffix(".json"), self._owner)
+                check_hash(path, counts["sha256"])
+                self.counts.append(counts)
+        return self
+
+    def write(self, results: Sequence[Any], kept: Sequence[Mapping[str, Any]]) -> None:
+        """Writes the next part."""
+        path = self._path(len(self.counts))
+        with atomic_write(path, durable=False) as file:
+            self._format.write_part(file, results, kept)
+        counts = {
+            "results": len(results),
+            "failed": sum(isinstance(result, Failure) for result in results),
+            "cut": sum(getattr(result, "truncated", False) for result in results),
+            "unknown": sum(getattr(result, "only_unknown", False) for result in results),
+            "tokens": sum(map(_tokens, results)),
+            "sha256": file.sha256,
+        }
+        write_record(path.with_suffix(".json"), counts, self._owner, durable=False)
+        self.counts.append(counts)
+
+
+def _tokens(result: Any) -> int:
+    """The tokens of a result, which counts them or lists them."""
+    found = getattr(result, "tokens", 0)
+    return found if isinstance(found, int) else len(found)

@@ -1,0 +1,117 @@
+"""Vectors as plain numbers: the .npy and .safetensors outputs. N results, D width of a vector."""
+
+import errno
+import hashlib
+import json
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from mlxbert.cli.output.output_format import CHUNK, OutputFormat, stack, utf8
+from mlxbert.results.result import Failure
+
+_HASH = hashlib.sha256().digest_size
+
+
+class _ColumnFormat(OutputFormat):
+    """A part is its columns one after the other, without a header; its size says how many rows it has."""
+
+    part_ending = ".columns"
+    holds_errors = keeps = False
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.failures = f"each is a row of {0 if self.whole else 'NaN'} in the output"
+
+    @property
+    def vector_bytes(self) -> int:
+        """The bytes of a vector."""
+        return (1 if self.whole else 4) * self.width
+
+    @property
+    @abstractmethod
+    def row_bytes(self) -> tuple[int, ...]:
+        """The bytes of a row in each column."""
+
+    def copy_column(self, file: IO[bytes], parts: Iterable[Path], column: int) -> None:
+        """One column of all parts."""
+        before, here, whole = sum(self.row_bytes[:column]), self.row_bytes[column], sum(self.row_bytes)
+        for path in parts:
+            rows, rest = divmod(path.stat().st_size, whole)
+            if rest:
+                raise OSError(errno.EIO, f"{path.name} is damaged")
+            with path.open("rb") as part:
+                part.seek(rows * before)
+                left = rows * here
+                while left and (chunk := part.read(min(CHUNK, left))):
+                    file.write(chunk)
+                    left -= len(chunk)
+
+
+class Npy(_ColumnFormat):
+    """`.npy`: float32 or int8 (N, D); a failure is a row of NaN or 0, so that row numbers are those of the inputs."""
+
+    ending = ".npy"
+
+    @property
+    def row_bytes(self) -> tuple[int, ...]:
+        """The vectors."""
+        return (self.vector_bytes,)
+
+    def write_part(self, file: IO[bytes], results: Sequence[Any], kept: Sequence[Mapping[str, Any]]) -> None:
+        """The vectors, little-endian."""
+        file.write(stack(results, self).tobytes())
+
+    def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:
+        """A header written by numpy, and the vectors."""
+        from numpy.lib import format as npy
+
+        header = {"descr": self.dtype, "fortran_order": False, "shape": (results, self.width)}
+        npy.write_array_header_1_0(file, header)
+        self.copy_column(file, parts, 0)
+
+
+class Safetensors(_ColumnFormat):
+    """`.safetensors`: `embeddings` F32 or I8 (N, D), `text_sha256` U8 (N, 32), `tokens` I32 (N,).
+
+    A failure is a row of NaN, or of 0 in I8, with a hash and tokens of 0. The format:
+    https://huggingface.co/docs/safetensors
+    """
+
+    ending = ".safetensors"
+
+    @property
+    def row_bytes(self) -> tuple[int, ...]:
+        """The vectors, the hashes, the tokens."""
+        return (self.vector_bytes, _HASH, 4)
+
+    def write_part(self, file: IO[bytes], results: Sequence[Any], kept: Sequence[Mapping[str, Any]]) -> None:
+        """The three columns, little-endian."""
+        import numpy as np
+
+        file.write(stack(results, self).tobytes())
+        for result in results:
+            failed = isinstance(result, Failure)
+            file.write(bytes(_HASH) if failed else hashlib.sha256(utf8(result.text)).digest())
+        tokens = [0 if isinstance(result, Failure) else result.tokens for result in results]
+        file.write(np.array(tokens, "<i4").tobytes())
+
+    def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:
+        """The header, and each tensor from all parts."""
+        tensors = {
+            "embeddings": ("I8" if self.whole else "F32", [self.width]),
+            "text_sha256": ("U8", [_HASH]),
+            "tokens": ("I32", []),
+        }
+        texts = {utf8(name).decode(): utf8(value).decode() for name, value in sorted(self.metadata.items())}
+        header: dict[str, object] = {"__metadata__": texts}
+        end = 0
+        for (name, (kind, shape)), size in zip(tensors.items(), self.row_bytes, strict=True):
+            start, end = end, end + results * size
+            header[name] = {"dtype": kind, "shape": [results, *shape], "data_offsets": [start, end]}
+        written = json.dumps(header, separators=(",", ":")).encode()
+        written += b" " * (-len(written) % 8)  # the data starts at a multiple of 8
+        file.write(len(written).to_bytes(8, "little") + written)
+        for column in range(len(tensors)):
+            self.copy_column(file, parts, column)

@@ -1,0 +1,226 @@
+"""Options of training and evaluation that are arguments of the library, besides those of its dataclasses."""
+
+import inspect
+import typing
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, ClassVar, Literal
+
+import typer
+
+from mlxbert.cli.options import Encoding, NoHeader, OutputOptions, TextFormat, options_of, with_changes
+from mlxbert.errors import ArgumentError
+from mlxbert.options import LENGTH, SHARE, SMALLEST, STEPS, Bounds, Option, Written, choices_of, kinds_of
+from mlxbert.readers.text_lines import UTF8
+from mlxbert.training.options.loop_options import RUNS, VARIED, TrainingOptions
+from mlxbert.training.options.training_tasks import TaskSpec
+
+SIZES = ("tiny", "mini", "small", "medium", "base")  # of new models
+
+
+@dataclass(frozen=True)
+class DataFiles:
+    """How files of labelled data are read."""
+
+    panel: ClassVar[str] = "Data"
+    format: Annotated[TextFormat | None, Option("Format. By default that of the extensions of the files.")] = None
+    no_header: NoHeader = False
+    encoding: Encoding = UTF8
+
+
+def task_options(spec: TaskSpec, *groups: type) -> list[inspect.Parameter]:
+    """The options of groups for a task, with its own metrics and formats."""
+    metric = {"usual": spec.usual_metric, "values": spec.metrics}
+    formats = {"kind": Literal[(*typing.get_args(TextFormat), *spec.formats)] | None}
+    return with_changes(options_of(*groups), metric=metric, format=formats)
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """What is trained on."""
+
+    panel: ClassVar[str] = "Data"
+    train: Annotated[list[str], Option("Training data; - is stdin.", "FILE")]
+    valid: Annotated[
+        list[str] | None,
+        Option("Validation data. The best model is chosen on them.", "FILE", "a part of --train"),
+    ] = None
+    validation_fraction: Annotated[
+        float | None,
+        Option("Share of --train to validate on. Of few examples about a fifth.", usual="0.1", bounds=SHARE),
+    ] = None
+    dry_run: Annotated[bool, Option("Report on the data, estimate time and memory, stop.")] = False
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How many runs there are, and which is the best."""
+
+    panel: ClassVar[str] = "Training"
+    metric: Annotated[str | None, Option("Main metric. It chooses the best model.")] = None
+    seeds: Annotated[
+        int, Option("Train with N seeds, keep the best. The report has mean and standard deviation.", bounds=RUNS)
+    ] = 1
+    sweep: Annotated[
+        list[str] | None, Option("Try values of an option, keep the best: lr=1e-5,2e-5.", "NAME=A,B,…")
+    ] = None
+
+
+@dataclass(frozen=True)
+class SavingOptions:
+    """What is written."""
+
+    panel: ClassVar[str] = "Saving"
+    output: Annotated[Path, Option("Folder of the trained model.", "DIR", short="-o"), Written("folder")]
+    overwrite: Annotated[bool, Option("Replace an earlier model.")] = False
+
+
+@dataclass(frozen=True)
+class CheckOptions:
+    """Whether what is written is checked."""
+
+    panel: ClassVar[str] = "Saving"
+    check: Annotated[bool, Option("Compare the finished model with transformers.")] = False
+
+
+@dataclass(frozen=True)
+class EventOptions(OutputOptions):
+    """Where events go."""
+
+    log: Annotated[Path | None, Option("Append all events to a file of JSON lines.", "FILE"), Written("file")] = None
+    tensorboard: Annotated[
+        Path | None, Option("Write the curves for TensorBoard. Needs tensorboard.", "DIR"), Written("folder")
+    ] = None
+    plot: Annotated[
+        Path | None, Option("Draw the curves as .png, .svg or .pdf. Needs matplotlib.", "FILE"), Written("file")
+    ] = None
+
+
+@dataclass(frozen=True)
+class LabelledData:
+    """What is evaluated on, and which metric counts."""
+
+    panel: ClassVar[str] = "Data"
+    data: Annotated[list[str], Option("Labelled data; - is stdin.", "FILE")]
+    metric: Annotated[str | None, Option("Main metric. It is put first.")] = None
+
+
+@dataclass(frozen=True)
+class CorpusFiles:
+    """Text to train on."""
+
+    panel: ClassVar[str] = "Data"
+    corpus: Annotated[list[str], typer.Argument(metavar="CORPUS…", help="Text: .txt, .jsonl, .json, also .gz, .xz.")]
+    valid: Annotated[list[str] | None, Option("Text to evaluate on.", "FILE", "1% of the corpus")] = None
+    shards: Annotated[
+        str | None,
+        Option("Keep the token ids here, for other runs. By default they are removed.", "DIR"),
+        Written("folder"),
+    ] = None
+
+
+@dataclass(frozen=True)
+class PretrainingOptions:
+    """What is trained, and how long."""
+
+    panel: ClassVar[str] = "Training"
+    objective: Annotated[
+        str | None,
+        Option(
+            "Losses. Terms, with weights if not 1 (mlm,nsp:0.5): mlm, nsp, sop, soft, hidden, vectors; or electra.",
+            "TERMS",
+            "mlm",
+        ),
+    ] = None
+    steps: Annotated[int | None, Option("Updates of the weights.", usual="set by --epochs", bounds=STEPS)] = None
+    epochs: Annotated[float | None, Option("Passes over the corpus.", usual="1", bounds=Bounds(SMALLEST, 100_000))] = (
+        None
+    )
+    fill: Annotated[
+        list[str] | None, Option("A text with [MASK] to fill at each evaluation. May be repeated.", "TEXT")
+    ] = None
+    eval_every: Annotated[
+        int | None,
+        Option("Steps between evaluations. At most a pass.", usual="a tenth of all", panel="Saving", bounds=STEPS),
+    ] = None
+    temperature: Annotated[float, Option("Softens the scores of soft.", bounds=Bounds(SMALLEST, 1_000_000))] = 2.0
+
+
+@dataclass(frozen=True)
+class NewModelOptions:
+    """A model with fresh weights, or one that learns from another."""
+
+    panel: ClassVar[str] = "Model"
+    config: Annotated[
+        str | None,
+        Option("Size of a new model, or its config.json. By default --model is continued.", "SIZE", values=SIZES),
+    ] = None
+    vocabulary: Annotated[str | None, Option("Vocabulary of a new model. `mlxbert vocabulary` trains one.", "DIR")] = (
+        None
+    )
+    teacher: Annotated[
+        str | None,
+        Option("Teacher of soft, hidden, vectors.", usual="itself", panel="Training"),
+    ] = None
+
+
+@dataclass(frozen=True)
+class StudentOptions:
+    """Who learns from whom."""
+
+    panel: ClassVar[str] = "Model"
+    teacher: Annotated[str, Option("Model to learn from.")]
+    student: Annotated[str | None, Option("Model to train.", usual="layers of the teacher")] = None
+    layers: Annotated[
+        tuple[int, ...] | None,
+        Option("Layers to start with. Those of the teacher.", usual="every other one", bounds=Bounds(0, 1_000)),
+    ] = None
+
+
+@dataclass(frozen=True)
+class PlainText:
+    """Text to evaluate on."""
+
+    panel: ClassVar[str] = "Data"
+    data: Annotated[list[str], Option("Text to evaluate on.", "FILE")]
+    examples: Annotated[int | None, Option("Number of examples, drawn at random.", bounds=STEPS)] = 1000
+    length: Annotated[int, Option("Tokens of an example.", bounds=LENGTH)] = 128
+    objective: Annotated[str, Option("mlm, or with pairs mlm,nsp or mlm,sop.", "TERMS", panel="")] = "mlm"
+
+
+def parse_sweep(given: Sequence[str]) -> dict[str, list[Any]]:
+    """The values to try, by option: `lr=1e-5,2e-5` is `{"lr": [1e-5, 2e-5]}`."""
+    hints = typing.get_type_hints(TrainingOptions)
+    found: dict[str, list[Any]] = {}
+    for entry in given:
+        name, equals, values = entry.partition("=")
+        key = name.strip().removeprefix("--").replace("-", "_")
+        if not equals or not key:
+            raise ArgumentError(f"--sweep {entry!r:.60} is not NAME=A,B,…", hint="for example --sweep lr=1e-5,2e-5")
+        if key not in VARIED:
+            options = ", ".join(option.replace("_", "-") for option in VARIED)
+            raise ArgumentError(
+                f"--sweep {name!r:.60} is not an option that can be tried", hint=f"these can: {options}"
+            )
+        if key in found:
+            raise ArgumentError(f"--sweep names {name!r:.60} twice")
+        found[key] = [_value(key, value.strip(), hints[key]) for value in values.split(",")]
+    return found
+
+
+def _value(name: str, text: str, hint: Any) -> Any:
+    """A value of an option from its text."""
+    one_of = choices_of(hint)
+    kind = str if one_of else next(part for part in kinds_of(hint) if part is not NoneType)
+    try:
+        value = {"true": True, "false": False}[text.lower()] if kind is bool else kind(text)
+        if one_of and value not in one_of:
+            raise ValueError
+    except (ValueError, KeyError):
+        names = {int: "a whole number", float: "a number", bool: "true or false", str: " or ".join(one_of)}
+        raise ArgumentError(
+            f"--sweep {name.replace('_', '-')} has the value {text!r:.60}, expected {names[kind]}"
+        ) from None
+    return value

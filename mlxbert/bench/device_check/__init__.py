@@ -1,0 +1,1 @@
+"""What `doctor --check` computes on a device, each operation next to its reference."""

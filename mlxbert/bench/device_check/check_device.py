@@ -1,0 +1,346 @@
+"""`mlxbert doctor --check`: whether this device computes what it should.
+
+First each operation and its gradient, then the update of the weights, then what is made of them: tiny models of every
+family, training, the built-in model; then the speed.
+"""
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mlxbert.bench.device_check import tiny_classifier
+from mlxbert.bench.device_check.findings import Finding, summary
+from mlxbert.bench.device_check.golden_outputs import (
+    BOUNDS,
+    GOLDENS,
+    arrays,
+    difference,
+    facts_of,
+    golden_models,
+    kind_of,
+    load_network,
+    make_cases,
+    operations_of,
+    outputs,
+    read_config,
+    write_model,
+)
+from mlxbert.bench.device_check.gradients import gradients
+from mlxbert.bench.device_check.kernels import kernels
+from mlxbert.bench.device_check.operations import ALLOWED, CheckedOperation, ComputedOperation
+from mlxbert.bench.device_check.updates import updates
+from mlxbert.config import EncoderConfig
+from mlxbert.loading import load
+from mlxbert.machine import device as devices
+from mlxbert.machine.device import dtype_name, mx
+from mlxbert.nn import gpu_attention
+from mlxbert.tasks.embed import embed
+from mlxbert.weights.formats.config_json import read_config as read_config_json
+from mlxbert.weights.model_source import builtin_folder
+
+OnStep = Callable[[str, int, int], None]  # takes what is checked now, how many steps are done, and how many there are
+_CASE = "pairs"  # of the inputs of the models: several lengths, two segments
+# The first numbers of a vector, computed on a CPU in float32, and how far others may be from them, as a share of the
+# largest: half precision misses them by 0.2 and 1 %.
+_TEXT = "The cat sat on the mat."
+_VECTOR = (0.1154600, 0.0264329, -0.0272983, 0.0667805, -0.0665263, 0.0151762, 0.0547519, 0.0109963)
+_VECTOR_ALLOWED = {"float32": 1e-4, "float16": 8e-3, "bfloat16": 4e-2}
+_SIZE = 4096  # of the matrices whose product is timed on a GPU
+# A gradient's length and its projections, as a share of its length, or of a ten-thousandth of the longest: that of the
+# biases of keys is 0, which a softmax takes no notice of.
+_GRADIENT_ALLOWED, _SHORTEST, _LOSS_ALLOWED = 1e-3, 1e-4, 1e-4
+
+
+@dataclass(frozen=True)
+class _CheckStage:
+    """A part of a check.
+
+    Attributes:
+        title: What is checked, for a progress bar.
+        run: Gives what was found.
+    """
+
+    title: str
+    run: Callable[[], Iterator[Finding]]
+
+
+def check(device: str = "auto", *, quick: bool = False, on_step: OnStep | None = None) -> dict[str, Any]:
+    """Checks a device: operations and gradients next to float64, models next to `transformers`, training, speed.
+
+    Args:
+        device: See `mlxbert.load`.
+        quick: Whether to check only the operations and gradients that all models have, in few shapes, in float32 and in
+            the dtype that the device uses, the update, and the built-in model.
+        on_step: Told before each step what is checked, how many steps are done and how many there are; after the last
+            one, too.
+
+    Returns:
+        `groups`: for each the number of `checks`, of `faults` and of `consequences`, and the worst error as a share of
+        what is allowed; `faults`: what is wrong, with its operation, name, dtype, error, a hint, and whether
+        `published_models` are concerned; `consequences`: what is wrong because of them (`follows_from`); `speed`:
+        GFLOP/s of a product in the dtype that is used, GB/s of copying, seconds of a first and a second pass, `None`
+        where that failed, or where the check is `quick`; `memory`: peak bytes; `seconds`.
+    """
+    begun = time.perf_counter()
+    devices.use(device)
+    mx.reset_peak_memory()
+    findings, speed = list[Finding](), None
+    with tempfile.TemporaryDirectory(prefix="mlxbert-check-") as folder:
+        steps = [*_steps(Path(folder), quick=quick)]
+        total = len(steps) + (not quick)
+        for done, step in enumerate(steps):
+            if on_step is not None:
+                on_step(step.title, done, total)
+            findings += step.run()
+    if not quick:
+        if on_step is not None:
+            on_step("speed", total - 1, total)
+        try:
+            speed = _speed()
+        except Exception as problem:
+            findings.append(_failed("speed", "speed", "speed", dtype_name(devices.choose_dtype()), problem))
+    if on_step is not None:
+        on_step("", total, total)
+    return {
+        **summary(findings),
+        "quick": quick,
+        "speed": speed,
+        "memory": mx.get_peak_memory(),
+        "seconds": round(time.perf_counter() - begun, 1),
+    }
+
+
+def operations() -> Iterator[CheckedOperation]:
+    """All operations and gradients."""
+    yield from kernels()
+    yield from gradients()
+    yield from updates()
+
+
+def _steps(folder: Path, *, quick: bool) -> Iterator[_CheckStage]:
+    used = _used()
+    for one in operations():
+        for dtype in one.dtypes:
+            full = not quick and (dtype_name(dtype) in used or not _compiles_slowly())
+            if full or (one.quick and not quick) or (dtype in one.quick and dtype_name(dtype) in used):
+                yield _CheckStage(one.name, partial(_operation, one, dtype, few=not full))
+    if not quick:
+        yield from _model_steps(folder)
+        yield _CheckStage("training", partial(_training, folder))
+    for name, allowed in _VECTOR_ALLOWED.items():
+        if not quick or name in used:
+            yield _CheckStage("built-in model", partial(_built_in, name, allowed))
+
+
+def _used() -> set[str]:
+    """The dtypes that this device uses unless it is told otherwise; float32 is for training, too."""
+    return {"float32", dtype_name(devices.choose_dtype())}
+
+
+def _compiles_slowly() -> bool:
+    """Whether each kernel that is made here takes a second: CUDA, where float16, which it seldom uses, is checked less.
+
+    It shares the source of its kernels with bfloat16.
+    """
+    return devices.on_gpu() and not gpu_attention.on_metal()
+
+
+def _model_steps(folder: Path) -> Iterator[_CheckStage]:
+    """Each family and head, BERT first, which stands for those of its kind in half precision."""
+    models = sorted(golden_models(), key=lambda one: one[0] != "bert")
+    if not models:
+        missing = FileNotFoundError(f"{GOLDENS} has no models: reinstall mlxbert")
+        yield _CheckStage("families", lambda: iter([_failed("families", "families", "all", "float32", missing)]))
+    half = {*models_in_half(models)}
+    for family, head in models:
+        kept = _used() if _compiles_slowly() else BOUNDS
+        dtypes = [name for name in BOUNDS if name in kept] if (family, head) in half else ["float32"]
+        yield _CheckStage(family, partial(_models, family, head, folder, dtypes))
+
+
+def models_in_half(models: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """The models that are checked in half precision, too: one head of one family for each kind of encoder.
+
+    Heads, and families of the same kind, differ in names and facts, which have no dtype; float32 checks them all.
+    """
+    seen = set()
+    for family, head in models:
+        try:
+            kind = kind_of(read_config(family, head))
+        except Exception:  # a damaged model, which float32 reports
+            continue
+        if kind not in seen:
+            seen.add(kind)
+            yield family, head
+
+
+def _operation(operation: CheckedOperation, dtype: mx.Dtype, *, few: bool) -> Iterator[Finding]:
+    """All checks of an operation, computed at once: a GPU is not waited for in between.
+
+    Whatever a device does, the others are checked: what fails together is computed again, one by one.
+    """
+    name, made = dtype_name(dtype), list[ComputedOperation]()
+    failed: Exception | None = None
+    try:
+        for computed in operation.check(dtype, few=few):
+            made.append(computed)
+    except Exception as problem:
+        failed = problem
+    try:
+        mx.eval([one.found for one in made])
+    except Exception as problem:
+        failed = failed or problem
+    found = []
+    for one in made:
+        allowed = 0.0 if one.exact else ALLOWED[name] * one.factor
+        found.append(
+            _compared(operation.group, operation.name, one.name, name, allowed, one.error, operation.uses, odd=one.odd)
+        )
+    yield from found
+    if failed is not None and all(one.problem is None for one in found):
+        yield _failed(operation.group, operation.name, f"the rest of {operation.name}", name, failed, operation.uses)
+
+
+def _models(family: str, head: str, folder: Path, names: Sequence[str]) -> Iterator[Finding]:
+    """A tiny model in some dtypes next to `transformers`; its widths are odd, so that each tail is computed."""
+    uses = _operations_of(lambda: read_config(family, head))
+    title = f"{family}, {head}"
+    for dtype in names:
+        error = partial(_model_error, family, head, folder, dtype)
+        yield _compared("families", title, title, dtype, BOUNDS[dtype], error, uses, odd=True)
+
+
+def _operations_of(read: Callable[[], EncoderConfig]) -> frozenset[str]:
+    """The operations that a model is computed with; none if it cannot be read, which its check says."""
+    try:
+        return operations_of(read())
+    except Exception:
+        return frozenset()
+
+
+def _training(folder: Path) -> Iterator[Finding]:
+    """Gradients of a classifier for each parameter, then the losses of some updates, next to torch in float64."""
+    uses = tiny_classifier.operations()
+    try:
+        found, losses = tiny_classifier.trained(folder)
+    except Exception as problem:
+        yield _failed("training", "training", "training", "float32", problem, uses)
+        return
+    right = tiny_classifier.golden()
+    longest = max(one["projections"][0] for one in right["parameters"].values())
+    weight = float(np.array(found.weight))
+    for number, (name, one) in enumerate(right["parameters"].items()):
+        expected = np.array(one["projections"])
+        scale = max(expected[0], _SHORTEST * longest)
+
+        def error(
+            number: int = number, ours: str = one["ours"], expected: Any = expected, scale: float = scale
+        ) -> float:
+            gradient = np.array(found.arrays[ours], np.float64) / weight
+            return float(np.abs(np.array(tiny_classifier.project(gradient, number)) - expected).max() / scale)
+
+        yield _compared("training", "training", f"gradient of {name}", "float32", _GRADIENT_ALLOWED, error, uses)
+    yield _compared(
+        "training", "training", f"losses of {tiny_classifier.UPDATES} updates", "float32", _LOSS_ALLOWED,
+        partial(_error_of, losses, right["losses"]), uses,
+    )  # fmt: skip
+
+
+def _built_in(dtype: str, allowed: float) -> Iterator[Finding]:
+    """A vector of the built-in model, a BERT."""
+    uses = _operations_of(lambda: facts_of(read_config_json(builtin_folder())))
+    yield _compared("built-in model", "built-in model", "a vector", dtype, allowed, partial(_vector_error, dtype), uses)
+
+
+def _compared(
+    group: str,
+    operation: str,
+    name: str,
+    dtype: str,
+    allowed: float,
+    error: Callable[[], float],
+    uses: frozenset[str] = frozenset(),
+    *,
+    odd: bool = False,
+) -> Finding:
+    try:
+        found = error()
+    except Exception as problem:
+        return _failed(group, operation, name, dtype, problem, uses, odd=odd)
+    finite = np.isfinite(found)
+    return Finding(
+        group, operation, name, dtype, found if finite else None, allowed,
+        None if finite else "the result is not finite, or has another shape", uses, odd,
+    )  # fmt: skip
+
+
+def _failed(
+    group: str,
+    operation: str,
+    name: str,
+    dtype: str,
+    problem: Exception,
+    uses: frozenset[str] = frozenset(),
+    *,
+    odd: bool = False,
+) -> Finding:
+    said = f"{type(problem).__name__}: {problem}"[:500]
+    return Finding(group, operation, name, dtype, None, 0.0, said, uses, odd)
+
+
+def _error_of(found: Sequence[float], expected: Sequence[float]) -> float:
+    """The largest difference as a share of the largest expected number; infinite where a number is not finite."""
+    away = float(np.abs(np.array(found) - np.array(expected)).max())
+    return away / float(np.abs(np.array(expected)).max()) if np.isfinite(away) else float("inf")
+
+
+def _vector_error(dtype: str) -> float:
+    return _error_of(vector(dtype), _VECTOR)
+
+
+def _model_error(family: str, head: str, folder: Path, dtype: str) -> float:
+    network = load_network(write_model(family, head, folder), dtype)
+    config = network.encoder.config
+    case = make_cases(config.vocab_size, config.max_length, config.pad_token_id, config.type_vocab_size or 1)[_CASE]
+    found, start = outputs(network, case), f"{head}/{_CASE}/"
+    frozen = arrays(GOLDENS / family / "outputs.safetensors")
+    expected = {name.removeprefix(start): np.array(value) for name, value in frozen.items() if name.startswith(start)}
+    return max(difference(found[name], value) for name, value in expected.items())
+
+
+def vector(dtype: str) -> tuple[float, ...]:
+    """The first numbers of the built-in model's vector of a text."""
+    model = load("builtin", dtype=dtype, device="gpu" if devices.on_gpu() else "cpu")
+    return tuple(float(value) for value in embed(model, [_TEXT])[0][:8])
+
+
+def _speed() -> dict[str, Any]:
+    dtype = devices.choose_dtype()
+    on_gpu = devices.on_gpu()
+    gflops = devices.measure_gflops(_SIZE if on_gpu else 1024, dtype=dtype)
+    block = _copied()
+    seconds = min(_seconds(lambda: mx.eval(block + 1)) for _ in range(3))
+    model = load("builtin", device="gpu" if on_gpu else "cpu")
+    first, second = (_seconds(lambda: embed(model, [_TEXT] * 16)) for _ in range(2))
+    return {
+        "dtype": dtype_name(dtype), "gflops": round(gflops, 1),
+        "copy_gb_per_s": round(2 * block.nbytes / seconds / 1e9, 1),
+        "first_pass_seconds": round(first, 4), "second_pass_seconds": round(second, 4),
+    }  # fmt: skip
+
+
+def _copied() -> mx.array:
+    """What is copied to time it: 512 MiB on a GPU, 128 on a CPU, which emulates float16."""
+    return mx.zeros((2**28,), mx.float16) if devices.on_gpu() else mx.zeros((2**25,), mx.float32)
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun

@@ -1,0 +1,158 @@
+"""A tiny classifier of the width of a small published model, with the gradients and losses that torch has for it.
+
+`scripts/make_goldens.py` writes `goldens/classifier/classifier.json`: torch in float64, `transformers`' BERT, torch's
+AdamW. The weights are drawn, not stored.
+"""
+
+import json
+import random
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlxbert.bench.device_check.golden_outputs import GOLDENS, Case, facts_of, load_network, make_cases, operations_of
+from mlxbert.machine.device import mx, nn, on_gpu, scalar
+from mlxbert.nn.encoder import Batch, KnownIds
+from mlxbert.nn.heads import Network
+from mlxbert.nn.losses import cross_entropy
+from mlxbert.training.loop.gpu_updater import DeviceStep
+from mlxbert.training.loop.gradients import Differentiator, Gradients, dropout_key
+from mlxbert.training.loop.optimizer import AdamW, Arrays, clipping, norm
+from mlxbert.training.loop.saved_run import Progress
+from mlxbert.training.objectives.objective import Example, LoopObjective, TrainBatch
+from mlxbert.weights.formats.config_json import ConfigJson
+
+PATH = GOLDENS / "classifier" / "classifier.json"
+UPDATES, RATE, DECAY, CLASSES = 5, 1e-3, 0.01, 4
+_HEAD = "sequence_classifier"
+CONFIG: dict[str, Any] = {
+    "model_type": "bert", "architectures": ["BertForSequenceClassification"], "vocab_size": 43, "hidden_size": 32,
+    "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "hidden_act": "gelu",
+    "max_position_embeddings": 32, "type_vocab_size": 2, "layer_norm_eps": 1e-5, "pad_token_id": 0,
+    "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "num_labels": CLASSES,
+    "id2label": {str(number): f"LABEL_{number}" for number in range(CLASSES)},
+    "label2id": {f"LABEL_{number}": number for number in range(CLASSES)},
+}  # fmt: skip
+PROJECTIONS = 3
+
+
+def operations() -> frozenset[str]:
+    """What an update of it is computed with: the operations, their gradients, the loss and AdamW."""
+    used = operations_of(facts_of(ConfigJson(PATH, CONFIG)))
+    gradients = {f"gradient of {one}" for one in (*used, "attention in training")}
+    return used | gradients | {"cross entropy", "update"}
+
+
+def draw_weights(shapes: dict[str, Sequence[int]]) -> dict[str, NDArray[np.float32]]:
+    """Weights for parameters by their names in a checkpoint, float32; those of norms are around 1."""
+    found = {}
+    for number, (name, shape) in enumerate(shapes.items()):
+        drawn = np.random.default_rng(number).standard_normal(tuple(shape), np.float32) * np.float32(0.2)
+        found[name] = drawn + np.float32(name.endswith("LayerNorm.weight"))
+    return found
+
+
+def project(gradient: NDArray[np.float64], number: int) -> list[float]:
+    """The length of a gradient, and its products with random vectors of length about 1; `number` of its parameter."""
+    drawn = np.random.default_rng(1000 + number).standard_normal((PROJECTIONS, gradient.size))
+    return [float(np.linalg.norm(gradient)), *(drawn @ gradient.ravel() / gradient.size**0.5).tolist()]
+
+
+def case() -> Case:
+    """The texts: four, padded."""
+    return make_cases(CONFIG["vocab_size"], CONFIG["max_position_embeddings"], 0, 1)["padding"]
+
+
+@cache
+def golden() -> dict[str, Any]:
+    """The numbers of torch: `parameters`, for each `ours`, `shape` and `projections`, in order; `losses`."""
+    found: dict[str, Any] = json.loads(PATH.read_text(encoding="utf-8"))
+    return found
+
+
+def write(folder: Path, shapes: dict[str, Sequence[int]]) -> Path:
+    """Writes the model as `transformers` would; returns the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
+    weights = {name: mx.array(array) for name, array in draw_weights(shapes).items()}
+    mx.save_safetensors(str(folder / "model.safetensors"), weights)
+    return folder
+
+
+class _ClassObjective(LoopObjective[Example]):
+    """The cross-entropy of the classes."""
+
+    name, metric, pure = "classify", "loss", True
+
+    def collate(self, examples: Sequence[Example], rng: random.Random) -> TrainBatch:
+        """The only batch."""
+        return batch()
+
+    def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, mx.array | float]:
+        """See `LoopObjective.loss`."""
+        logits = network.logits(_HEAD, batch.inputs)
+        return cross_entropy(logits, batch.targets), float(len(batch.targets))
+
+
+def batch() -> TrainBatch:
+    """The texts with their classes."""
+    texts = case()
+    ids, mask = mx.array(texts.input_ids), mx.array(texts.real)
+    known = KnownIds(frozenset(map(int, np.unique(texts.input_ids))))
+    return TrainBatch(Batch(ids, mask, ids=known), mx.arange(len(texts.input_ids)) % CLASSES)
+
+
+def trained(folder: Path) -> tuple[Gradients, list[float]]:
+    """The gradients of the first of some updates, and the losses of all, computed as `finetune` does on this device."""
+    shapes = {name: one["shape"] for name, one in golden()["parameters"].items()}
+    network = load_network(write(folder, shapes))
+    network.train()
+    parameters: Arrays = dict(nn.utils.tree_flatten(network.parameters()))
+    differentiate = Differentiator(network, _ClassObjective(), mx.float32)
+    step = _DeviceUpdates(parameters) if on_gpu() else _CpuUpdates(parameters)
+    losses, first = list[float](), None
+    for _ in range(UPDATES):
+        found = differentiate(step.parameters, [lambda: (batch(), dropout_key(0))])
+        mx.eval(found.arrays)
+        first = first or found
+        losses.append(scalar(found.loss) / scalar(found.weight))
+        step.update(found)
+    assert first is not None
+    return first, losses
+
+
+class _CpuUpdates:
+    """Updates as the loop makes them on a CPU."""
+
+    def __init__(self, parameters: Arrays) -> None:
+        self.parameters, self._optimizer = parameters, AdamW.new(parameters)
+        self._rates, self._decays = dict.fromkeys(parameters, RATE), dict.fromkeys(parameters, DECAY)
+
+    def update(self, found: Gradients) -> None:
+        """An update, not clipped."""
+        weight = scalar(found.weight)
+        factor = clipping(scalar(norm(found.arrays)) / weight, 0) / weight
+        assert isinstance(factor, float)
+        self._optimizer, self.parameters = self._optimizer.update(
+            self.parameters, found.arrays, factor, self._rates, self._decays
+        )
+
+
+class _DeviceUpdates:
+    """Updates as the loop makes them on a GPU."""
+
+    def __init__(self, parameters: Arrays) -> None:
+        self.parameters, self._optimizer = parameters, AdamW.new(parameters)
+        factors, decays = dict.fromkeys(parameters, 1.0), dict.fromkeys(parameters, DECAY)
+        self._step = DeviceStep(factors, decays, 0, scaled=False)
+        self._counters = self._step.counters(Progress())
+
+    def update(self, found: Gradients) -> None:
+        """An update, not clipped."""
+        _, self.parameters, self._optimizer, self._counters = self._step(
+            self.parameters, self._optimizer, found, self._counters, RATE
+        )

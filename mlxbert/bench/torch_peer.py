@@ -1,0 +1,115 @@
+"""Torch in `mlxbert bench --against torch`: its device, its precision, a forward pass, a step of training.
+
+Importing it loads neither MLX nor torch, see `mlxbert.bench.worker`.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib.metadata import version
+from typing import Any
+
+from mlxbert.bench.training_steps import Step, checked, measured, their_classifier, their_step, token_ids, wait_for
+from mlxbert.bench.worker_job import Side, Spent, WorkerJob
+from mlxbert.errors import MlxbertError
+
+
+def torch_side(job: WorkerJob) -> Side:
+    """The model of transformers on torch, on the kind of device that mlxbert computes on.
+
+    Its first step of training fails if it cannot train in that dtype, see `check_training`.
+    """
+    import torch
+    from transformers import AutoModel, AutoModelForSequenceClassification
+
+    device = device_name(torch, job.device)
+    match_precision(torch, tf32=job.tf32)
+    if job.train:
+        model = AutoModelForSequenceClassification.from_pretrained(job.folder, dtype=torch.float32).to(device).train()
+    else:
+        model = AutoModel.from_pretrained(job.folder, dtype=getattr(torch, job.dtype)).to(device).eval()
+    pad = model.config.pad_token_id or 0
+    checks: list[Callable[[], None]] = [partial(check_training, torch, device, job.dtype)]
+
+    def make(lengths: Sequence[int]) -> Step:
+        ids = token_ids(lengths, model.config.vocab_size, pad)
+        if not job.train:
+            return _pass(model, ids[0])
+        return checked(their_step(model, their_classifier(ids, pad, device), job.dtype), checks)
+
+    memory, memory_of = device_memory(torch, device)
+    about = {"torch": torch.__version__, "transformers": version("transformers"), "device": device}
+    return Side(measured(make), lambda: {"peer": about}, memory, memory_of)
+
+
+def device_name(torch: Any, device: str) -> str:
+    """Torch's name of its GPU where mlxbert computes on one (`device` is `gpu`), else `cpu`."""
+    if device == "cpu":
+        return "cpu"
+    if torch.backends.mps.is_available():
+        return "mps"
+    if torch.cuda.is_available():
+        return "cuda"
+    raise MlxbertError(
+        f"mlxbert computes on the GPU here, but torch {torch.__version__} finds no GPU (neither MPS nor CUDA)",
+        hint="install a torch for this GPU, or compare both on the CPU with device='cpu'",
+    )
+
+
+def match_precision(torch: Any, *, tf32: bool) -> None:
+    """Has torch compute float32 products as mlxbert does: in float32, unless they may be rounded to TF32."""
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    torch.backends.cudnn.allow_tf32 = tf32
+
+
+def device_memory(torch: Any, device: str) -> tuple[Callable[[], int] | None, str]:
+    """What counts the memory of a device in bytes, and what it counts; see `Side`.
+
+    Torch keeps no peak of MPS: what Metal has allocated for it, which shrinks only when memory gets short.
+    """
+    if device == "cuda":
+        return torch.cuda.max_memory_allocated, "arrays"
+    if device == "mps":
+        return torch.mps.driver_allocated_memory, "arrays and cache"
+    return None, "process"
+
+
+def check_training(torch: Any, device: str, dtype: str) -> None:
+    """Tries mixed precision on a small layer: where a device does not support it, torch warns and uses float32."""
+    layer = torch.nn.Linear(8, 8, device=device)
+    x, problem = torch.ones((2, 8), device=device), ""
+    try:
+        with torch.autocast(device, getattr(torch, dtype), enabled=dtype != "float32"):
+            y = layer(x)
+        if y.dtype != getattr(torch, dtype):
+            problem = f"autocast computes in {str(y.dtype).removeprefix('torch.')}"
+        scaler = torch.amp.GradScaler(device, enabled=dtype == "float16")
+        scaler.scale(y.float().sum()).backward()
+        optimizer = torch.optim.AdamW(layer.parameters(), fused=True)
+        scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+    except (RuntimeError, TypeError) as error:  # the latter: a scaler that wants float64 on MPS, before torch 2.8
+        problem = f"{error}".partition("\n")[0]
+    if problem:
+        raise MlxbertError(
+            f"torch {torch.__version__} cannot train in {dtype} on {device}: {problem:.200}",
+            hint="a newer torch may" if dtype == "float32" else "a newer torch may, or train both with dtype='float32'",
+        )
+
+
+def _pass(model: Any, ids: list[list[int]]) -> Step:
+    """A forward pass on texts of the same length, from their ids in the memory of the CPU."""
+    import torch
+
+    batch, device = torch.tensor(ids), model.device
+
+    def step() -> Spent:
+        wait_for(device.type)
+        begun = time.perf_counter()
+        with torch.inference_mode():
+            model(batch.to(device))
+        wait_for(device.type)
+        return {"seconds": time.perf_counter() - begun}
+
+    return step

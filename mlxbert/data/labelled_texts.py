@@ -1,0 +1,217 @@
+"""Labelled texts from rows: classes, sets of classes, or numbers, all checked."""
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from mlxbert.counterparts import not_one_of
+from mlxbert.data.columns import ColumnNames
+from mlxbert.errors import MOST_SHOWN, InputError, shown
+from mlxbert.files import from_json
+from mlxbert.options import Bounds
+from mlxbert.readers.parsing import json_type
+from mlxbert.readers.stream import Record
+
+KINDS = ("class", "classes", "number")
+_TARGETS = Bounds(-1e15, 1e15)  # to learn: the square is a float32
+_SEPARATORS = (",", ";", "|")
+_WHOLE = re.compile(r"(-?\d+)(\.0*)?")
+T = TypeVar("T")
+Label = str | tuple[str, ...] | float | None
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledText:
+    """A text, or two, with what a model should say about them.
+
+    Attributes:
+        text: The text.
+        pair: The second text.
+        label: A class, several classes, a number, or `None` where labels are not read.
+        place: Where the record begins: `train.csv, line 17`.
+    """
+
+    text: str
+    pair: str | None
+    label: Label
+    place: str
+
+    @property
+    def key(self) -> tuple[str, str | None]:
+        """What makes two examples the same input."""
+        return self.text, self.pair
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The classes; none for a number."""
+        if isinstance(self.label, str):
+            return (self.label,)
+        return self.label if isinstance(self.label, tuple) else ()
+
+
+def read_labelled(rows: Iterable[Record], columns: ColumnNames, kind: str) -> list[LabelledText]:
+    """The texts and labels of rows.
+
+    Names of classes are strings without the whitespace around them. A number is a name, too, and a whole one is the
+    same however it is stored (`1`, `1.0`, `"1"` are "1"); strings that write the same whole number in two ways ("1" and
+    "1.0") are refused, as they might be two classes. `true` and `false` keep these names.
+
+    Args:
+        rows: The rows.
+        columns: What is read from which column.
+        kind: What labels are: `class`; `classes`: a list, or a string with commas between the names (with `;` or `|`
+            if no comma is found anywhere), which may be empty; `number`.
+    """
+    if kind not in KINDS:
+        raise not_one_of("kind", kind, KINDS)
+    rows = rows if isinstance(rows, Sequence) else list(rows)
+    read = _reader(rows, columns.label, kind) if columns.label is not None else None
+
+    def example(row: Record) -> LabelledText:
+        text = get_text(row.values, columns.text)
+        pair = None if columns.pair is None else get_text(row.values, columns.pair)
+        label = None if read is None or columns.label is None else read(get_value(row.values, columns.label))
+        return LabelledText(text, pair, label, row.where)
+
+    return read_each(rows, example)
+
+
+def read_each(rows: Iterable[Record], read: Callable[[Record], T]) -> list[T]:
+    """What is read of each row."""
+    found: list[T] = []
+    problems: list[InputError] = []
+    for row in rows:
+        try:
+            found.append(read(row))
+        except InputError as problem:
+            problems.append(InputError(f"{row.where}: {problem.message}", hint=problem.hint))
+    if not problems:
+        return found
+    first, others = problems[0], len(problems) - 1
+    if not others:
+        raise first
+    counted = "1 other record is" if others == 1 else f"{others} other records are"
+    raise InputError(f"{first.message}; {counted} refused, too", hint=first.hint)
+
+
+def get_value(values: Mapping[str, Any], column: str) -> Any:
+    """The value of a column."""
+    if column not in values:
+        raise InputError(f"{column!r} is missing, the record has: {', '.join(values) or 'nothing'}")
+    return values[column]
+
+
+def get_text(values: Mapping[str, Any], column: str) -> str:
+    """The text of a column."""
+    return check_text(get_value(values, column), column)
+
+
+def check_text(text: object, column: str) -> str:
+    """The text, if it is one."""
+    if not isinstance(text, str):
+        raise InputError(f"{column!r} is {json_type(text)}, expected a text")
+    if not text or text.isspace():
+        raise InputError(f"{column!r} is empty, expected a text")
+    check_letters(text, column)
+    return text
+
+
+def check_letters(text: str, column: str) -> None:
+    """Refuses half of a surrogate pair."""
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise InputError(f"{column!r} contains half of a surrogate pair, which is not a character") from None
+
+
+def _reader(rows: Sequence[Record], column: str, kind: str) -> Callable[[Any], Label]:
+    if kind == "number":
+        return lambda value: to_number(plain(value), column)
+    names: dict[str, str] = {}  # one string object per class, however many rows
+    numbers: dict[str, str] = {}
+
+    def name(value: Any) -> str:
+        found = _name(value, column)
+        if found not in names:
+            whole = _WHOLE.fullmatch(found)
+            same = found if whole is None else numbers.setdefault(whole[1], found)
+            if same != found:
+                raise InputError(
+                    f"{column!r} is {found!r}, and elsewhere {same!r}: one number, written in two ways",
+                    hint="write it in one way, or if they are two classes, give them names with letters",
+                )
+        return names.setdefault(found, found)
+
+    if kind == "class":
+        return lambda value: name(plain(value))
+    separator = _separator(row.values.get(column) for row in rows)
+    return lambda value: tuple(dict.fromkeys(name(part) for part in _parts(plain(value), column, separator)))
+
+
+def plain(value: Any) -> Any:
+    """Scalars and arrays of NumPy as Python has them."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _name(value: Any, column: str) -> str:
+    """The name of a class."""
+    if isinstance(value, str):
+        found = value.strip()
+        if not found:
+            raise InputError(f"{column!r} is empty, expected a label")
+        check_letters(found, column)
+        return found
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int) and abs(value) < MOST_SHOWN:
+        return str(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return str(int(value)) if value.is_integer() else repr(value)
+    said = shown(value) if isinstance(value, float | int) else json_type(value)
+    raise InputError(f"{column!r} is {said}, expected a label")
+
+
+def _separator(values: Iterable[Any]) -> str:
+    seen = {mark for value in values if isinstance(value, str) for mark in _SEPARATORS if mark in value}
+    return next((mark for mark in _SEPARATORS if mark in seen), _SEPARATORS[0])
+
+
+def _parts(value: Any, column: str, separator: str) -> Sequence[Any]:
+    if isinstance(value, list | tuple):
+        return value
+    if not isinstance(value, str):
+        return [value]
+    value = value.strip()
+    if value.startswith("[") and value.endswith("]"):
+        try:
+            return list(from_json(value))
+        except ValueError:
+            raise InputError(
+                f"{column!r} is {value!r:.60}, which looks like a list, but is not valid JSON",
+                hint='write a list as ["a", "b"], or the labels with commas between them',
+            ) from None
+    return value.split(separator) if value else []
+
+
+def to_number(value: Any, column: str) -> float:
+    """A finite number, as such or as text."""
+    try:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise ValueError
+        if isinstance(value, str) and "_" in value:
+            raise ValueError
+        number = float(value)
+    except (ValueError, OverflowError):
+        said = shown(value) if isinstance(value, str | int) else json_type(value)
+        comma = isinstance(value, str) and re.fullmatch(r"\s*-?\d+,\d+\s*", value)
+        hint = "write decimals with a point: 3.5" if comma else None
+        raise InputError(f"{column!r} is {said}, expected a number", hint=hint) from None
+    if not math.isfinite(number):
+        raise InputError(f"{column!r} is {value}, expected a finite number")
+    least, most = _TARGETS
+    if not least <= number <= most:
+        raise InputError(f"{column!r} is {number:g}, expected a number from {least:g} to {most:g}")
+    return number

@@ -1,0 +1,135 @@
+"""Texts with related texts, from rows: pairs, triplets, lists of positives and negatives, scored pairs, texts alone."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mlxbert.data.columns import ColumnNames, Search
+from mlxbert.data.labelled_texts import get_text, get_value, plain, read_each, to_number
+from mlxbert.data.query_groups import NEGATIVES, texts_of
+from mlxbert.errors import ArgumentError, InputError
+from mlxbert.readers.labelled_rows import LabelledRows
+from mlxbert.readers.stream import Record
+from mlxbert.readers.text_column import plain_name
+
+_SAMPLE, _LONG = 100, 20  # rows in which other columns of texts are looked for; characters of a text, on average
+
+
+@dataclass(frozen=True, slots=True)
+class Related:
+    """A text, the texts that belong to it, and texts that do not.
+
+    Attributes:
+        text: The text, or query.
+        positives: Texts that belong to it; none for a text alone. One, if there is a score.
+        negatives: Texts that do not.
+        label: How similar the text and its pair are, if that is known.
+        place: Where the record begins: `train.csv, line 17`.
+    """
+
+    text: str
+    positives: tuple[str, ...]
+    negatives: tuple[str, ...]
+    label: float | None
+    place: str
+
+    @property
+    def key(self) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+        """What makes two records the same input."""
+        return self.text, self.positives, self.negatives
+
+    @property
+    def group(self) -> str:
+        """The text: all records of a query are in the training data, or all in the validation data."""
+        return self.text
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """No labels."""
+        return ()
+
+
+def find_related_columns(rows: LabelledRows, **named: str | None) -> ColumnNames:
+    """Finds the columns that are not named, by usual names.
+
+    A second text is looked for if neither text is named. Data with one column of texts are texts alone. Several columns
+    `negative_1`, `negative_2`, … are all read. A score is read where it is named, and otherwise where there is neither
+    a column `positive` nor negatives.
+
+    Args:
+        rows: The data.
+        **named: `text_column`, `pair_column`, `negative_column` and `label_column`, as far as they are named.
+    """
+    search = Search(rows, "embed", named)
+    found = search.found
+    if "negative" in found and "label" in found:
+        raise ArgumentError(
+            f"columns {found['negative']!r} of negatives and {found['label']!r} of scores are both named"
+        )
+    negatives = _negatives(search)
+    positive = "pair" not in found and search.take("pair")
+    if "text" not in found and ("pair" in found or not search.take_pair("text", "pair")):
+        _take_text(search, [column for column in search.rest if column not in negatives])
+    if "label" not in found and "pair" in found and not negatives and not positive:
+        search.take("label")
+    if "pair" not in found and (what := found.get("label") or next(iter(negatives), None)):
+        raise InputError(
+            f"{', '.join(rows.files)}: there is {what!r}, and no column of the texts that belong to {found['text']!r}",
+            hint="choose it with pair_column=",
+        )
+    search.check_header()
+    return search.columns(() if "label" in found else negatives)
+
+
+def _negatives(search: Search) -> tuple[str, ...]:
+    """The column of negatives, or the columns `negative_1`, `negative_2` and so on."""
+    if "negative" not in search.found and not search.take("negative"):
+        several = tuple(column for column in search.rest if re.fullmatch(r"negative_\d+", plain_name(column)))
+        search.found |= {"negative": several[0]} if several else {}
+        return several
+    return (search.found["negative"],)
+
+
+def _take_text(search: Search, columns: Sequence[str]) -> None:
+    """Takes the column of the text, one of these; without a pair it is the only one of long texts."""
+    if not search.take("text", columns) and len(columns) == 1 and "negative" not in search.guessed:
+        search.found["text"] = columns[0]
+    text = search.found.get("text")
+    others = [] if "pair" in search.found else [column for column in columns if _is_text(search.rows, column)]
+    if text is None or {*others} - {text}:
+        raise search.refused(
+            f"{' and '.join(map(repr, others))} hold texts" if others else "no column holds texts",
+            "choose the columns with text_column= and pair_column=, or one with text_column= for texts alone",
+            others,
+        )
+
+
+def _is_text(rows: LabelledRows, column: str) -> bool:
+    values = [row.values.get(column) for row in rows[:_SAMPLE]]
+    texts = [value for value in values if isinstance(value, str)]
+    return bool(texts) and sum(map(len, texts)) >= _LONG * len(texts)
+
+
+def read_related(rows: Sequence[Record], columns: ColumnNames) -> list[Related]:
+    """The records of rows. A column of positives or negatives holds a text or a list of texts."""
+    return read_each(rows, lambda row: _related(row, columns))
+
+
+def _related(row: Record, columns: ColumnNames) -> Related:
+    text = get_text(row.values, columns.text)
+    if columns.pair is None:
+        return Related(text, (), (), None, row.where)
+    if columns.label is not None:
+        score = to_number(plain(get_value(row.values, columns.label)), columns.label)
+        return Related(text, (get_text(row.values, columns.pair),), (), score, row.where)
+    positives = texts_of(row.values, columns.pair)
+    if not positives:
+        raise InputError(f"{columns.pair!r} is missing or empty, expected a text or a list of texts")
+    for column in columns.negatives:
+        if plain_name(column) != NEGATIVES:  # a list of them may be missing, the third text of a triplet may not
+            get_value(row.values, column)
+    negatives = tuple(text for column in columns.negatives for text in texts_of(row.values, column))
+    both = next((negative for negative in negatives if negative in positives), None)
+    if both is not None:
+        raise InputError(f"the text {both!r:.60} is both in {columns.pair!r} and among the negatives")
+    return Related(text, positives, negatives, None, row.where)

@@ -1,0 +1,200 @@
+"""Sentences whose words have tags, from rows: lists of words and of tags, or texts with spans of characters."""
+
+import logging
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from mlxbert.data.columns import ColumnNames, is_spans
+from mlxbert.data.labelled_texts import check_letters, read_each
+from mlxbert.errors import InputError
+from mlxbert.labels.schemes import encode
+from mlxbert.readers.parsing import json_type
+from mlxbert.readers.stream import Record
+from mlxbert.text.words import Span, split_words
+
+Offsets = tuple[Span, ...]
+
+SPAN_SCHEME = "iob2"  # of the tags that spans become
+_LABELS = ("label", "type", "entity")  # the usual names of a span's label
+_LOG = logging.getLogger("mlxbert")
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedSentence:
+    """A sentence of W words with their tags.
+
+    Attributes:
+        text: The sentence: the words joined by spaces, unless the data have it as it was written.
+        words: The words, (W,).
+        offsets: `[start, end)` of each word in code points of the text, (W, 2).
+        tags: The tag of each word, (W,).
+        names: The types of the entities, or the plain tags, one for each; the sentence counts for these labels.
+        place: Where the record begins: `train.conll, line 17`.
+    """
+
+    text: str
+    words: tuple[str, ...]
+    offsets: Offsets
+    tags: tuple[str, ...]
+    place: str
+    names: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """What makes two sentences the same input."""
+        return self.text
+
+    @property
+    def label(self) -> tuple[tuple[int, str], ...]:
+        """The tags with the numbers of their words."""
+        return tuple(enumerate(self.tags))
+
+
+def read_tagged(rows: Iterable[Record], columns: ColumnNames) -> list[TaggedSentence]:
+    """The sentences of rows.
+
+    Words are a list, or a text that is split at whitespace; then there is a tag for each, in a list or a text. A text
+    with spans (`{"start": 0, "end": 5, "label": "PER"}` or `[0, 5, "PER"]`) is split into words as texts that are
+    tagged, and at the ends of spans; its tags are IOB2. CoNLL-U with `text` as the column of the text has words in the
+    text as it was written, wherever they stand there one by one.
+
+    Spans that begin or end between two letters of a word are counted in a warning: offsets of bytes or of UTF-16 do so
+    behind an emoji or an accent.
+
+    Args:
+        rows: The rows.
+        columns: What is read from which column.
+    """
+    found = read_each(rows, lambda row: _sentence(row, columns))
+    cut = [sentence.place for sentence, cuts in found for _ in range(cuts)]
+    if cut:
+        said = "1 span begins or ends" if len(cut) == 1 else f"{len(cut):,} spans begin or end"
+        _LOG.warning("%s in the middle of a word, the first in %s: offsets should count code points", said, cut[0])
+    return [sentence for sentence, _ in found]
+
+
+def _sentence(row: Record, columns: ColumnNames) -> tuple[TaggedSentence, int]:
+    """The sentence of a row, and how many of its spans begin or end within a word."""
+    assert columns.label is not None
+    said, tags = (_get(row.values, column) for column in (columns.text, columns.label))
+    if isinstance(said, str) and (is_spans(tags) or tags in ([], ())):
+        return _of_spans(said, tags, row.where)
+    if isinstance(said, str) and isinstance(row.values.get("form"), list):  # CoNLL-U
+        words, text = _strings(row.values["form"], "form"), said
+    else:
+        words, text = _strings(said, columns.text), said if isinstance(said, str) else ""
+    labels = _strings(tags, columns.label)
+    if not words:
+        raise InputError(f"{columns.text!r} has no words")
+    if len(words) != len(labels):
+        counted = "1 tag" if len(labels) == 1 else f"{len(labels)} tags"
+        raise InputError(f"{len(words)} words in {columns.text!r}, {counted} in {columns.label!r}")
+    offsets = _places(words, text)
+    if offsets is None:
+        text, offsets = " ".join(words), _joined(words)
+    return TaggedSentence(text, words, offsets, labels, row.where), 0
+
+
+def _get(values: Mapping[str, Any], column: str) -> Any:
+    value = values.get(column)
+    if value is None:
+        raise InputError(f"{column!r} is missing, the record has: {', '.join(values) or 'nothing'}")
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _strings(value: Any, column: str) -> tuple[str, ...]:
+    """The words or tags of a list, or of a text with spaces between them."""
+    if isinstance(value, str):
+        value = value.split()
+    if not isinstance(value, list | tuple):
+        raise InputError(f"{column!r} is {json_type(value)}, expected a list of strings")
+    for number, one in enumerate(value, 1):
+        if not isinstance(one, str | int) or isinstance(one, bool) or not str(one):
+            said = "empty" if one == "" else json_type(one)
+            raise InputError(f"{column!r}, word {number}: {said}, expected a string")
+        check_letters(str(one), column)
+    return tuple(map(str, value))
+
+
+def _places(words: Sequence[str], text: str) -> Offsets | None:
+    """Where the words stand in a text, one after the other with nothing but whitespace between; else `None`."""
+    found, end = [], 0
+    for word in words:
+        start = text.find(word, end)
+        if start < 0 or text[end:start].strip():
+            return None
+        end = start + len(word)
+        found.append((start, end))
+    return None if text[end:].strip() else tuple(found)
+
+
+def _joined(words: Sequence[str]) -> Offsets:
+    """Where words stand that are joined by spaces."""
+    found, start = [], 0
+    for word in words:
+        found.append((start, start + len(word)))
+        start += len(word) + 1
+    return tuple(found)
+
+
+def _of_spans(text: str, given: Sequence[Any], place: str) -> tuple[TaggedSentence, int]:
+    if not text.strip():
+        raise InputError("the text is empty")
+    check_letters(text, "text")
+    spans = sorted(_span(span, number, text) for number, span in enumerate(given, 1))
+    for (_, end, _, first), (start, _, _, second) in pairwise(spans):
+        if start < end:
+            raise InputError(f"spans {min(first, second)} and {max(first, second)} overlap: {text[start:end]!r:.60}")
+    whole = [*split_words(text)]
+    offsets = _cut(whole, (border for start, end, _, _ in spans for border in (start, end)))
+    starts, entities, word = [start for start, _ in offsets], [], 0
+    for start, end, label, _ in spans:
+        first = next(number for number in range(word, len(starts)) if starts[number] >= start)
+        word = next((number for number in range(first, len(starts)) if starts[number] >= end), len(starts))
+        entities.append((label, first, word))
+    words = tuple(text[start:end] for start, end in offsets)
+    known = {border for span in whole for border in span}
+    cuts = sum(
+        any(border not in known and text[border - 1 : border + 1].isalnum() for border in (start, end))
+        for start, end, _, _ in spans
+    )
+    return TaggedSentence(text, words, offsets, tuple(encode(entities, len(words), SPAN_SCHEME)), place), cuts
+
+
+def _span(span: Any, number: int, text: str) -> tuple[int, int, str, int]:
+    """Start, end, label and number of a span, checked."""
+    if isinstance(span, Mapping):
+        label = next((span[name] for name in _LABELS if span.get(name) is not None), None)
+        start, end, said = span.get("start"), span.get("end"), span.get("text")
+    else:
+        start, end, label, said = *(*span, None, None, None)[:3], None
+    if type(start) is not int or type(end) is not int or not isinstance(label, str) or not label:
+        raise InputError(f"span {number} is {span!r:.60}, expected start, end and label")
+    if start > end:
+        raise InputError(f"span {number} is [{start}, {end}), which ends before it begins")
+    if start < 0 or end > len(text):
+        raise InputError(
+            f"span {number} is [{start}, {end}), the text has {len(text)} code points",
+            hint="offsets count code points; those of bytes or of UTF-16 are larger after an emoji or an accent",
+        )
+    if not text[start:end].strip():
+        raise InputError(f"span {number} is [{start}, {end}), which is {'blank' if end > start else 'empty'}")
+    if isinstance(said, str) and said != text[start:end]:
+        raise InputError(
+            f"span {number}: [{start}, {end}) is {text[start:end]!r:.60}, and its text {said!r:.60}",
+            hint="offsets count code points; those of bytes or of UTF-16 are larger after an emoji or an accent",
+        )
+    return start, end, label, number
+
+
+def _cut(words: Sequence[Span], cuts: Iterable[int]) -> tuple[Span, ...]:
+    """Words that end at some places, too."""
+    borders = sorted({*cuts})
+    found: list[Span] = []
+    for start, end in words:
+        inner = borders[bisect_right(borders, start) : bisect_left(borders, end)]
+        found += pairwise([start, *inner, end])
+    return tuple(found)

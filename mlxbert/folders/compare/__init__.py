@@ -1,0 +1,1 @@
+"""`verify`: two model folders compared, their facts, tensors and outputs."""

@@ -1,0 +1,182 @@
+"""Compares the tensors of two models: equal, equal once rounded alike, transposed, or different.
+
+Tensors are rounded alike when both are rounded to the coarser of their dtypes. A number in a quantized storage equals
+every number that quantizing turns into it. In 4 bits and less that holds for rows: the root mean square of their errors
+is no more than a step, but a single number may be off by several, to make up for the errors of others.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+from mlxbert.folders.compare.compared_model import ComparedTensor, OpenedModel, coarseness
+from mlxbert.folders.compare.facts import both, differ, same_layers
+from mlxbert.folders.compare.reports import Difference, TensorCounts, finite_or_name
+from mlxbert.machine.device import mx
+from mlxbert.nn.heads import is_tied
+from mlxbert.weights.checkpoint import part_of
+from mlxbert.weights.families import keymap
+from mlxbert.weights.formats.headers import FLOATS, Lazy
+
+# The largest rounding error of a dtype, relative to the number: half a unit in the last place.
+_HALF_ULPS = {"F16": 2.0**-11, "BF16": 2.0**-8}
+_MIN_HALF_ULP = 2.0**-25
+_Tensors = Mapping[str, ComparedTensor]
+
+
+@dataclass
+class TensorComparison:
+    """What was found so far.
+
+    Attributes:
+        compared: How many tensors were compared.
+        equal: How many of them are equal.
+        rounded: How many more are equal once rounded alike.
+        coarsest: The coarsest dtype that tensors were rounded to.
+        differences: The differences of the others.
+    """
+
+    compared: int = 0
+    equal: int = 0
+    rounded: int = 0
+    coarsest: str = "F32"
+    differences: list[Difference] = field(default_factory=list)
+
+    @property
+    def counts(self) -> TensorCounts:
+        """How many tensors compare in which way; tensors that one model lacks are not compared."""
+        different = self.compared - self.equal - self.rounded
+        return TensorCounts(self.compared, self.equal, self.rounded, different)
+
+
+def compare(a: OpenedModel, b: OpenedModel) -> TensorComparison:
+    """Compares the tensors of two models: by their names in the network, or in the files for parts that do not run."""
+    parts = dict.fromkeys((*a.parts, *b.parts))
+    not_loaded = [part for part in parts if not (a.has_loaded(part) and b.has_loaded(part))]
+    left_out = {*not_loaded}  # a part that one model lacks is already reported
+    if not same_layers(a, b):
+        left_out.add("embedder")
+
+    def compared(tensors: _Tensors) -> _Tensors:
+        return Lazy([name for name in tensors if part_of(name) not in left_out], tensors.__getitem__)
+
+    found = TensorComparison()
+    _compare(compared(a.tensors()), compared(b.tensors()), found)
+    if a.checkpoint.family is b.checkpoint.family:
+        names = {name for part in not_loaded if part in a.parts and part in b.parts for name in _names(a, part)}
+        names |= {*a.checkpoint.ignored} & {*b.checkpoint.ignored}
+        one, other = (model.raw(names) if names else {} for model in (a, b))
+        shared = sorted(one.keys() & other.keys())
+        _compare({name: one[name] for name in shared}, {name: other[name] for name in shared}, found)
+    return found
+
+
+def _names(model: OpenedModel, part: str) -> Iterator[str]:
+    """Plain names of the tensors of a part, with copies of tied ones."""
+    family = model.checkpoint.family
+    for entry in keymap.expand(family.parts[part], 1):
+        yield from (f"{stem}.{suffix}" for stem in entry.theirs for suffix in keymap.SUFFIXES)
+    if is_tied([part]):
+        yield from family.tied
+
+
+def _compare(a: _Tensors, b: _Tensors, found: TensorComparison) -> None:
+    for name in dict.fromkeys((*a, *b)):
+        if name not in a or name not in b:
+            has = "A" if name in a else "B"
+            present = name in a, name in b
+            found.differences.append(differ("tensor", name, *present, f"{name}: only {has} has it"))
+            continue
+        found.compared += 1
+        one, other = a[name], b[name]
+        if one.array.shape != other.array.shape:
+            shapes = one.array.shape, other.array.shape
+            message = f"{name}: " + both(*(" x ".join(map(str, shape)) or "one number" for shape in shapes))
+            found.differences.append(differ("tensor", name, list(shapes[0]), list(shapes[1]), message))
+        elif mx.array_equal(one.array, other.array, equal_nan=True).item():
+            found.equal += 1
+        elif alike(one, other).all().item():
+            found.rounded += 1
+            found.coarsest = min(found.coarsest, *_rounded_to(one, other), key=coarseness)
+        else:
+            found.differences.append(_explain(name, one, other))
+
+
+def _rounded_to(a: ComparedTensor, b: ComparedTensor) -> tuple[str, str]:
+    """The dtypes that two tensors were rounded to: float32 for a storage that only had to be expanded."""
+    one, other = _expanded(a), _expanded(b)
+    if (a.storage or b.storage) and alike(one, other).all().item():
+        return one.stored, other.stored
+    return a.stored, b.stored
+
+
+def _expanded(tensor: ComparedTensor) -> ComparedTensor:
+    """The tensor as if it were stored as plain floats."""
+    return tensor if tensor.storage is None else ComparedTensor(tensor.array, "F32")
+
+
+def alike(a: ComparedTensor, b: ComparedTensor) -> mx.array:
+    """Which numbers of two tensors of one shape are equal once both are rounded to the coarser dtype."""
+    one, other = a.array, b.array
+    same = mx.logical_or(one == other, mx.logical_and(mx.isnan(one), mx.isnan(other)))
+    if a.stored == b.stored and not a.stored.startswith("Q"):  # scales of MLX's layout may be rounded as well
+        return same
+    if any(tensor.storage is not None and tensor.storage.carries_errors for tensor in (a, b)):
+        allowed = _rounding_error(a) + _rounding_error(b)
+        near = mx.broadcast_to(_row_means(one - other) <= _row_means(allowed), one.shape)
+    elif a.storage or b.storage or {a.stored, b.stored} == {"F16", "BF16"}:
+        near = mx.abs(one - other) <= _rounding_error(a) + _rounding_error(b)
+    else:
+        coarser = FLOATS[min(a.stored, b.stored, key=coarseness)]
+        near = one.astype(coarser) == other.astype(coarser)
+    finite = mx.logical_and(mx.isfinite(one), mx.isfinite(other))  # a number too large for a dtype becomes inf
+    return mx.logical_or(same, mx.logical_and(finite, near))
+
+
+def _row_means(numbers: mx.array) -> mx.array:
+    """The root of the mean square of each row, (rows, 1)."""
+    return mx.sqrt(mx.square(numbers).mean(axis=-1, keepdims=True))
+
+
+def _rounding_error(tensor: ComparedTensor) -> mx.array:
+    """The rounding error that each number may have."""
+    if tensor.storage is not None:
+        return tensor.storage.rounding_error(tensor.array)
+    if tensor.stored not in _HALF_ULPS:
+        return mx.array(0.0)
+    return mx.abs(tensor.array) * _HALF_ULPS[tensor.stored] + _MIN_HALF_ULP
+
+
+def _explain(name: str, a: ComparedTensor, b: ComparedTensor) -> Difference:
+    """How two tensors of one name and shape differ."""
+    if _is_transposed(a, b):
+        return differ("tensor", name, "as it is", "transposed", f"{name} of B is that of A transposed")
+    return _largest_difference(name, a, b)
+
+
+def _is_transposed(a: ComparedTensor, b: ComparedTensor) -> bool:
+    if a.array.ndim != 2 or a.array.shape[0] != a.array.shape[1]:
+        return False
+    pair = (_transposed(a), b) if a.storage is None else (a, _transposed(b))
+    return bool(alike(*pair).all().item())
+
+
+def _transposed(tensor: ComparedTensor) -> ComparedTensor:
+    return replace(_expanded(tensor), array=tensor.array.T)
+
+
+def _largest_difference(name: str, a: ComparedTensor, b: ComparedTensor) -> Difference:
+    """How many numbers differ, and the index of the largest difference."""
+    changed = mx.logical_not(alike(a, b))
+    far = mx.where(changed, mx.abs(a.array - b.array), 0)
+    far = mx.where(mx.isnan(far), mx.inf, far)  # NaN differs most
+    index = cast(int, far.argmax().item())
+    one, other = (cast(float, tensor.array.flatten()[index].item()) for tensor in (a, b))
+    where = [index // math.prod(far.shape[axis + 1 :]) % far.shape[axis] for axis in range(far.ndim)]
+    count = cast(int, changed.sum().item())
+    most = f"by up to {abs(one - other):.3g} at" if math.isfinite(one - other) else "most at"
+    message = f"{name}: {count:,} of {far.size:,} numbers differ, {most} {where}"
+    return differ(
+        "tensor", name, finite_or_name(one), finite_or_name(other), f"{message}: {both(f'{one:.6g}', f'{other:.6g}')}"
+    )

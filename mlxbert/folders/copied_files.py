@@ -1,0 +1,164 @@
+"""The files next to the weights of a converted model: configuration, vocabulary, modules, licenses."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from tokenizers.normalizers import BertNormalizer
+
+from mlxbert.errors import ConfigError
+from mlxbert.labels.labels import VECTOR_CLASSIFIER
+from mlxbert.weights import save
+from mlxbert.weights.families.registry import family_of, read_architecture
+from mlxbert.weights.formats import safetensors
+from mlxbert.weights.formats.config_json import read_config, read_json, read_json_list
+from mlxbert.weights.formats.weight_files import open_weights
+from mlxbert.weights.hub.file_hashes import is_commit
+from mlxbert.weights.hub.needed_files import CONFIG, MODULES, SMALL, TRANSFORMER_SETTINGS, VOCABULARY
+from mlxbert.weights.model_folder import CUSTOM, SETTINGS as ST_SETTINGS, WITH_WEIGHTS, ModelFolder
+from mlxbert.weights.sentence_transformers import read_embedder
+from mlxbert.weights.tokenizers.tokenizer_files import WHOLE, TokenizerFiles
+from mlxbert.weights.write_sentence_transformers import write_embedder
+
+CARD, SETTINGS = "README.md", "tokenizer_config.json"
+ENCODER = "encoder"  # the folder of an encoder whose head transformers does not have
+_OF_VECTORS = (MODULES, ST_SETTINGS)
+_LICENSES = ("LICENSE*", "LICENCE*", "NOTICE*")
+
+
+def place_of_encoder(source: ModelFolder | None, *, own: bool) -> str:
+    """Where in a folder the encoder is written: as in the source, unless that would mislead transformers.
+
+    An encoder whose head is mlxbert's own goes into a folder of its own. At the top, transformers would give it a
+    random classifier; so it finds no model there, and sentence-transformers finds the encoder through `modules.json`.
+
+    Args:
+        source: The folder that is copied; `None` for a model of its own.
+        own: Whether transformers does not have one of the heads.
+    """
+    inner = "" if source is None else source.transformer.relative_to(source.path).as_posix().removeprefix(".")
+    if own:
+        return inner or ENCODER
+    moved = source is not None and inner == ENCODER and VECTOR_CLASSIFIER in read_config(source.transformer).values
+    return "" if moved else inner
+
+
+def copy_files(source: ModelFolder, folder: Path, inner: str) -> Iterator[Path]:
+    """Copies the vocabulary, settings and licenses of a model folder, and the settings of its modules.
+
+    Args:
+        source: The model folder.
+        folder: The folder to write.
+        inner: Where in it the encoder is written, see `place_of_encoder`.
+
+    Yields:
+        Each file when it is copied.
+    """
+    in_code = family_of(source.config_json)[1].embeds_in_code and len(source.modules) < 2
+    wanted = dict.fromkeys((source.path, source.transformer), SMALL)
+    wanted = dict.fromkeys((module.folder for module in source.modules[1:]), (CONFIG,)) | wanted
+    files = [inner / name for inner, names in wanted.items() for name in names]
+    for path in (*files, *_licenses(source)):
+        if path.is_file() and path != source.transformer / CONFIG and not (in_code and path.name in _OF_VECTORS):
+            target = folder / path.relative_to(source.path)
+            if path.parent == source.transformer and path.name in (*TRANSFORMER_SETTINGS, *VOCABULARY):
+                target = folder / inner / path.name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+            if path.name == MODULES and source.has_modules:
+                _change_modules(target, None if source.path / inner == source.transformer else inner)
+            yield path
+    if in_code and source.own_adapter is not None:  # of the merged model
+        config = read_architecture(source.config_json).config
+        write_embedder(read_embedder(source, config.hidden_size), folder, config.max_length)
+    elif source.own_adapter is not None:  # its prompt is the default
+        settings = source.settings.values
+        prompts = settings.get("prompts") or source.config_json.get("task_instructions", {})
+        named = {"default_prompt_name": source.own_adapter} if source.own_adapter in prompts else {}
+        save.write_json(folder / ST_SETTINGS, {**settings, "prompts": prompts, **named})
+
+
+def _change_modules(path: Path, inner: str | None) -> None:
+    """Gives the transformer in a `modules.json` another place, if there is one, and the usual class.
+
+    Adapters, for which Jina has a class of its own, are merged or left out.
+    """
+    before = read_json_list(path, ConfigError)
+    first = {"type": "sentence_transformers.models.Transformer"} if before[0]["type"] == CUSTOM else {}
+    first |= {} if inner is None else {"path": inner}
+    if first:
+        path.write_text(json.dumps([before[0] | first, *before[1:]], indent=2) + "\n", encoding="utf-8")
+
+
+def copy_licenses(source: ModelFolder, folder: Path) -> None:
+    """Copies the licenses and notices of a model folder, which go with weights that are made from its weights."""
+    for path in _licenses(source):
+        shutil.copyfile(path, folder / path.name)
+
+
+def _licenses(source: ModelFolder) -> list[Path]:
+    folders = dict.fromkeys((source.path, source.transformer))
+    found = (path for inner in folders for pattern in _LICENSES for path in inner.glob(pattern))
+    return [path for path in found if path.is_file() and is_own(path, source.path)]
+
+
+def copy_vocabulary(source: ModelFolder, folder: Path) -> None:
+    """Copies the vocabulary of a model folder, and nothing else that belongs to its model."""
+    for name in VOCABULARY:
+        if (source.transformer / name).is_file():
+            shutil.copyfile(source.transformer / name, folder / name)
+
+
+def is_own(path: Path, source: Path) -> bool:
+    """Whether a file, or the file that it links to, is inside the model's own folder: others must not be published."""
+    repository = source.resolve().parents[1] if is_commit(source.name) else source.resolve()
+    return path.resolve().is_relative_to(repository)
+
+
+def write_modules(source: ModelFolder, folder: Path, dtype: str | None) -> Iterator[tuple[Path, str | None]]:
+    """Writes the weights of modules after the pooling.
+
+    Args:
+        source: The model folder.
+        folder: The folder to write.
+        dtype: One of `FLOATS`; `None` leaves them as they are.
+
+    Yields:
+        A file that was read, and what changed, in a sentence.
+    """
+    for module in source.modules[1:]:
+        if module.kind not in WITH_WEIGHTS:
+            continue
+        target = folder / module.folder.relative_to(source.path)
+        target.mkdir(parents=True, exist_ok=True)
+        weights = open_weights(module.folder)
+        stored = {info.dtype for info in weights.tensors.values()}
+        arrays = {
+            name: save.converted(f"{module.folder}: tensor {name!r}", array, dtype) if dtype else array
+            for name, array in weights.arrays().items()
+        }
+        save.write_file(target / safetensors.SINGLE, arrays, {"format": "pt"})
+        changes = [f"{weights.format} → safetensors"] if weights.format != "safetensors" else []
+        changes += [f"dtype {', '.join(sorted(stored))} → {dtype}"] if dtype and stored != {dtype} else []
+        for path in weights.files:
+            yield path, f"{module.folder.name}: {', '.join(changes)}" if changes else None
+
+
+def write_casing(files: TokenizerFiles, folder: Path) -> str | None:
+    """Writes `do_lower_case: false` to `tokenizer_config.json` if only the vocabulary shows that it is cased.
+
+    Without settings transformers lower-cases texts even if the vocabulary is cased; mlxbert does not.
+
+    Returns:
+        What changed, in a sentence; `None` if nothing did.
+    """
+    path = folder / SETTINGS
+    settings = read_json(path, ConfigError) if path.is_file() else {}
+    if (folder / WHOLE).is_file() or not (folder / "vocab.txt").is_file() or settings.get("do_lower_case") is not None:
+        return None
+    normalizer = files.tokenizer.normalizer
+    if not isinstance(normalizer, BertNormalizer) or normalizer.lowercase:
+        return None
+    save.write_json(path, settings | {"do_lower_case": False})
+    return f"{SETTINGS}: do_lower_case is false, as the vocabulary is cased"

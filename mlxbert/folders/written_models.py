@@ -1,0 +1,105 @@
+"""Which folders of models were written on this machine: a small file for each, in the user's data folder."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from mlxbert.errors import MlxbertError
+from mlxbert.files import DamagedError, is_system_file, read_record, write_record
+from mlxbert.machine.user_folders import data_folder
+from mlxbert.weights.hub.needed_files import MODULES
+
+# Of a model, an adapter, or a model of sentence-transformers whose checkpoint is in a folder of its own.
+_CONFIGS = ("config.json", "adapter_config.json", MODULES)
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A model that was written on this machine.
+
+    Attributes:
+        folder: Its folder, absolute.
+        kind: What wrote it: `finetune classify`, `pretrain`, `distill`, `convert`.
+        family: Its `model_type`, or that of its first module; `None` for an adapter, or if its configuration cannot be
+            read.
+        bytes: The size of its files.
+        written: When it was written, in ISO 8601.
+    """
+
+    folder: Path
+    kind: str
+    family: str | None
+    bytes: int
+    written: str
+
+
+def remember(folder: str | Path, kind: str) -> None:
+    """Notes that a model was written, for `written_models`. Where that cannot be kept, nothing happens.
+
+    Args:
+        folder: Its folder.
+        kind: See `TrainedModel`.
+    """
+    with suppress(OSError, RuntimeError, ValueError, MlxbertError):
+        path = os.path.abspath(folder)
+        entry = _entries() / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:32]}.json"
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        write_record(entry, {"folder": path, "kind": kind, "written": datetime.now(UTC).isoformat(timespec="seconds")})
+
+
+def written_models() -> list[TrainedModel]:
+    """The models that were written on this machine and are where they were, sorted by folder.
+
+    One whose folder was removed or moved is forgotten; not one of a disk that is not there.
+    """
+    try:
+        entries = [path for path in _entries().iterdir() if path.suffix == ".json" and not is_system_file(path.name)]
+    except OSError:
+        return []
+    return sorted((found for path in entries for found in _read(path)), key=lambda one: one.folder)
+
+
+def _entries() -> Path:
+    return data_folder() / "models"
+
+
+def _read(entry: Path) -> Iterator[TrainedModel]:
+    """The model of an entry; of one whose folder holds no model any more, nothing is left."""
+    with suppress(OSError):
+        try:
+            values = read_record(entry)
+            folder = Path(str(values["folder"]))
+            config = next((folder / name for name in _CONFIGS if _is_there(folder / name)), None)
+            kept = not _is_there(folder.parent)
+        except (DamagedError, KeyError, ValueError):
+            config, kept = None, False
+        if config is None:
+            if not kept:
+                entry.unlink(missing_ok=True)
+        else:
+            size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+            yield TrainedModel(folder, str(values["kind"]), _family(config), size, str(values["written"]))
+
+
+def _is_there(path: Path) -> bool:
+    """Whether there is something."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def _family(config: Path) -> str | None:
+    with suppress(OSError, ValueError, RecursionError, AttributeError, LookupError, TypeError):
+        values = json.loads(config.read_bytes())
+        if config.name == MODULES:
+            values = json.loads((config.parent / values[0]["path"] / "config.json").read_bytes())
+        family = values.get("model_type")
+        return family if isinstance(family, str) else None
+    return None

@@ -1,0 +1,256 @@
+"""Attention of inference on a Linux CPU, and its weights in training, by numpy's vector instructions.
+
+`mlxbert.nn.cpu.numpy_layers` says why numpy is faster. Attention has one more reason: MLX takes 2 ns an element to copy
+an array with transposed axes, and copies each such operand of a product, once for each block. numpy takes 0.3, so the
+copies are made here, once.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from typing import TYPE_CHECKING
+
+from mlxbert.machine.cores import cores_at_hand, fill, over_cores
+from mlxbert.machine.device import mx
+from mlxbert.nn.cpu import mlx_kernels
+from mlxbert.nn.cpu.numpy_layers import block_size, new, slices
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float32]
+
+Ranges = tuple[slice, ...]
+_LEAST = 2.0**-64  # see `kernels.exp2`
+_FEWEST_QUERIES = 64  # of a block; with fewer, matrix products are slow
+# Where no score is further from 0, the maximum need not be subtracted: in float32, and in bfloat16, no sum of weights
+# overflows, and no weight is subnormal. float16 ends at e^11.
+_BOUND = 50.0
+_LEAST_WITHIN = 2.0**-110  # nothing next to e^-50; a query without any key gets the mean of all values, not 0 / 0
+_ROTATED_SIZE = 2**16  # elements that are rotated at a time, in the cache
+
+
+def attention(
+    q: mx.array,
+    k: mx.array,
+    v: mx.array,
+    scale: float,
+    mask: mx.array | None,
+    bias: mx.array | None = None,
+    *,
+    causal: bool = False,
+    slopes: mx.array | None = None,
+) -> mx.array:
+    """What `kernels.attention` computes without dropout, in blocks of texts, heads or queries.
+
+    What follows from positions, see `ops.PositionedQK`, is computed for each block: no array has (L, L) elements.
+    """
+    import numpy as np
+
+    batch, heads, rows = q.shape[0], q.shape[1], q.shape[-2]
+    size = math.prod(q.shape[2:-1]) * k.shape[-2]  # of a head
+    texts = max(1, block_size() // (size * heads))
+    some = max(1, min(heads, block_size() // size))
+    queries = min(rows, max(_FEWEST_QUERIES, block_size() * rows // size))
+    added = [] if bias is None else [bias.astype(mx.float32).swapaxes(-1, -2)]
+    added += [] if mask is None else [mx.contiguous(mx.where(mask, 0.0, mlx_kernels.MASKED).swapaxes(-1, -2))]
+    q = q * scale
+    mx.eval(q, k, v, added)
+    q, k, v = _contiguous(q), _contiguous(k), _contiguous(v)
+    known = bias is None and v.dtype != mx.float16
+    bounds, lowered = _bounds(q, k) if known else None, None if slopes is None else np.asarray(slopes)
+    inputs = _AttentionInputs(q, k, v, [np.asarray(array) for array in added], bounds, causal, lowered)
+    parts = [slices(*axis) for axis in ((batch, texts), (heads, some, cores_at_hand()), (rows, queries))]
+    blocks = over_cores(partial(_attend_all, inputs=inputs), list(product(*parts)))
+    for axis, count in ((-2, len(parts[2])), (1, len(parts[1])), (0, len(parts[0]))):
+        blocks = [_joined(blocks[start : start + count], axis) for start in range(0, len(blocks), count)]
+    return blocks[0]
+
+
+@dataclass(frozen=True)
+class _AttentionInputs:
+    """What the blocks of attention share.
+
+    Attributes:
+        q: (B, H, …, L, head size), scaled.
+        k: (B, H, …, K, head size).
+        v: (B, H, …, K, head size).
+        added: What is added to the scores, each broadcast to (B, H, …, K, L).
+        bounds: (B, H), no score of a head is further from 0; `None` where that is not known, or of no use (float16).
+        causal: Whether no token attends to a later one.
+        slopes: (H,), see `ops.PositionedQK`.
+    """
+
+    q: mx.array
+    k: mx.array
+    v: mx.array
+    added: list["Floats"]
+    bounds: "Floats | None"
+    causal: bool
+    slopes: "Floats | None"
+
+    @property
+    def plain(self) -> bool:
+        """Whether scores are products of queries and keys and nothing else."""
+        return not self.added and not self.causal and self.slopes is None
+
+
+def _bounds(q: mx.array, k: mx.array) -> "Floats":
+    """No product of two vectors is larger than that of their lengths."""
+    import numpy as np
+
+    squares = [(wide * wide @ mx.ones((wide.shape[-1], 1))).flatten(2).max(axis=-1) for wide in map(_wide, (q, k))]
+    return np.asarray(mx.sqrt(squares[0] * squares[1]))
+
+
+def _wide(x: mx.array) -> mx.array:
+    return x.astype(mx.float32)
+
+
+def _attend_all(blocks: list[Ranges], inputs: _AttentionInputs) -> list[mx.array]:
+    import numpy as np
+
+    with np.errstate(all="ignore"):  # what is not finite is found later, with the text it belongs to
+        found = [_attend(ranges, inputs) for ranges in blocks]
+    mx.eval(found)
+    return found
+
+
+def _attend(ranges: Ranges, inputs: _AttentionInputs) -> mx.array:
+    """A block of attention. The scores have keys as rows: numpy then takes maxima and sums twice as fast."""
+    import numpy as np
+
+    texts, heads, queries = ranges
+    keys = slice(queries.stop if inputs.causal else None)  # later ones would be masked
+    v = inputs.v[texts, heads, ..., keys, :]
+    scores = inputs.k[texts, heads, ..., keys, :] @ inputs.q[texts, heads, ..., queries, :].swapaxes(-1, -2)
+    scores = scores.astype(mx.float32)
+    mx.eval(scores)
+    weights: Floats = np.asarray(scores)  # the same memory: nobody else has these scores
+    for array in inputs.added:
+        weights += _part(array, ranges)
+    _apply_positions(weights, ranges, inputs)
+    within = inputs.bounds is not None and inputs.bounds[texts, heads].max() <= _BOUND
+    if not within:  # also where the bound is not a number
+        weights -= weights.max(axis=-2, keepdims=True)
+    np.exp(weights, out=weights)
+    if not (inputs.plain and within):
+        weights += _LEAST_WITHIN if within else _LEAST
+    share = mx.array(1 / weights.sum(axis=-2)[..., None])
+    mixed = scores.astype(v.dtype).swapaxes(-1, -2) @ v
+    mixed = (mixed.astype(mx.float32) * share).astype(v.dtype)
+    mx.async_eval(mixed)  # while the next block waits for its scores
+    return mixed
+
+
+def weigh(scores: mx.array) -> tuple[mx.array, mx.array]:
+    """`kernels.Weigh` for a step of training."""
+    (weights, memory), (sums, memory_of_sums) = new(scores.shape), new((*scores.shape[:-1], 1))
+    fill(partial(_weigh, scores, memory, memory_of_sums))
+    return weights, sums
+
+
+def _weigh(scores: mx.array, weights: "Floats", sums: "Floats") -> None:
+    import numpy as np
+
+    mx.eval(scores)
+    rows, weights, sums = (array.reshape(-1, array.shape[-1]) for array in (np.asarray(scores), weights, sums))
+    with np.errstate(all="ignore"):
+        for part in slices(len(rows), max(1, block_size() // 4 // rows.shape[1])):
+            block, powers = rows[part], weights[part]
+            np.subtract(block, block.max(axis=-1, keepdims=True), out=powers)
+            powers *= math.log(2)
+            np.exp(powers, out=powers)
+            powers += _LEAST
+            powers.sum(axis=-1, keepdims=True, out=sums[part])
+
+
+def _apply_positions(scores: "Floats", ranges: Ranges, inputs: _AttentionInputs) -> None:
+    """Lowers scores (…, K, L) of a block by their distances, and masks later keys."""
+    import numpy as np
+
+    _, heads, queries = ranges
+    if inputs.slopes is not None:
+        distances = np.abs(np.arange(scores.shape[-2])[:, None] - np.arange(queries.start, queries.stop))
+        scores -= inputs.slopes[heads, None, None] * distances.astype(np.float32)
+    if inputs.causal:
+        size = queries.stop - queries.start
+        scores[..., queries.start :, :] += np.tril(np.full((size, size), mlx_kernels.MASKED, dtype=np.float32), -1)
+
+
+def _part(x: "Floats", ranges: Ranges) -> "Floats":
+    """A part of what is broadcast to (B, H, …, K, L)."""
+    whole = slice(None)
+    texts, heads, queries = (
+        part if x.shape[axis] > 1 else whole for part, axis in zip(ranges, (0, 1, -1), strict=True)
+    )
+    return x[texts, heads, ..., queries]
+
+
+def _joined(parts: list[mx.array], axis: int) -> mx.array:
+    return parts[0] if len(parts) == 1 else mx.concatenate(parts, axis=axis)
+
+
+def _contiguous(x: mx.array) -> mx.array:
+    """An evaluated array with each of its matrices contiguous; its vectors have to be contiguous already."""
+    import numpy as np
+
+    if x.dtype != mx.float32:
+        x = mx.contiguous(x)
+        mx.eval(x)
+        return x
+    source: Floats = np.asarray(x)
+    if source.strides[-2:] == (4 * source.shape[-1], 4):
+        return x
+    copy, memory = new(x.shape)
+    whole = f"V{4 * source.shape[-1]}"  # a vector as one element is copied in half the time
+    memory.view(whole)[...] = source.view(whole)
+    return copy
+
+
+def rotated(x: mx.array, cosines: mx.array, sines: mx.array) -> mx.array:
+    """Each vector rotated by its position.
+
+    Args:
+        x: float32 (B, H, L, d), as the heads of (B, L, H d).
+        cosines: (L, d / 2).
+        sines: (L, d / 2).
+
+    Returns:
+        (B, H, L, d), contiguous.
+    """
+    import numpy as np
+
+    mx.eval(x, cosines, sines)
+    copy, memory = new(x.shape)
+    source, memory = np.asarray(x).swapaxes(1, 2), memory.swapaxes(1, 2)  # (B, L, H, d)
+    along, half = np.tile(np.asarray(cosines), 2)[:, None], source.shape[-1] // 2
+    across = np.concatenate([-np.asarray(sines), np.asarray(sines)], axis=-1)[:, None]
+    parts = slices(source.shape[1], max(1, _ROTATED_SIZE // math.prod(source.shape[2:])))
+    one, other = np.empty((2, parts[-1].stop - parts[-1].start, *source.shape[2:]), dtype=np.float32)
+    with np.errstate(all="ignore"):  # as in `_attend_all`
+        for text, part in product(range(len(source)), parts):
+            vectors = source[text, part]
+            mixed, swapped = one[: len(vectors)], other[: len(vectors)]
+            swapped[..., :half], swapped[..., half:] = vectors[..., half:], vectors[..., :half]
+            np.multiply(vectors, along[part], out=mixed)
+            swapped *= across[part]
+            np.add(mixed, swapped, out=memory[text, part])
+    return copy
+
+
+def with_neighbours(x: mx.array, size: int, padding: int) -> mx.array:
+    """(B, H, L, d) → (B, H, blocks, 3 * size, d): each block between its two neighbours, in the memory of one copy."""
+    import numpy as np
+
+    mx.eval(x)
+    batch, heads, length, width = x.shape
+    padded = length + padding + 2 * size
+    copy, memory = new((batch, heads, padded, width), 0.0)
+    memory[:, :, size : size + length] = np.asarray(x)
+    strides = (heads * padded * width, padded * width, size * width, width, 1)
+    windows = mx.as_strided(copy, (batch, heads, padded // size - 2, 3 * size, width), strides)
+    mx.eval(windows)
+    return windows

@@ -1,0 +1,197 @@
+"""A corpus as token ids on disk, read once and resumable.
+
+`ids.bin` holds the tokens, `sentences.bin` where each sentence ends in tokens, `documents.bin` where each document ends
+in sentences. `corpus.json`, replaced last, says how much of these files counts, and its hashes: what lies beyond is of
+an interrupted run, and is cut off; what does not fit is read again.
+"""
+
+import bisect
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlxbert.errors import CheckpointError, InputError
+from mlxbert.files import acquire_lock, writing
+from mlxbert.pretraining.corpus.documents import DocumentReader, check_files
+from mlxbert.pretraining.corpus.number_files import Numbers, Stored, in_blocks
+from mlxbert.pretraining.corpus.token_arrays import ids_dtype
+from mlxbert.pretraining.corpus.token_writer import CommittedTokens, TokenWriter, load_state
+from mlxbert.progress import OnProgress
+from mlxbert.readers.formats import find_format
+from mlxbert.readers.input_files import Stamp, hashed
+from mlxbert.readers.text_lines import UTF8
+from mlxbert.text.tokenizer import Tokenizer
+
+VERSION = 1  # of the format
+_LOCK = ".lock"
+
+
+@dataclass(frozen=True)
+class CorpusReport:
+    """What a corpus was made of.
+
+    Attributes:
+        files: The files.
+        sha256: Their SHA-256.
+        bytes: Their size, as they are.
+        documents: Documents with at least one token.
+        sentences: Sentences with at least one token.
+        tokens: Tokens, without special tokens.
+        unknown: How many of them are not in the vocabulary.
+        skipped: Lines and records that cannot be used.
+        empty: Files without a line.
+        problems: What is wrong with the first of these.
+        seconds: How long reading took, in all runs.
+    """
+
+    files: tuple[str, ...]
+    sha256: Mapping[str, str]
+    bytes: int
+    documents: int
+    sentences: int
+    tokens: int
+    unknown: int
+    skipped: int
+    empty: int
+    problems: tuple[str, ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The tokens of a corpus; T tokens, S sentences, D documents.
+
+    Attributes:
+        ids: (T,) token ids; the highest bit says that the token continues the word of the token before.
+        sentences: (S,) where each sentence ends, in tokens.
+        documents: (D,) where each document ends, in sentences.
+        report: What it was made of.
+    """
+
+    ids: Numbers = field(repr=False)
+    sentences: Numbers = field(repr=False)
+    documents: Numbers = field(repr=False)
+    report: CorpusReport
+
+    def tokens(self, start: int, end: int) -> NDArray[np.int32]:
+        """The ids of the tokens from `start` up to `end`."""
+        return (self.ids[start:end] & (self._highest - 1)).astype(np.int32)
+
+    def continues(self, start: int, end: int) -> NDArray[np.bool_]:
+        """Whether each token from `start` up to `end` continues a word."""
+        return np.asarray(self.ids[start:end] & self._highest != 0)
+
+    def ends(self) -> Iterator[tuple[int, int]]:
+        """Each sentence in order: the number of its document, and where it ends in tokens."""
+        closed = (count for block in in_blocks(self.documents) for count in block.tolist())
+        document, last = 0, next(closed)
+        for number, end in enumerate(end for block in in_blocks(self.sentences) for end in block.tolist()):
+            if number == last:
+                document, last = document + 1, next(closed)
+            yield document, end
+
+    def borders(self, document: int, stop: int) -> list[int]:
+        """Where documents end, in tokens, from a document on and before `stop`."""
+        found: list[int] = []
+        while document < len(self.documents) and (end := int(self.sentences[self.documents[document] - 1])) < stop:
+            found.append(end)
+            document += 1
+        return found
+
+    def inside(self, document: int, start: int, stop: int) -> NDArray[Any]:
+        """Where sentences of a document end after the token `start` and before `stop`."""
+        first = int(self.documents[document - 1]) if document else 0
+        first = bisect.bisect_right(self.sentences, start, first, int(self.documents[document]))
+        ends: NDArray[Any] = self.sentences[first : first + stop - start]
+        return ends[ends < stop]
+
+    @property
+    def _highest(self) -> Any:
+        return self.ids.dtype.type(1 << (8 * self.ids.dtype.itemsize - 1))
+
+
+def read_corpus(
+    files: Sequence[str | Path],
+    folder: Path,
+    tokenizer: Tokenizer,
+    *,
+    field: str = "text",
+    documents: str = "blank",
+    encoding: str = UTF8,
+    keyed: bool = False,
+    hashes: Mapping[Path, tuple[str, Stamp]] | None = None,
+    on_progress: OnProgress | None = None,
+) -> Corpus:
+    """Reads text files into a folder of token ids, or opens the folder if it holds them already.
+
+    An interrupted call continues where it was; the result is the same. If the files, the vocabulary or an option has
+    changed, or a file of the folder is damaged, it begins anew. With `keyed`, it gets a folder of its own within
+    `folder`; `hashes` are what `hashed` said of the files before. For `field`, `documents` and `encoding` see
+    `DocumentReader`.
+    """
+    paths = check_files(files, field, documents)
+    hashes = hashes or {path: hashed(path) for path in paths}
+    sha256 = {str(path): hashes[path][0] for path in paths}
+    key = {
+        "version": VERSION,
+        "files": [[find_format(str(path)).value, sha256[str(path)]] for path in paths],
+        "tokenizer": hashlib.sha256(tokenizer.files.tokenizer.to_str().encode()).hexdigest(),
+        **{"field": field, "documents": documents, "width": ids_dtype(tokenizer).itemsize},
+        **({} if encoding == UTF8 else {"encoding": encoding}),
+    }
+    if keyed:
+        folder = folder / hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
+    state = load_state(folder, key)
+    if not state.complete:
+        with writing(folder, "the corpus ", "; what was read before is kept"):
+            folder.mkdir(parents=True, exist_ok=True)
+            with acquire_lock(folder / _LOCK, "run"):
+                state = load_state(folder, key)
+                reader = DocumentReader(
+                    paths, field, documents, state.place, [hashes[path][1] for path in paths], encoding
+                )
+                state = TokenWriter(folder, tokenizer, state).write(reader, on_progress)
+                (folder / _LOCK).unlink()
+    return _open(folder, paths, sha256, tokenizer, state)
+
+
+def _open(
+    folder: Path, paths: Sequence[Path], sha256: Mapping[str, str], tokenizer: Tokenizer, state: CommittedTokens
+) -> Corpus:
+    if state.longest < 2:
+        names = ", ".join(map(str, paths[:3])) + (", …" if len(paths) > 3 else "")
+        raise InputError(
+            f"{names}: no sentence has two tokens, expected text of the language of the vocabulary",
+            hint="does field= name the text, and is the vocabulary the right one?",
+        )
+    ids = _stored(folder / "ids.bin", ids_dtype(tokenizer), state.tokens)
+    sentences = _stored(folder / "sentences.bin", np.dtype("<i8"), state.sentences)
+    documents = _stored(folder / "documents.bin", np.dtype("<i8"), state.documents)
+    report = CorpusReport(
+        files=tuple(map(str, paths)),
+        sha256=sha256,
+        bytes=sum(path.stat().st_size for path in paths),
+        documents=state.documents,
+        sentences=state.sentences,
+        tokens=state.tokens,
+        unknown=state.unknown,
+        skipped=state.place.skipped,
+        empty=state.place.empty,
+        problems=state.place.problems,
+        seconds=state.seconds,
+    )
+    return Corpus(ids, sentences, documents, report)
+
+
+def _stored(path: Path, dtype: np.dtype[Any], count: int) -> Stored:
+    try:
+        with path.open("rb") as file:
+            return Stored(file, dtype, (count,))
+    except OSError as problem:
+        raise CheckpointError(f"{path.parent}: the corpus is damaged ({problem})", hint="remove the folder") from None

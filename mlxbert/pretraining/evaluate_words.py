@@ -1,0 +1,105 @@
+"""`mlxbert.evaluate_words`: how well a model predicts the masked tokens of a text."""
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlxbert.errors import ArgumentError
+from mlxbert.machine.distributed import ProcessGroup
+from mlxbert.model import Model
+from mlxbert.nn.heads import HEADS
+from mlxbert.options import COUNT, LENGTH, STEPS
+from mlxbert.pretraining.corpus_examples import Maker
+from mlxbert.pretraining.objective import Pretraining, heads_of, make_terms, read_terms
+from mlxbert.pretraining.pretraining_settings import Settings, files_of, pairs_of
+from mlxbert.progress import OnProgress
+from mlxbert.results.notebook import Shown
+from mlxbert.tasks.argument_checks import check_model
+from mlxbert.text.batch import default_batch_tokens
+
+_OBJECTIVES = ("mlm", "nsp", "sop")
+
+
+@dataclass(frozen=True)
+class WordEvaluation(Shown):
+    """How well a model predicts what is hidden.
+
+    Attributes:
+        model: The model.
+        data: The files.
+        examples: How many examples were made of them.
+        hidden: How many tokens were hidden.
+        metrics: `loss`, `accuracy` and `pseudo_perplexity` (the exponential of the mean loss of a hidden token); with
+            pairs the losses and accuracies of both heads.
+    """
+
+    model: str
+    data: tuple[str, ...]
+    examples: int
+    hidden: int
+    metrics: dict[str, float]
+
+
+def evaluate_words(
+    model: Model,
+    data: str | Path | Sequence[str | Path],
+    *,
+    objective: str = "mlm",
+    examples: int | None = 1000,
+    length: int = 128,
+    batch_tokens: int | None = None,
+    on_progress: OnProgress | None = None,
+    **options: Any,
+) -> WordEvaluation:
+    """Evaluates a model on plain text: the same tokens are hidden every time, whichever the model's weights are.
+
+    Example:
+        >>> mlxbert.evaluate_words(mlxbert.load(), "notes.txt").metrics["accuracy"]
+
+    Args:
+        model: A model with a masked-LM head.
+        data: Files of text, as for `mlxbert.pretrain`.
+        objective: `mlm`, or with pairs of texts `mlm,nsp` or `mlm,sop`.
+        examples: That many examples, drawn at random; `None` for all.
+        length: Tokens of an example.
+        batch_tokens: Tokens per batch, padding included.
+        on_progress: Called with the bytes of the files that are read, and of how many.
+        **options: `field`, `encoding`, `documents`, `across_documents`, `whole_words` and `mask_probability`, see
+            `mlxbert.pretrain`.
+
+    Raises:
+        ArgumentError: An argument is invalid.
+        MissingHeadError: The model does not have the head.
+        InputError: A file cannot be used.
+    """
+    check_model(model, data)
+    if examples is not None:
+        STEPS.check_whole("examples", examples)
+    LENGTH.check_whole("length", length)
+    batch_tokens = default_batch_tokens() if batch_tokens is None else batch_tokens
+    COUNT.check_whole("batch_tokens", batch_tokens)
+    weights = read_terms(objective)
+    pretraining = Pretraining(make_terms(weights))
+    if other := [name for name in weights if name not in _OBJECTIVES]:
+        raise ArgumentError(f"the objective has {other[0]}, expected some of {', '.join(_OBJECTIVES)}")
+    for head in heads_of(weights):
+        if head not in model.network.heads:
+            if task := HEADS[head].task:
+                model.require(task)
+            else:
+                raise ArgumentError(f"{model.source}: has no {HEADS[head].title}")
+    given = {name: value for name, value in options.items() if value is not None}
+    known = ("field", "encoding", "documents", "across_documents", "whole_words", "mask_probability")
+    if unknown := [name for name in given if name not in known]:
+        raise ArgumentError(f"{unknown[0]} is given, expected some of {', '.join(known)}")
+    settings = Settings(corpus=files_of(data, "data"), length=str(length), **given)
+    pairs = pairs_of([*weights], settings.across_documents)
+    pretraining.use(model.config)
+    maker = Maker(settings, model.tokenizer, pairs, model.config.max_length)
+    with tempfile.TemporaryDirectory(prefix="mlxbert-") as folder:
+        found = maker.all_of(settings.corpus, Path(folder), examples, on_progress)
+        metrics = pretraining.measure(model.network, found, ProcessGroup(), max(batch_tokens // length, 1))
+        hidden = sum(len(found[number].places) for number in range(len(found)))
+    return WordEvaluation(model.source, tuple(map(str, settings.corpus)), len(found), hidden, metrics)

@@ -1,0 +1,97 @@
+"""What is asked of a pre-training run, checked before hours of work."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from mlxbert.errors import ArgumentError
+from mlxbert.files import to_path
+from mlxbert.options import SMALLEST, Bounds, Option, check_fields
+from mlxbert.readers.input_files import Stamp, hashed
+from mlxbert.readers.text_lines import UTF8, check_encoding
+
+if TYPE_CHECKING:
+    from mlxbert.pretraining.examples import Pairs
+
+_SHARE = Bounds(SMALLEST, 0.5)  # of the corpus, to evaluate on
+DISTILLED = "mlm:2,soft:5,hidden:1"  # DistilBERT's terms and weights (arXiv:1910.01108)
+Documents = Literal["blank", "line"]
+_PAIRS: "dict[str, Pairs]" = {"nsp": "next", "sop": "order"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How examples are made of a corpus.
+
+    Attributes:
+        corpus: The files.
+        valid: The files of another corpus to evaluate on; empty to hold out a part.
+        validation_fraction: The share of examples that are held out.
+        shards: The folder of the token ids; `None` for one next to the unfinished run.
+    """
+
+    panel: ClassVar[str] = "Data"
+    corpus: tuple[Path, ...]
+    valid: tuple[Path, ...] = ()
+    field: Annotated[str, Option("Field of the text in .jsonl and .json files.")] = "text"
+    encoding: Annotated[str, Option("Encoding of text, such as latin-1.")] = UTF8
+    documents: Annotated[Documents, Option("End of documents in .txt. A blank line, or each line.")] = "blank"
+    across_documents: Annotated[bool, Option("Examples continue in the next document.")] = False
+    length: Annotated[str, Option("Tokens of an example. Or phases: 128:0.9,512:0.1.", "N")] = "128"
+    whole_words: Annotated[bool, Option("Mask all tokens of a word together.")] = False
+    masks: Annotated[
+        int | None,
+        Option("Repeat the masks of the first N passes. By default each has new ones.", bounds=Bounds(1, 1_000_000)),
+    ] = None
+    mask_probability: Annotated[float, Option("Share of the tokens that are masked.", bounds=Bounds(SMALLEST, 0.9))] = (
+        0.15
+    )
+    validation_fraction: float = 0.01
+    generator: Annotated[
+        float,
+        Option(
+            "Width of a new ELECTRA generator. Relative to the discriminator.",
+            usual="0.25",
+            panel="Model",
+            bounds=Bounds(0.01, 1),
+        ),
+    ] = 0.25
+    shards: Path | None = None
+
+    def __post_init__(self) -> None:
+        if not self.corpus:
+            raise ArgumentError("corpus is empty, expected files")
+        check_fields(self)
+        check_encoding(self.encoding)
+        _SHARE.check_number("validation_fraction", self.validation_fraction)
+
+    @cached_property
+    def hashes(self) -> Mapping[Path, tuple[str, Stamp]]:
+        """The SHA-256 of each file, and what it was then: what is read later has to be the same."""
+        return {path: hashed(path) for path in (*self.corpus, *self.valid)}
+
+    def to_dict(self) -> dict[str, Any]:
+        """What decides the examples besides the files."""
+        left_out = ("corpus", "valid", "shards")
+        return {name: getattr(self, name) for name in (field.name for field in fields(self)) if name not in left_out}
+
+
+def files_of(given: str | Path | Sequence[str | Path] | None, name: str) -> tuple[Path, ...]:
+    """File names as paths."""
+    listed = [] if given is None else [given] if isinstance(given, str | Path) else [*given]
+    for one in listed:
+        if not isinstance(one, str | Path):
+            raise ArgumentError(f"{name} has {one!r:.60}, expected names of files")
+    return tuple(to_path(one, name) for one in listed)
+
+
+def pairs_of(terms: Sequence[str], across: bool) -> "Pairs | None":
+    """How two texts are put together for some terms."""
+    wanted = [term for term in terms if term in _PAIRS]
+    if len(wanted) > 1:
+        raise ArgumentError(f"the objective has {' and '.join(wanted)}, expected one of them: both need other pairs")
+    if wanted and across:
+        raise ArgumentError(f"across_documents is True with {wanted[0]}, whose texts are of one document")
+    return _PAIRS[wanted[0]] if wanted else None

@@ -1,0 +1,61 @@
+"""`python -m mlxbert.readers.documents.parser_process`: the process in which files are parsed; see `apart`."""
+
+import ctypes
+import importlib
+import json
+import os
+import resource
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any
+
+from mlxbert.readers.documents.document import unreadable
+
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of <sys/prctl.h>
+_LATE = 5  # seconds after which the process ends itself: elsewhere nothing ends it with its parent
+
+
+def _serve() -> None:
+    """Reads a line of JSON and the bytes of a file from stdin, as long as there are any; answers on stdout."""
+    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever a library prints
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+    sys.dont_write_bytecode = True
+    for kind in (resource.RLIMIT_FSIZE, resource.RLIMIT_CORE):
+        resource.setrlimit(kind, (0, 0))
+    for line in iter(requests.readline, b""):
+        request = json.loads(line)
+        signal.setitimer(signal.ITIMER_REAL, request["seconds"] + _LATE)
+        with suppress(ValueError, OSError):  # macOS has no such limit
+            resource.setrlimit(resource.RLIMIT_AS, (request["memory"], resource.getrlimit(resource.RLIMIT_AS)[1]))
+        for answer in _answers(request, requests):
+            answers.write(len(answer).to_bytes(8, "big") + answer)
+        answers.flush()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _answers(request: dict[str, Any], requests: Any) -> Iterator[bytes]:
+    try:
+        data = requests.read(request["size"])
+        read = getattr(importlib.import_module(request["module"]), request["function"])
+        for document in read(data, request["name"]):
+            yield _packed(asdict(document))
+        last: dict[str, Any] = {}
+    except MemoryError:
+        last = {"memory": True}
+    except Exception as problem:
+        reason = unreadable(problem)
+        last = {"problem": reason.message, "hint": reason.hint}
+    yield _packed(last)
+
+
+def _packed(answer: dict[str, Any]) -> bytes:
+    return json.dumps(answer, ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+if __name__ == "__main__":
+    _serve()

@@ -1,0 +1,196 @@
+"""Input files, opened: one that changes while it is read is an error.
+
+Size and time of the last change are compared at opening, after each read, and so at the end: nothing that was read from
+a changed file is used.
+"""
+
+import difflib
+import hashlib
+import io
+import itertools
+import os
+import stat
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from mlxbert.errors import ChangedError, InputError
+from mlxbert.paths import check_regular, open_regular
+from mlxbert.readers.pipes import as_it_comes
+
+STDIN = "-"
+_BLOCK = 2**14  # bytes that are hashed at a time
+_LOOKED_AT = 1000  # names of a folder that may be like that of a missing file
+
+
+class Stamp(NamedTuple):
+    """What changes with a file.
+
+    Attributes:
+        size: Its bytes.
+        time: When it was last changed, in nanoseconds.
+    """
+
+    size: int
+    time: int
+
+
+class _Raw(io.FileIO):
+    """The bytes of a regular file; see `InputFile`."""
+
+    def __init__(self, file: str | Path | int, name: str, stamp: Stamp | None) -> None:
+        if isinstance(file, int):
+            check_regular(name, os.fstat(file).st_mode)  # /dev/zero has no end
+            super().__init__(file, closefd=False)
+        else:
+            super().__init__(file, opener=open_regular)
+        state = os.fstat(self.fileno())
+        self.called, self.stamp = name, stamp or _stamp(state)
+
+    def check(self) -> None:
+        now = _stamp(os.fstat(self.fileno()))
+        if now != self.stamp:
+            sizes = f"{self.stamp.size:,} bytes before, {now.size:,} now"
+            raise ChangedError(
+                f"{self.called}: changed while it was in use, expected a file that nothing writes to ({sizes})",
+                hint="wait until it is complete, and repeat the command",
+            )
+
+    def readinto(self, buffer: Any, /) -> int | None:
+        count = super().readinto(buffer)
+        self.check()
+        return count
+
+    def readall(self) -> bytes:
+        data = super().readall()
+        self.check()
+        return data
+
+
+class InputFile(io.BufferedReader):
+    """A regular file, read as it was at first.
+
+    Args:
+        file: Its path, or the descriptor of one that somebody else closes.
+        name: What errors call it.
+        stamp: What it was when it was hashed or read before.
+    """
+
+    def __init__(self, file: str | Path | int, name: str, stamp: Stamp | None = None) -> None:
+        self._checked = _Raw(file, name, stamp)
+        super().__init__(self._checked)
+        self.reopens = not isinstance(file, int)  # whether another process would read the same
+        self._checked.check()
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
+        try:
+            if kind is None:
+                self._checked.check()
+        finally:
+            super().__exit__(kind, *rest)
+
+    @property
+    def stamp(self) -> Stamp:
+        """What it was at first."""
+        return self._checked.stamp
+
+    def sha256(self) -> str:
+        """The SHA-256 of the whole file, in hexadecimal digits; where it is read does not change."""
+        digest, start = hashlib.sha256(), 0
+        while block := os.pread(self.fileno(), _BLOCK, start):
+            digest.update(block)
+            start += len(block)
+        self._checked.check()
+        return digest.hexdigest()
+
+
+def open_source(
+    source: str | Path | BinaryIO, name: str | None = None, stamp: Stamp | None = None, *, pipes: bool = True
+) -> BinaryIO:
+    """An input, opened: an `InputFile` where it is a regular file, otherwise what is read as it comes.
+
+    Args:
+        source: Its path, or a file opened in binary mode, which the caller closes.
+        name: What errors call it; by default its path.
+        stamp: What it was when it was hashed or read before.
+        pipes: Whether it may be a pipe, for which is waited: one that a user names, not one that was found in a folder.
+    """
+    if not isinstance(source, str | Path):
+        plain = type(source) is io.BufferedReader and type(source.raw) is io.FileIO  # not what unpacks a file
+        if not plain or not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
+            return source
+        file = InputFile(source.fileno(), name or str(getattr(source, "name", "input")))
+        file.seek(source.tell())
+        return file
+    try:
+        if stamp is not None or not pipes or stat.S_ISREG(os.stat(source).st_mode):
+            return InputFile(source, name or str(source), stamp)
+        return as_it_comes(open(source, "rb"), closes=True)
+    except (OSError, ValueError) as problem:
+        raise _unreadable(source, problem) from None
+
+
+def stdin() -> BinaryIO:
+    """The standard input, which is an error where it is closed."""
+    if sys.stdin is None:
+        raise InputError("stdin is closed")
+    return sys.stdin.buffer
+
+
+def check_there(source: object) -> None:
+    """Refuses a path of nothing; an open file is there."""
+    if isinstance(source, str | Path):
+        try:
+            os.stat(source)
+        except (OSError, ValueError) as problem:
+            raise _unreadable(source, problem) from None
+
+
+def _unreadable(source: str | Path, problem: Exception) -> InputError:
+    said = getattr(problem, "strerror", problem)
+    return InputError(f"{source}: cannot be read ({said})", hint=hint_of_missing(source, problem))
+
+
+def hint_of_missing(path: str | Path, problem: Exception) -> str | None:
+    """Where a file was looked for that is not there, or the name of a similar file in its folder."""
+    if not isinstance(problem, FileNotFoundError):
+        return None
+    folder, near = Path(path).parent, list[str]()
+    with suppress(OSError):
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in itertools.islice(entries, _LOOKED_AT) if entry.is_file()]
+        near = difflib.get_close_matches(Path(path).name, names, n=1, cutoff=0.85)
+    if near:
+        return f"there is a file {folder / near[0]}"
+    if not folder.is_dir():
+        return f"there is no folder {folder}"
+    return f"check the path: {folder.absolute()} has no such file"
+
+
+def to_read_again(file: BinaryIO) -> InputFile | None:
+    """The file, if another process would read the same: not a pipe."""
+    return file if isinstance(file, InputFile) and file.reopens else None
+
+
+def hashed(path: Path) -> tuple[str, Stamp]:
+    """The SHA-256 of an input file, and what it was then."""
+    try:
+        with InputFile(path, str(path)) as file:
+            return file.sha256(), file.stamp
+    except OSError as problem:
+        hint = hint_of_missing(path, problem)
+        raise InputError(f"{path}: cannot be read ({problem.strerror})", hint=hint) from None
+
+
+def stamp_of(path: Path) -> Stamp:
+    """What an input file is now."""
+    try:
+        return _stamp(path.stat())
+    except OSError as problem:
+        hint = hint_of_missing(path, problem)
+        raise InputError(f"{path}: cannot be read ({problem.strerror})", hint=hint) from None
+
+
+def _stamp(state: os.stat_result) -> Stamp:
+    return Stamp(state.st_size, state.st_mtime_ns)

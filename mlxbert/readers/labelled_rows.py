@@ -1,0 +1,223 @@
+"""Rows of labelled data: all fields of the records of files, folders, data sets and Python objects, in memory.
+
+What cannot be read ends the reading, with an error that says where: rows are for training, which should not start on
+half of the data.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from mlxbert.errors import ArgumentError, InputError, shown
+from mlxbert.files import identity
+from mlxbert.readers.class_names import class_names, name_classes
+from mlxbert.readers.formats import FormatName, check_format, find_words, format_of, read_records
+from mlxbert.readers.hub_datasets import HUB, open_hub
+from mlxbert.readers.input_files import STDIN, check_there, open_source, stdin
+from mlxbert.readers.label_folder import LabelFolder
+from mlxbert.readers.parsing import Item
+from mlxbert.readers.stream import Record, RecordSource, RecordStream
+from mlxbert.readers.text_lines import UTF8
+
+Source = str | Path | BinaryIO | Iterable[str | Path] | Iterable[Mapping[str, Any]]
+Progress = Callable[[int, int | None], None]
+_REPORT = 1000  # rows between two calls of `on_progress`
+
+
+@dataclass(frozen=True)
+class LabelledRows(Sequence[Record]):
+    """All rows of one or several sources, in order.
+
+    Attributes:
+        columns: The names of all fields.
+        files: Where the rows come from.
+        sha256: Hashes of what was read, by the names in `files`; pipes and iterators have none.
+        counts: How many rows come from each of the `files`.
+        resumable: Whether another process would read the same.
+    """
+
+    columns: tuple[str, ...]
+    files: tuple[str, ...]
+    sha256: Mapping[str, str]
+    counts: Mapping[str, int]
+    resumable: bool
+    _rows: Sequence[Record] = field(repr=False)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._rows[index]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self._rows)
+
+
+def read_rows(
+    source: Source,
+    *,
+    format: FormatName | str | None = None,
+    words: bool = False,
+    on_progress: Progress | None = None,
+    header: bool = True,
+    encoding: str = UTF8,
+) -> LabelledRows:
+    """Reads records with all their fields.
+
+    Args:
+        source: A path, or several: .csv, .tsv, .jsonl, .json (an array of records, or SQuAD), .conll (also .iob, .bio),
+            .conllu, .txt with a text in each line (all also with .gz), .parquet, or a folder that has a folder of .txt
+            files for each label. A row of .conll and .conllu is a sentence, whose values are lists. `hub:NAME`,
+            `hub:NAME:CONFIG` or `hub:NAME:CONFIG:SPLIT` is a data set of the Hugging Face hub (its split `train` where
+            none is named). `-` is stdin, or give a file opened in binary mode; both are .jsonl unless `format` says
+            otherwise, or .csv without a header. Or any iterable of mappings.
+        format: How files store records; by default their endings say so.
+        words: Whether sentences of words are read: files that look like CoNLL or CoNLL-U then need no such name.
+        on_progress: Called now and then with the bytes read so far and their total, which is known of files, and
+            otherwise `None`.
+        header: Whether the first row of a .csv or .tsv names its columns; otherwise they are called `1`, `2`, …
+        encoding: The encoding of files of text.
+    """
+    sources = _sources(source)
+    total = sum(map(_bytes, sources)) if all(map(_bytes, sources)) else None
+    rows: list[Record] = []
+    columns: dict[str, None] = {}
+    hashes: dict[str, str | None] = {}
+    counts: dict[str, int] = {}
+    before = 0
+    for one in sources:
+        start = len(rows)
+        with ExitStack() as stack:
+            stream = _open(one, format, words, stack, {"header": header, "encoding": encoding})
+            for row in _usable(stream):
+                rows.append(row)
+                if not row.values.keys() <= columns.keys():
+                    columns.update(dict.fromkeys(row.values))
+                if on_progress is not None and len(rows) % _REPORT == 0:
+                    on_progress(before + stream.done, total)
+            hashes[stream.name] = stream.files[0].sha256() if stream.files else None
+            counts[stream.name] = len(rows) - start
+        if len(rows) == start:
+            raise InputError(f"{stream.name}: there are no records")
+        before += stream.done
+    if on_progress is not None:
+        on_progress(before, total)
+    known = {name: found for name, found in hashes.items() if found is not None}
+    return LabelledRows(tuple(columns), tuple(hashes), known, counts, len(known) == len(hashes), rows)
+
+
+def check_sources(source: Source) -> None:
+    """Refuses what `read_rows` could not read: missing files, and values that are not data. Nothing is read."""
+    for entry in _sources(source):
+        if not (isinstance(entry, str) and (entry == STDIN or entry.startswith(HUB))):
+            check_there(entry)
+
+
+def _sources(source: Any) -> list[Any]:
+    """Paths and open files one by one, or the records as a whole."""
+    if isinstance(source, str | Path) or hasattr(source, "read"):
+        return [source]
+    if isinstance(source, Mapping) or (hasattr(source, "to_dict") and not hasattr(source, "features")):
+        raise ArgumentError(
+            f"the data are a {type(source).__name__}, expected records: an iterable of mappings",
+            hint='a pandas DataFrame becomes records with table.to_dict("records")',
+        )
+    if not isinstance(source, Iterable):
+        raise ArgumentError(f"the data are a {type(source).__name__}, expected a path, paths or records")
+    if not (isinstance(source, Sequence) and source and isinstance(source[0], str | Path)):
+        return [source]
+    for path in source:
+        if not isinstance(path, str | Path):
+            raise ArgumentError(f"{path!r:.60} is among paths, expected a path")
+    if len({*map(identity, source)}) < len(source):
+        raise ArgumentError(f"a file is named twice: {', '.join(map(str, source))}")
+    return list(source)
+
+
+def _bytes(source: Any) -> int:
+    """The size of a file; 0 for what is not a file."""
+    return os.path.getsize(source) if isinstance(source, str | Path) and os.path.isfile(source) else 0
+
+
+def _open(
+    source: Any, format: FormatName | str | None, words: bool, stack: ExitStack, how: Mapping[str, Any]
+) -> RecordStream:
+    if isinstance(source, str) and source.startswith(HUB):
+        return _open_mappings(source, f"{source}, row", open_hub(source))
+    name = str(source) if isinstance(source, str | Path) else ""
+    if isinstance(source, str) and source == STDIN:
+        source, name = stdin(), "stdin"
+    elif hasattr(source, "read"):
+        name = str(getattr(source, "name", "input"))
+    elif not isinstance(source, str | Path):
+        return _open_mappings("records", "record", source)
+    elif os.path.isdir(source):
+        folder = LabelFolder(Path(source), name, how["encoding"])
+        return RecordStream([RecordSource(name, iter(folder), opened=folder, file=folder)])
+    if format is None and hasattr(source, "read"):
+        format = FormatName.jsonl if how["header"] else FormatName.csv
+    elif format is None and words and os.path.isfile(source):  # what is read of a pipe is gone
+        format = find_words(source, how["encoding"])
+    chosen = format_of(source, name) if format is None else check_format(format)
+    file = open_source(source, name)
+    if file is not source:
+        stack.enter_context(file)
+    return read_records(file, None, format=chosen, name=name, **how)
+
+
+def _usable(stream: RecordStream) -> Iterator[Record]:
+    """The records of a stream, without blank lines of a .txt, until one cannot be used."""
+    lines = FormatName.txt in stream.read_as
+    for record in stream:
+        if record.problem is not None:
+            raise record.located(record.problem)
+        if not lines or record.values["text"].strip():
+            yield record
+
+
+def row_bytes(values: Mapping[str, Any], place: str) -> bytes:
+    """The values of a row as JSON, to be hashed."""
+    try:
+        return json.dumps(dict(values), sort_keys=True, default=str).encode() + b"\n"
+    except (TypeError, ValueError, RecursionError) as problem:  # a number of thousands of digits, a list in itself
+        raise InputError(f"{place}: the values are not ones that JSON can hold ({problem})") from None
+
+
+class _Mappings:
+    """Mappings of names to values, from Python.
+
+    Args:
+        name: What errors call each.
+        mappings: The mappings.
+    """
+
+    def __init__(self, name: str, mappings: Iterable[Any]) -> None:
+        self._name, self._mappings, self._digest = name, mappings, hashlib.sha256()
+        self.again = hasattr(mappings, "__len__")  # an iterator is used up
+
+    def __iter__(self) -> Iterator[Item]:
+        classes = class_names(self._mappings)
+        for number, item in enumerate(self._mappings, 1):
+            place = f"{self._name} {number}"
+            if not isinstance(item, Mapping) or not all(isinstance(key, str) for key in item):
+                yield place, InputError(f"{shown(item)} is not a mapping of names to values")
+                return
+            if classes:
+                item = {**item, **{key: name_classes(item[key], names) for key, names in classes.items()}}
+            if self.again:
+                self._digest.update(row_bytes(item, place))
+            yield place, item
+
+    def sha256(self) -> str:
+        """A hash of the values that were read."""
+        return self._digest.hexdigest()
+
+
+def _open_mappings(name: str, called: str, mappings: Iterable[Any]) -> RecordStream:
+    items = _Mappings(called, mappings)
+    return RecordStream([RecordSource(name, iter(items), file=items if items.again else None)])

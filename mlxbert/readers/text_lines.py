@@ -1,0 +1,236 @@
+"""Lines of text files, plain or compressed."""
+
+import codecs
+import io
+from collections.abc import Iterator
+from typing import IO, Any, BinaryIO, cast
+
+from mlxbert.errors import ArgumentError, InputError
+from mlxbert.readers.pipes import LONGEST, Opened, Pipe
+
+UTF8 = "utf-8"
+_BOM = b"\xef\xbb\xbf"
+_CHUNK = 1 << 16  # bytes of a line that are dropped at a time
+_COMPRESSED = (".gz", ".xz")
+_TO_UTF8 = "convert UTF-16 to UTF-8 with: iconv -f UTF-16 -t UTF-8"
+# How files begin that are not UTF-8 text as a whole, and what to do about them.
+_OTHERS = {
+    b"\xff\xfe": ("UTF-16", _TO_UTF8),
+    b"\xfe\xff": ("UTF-16", _TO_UTF8),
+    b"PK\x03\x04": ("a zip archive, as .docx and .xlsx are", "save it as .txt or .csv"),
+    b"%PDF-": ("PDF", "convert it to .txt"),
+    b"\x1f\x8b": ("gzip", "give the file a name that ends with .gz, or unpack it with: gzip -dc"),
+    b"\xfd7zXZ\0": ("xz", "give the file a name that ends with .xz, or unpack it with: xz -dc"),
+}
+
+
+def is_compressed(name: str) -> bool:
+    """Whether the ending of a file says that gzip or xz has compressed it."""
+    return name.lower().endswith(_COMPRESSED)
+
+
+def uncompressed_name(name: str) -> str:
+    """The name of a file, in lower case and without the ending that compression added."""
+    name = name.lower()
+    return next((name.removesuffix(ending) for ending in _COMPRESSED if name.endswith(ending)), name)
+
+
+def check_encoding(name: str) -> str:
+    """The encoding of this name, as Python calls it."""
+    try:
+        plain, found = "..\n".encode(name).removeprefix(_BOM) == b"..\n", codecs.lookup(name).name
+    except (LookupError, ValueError, TypeError):
+        raise ArgumentError(
+            f"encoding is {name!r:.60}, which is unknown",
+            hint="for example encoding='latin-1', or cp1252, koi8-r, shift_jis, gb18030",
+        ) from None
+    if not plain:
+        raise ArgumentError(f"encoding is {name!r}, expected one that contains ASCII", hint=_TO_UTF8)
+    return found
+
+
+class Lines(Opened):
+    """Lines split at newlines; a byte-order mark, and the carriage return of CRLF, are removed.
+
+    Where no newline follows the first carriage return, lines end with carriage returns, as on old Macs. Of a line that
+    is too long, only a quotation mark is kept, if it has an odd number of them: a row of a table may end there.
+
+    Args:
+        name: What errors call the file. If it ends with `.gz` or `.xz`, the file is compressed.
+        file: To be read.
+        lenient: Whether a line that is not valid, holds a zero byte or is too long is kept for `problem` instead of
+            raised.
+        most: Bytes of a line.
+        encoding: The encoding of the text.
+    """
+
+    def __init__(
+        self, name: str, file: BinaryIO, *, lenient: bool = False, most: int = LONGEST, encoding: str = UTF8
+    ) -> None:
+        self.name, self._most, self._encoding = name, most, check_encoding(encoding)
+        self._line = 0
+        self._offset = 0  # in the text
+        self._lenient = lenient
+        self._problem: InputError | None = None
+        self._counted = _Counted(file) if is_compressed(name) else None
+        self._pipe = file if isinstance(file, Pipe) and self._counted is None else None
+        self.piped = self._pipe is not None
+        self._raw = file
+        self._damage: tuple[type[Exception], ...] = (OSError,)
+        if self._counted is not None:
+            self._raw, self._damage = _unpacked(self._counted, name)
+
+    @property
+    def done(self) -> int:
+        """Bytes of the file read so far; of a compressed file, compressed ones."""
+        return self._offset if self._counted is None else self._counted.done
+
+    def ready(self) -> bool:
+        """Whether the next line, or the end, has arrived."""
+        return self._pipe is None or self._pipe.ready()
+
+    def problem(self) -> InputError | None:
+        """What is wrong with the lines read since this was last asked: the record that they make cannot be used."""
+        problem, self._problem = self._problem, None
+        return problem
+
+    def refuse(self, problem: InputError) -> None:
+        """Keeps what is wrong with a line for `problem`."""
+        if not self._lenient:
+            raise InputError(f"{self.name}, {problem.message}", hint=problem.hint)
+        self._problem = self._problem or problem
+
+    def __iter__(self) -> Iterator[str]:
+        size = self._most + 1
+        try:
+            while raw := self._raw.readline(size):
+                start, self._line = self._offset, self._line + 1
+                if start == 0:
+                    self._check_encoding(raw)
+                    if b"\r" in raw and not raw.endswith(b"\n"):
+                        self._raw = cast(BinaryIO, io.BufferedReader(_CarriageReturns(raw, self._raw)))
+                        raw = self._raw.readline(size)
+                self._offset += len(raw)
+                if start == 0:
+                    raw, start = raw.removeprefix(_BOM), start + len(_BOM) * raw.startswith(_BOM)
+                if len(raw) > self._most and not raw.endswith(b"\n"):
+                    raw = self._shortened(raw, self._most)
+                yield self._decode(raw.removesuffix(b"\n").removesuffix(b"\r"), start)
+        except self._damage as problem:
+            kind = "xz" if self.name.lower().endswith(".xz") else "gzip"
+            said = problem if self._counted is None else f"damaged {kind} data: {problem}"
+            said = getattr(problem, "strerror", None) or said  # of the system
+            raise InputError(f"{self.name}: cannot be read ({said})") from None
+
+    def _shortened(self, raw: bytes, most: int) -> bytes:
+        """What is kept of a line that is too long, of which this is the beginning; the rest is read and dropped."""
+        self.refuse(too_long(f"line {self._line}", most))
+        quotes = raw.count(b'"')
+        while not raw.endswith(b"\n") and (raw := self._raw.readline(_CHUNK)):
+            self._offset += len(raw)
+            quotes += raw.count(b'"')
+        return b'"' * (quotes % 2)
+
+    def _check_encoding(self, raw: bytes) -> None:
+        """Refuses a file of which no line could be used."""
+        for start, (kind, hint) in _OTHERS.items():
+            if raw.startswith(start):
+                raise InputError(f"{self.name}, line 1: begins like {kind}, expected UTF-8 text", hint=hint)
+
+    def _decode(self, raw: bytes, start: int) -> str:
+        try:
+            return _decode(raw, f"line {self._line}", start, self._encoding)
+        except InputError as problem:
+            self.refuse(problem)
+            return raw.decode(self._encoding, "replace")
+
+
+def too_long(place: str, most: int = LONGEST, hint: str = "split the text into several records") -> InputError:
+    """The error of a line or a row that is not kept in memory."""
+    return InputError(f"{place}: more than {most:,} bytes, the maximum of a record", hint=hint)
+
+
+def read_text(name: str, file: BinaryIO, encoding: str = UTF8) -> str:
+    """A whole text, with its newlines as they are and without a byte-order mark.
+
+    Args:
+        name: What errors call the file.
+        file: To be read.
+        encoding: The encoding of the text.
+    """
+    try:
+        raw = file.read(LONGEST + 1)
+    except OSError as problem:
+        raise InputError(f"{name}: cannot be read ({problem.strerror or problem})") from None
+    if len(raw) > LONGEST:
+        raise too_long(name)
+    return _decode(raw.removeprefix(_BOM), name, len(_BOM) * raw.startswith(_BOM), check_encoding(encoding))
+
+
+def _decode(raw: bytes, place: str, start: int, encoding: str) -> str:
+    nul = raw.find(b"\0")
+    if nul >= 0:
+        raise InputError(
+            f"{place}: a zero byte at offset {start + nul}: binary, or UTF-16; expected UTF-8 text",
+            hint=_TO_UTF8,
+        )
+    try:
+        return raw.decode(encoding)
+    except UnicodeDecodeError as problem:
+        byte, line = raw[problem.start], raw.count(b"\n", 0, problem.start)
+        likely = "cp1252" if encoding == UTF8 and 0x80 <= byte < 0xA0 else "latin-1"
+        place += f", line {line + 1}" if line else ""
+        raise InputError(
+            f"{place}: byte 0x{byte:02x} at offset {start + problem.start} is not {encoding.upper()}",
+            hint=f"name the encoding of the file, for example encoding='{likely}'",
+        ) from None
+
+
+class _Counted(io.RawIOBase):
+    """A file that counts the bytes read from it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self.done = file, 0
+
+    def readable(self) -> bool:
+        """Always true."""
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """Reads as the file does."""
+        data = self._file.read(size)
+        self.done += len(data)
+        return data
+
+
+def _unpacked(file: _Counted, name: str) -> tuple[BinaryIO, tuple[type[Exception], ...]]:
+    """What gzip or xz has compressed, and the errors of reading it."""
+    import gzip
+    import lzma
+    import zlib
+
+    packed = cast(IO[bytes], file)
+    opened: Any = lzma.LZMAFile(packed) if name.lower().endswith(".xz") else gzip.GzipFile(fileobj=packed)  # noqa: SIM115
+    return cast(BinaryIO, io.BufferedReader(opened)), (OSError, EOFError, zlib.error, lzma.LZMAError)
+
+
+class _CarriageReturns(io.RawIOBase):
+    """A file with newlines in place of carriage returns.
+
+    Args:
+        start: What was read of it.
+        file: The rest.
+    """
+
+    def __init__(self, start: bytes, file: BinaryIO) -> None:
+        self._start, self._file = io.BytesIO(start), file
+
+    def readable(self) -> bool:
+        """Always true."""
+        return True
+
+    def readinto(self, target: bytearray) -> int:  # type: ignore[override]
+        """Reads as much as there is room for; 0 at the end."""
+        data = self._start.read(len(target)) or self._file.read(len(target))
+        target[: len(data)] = data.replace(b"\r", b"\n")
+        return len(data)

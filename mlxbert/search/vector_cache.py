@@ -1,0 +1,196 @@
+"""What a store keeps in memory between searches: the signs of all vectors, or the vectors themselves; and filters.
+
+Legend: N slots for vectors, W values of each.
+"""
+
+import json
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mlxbert.machine.device import mx, on_gpu
+from mlxbert.search.database import Database
+from mlxbert.search.filters import Filter
+from mlxbert.search.schema import BLOCK, damaged
+from mlxbert.search.store import IndexSettings
+from mlxbert.search.vector_signs import Signs, row_bytes
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Vector = NDArray[np.float32]
+
+# Vectors whose scores are computed; benchmarks/search.py finds .99 of the ten nearest among them.
+NEAREST = 1500
+_MASKS = 16  # filters that are remembered
+_COUNTS = 10_000  # words whose counts are kept
+
+
+@dataclass(frozen=True)
+class FilterMask:
+    """What a filter lets through.
+
+    Attributes:
+        vectors: By the number of a vector, whether it is one of a chunk that counts.
+        chunks: By the number of a chunk, whether it counts; those behind the end do not.
+    """
+
+    vectors: "NDArray[np.bool_]"
+    chunks: "NDArray[np.bool_]"
+
+    def lets_through(self, chunk: int) -> bool:
+        """Whether a chunk counts."""
+        return chunk < len(self.chunks) and bool(self.chunks[chunk])
+
+
+def checksum(alive: bytes, bits: bytes) -> int:
+    """The CRC-32 of a block of signs."""
+    return zlib.crc32(bits, zlib.crc32(alive))
+
+
+def whole(alive: bytes, bits: bytes, crc: int) -> tuple[bytes, bytes]:
+    """A block of signs, if it has its checksum."""
+    if checksum(alive, bits) != crc:
+        raise ValueError("signs that do not have their checksum")
+    return alive, bits
+
+
+class VectorCache:
+    """The vectors of an index as they were when they were last read; they are read again when the file has changed.
+
+    Args:
+        connection: The open index.
+        about: What it was made with.
+        path: Its file, for errors.
+    """
+
+    def __init__(self, connection: Database, about: IndexSettings, path: str) -> None:
+        self._connection, self._about, self._path = connection, about, path
+        self._version: int | None = None
+        self.forget()
+
+    def forget(self) -> None:
+        """Reads everything again when it is needed next."""
+        self._signs: Signs | None = None
+        self._all: tuple[NDArray[np.int64], Any] | None = None
+        self._masks: dict[Filter, FilterMask] = {}
+        self._counts: dict[str, int] = {}
+
+    def _refresh(self) -> None:
+        version = self._connection.row("PRAGMA data_version")[0]
+        if version != self._version:
+            self.forget()
+        self._version = version
+
+    def counts(self) -> dict[str, int]:
+        """How many chunks have a word, of words that were looked up: of a common one that takes milliseconds."""
+        self._refresh()
+        if len(self._counts) > _COUNTS:
+            self._counts.clear()
+        return self._counts
+
+    def vectors(self) -> int:
+        """How many vectors there are: about as many as chunks."""
+        return int(self._loaded().alive.sum())
+
+    def mask(self, only: Filter) -> "FilterMask | None":
+        """What a filter lets through, if that is known."""
+        self._refresh()
+        return self._masks.get(only)
+
+    def add_mask(self, only: Filter, rows: Sequence[tuple[int, int]]) -> "FilterMask":
+        """Remembers what a filter lets through: the numbers of chunks and of their vectors."""
+        import numpy as np
+
+        chunks, vectors = np.array(rows, np.int64).reshape(-1, 2).T
+        mask = FilterMask(np.zeros(len(self._loaded().alive), bool), np.zeros(max(chunks, default=-1) + 1, bool))
+        mask.vectors[vectors], mask.chunks[chunks] = True, True
+        if len(self._masks) >= _MASKS:
+            self._masks.pop(next(iter(self._masks)))
+        self._masks[only] = mask
+        return mask
+
+    def nearest(self, vector: "Vector", count: int, mask: "FilterMask | None") -> dict[int, float]:
+        """The numbers of the vectors that are most similar to one (W,), and their scores: `count`, and equal ones.
+
+        On a CPU, where vectors are compared by cosine, only those with the most signs in common are compared.
+        """
+        from mlxbert.tasks.query_ranking import nearest
+
+        self._refresh()
+        if on_gpu() or self._about.similarity != "cosine":
+            return self._nearest_of_all(vector, count, mask)
+        places = self._loaded().nearest(vector, max(NEAREST, 2 * count), None if mask is None else mask.vectors)
+        numbers, vectors = self._vectors(places)
+        best, scores = nearest("cosine", vector[None], vectors, len(vectors))
+        return _best(numbers[best[0]], scores[0], count)
+
+    def _nearest_of_all(self, vector: "Vector", count: int, mask: "FilterMask | None") -> dict[int, float]:
+        import numpy as np
+
+        from mlxbert.tasks.query_ranking import nearest
+
+        if self._all is None:
+            numbers, vectors = self._vectors(None)
+            self._all = numbers, mx.array(vectors).astype(mx.float16) if on_gpu() else vectors
+        numbers, every = self._all
+        chosen = np.arange(len(numbers)) if mask is None else np.flatnonzero(mask.vectors[numbers])
+        if on_gpu() and self._about.similarity in ("cosine", "dot"):  # the most promising, whose scores follow
+            products = np.array(mx.matmul(mx.array(every), mx.array(vector, mx.float16)), np.float32)[chosen]
+            chosen = chosen[np.argsort(-products, kind="stable")[: max(NEAREST, 2 * count)]]
+        rows = np.asarray(every[mx.array(chosen)] if on_gpu() else every[chosen], np.float32)
+        best, scores = nearest(self._about.similarity, vector[None], rows, len(rows))
+        return _best(numbers[chosen[best[0]]], scores[0], count)
+
+    def _loaded(self) -> Signs:
+        """The signs of all vectors, of their numbers in order."""
+        import numpy as np
+
+        if self._signs is None:
+            width = row_bytes(self._about.dimensions)
+            rows = self._connection.rows("SELECT block, alive, bits, crc FROM signs ORDER BY block")
+            blocks = len(rows)
+            if [row[0] for row in rows] != [*range(blocks)]:  # none is ever removed
+                raise damaged(self._path, "blocks of signs")
+            alive = np.zeros((blocks, BLOCK), bool)
+            bits = np.zeros((blocks, BLOCK * width), np.uint8)
+            for block, *values in rows:
+                flags, signs = whole(*values)
+                alive[block], bits[block] = np.frombuffer(flags, np.uint8) == 1, np.frombuffer(signs, np.uint8)
+            self._signs = Signs(bits.reshape(blocks * BLOCK, width), alive.reshape(-1))
+        return self._signs
+
+    def _vectors(self, places: "NDArray[np.intp] | None") -> tuple["NDArray[np.int64]", "Vector"]:
+        """Numbers (n,) and vectors (n, W), all or some; of some, those that are gone are left out."""
+        import numpy as np
+
+        chosen = "" if places is None else "WHERE id IN (SELECT value FROM json_each(?))"
+        values = [] if places is None else [json.dumps(places.tolist())]
+        rows = self._connection.rows(f"SELECT id, vector FROM vectors {chosen} ORDER BY id", values)
+        width = self._about.dimensions
+        if any(len(row[1]) != 2 * width for row in rows):
+            raise damaged(self._path, "a vector of another size")
+        found = np.frombuffer(b"".join(row[1] for row in rows), np.float16).reshape(-1, width).astype(np.float32)
+        if not np.isfinite(found).all():
+            raise damaged(self._path, "a vector with values that are not finite")
+        return np.array([row[0] for row in rows], np.int64), found
+
+    def check(self) -> None:
+        """Raises StoreError unless the signs are those of the vectors."""
+        import numpy as np
+
+        from mlxbert.search.vector_signs import signs_of
+
+        numbers, vectors = self._vectors(None)
+        signs = self._loaded()
+        same = len(numbers) == signs.alive.sum() and signs.alive[numbers].all()
+        if not same or not np.array_equal(signs.rows(numbers), signs_of(vectors)):
+            raise damaged(self._path, "signs that are not those of the vectors")
+
+
+def _best(numbers: "NDArray[np.int64]", scores: "NDArray[np.float32]", count: int) -> dict[int, float]:
+    """The first vectors of those that are sorted by their scores (n,), and all that are as good as the last of them."""
+    kept = scores >= scores[count - 1] if len(scores) > count else slice(None)
+    return dict(zip(numbers[kept].tolist(), scores[kept].tolist(), strict=True))

@@ -1,0 +1,1 @@
+"""The engine: models on one thread, asked by any number of others."""

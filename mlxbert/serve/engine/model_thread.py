@@ -1,0 +1,336 @@
+"""Owns the models of an engine: loads them, computes batches with them, and unloads them, all on one thread."""
+
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mlxbert.errors import MissingHeadError, MlxbertError, ModelChangedError
+from mlxbert.folders.fingerprint import hash_model
+from mlxbert.folders.inspect import inspect
+from mlxbert.loading import load
+from mlxbert.machine.device import choose_dtype, dtype_name, use
+from mlxbert.machine.device_errors import free_memory
+from mlxbert.model import Model
+from mlxbert.serve.engine.request_queue import AnyTask, Key, QueuedItem, Request, choose
+from mlxbert.serve.engine.serving_options import EngineOptions
+from mlxbert.serve.engine.shared_state import EngineState
+from mlxbert.serve.engine.tokenizing import next_to_prepare, prepare
+from mlxbert.tasks.runner import remembering
+from mlxbert.text.batch import default_batch_tokens
+from mlxbert.weights.find_model import find_model
+from mlxbert.weights.model_folder import ModelFolder
+from mlxbert.weights.model_source import ModelRef
+
+_LOG = logging.getLogger("mlxbert.serve")
+_TASKS = 256  # with their options: those least recently used are made again
+_FIRST, _SMALLEST = 512, 256  # tokens of a batch: of the first one, and however slow a model is
+_LARGE = 2**20  # bytes of a result that takes as long as some batches
+BATCH_SECONDS, OVERTAKEN_SECONDS = 0.15, 0.25  # seconds of a batch; that a request is overtaken by shorter ones
+
+
+@dataclass
+class Loaded:
+    """A model in memory.
+
+    Attributes:
+        model: The model.
+        size: Bytes of its weights; 0 where nobody asks.
+        used: When it was last asked, in seconds of the monotonic clock.
+        budget: Tokens of a batch that takes about `BATCH_SECONDS`; 0 as long as nothing is known.
+    """
+
+    model: Model
+    size: int
+    used: float = 0.0
+    budget: float = 0.0
+
+
+class ModelThread:
+    """The thread that loads models and computes batches.
+
+    Args:
+        refs: The models by their names.
+        options: How much is done at a time, and kept in memory.
+        state: What is asked for.
+
+    Attributes:
+        loaded: The models in memory, the least recently used first.
+        on_change: Is called with a model that has other files than before, and its name, if such are taken.
+    """
+
+    def __init__(self, refs: Mapping[str, ModelRef], options: EngineOptions, state: EngineState) -> None:
+        self._refs, self._options, self._state = refs, options, state
+        self.loaded: OrderedDict[str, Loaded] = OrderedDict()
+        self.on_change: Callable[[str, Model], object] = lambda name, model: None
+        self._fingerprints: dict[str, str] = {}  # of the models that have been loaded
+        self._nested = 0.0  # seconds of computing, for what is computed between the batches of a long item
+
+    def run(self) -> None:
+        """Works until the engine is closed and everything is computed."""
+        state = self._state
+        try:
+            while self._wait():
+                self._step()
+        finally:
+            with state.locked():
+                state.ended = True
+                state.fail_all(MlxbertError("the engine has ended"))  # if the thread itself fails
+                state.changed.notify_all()
+                state.tokens.notify_all()
+
+    def _wait(self) -> bool:
+        """Waits for something to do; unloads models meanwhile. Says whether there will be more."""
+        state = self._state
+
+        def pending() -> bool:
+            return bool(state.ready or state.opening or state.calls)
+
+        def preparable() -> bool:
+            return bool(state.arriving and not state.preparing)
+
+        def done() -> bool:
+            return state.closed and not (state.arriving or state.preparing or state.gated)
+
+        while True:
+            taken = None
+            with state.changed:
+                if not state.changed.wait_for(lambda: pending() or preparable() or done(), self._until_idle()):
+                    idle = True
+                elif pending() or not preparable():
+                    return pending()
+                else:
+                    idle, taken = False, next_to_prepare(state)
+            if idle:
+                self._unload_idle()
+            if taken is not None:
+                prepare(state, *taken)
+
+    def _step(self) -> None:
+        """Computes one batch, or opens a model, or makes a call; in turn where all of these wait."""
+        state = self._state
+        with state.changed:
+            call = state.calls.popleft() if state.calls else None
+            request = state.opening.popleft() if state.opening else None
+        if call is not None:
+            self._call(*call)
+        if request is not None:
+            self._open(request)
+        self._compute_next(long=True)
+
+    def _call(self, future: "Future[Any]", name: str | None, work: Callable[..., Any]) -> None:
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            future.set_result(work() if name is None else work(self._model(name).model))
+        except BaseException as problem:
+            future.set_exception(problem)
+
+    def _open(self, request: Request) -> None:
+        """Loads the model of a request and makes its task; then it is prepared."""
+        state = self._state
+        try:
+            made = None if request.over else _make_task(request.key, self._model(request.key.model).model)
+        except BaseException as problem:
+            with state.locked():
+                state.fail(request, problem)
+            return
+        with state.changed:
+            if made is not None:
+                state.tasks[request.key] = made
+                while len(state.tasks) > _TASKS:
+                    state.tasks.popitem(last=False)
+                state.arriving.appendleft(request)
+
+    def _compute_next(self, *, long: bool) -> None:
+        """Computes the next batch, if there is one; an item that takes longer than a batch only if `long`."""
+        state = self._state
+        with state.changed:
+            waiting = state.ready
+            if not long:
+                waiting = [one for one in waiting if one.tokens <= self._budget(one) and one.size <= _LARGE]
+            if not waiting:
+                return
+            now = time.monotonic()
+            chosen = choose(waiting, self._budget, now - OVERTAKEN_SECONDS)
+            taken = set(map(id, chosen))
+            state.ready = [entry for entry in state.ready if id(entry) not in taken]
+            for entry in chosen:
+                entry.request.served = now
+            outside, state.computing = state.computing, True
+            if state.arriving:
+                state.tokens.notify_all()
+        self._compute(chosen)
+        state.computing = outside
+
+    def _budget(self, entry: QueuedItem) -> int:
+        """Tokens of a batch of a model."""
+        most = self._options.max_batch_tokens or default_batch_tokens()
+        loaded = self.loaded.get(entry.request.key.model)
+        found = loaded.budget if loaded is not None else 0.0
+        return min(most, int(found or _FIRST))
+
+    def _learn(self, loaded: Loaded, tokens: int, seconds: float) -> None:
+        """Makes batches of a model larger or smaller. One that is not full says nothing: it has its own fixed cost."""
+        most = self._options.max_batch_tokens or default_batch_tokens()
+        budget = loaded.budget or min(most, _FIRST)
+        if 2 * tokens >= budget:
+            loaded.budget = min(max(budget * (1.25 if seconds < BATCH_SECONDS else 0.8), min(_SMALLEST, most)), most)
+
+    def _compute(self, entries: Sequence[QueuedItem]) -> None:
+        """Computes entries together; alone, where they fail, so that only those that do are lost."""
+        begun, nested = time.perf_counter(), self._nested
+        try:
+            results = self._results(entries)
+        except BaseException as problem:  # whatever it is, this thread stays alive
+            if len({id(entry.request) for entry in entries}) == 1:
+                with self._state.locked():
+                    self._state.fail(entries[0].request, problem)
+                return
+        else:
+            seconds = time.perf_counter() - begun
+            self._nested, own = nested + seconds, seconds - (self._nested - nested)
+            self._finish(entries, results, own)
+            return
+        for entry in entries:
+            self._compute_again(entry)
+
+    def _compute_again(self, entry: QueuedItem) -> None:
+        """Computes an entry alone, whose job may be used up in part."""
+        if not entry.request.over:
+            try:
+                job = entry.task.job(entry.request.items[entry.number])
+            except BaseException as problem:
+                with self._state.locked():
+                    self._state.fail(entry.request, problem)
+                return
+            self._compute([replace(entry, job=job)])
+
+    def _results(self, entries: Sequence[QueuedItem]) -> list[Any]:
+        task, jobs, budget = entries[0].task, [entry.job for entry in entries], self._budget(entries[0])
+
+        def pause() -> None:
+            if max(entry.size for entry in entries) <= _LARGE:
+                return
+            before = task.batch_tokens
+            self._compute_next(long=False)
+            task.batch_tokens = before
+            if all(entry.request.over for entry in entries):
+                raise CancelledError
+
+        if entries[0].tokens <= budget:
+            task.batch_tokens = None
+            with remembering(None, pause=pause):
+                return task.compute(jobs)
+        task.batch_tokens, first = budget, True
+
+        def between(_: str, compute: Callable[[], Sequence[Any]]) -> Sequence[Any]:
+            nonlocal first
+            if not first:
+                self._compute_next(long=False)
+                task.batch_tokens = budget
+            if entries[0].request.over:
+                raise CancelledError
+            first = False
+            return compute()
+
+        with remembering(between, pause=pause):
+            return task.compute(jobs)
+
+    def _finish(self, entries: Sequence[QueuedItem], results: Sequence[Any], seconds: float) -> None:
+        """Gives the results to those who asked."""
+        tokens, name = sum(entry.tokens for entry in entries), entries[0].request.key.model
+        loaded = self.loaded.get(name)
+        if loaded is not None:
+            loaded.used = time.monotonic()
+            self._learn(loaded, tokens, seconds)
+        with self._state.locked():
+            counts = self._state.counts
+            counts.batches, counts.texts = counts.batches + 1, counts.texts + len(entries)
+            counts.tokens, counts.busy = counts.tokens + tokens, counts.busy + seconds
+            counts.truncated += sum(entry.job.truncated for entry in entries)
+            counts.sizes[(len(entries) - 1).bit_length()] += 1
+            for entry, result in zip(entries, results, strict=True):
+                self._state.settle(entry.request, entry.number, result)
+
+    def _model(self, name: str) -> Loaded:
+        """A model, loaded if it is not; others make room for it."""
+        if name not in self.loaded:
+            ref = self._refs[name]
+            changed = self._is_changed(name, find_model(ref)) if name in self._fingerprints else False
+            size = _size(ref) if self._options.max_memory else 0
+            while self.loaded and not self._fits(size):
+                self._unload(next(iter(self.loaded)))
+            if not self._fits(size):
+                most = self._options.max_memory
+                raise MlxbertError(f"{name} takes {size / 1e9:.2f} GB, expected at most {most} GB for all models")
+            model = load(ref)
+            self.loaded[name] = Loaded(model, size)
+            self._fingerprints[name] = hash_model(model.files)
+            if changed:
+                self.on_change(name, model)
+        self.loaded.move_to_end(name)
+        self.loaded[name].used = time.monotonic()
+        return self.loaded[name]
+
+    def _is_changed(self, name: str, files: ModelFolder) -> bool:
+        """Whether a model that was loaded before has other files now."""
+        before, found = self._fingerprints[name], hash_model(files)
+        if found == before:
+            return False
+        message = f"{name}: its files have changed: fingerprint {before[:12]} before, {found[:12]} now"
+        if not self._options.reload_changed:
+            raise ModelChangedError(message, hint="a server that is started again takes them, or reload_changed=True")
+        _LOG.warning("%s; they are taken", message)
+        return True
+
+    def _fits(self, size: int) -> bool:
+        """Whether there is room for a model of this size, in bytes."""
+        most = self._options.max_memory
+        total = size + sum(one.size for one in self.loaded.values())
+        return len(self.loaded) < self._options.max_models and (most is None or total <= most * 1e9)
+
+    def _unload(self, name: str) -> None:
+        """Forgets a model, once what is prepared for it is computed."""
+        state = self._state
+        with state.changed:
+            for key in [key for key in state.tasks if key.model == name]:
+                del state.tasks[key]
+            state.changed.wait_for(lambda: state.preparing is None or state.preparing.model != name)
+        while any(entry.request.key.model == name for entry in state.ready):
+            self._compute_next(long=True)
+        del self.loaded[name]
+        free_memory()
+        _LOG.info("%s: unloaded", name)
+
+    def _until_idle(self) -> float | None:
+        """Seconds until a model will have been idle for too long; `None` if none will."""
+        if self._options.idle_minutes is None or not self.loaded:
+            return None
+        return max(
+            min(one.used for one in self.loaded.values()) + 60 * self._options.idle_minutes - time.monotonic(), 0
+        )
+
+    def _unload_idle(self) -> None:
+        assert self._options.idle_minutes is not None  # or nobody would have been waited for
+        since = time.monotonic() - 60 * self._options.idle_minutes
+        for name in [name for name, one in self.loaded.items() if one.used <= since]:
+            self._unload(name)
+
+
+def _make_task(key: Key, model: Model) -> AnyTask:
+    try:
+        return key.entry.make(model, key.options)
+    except MissingHeadError as problem:  # callers know the model by the name in the key, not by its path
+        message = problem.message.removeprefix(f"{model.source}: ")
+        raise MissingHeadError(f"{key.model}: {message}", hint=problem.hint) from None
+
+
+def _size(ref: ModelRef) -> int:
+    """Bytes of the weights of a model, from the headers of its files."""
+    use(ref.device)
+    found = inspect(ref.source, revision=ref.revision, offline=ref.offline)
+    return found.memory[dtype_name(choose_dtype(ref.dtype, wide_range=found.config.wide_range))]

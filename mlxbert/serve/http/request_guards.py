@@ -1,0 +1,253 @@
+"""What every request must pass before a route sees it: host, origin, API key, and the size and time of its body.
+
+Any web page can make a browser send requests to this machine. A request with a foreign `Host` or `Origin` is refused
+before its body is read, so pointing a public name at this machine (DNS rebinding) does not help a page.
+"""
+
+import asyncio
+import hmac
+import ipaddress
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
+
+from mlxbert.errors import ArgumentError
+from mlxbert.serve.engine.serving_options import ServeOptions
+from mlxbert.serve.http.app import respond
+from mlxbert.serve.http.origins import compile_origins
+from mlxbert.serve.http.pages import FILES
+from mlxbert.serve.protocol import RequestError
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+VARIABLE = "MLXBERT_API_KEY"
+PUBLIC = frozenset({*FILES, "/health"})  # need no key: they hold no secrets
+_POLICY = "default-src 'none'; frame-ancestors 'none'"  # the page sends a policy itself
+_AT_ONCE = 16  # times the size of the largest body: the memory of all bodies that are being received
+_SHORTEST = 8  # characters of a key
+_HEADER_NAMES = re.compile(r"[\w, -]{0,2000}", re.ASCII)  # names of headers
+
+
+@dataclass(frozen=True)
+class AccessPolicy:
+    """Which hosts, origins and keys a request may have.
+
+    Attributes:
+        options: The options of the server.
+        port: The port that the server listens on.
+        key: The API key; never shown.
+    """
+
+    options: ServeOptions
+    port: int
+    key: str | None = field(default=None, repr=False)
+    _origins: re.Pattern[str] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_origins", compile_origins(self.options.allow_origin or ()))
+
+    def check_host(self, host: str) -> None:
+        """Refuses a request whose `Host` is not this server."""
+        name, _, port = host.rpartition(":") if re.search(r":\d*$", host) else (host, "", "")
+        name = name.lower().removesuffix(".")
+        allowed = [other.lower() for other in self.options.allow_host or ()]
+        if name in allowed or host.lower() in allowed:
+            return
+        if port in ("", str(self.port)) and (_is_local(name) or self._is_ours(name)):
+            return
+        raise RequestError(
+            "misdirected",
+            f"Host is {host!r:.100}, which is not this server",
+            hint="--allow-host of the server adds names",
+        )
+
+    def _is_ours(self, name: str) -> bool:
+        """Whether a name is an address of the server; a server at all addresses cannot tell, and takes any."""
+        if is_loopback(self.options.host):
+            return False
+        return name.strip("[]") == self.options.host.lower() or _address(name) is not None
+
+    def foreign(self, origin: str | None, host: str) -> str | None:
+        """The origin of an allowed page of another server; `None` for the page of this server, or without one."""
+        if origin is None or origin in (f"http://{host}", f"https://{host}"):
+            return None
+        if not self._origins.fullmatch(origin):
+            raise RequestError(
+                "forbidden",
+                f"Origin is {origin!r:.100}, which may not ask",
+                hint="--allow-origin of the server adds origins",
+            )
+        return origin
+
+    def check_key(self, headers: Headers) -> None:
+        """Refuses a request without the key."""
+        if self.key is None:
+            return
+        kind, _, token = headers.get("authorization", "").partition(" ")
+        keys = [headers.get("x-api-key"), headers.get("api-key"), token.strip() if kind.lower() == "bearer" else None]
+        expected = self.key.encode()
+        if not any([hmac.compare_digest(key.encode(), expected) for key in keys if key]):  # a list: compares every key
+            what = "the key is wrong" if any(keys) else "a key is needed"
+            raise RequestError("unauthorized", what, hint="Authorization: Bearer KEY")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    return _is_local(f"[{host}]" if ":" in host else host.lower())
+
+
+def _is_local(name: str) -> bool:
+    address = _address(name)
+    return name == "localhost" or (address is not None and address.is_loopback)
+
+
+def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Parses the name of a `Host` as an address; `None` for other names."""
+    try:
+        return ipaddress.IPv6Address(name[1:-1]) if name[:1] + name[-1:] == "[]" else ipaddress.IPv4Address(name)
+    except ValueError:
+        return None
+
+
+def read_key(options: ServeOptions) -> str | None:
+    """Reads the API key from a file or the environment."""
+    file, key, where = options.api_key_file, os.environ.get(VARIABLE, "").strip() or None, VARIABLE
+    if file is not None:
+        try:
+            key, where = file.read_text(encoding="utf-8").strip(), str(file)
+        except (OSError, UnicodeDecodeError) as problem:
+            why = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8"
+            raise ArgumentError(f"api_key_file is {file}, which cannot be read: {why}") from None
+    if key is None and not is_loopback(options.host):
+        raise ArgumentError(
+            f"host is {options.host!r:.100}, which other machines can reach, and there is no key",
+            hint=f"api_key_file= names a file with one; or set {VARIABLE}",
+        )
+    if key is not None and not re.fullmatch(rf"[!-~]{{{_SHORTEST},1000}}", key):
+        raise ArgumentError(f"the key in {where} cannot be used, expected {_SHORTEST} or more ASCII characters")
+    return key
+
+
+class Guard:
+    """Refuses requests that break a rule, and adds security headers to all answers.
+
+    Args:
+        app: The application.
+        policy: Which hosts, origins and keys a request may have.
+    """
+
+    def __init__(self, app: "ASGIApp", policy: AccessPolicy) -> None:
+        self._app, self._policy, self._held = app, policy, 0
+
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        """Answers a request."""
+        origin: str | None = None
+        started = False
+
+        async def sending(message: "Message") -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                _secure(MutableHeaders(raw=message["headers"]), origin)
+            await send(message)
+
+        body = _Body(self, receive, self._policy.options)
+        try:
+            headers = Headers(scope=scope)
+            host = _only(headers, "host") or ""
+            self._policy.check_host(host)
+            origin = self._policy.foreign(_only(headers, "origin"), host)
+            if origin is not None and scope["method"] == "OPTIONS":
+                await _preflight(headers)(scope, receive, sending)
+                return
+            if not (scope["method"] in ("GET", "HEAD") and scope["path"] in PUBLIC):
+                self._policy.check_key(headers)
+            body.check_length(headers)
+            await self._app(scope, body.receive, sending)
+        except Exception as problem:
+            response = respond(scope["path"], problem)
+            if not started:
+                await response(scope, receive, sending)
+        finally:
+            self._held -= body.size
+
+    def hold(self, size: int) -> None:
+        """Counts a part of a body; refuses the part if all bodies together become too large."""
+        self._held += size
+        if self._held > _AT_ONCE * self._policy.options.max_body * 1e6:
+            raise RequestError("overloaded", "too much is being received", hint="ask again in a moment")
+
+
+class _Body:
+    """The body of a request, within the limits of size and time."""
+
+    def __init__(self, guard: Guard, receive: "Receive", options: ServeOptions) -> None:
+        self._guard, self._receive, self.size = guard, receive, 0
+        self._most, self._seconds = int(options.max_body * 1e6), options.read_seconds
+        self._until = asyncio.get_running_loop().time() + options.read_seconds
+        self._whole = False
+
+    def check_length(self, headers: Headers) -> None:
+        """Refuses a body whose announced size is too large."""
+        length = headers.get("content-length", "0")
+        if length.isdecimal() and int(length[:20]) > self._most:
+            raise self._too_large()
+
+    async def receive(self) -> "Message":
+        """Returns the next part of the body."""
+        if self._whole:
+            return await self._receive()
+        try:
+            async with asyncio.timeout_at(self._until):
+                message = await self._receive()
+        except TimeoutError:
+            raise RequestError("timeout", f"the body has not come within {self._seconds:g} seconds") from None
+        size = len(message.get("body", b""))
+        self.size += size
+        self._guard.hold(size)
+        if self.size > self._most:
+            raise self._too_large()
+        self._whole = not message.get("more_body", False)
+        return message
+
+    def _too_large(self) -> RequestError:
+        return RequestError("too_large", f"the body has more than {self._most:,} bytes")
+
+
+def _only(headers: Headers, name: str) -> str | None:
+    """The value of a header; refuses a request that has the header twice."""
+    values: Sequence[str] = headers.getlist(name)
+    if len(values) > 1:
+        raise RequestError("invalid", f"there are {len(values)} headers {name}, expected one")
+    return values[0] if values else None
+
+
+def _preflight(headers: Headers) -> Response:
+    """Answers the preflight request of a browser for an allowed page of another server."""
+    asked = headers.get("access-control-request-headers", "")
+    allowed = {
+        "Access-Control-Allow-Methods": "GET, POST",
+        "Access-Control-Allow-Headers": asked if _HEADER_NAMES.fullmatch(asked) else "authorization, content-type",
+        "Access-Control-Max-Age": "600",
+    }
+    return Response(status_code=HTTPStatus.NO_CONTENT, headers=allowed)
+
+
+def _secure(headers: MutableHeaders, origin: str | None) -> None:
+    """Adds the headers that all answers have."""
+    headers.setdefault("Content-Security-Policy", _POLICY)
+    headers.setdefault("Cache-Control", "no-store")
+    headers["X-Content-Type-Options"] = "nosniff"
+    headers["Referrer-Policy"] = "no-referrer"
+    headers["Cross-Origin-Resource-Policy"] = "same-origin"
+    if origin is not None:
+        headers["Access-Control-Allow-Origin"] = origin
+        headers["Access-Control-Expose-Headers"] = "X-Truncated-Texts, X-Request-Id, Retry-After"
+        headers["Vary"] = "Origin"

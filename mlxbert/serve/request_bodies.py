@@ -1,0 +1,152 @@
+"""Decodes the JSON bodies of requests into the types of the routes; errors name the field that is wrong."""
+
+import asyncio
+import json
+import re
+from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import takewhile
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from mlxbert.serve.protocol import RequestError
+
+_SMALL = 65_536  # bytes that are parsed in about a millisecond
+# Maximum strings, lists and objects of a large body: per text of `max_texts`, as a document is an object with fields;
+# and for any `max_texts`.
+_VALUES, _LEAST_VALUES = 64, 100_000
+_MOST_FIELDS = 1000  # each is compared with the fields of the type
+_CHOICE = re.compile(r"Invalid enum value (.*) - at `\$(.*)`", re.DOTALL)
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_read_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_encode = msgspec.json.Encoder().encode
+# One thread: a decoder holds the GIL while it works, and the event loop would wait for each of several.
+_PARSER = ThreadPoolExecutor(1, "mlxbert-bodies")
+
+
+class BodyReader:
+    """Reads the bodies of a route.
+
+    Args:
+        kind: The type of the bodies, a `msgspec.Struct`; `Any` for a route that reads no fields.
+        max_texts: How many texts a request may have.
+    """
+
+    def __init__(self, kind: Any, max_texts: int) -> None:
+        self._kind, self._decode = kind, msgspec.json.Decoder(kind).decode
+        self._max_values = max(_VALUES * max_texts, _LEAST_VALUES)
+
+    async def read(self, body: bytes) -> Any:
+        """Decodes a body; a large one on a thread, so that the event loop answers other requests meanwhile."""
+        if len(body) <= _SMALL:
+            return self._read(body)
+        return await asyncio.get_running_loop().run_in_executor(_PARSER, self._read_large, body)
+
+    def _read_large(self, body: bytes) -> Any:
+        """Decodes a body; refuses one whose values would hold the GIL for long."""
+        count = count_values(body, self._max_values)
+        if count > self._max_values:
+            what = f"at least {count:,} strings, lists and objects"
+            raise RequestError("too_large", f"the body has {what}, expected at most {self._max_values:,}")
+        return self._read(body)
+
+    def _read(self, body: bytes) -> Any:
+        try:
+            check_fields(self._kind, _read_fields(body))
+            return self._decode(body)
+        except msgspec.ValidationError as problem:
+            raise explain(problem, self._kind) from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+            if _SURROGATE.search(body):
+                return self._read_with_surrogates(body)
+            raise RequestError("invalid", f"the body is not JSON: {problem}") from None
+
+    def _read_with_surrogates(self, body: bytes) -> Any:
+        """Decodes a body with half of a surrogate pair: allowed in ignored fields, where msgspec refuses it as well."""
+        try:
+            fields = json.loads(body.decode(), parse_constant=_refuse_constant)
+            if isinstance(fields, dict):  # msgspec compares names as UTF-8, which has no halves
+                fields = {name.encode(errors="backslashreplace").decode(): part for name, part in fields.items()}
+                check_fields(self._kind, fields)
+            value = msgspec.convert(fields, self._kind)
+            for name in getattr(value, "__struct_fields__", ()):  # a dict has none: its route reads no fields
+                _check_text(name, getattr(value, name))
+            return value
+        except msgspec.ValidationError as problem:
+            raise explain(problem, self._kind) from None
+        except UnicodeEncodeError:  # msgspec refuses a value, and would quote the half in it
+            raise _half("the body") from None
+        except (ValueError, RecursionError) as problem:
+            raise RequestError("invalid", f"the body is not JSON: {problem}") from None
+
+
+def count_values(body: bytes, enough: int) -> int:
+    """Counts the strings (with the names of fields), lists and objects of a body; may stop above `enough`."""
+    plain = body.replace(rb"\\", b"").replace(rb"\"", b"")
+    strings = plain.count(b'"') // 2
+    if strings > enough:
+        return strings
+    outside = b"".join(plain.split(b'"')[::2])
+    return strings + outside.count(b"[") + outside.count(b"{")
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
+def _check_text(name: str, value: Any) -> None:
+    try:
+        _encode(value)
+    except UnicodeEncodeError:
+        raise _half(name, param=name) from None
+
+
+def _half(what: str, *, param: str | None = None) -> RequestError:
+    return RequestError("bad_text", f"{what} has half of a surrogate pair, expected valid Unicode", param=param)
+
+
+def check_fields(kind: Any, names: Collection[str]) -> None:
+    """Refuses a misspelled field; other unknown fields are ignored, since clients send many.
+
+    Args:
+        kind: The type of the body.
+        names: The names of the body's fields.
+    """
+    if len(names) > _MOST_FIELDS:
+        raise RequestError("invalid", f"the body has {len(names):,} fields, expected at most {_MOST_FIELDS:,}")
+    fields = getattr(kind, "__struct_fields__", ())
+    for name in names:
+        if name in fields:
+            continue
+        if meant := next((field for field in fields if _one_edit(name, field)), None):
+            raise RequestError("invalid", f"there is no field {name!r}", hint=f"did you mean {meant!r}?", param=name)
+
+
+def _one_edit(word: str, other: str) -> bool:
+    """Whether two words differ by one letter (inserted, removed or replaced) or by two swapped neighbours."""
+    if abs(len(word) - len(other)) > 1:
+        return False
+    start = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(word, other, strict=False)))
+    mine, its = word[start:], other[start:]
+    return mine[1:] in (its, its[1:]) or mine == its[1:] or (mine[1::-1] == its[:2] and mine[2:] == its[2:])
+
+
+def explain(error: msgspec.ValidationError, kind: Any) -> RequestError:
+    """Converts an error of msgspec to a `RequestError`; lists the values of a field that takes only a few."""
+    invalid = _CHOICE.fullmatch(str(error))
+    names = re.findall(r"\.(\w+)", invalid[2]) if invalid else []
+    if invalid and (choices := _choices(kind, names)):
+        listed = {choice.lower(): choice for choice in reversed(choices)}  # some are listed in capital letters, too
+        expected = ", ".join(reversed(listed.values()))
+        return RequestError("invalid", f"{names[-1]} is {invalid[1]:.60}, expected one of {expected}", param=names[-1])
+    return RequestError("invalid", f"the body is not what is expected: {error}")
+
+
+def _choices(kind: Any, names: Sequence[str]) -> list[str]:
+    """The values of a `Literal`; `names` leads to it through the fields of nested types."""
+    if names and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return _choices(get_type_hints(kind).get(names[0]), names[1:])
+    if get_origin(kind) is Literal:
+        return [value for value in get_args(kind) if isinstance(value, str)] if not names else []
+    return [value for part in get_args(kind) for value in _choices(part, names)]

@@ -1,0 +1,52 @@
+"""The tokens of words in the windows of a text."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mlxbert.text.encoding import Encoding
+from mlxbert.text.window_stitching import best_windows
+from mlxbert.text.words import Span, words_of_tokens
+
+
+@dataclass(frozen=True)
+class WordToken:
+    """A token of a word.
+
+    Attributes:
+        place: Its index in its window.
+        word: The number of the word.
+        first: Whether it is the first token of the word.
+        best: Whether this window is the one in which the token has most context.
+    """
+
+    place: int
+    word: int
+    first: bool
+    best: bool
+
+
+def find_pieces(text: str, windows: Sequence[Encoding], words: Sequence[Span]) -> list[list[WordToken]]:
+    """The tokens of words, for each window; see `words_of_tokens`.
+
+    Not every word has a token: tokenizers drop some characters, and a token may span two words.
+    """
+    best = best_windows(windows)
+    found_words = words_of_tokens(text, (windows[window].offsets[place] for window, place in best), words)
+    owners = [None if word is None else word[0] for word in found_words]
+    firsts, last = [], -1
+    for owner in owners:
+        firsts.append(owner is not None and owner != last)
+        last = last if owner is None else owner
+    chosen, shift = {*best}, best[0][1] if best else 0  # the special tokens before the text
+    found: list[list[WordToken]] = []
+    for number, window in enumerate(windows):
+        places = [place for place, text in enumerate(window.sequence_ids) if text == 0]
+        tokens = [(place, window.positions[place] - shift) for place in places]
+        found.append(
+            [
+                WordToken(place, owner, firsts[token], (number, place) in chosen)
+                for place, token in tokens
+                if (owner := owners[token]) is not None
+            ]
+        )
+    return found

@@ -1,0 +1,97 @@
+"""What a call of `finetune` is given, as data; and the command line that repeats the call."""
+
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from mlxbert.data.validation_split import check_fraction
+from mlxbert.readers.text_lines import UTF8, check_encoding
+from mlxbert.training.options.loop_options import check_sweep
+from mlxbert.training.options.training_tasks import TASKS
+from mlxbert.weights.model_source import ModelRef, check_source
+
+Data = str | Path | Iterable[Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneArguments:
+    """What decides the result of a call of `finetune`, in the order of the command line; see `finetune`."""
+
+    train: Data
+    output: str | Path
+    valid: Data | None = None
+    model: str | Path
+    adapter: str | Path | None = None
+    teacher: str | Path | None = None
+    revision: str | None = None
+    offline: bool = False
+    dtype: str = "auto"
+    device: str = "auto"
+    format: str | None = None
+    no_header: bool = False
+    encoding: str = UTF8
+    validation_fraction: float | None = None
+    seeds: int = 1
+    sweep: Mapping[str, Any] | None = None
+    options: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        check_encoding(self.encoding)
+        check_fraction(self.valid, self.validation_fraction)
+
+    def ref(self) -> ModelRef:
+        """The model that training starts from, and where it computes."""
+        check_source(self.model, "model")
+        return ModelRef(self.model, self.adapter, self.revision, self.offline, self.dtype, self.device)
+
+    def variants(self, seed: int) -> tuple[Mapping[str, Any], ...]:
+        """The options in which the runs differ, `seed` being the first one."""
+        return tuple(
+            {**combination, "seed": combination.get("seed", seed) + number}
+            for combination in check_sweep(self.sweep, self.seeds)
+            for number in range(self.seeds)
+        )
+
+    def command_line(self, task: str) -> str | None:
+        """The command that does the same; `None` where the data are not files."""
+        if not all(_is_files(data) for data in (self.train, self.valid)):
+            return None
+        named = {field.name: field for field in fields(self) if field.name != "options"}
+        defaults = {name: field.default for name, field in named.items() if field.default is not MISSING}
+        defaults |= TASKS[task].defaults if task in TASKS else {}
+        words = ["mlxbert", "finetune", task]
+        for name, value in {**{name: getattr(self, name) for name in named}, **self.options}.items():
+            if name in ("train", "valid"):
+                words += _option(name, *([value] if isinstance(value, str | Path) else value or ()))
+            elif value is not None and value != defaults.get(name):
+                words += _words(name, value)
+        return shlex.join(words)
+
+
+def _is_files(data: Data | None) -> bool:
+    """Whether data are names of files: not records, nor a table, which compares to nothing."""
+    if data is None or isinstance(data, str | Path):
+        return True
+    return isinstance(data, list | tuple) and all(isinstance(file, str | Path) for file in data)
+
+
+def _words(name: str, value: Any) -> Iterator[str]:
+    """The words that give an option a value which is not its default."""
+    if name == "sweep":
+        return _option(name, *(f"{option}={','.join(map(str, values))}" for option, values in value.items()))
+    if value is False:
+        return iter([f"--no-{name}"] if name == "normalize" else [])  # others are off without a word
+    if value is True:
+        return iter([_spelled(name)])
+    return _option(name, ",".join(map(str, value)) if isinstance(value, list | tuple) else value)
+
+
+def _option(name: str, *values: object) -> Iterator[str]:
+    """An option with each of its values."""
+    return (word for value in values for word in (_spelled(name), str(value)))
+
+
+def _spelled(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

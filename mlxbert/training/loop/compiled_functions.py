@@ -1,0 +1,106 @@
+"""Functions of batches that a GPU computes as compiled, one for each shape.
+
+`mx.compile` traces a function once for each shape of its inputs and then repeats the trace, in which neighboring
+operations are one kernel. It keeps all traces; so there are at most `MOST_SHAPES`, and batches of further shapes are
+computed operation by operation.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from mlxbert.machine.device import mx
+from mlxbert.machine.device_errors import is_of_device
+from mlxbert.training.loop.optimizer import Arrays
+
+MOST_SHAPES = 64
+_LOG = logging.getLogger("mlxbert")
+_ARRAY = object()  # stands for an array in a structure
+
+
+class Compiled:
+    """A compiled function.
+
+    Attributes:
+        function: Takes parameters by name, and trees that `split` takes apart; gives a tree of arrays. It depends on
+            nothing else that changes.
+    """
+
+    def __init__(self, function: Callable[..., Any], name: str) -> None:
+        self.function, self._name = function, name
+        self._traced: dict[Any, Callable[[Arrays, list[mx.array]], Any]] = {}
+        self._usable, self._full = True, False
+
+    @property
+    def shapes(self) -> int:
+        """How many shapes it is compiled for."""
+        return len(self._traced)
+
+    def __call__(self, parameters: Arrays, *given: Any) -> Any:
+        """What the function gives, not evaluated."""
+        if self._usable:
+            try:
+                return self._compiled(parameters, given)
+            except Exception as problem:  # it cannot be traced, or has an error of its own, which is raised below
+                if is_of_device(problem):  # that may be of an update before it, and MLX does not raise it again
+                    raise
+                self._usable = False
+                _LOG.debug("%s are not compiled: %s", self._name, problem)
+        return self.function(parameters, *given)
+
+    def _compiled(self, parameters: Arrays, given: tuple[Any, ...]) -> Any:
+        arrays: list[mx.array] = []
+        structure = split(given, arrays)
+        shape = structure, *((array.shape, array.dtype) for array in arrays)
+        if shape in self._traced:
+            return self._traced[shape](parameters, arrays)
+        if self.shapes == MOST_SHAPES:
+            if not self._full:
+                _LOG.debug("%s are not compiled for more than %d shapes", self._name, MOST_SHAPES)
+            self._full = True
+            return self.function(parameters, *given)
+        function = self.function  # not `self`: the trace would keep itself alive
+
+        def traced(parameters: Arrays, arrays: list[mx.array]) -> Any:
+            return function(parameters, *joined(structure, iter(arrays)))
+
+        compiled = mx.compile(traced)
+        found = compiled(parameters, arrays)
+        self._traced[shape] = compiled
+        sizes = " ".join("x".join(map(str, array.shape)) for array in arrays if array.ndim > 1)
+        _LOG.debug("%s are compiled for %s, shape %d of at most %d", self._name, sizes, self.shapes, MOST_SHAPES)
+        return found
+
+
+def split(tree: Any, arrays: list[mx.array]) -> Any:
+    """What a tree is without its arrays, hashable; they are appended to `arrays`, floats among them.
+
+    Args:
+        tree: Arrays, floats and values that are part of the structure, in dataclasses, dictionaries, lists and tuples.
+        arrays: Takes the arrays.
+    """
+    if isinstance(tree, mx.array | float):
+        arrays.append(tree if isinstance(tree, mx.array) else mx.array(tree, mx.float32))
+        return _ARRAY
+    if is_dataclass(tree) and not isinstance(tree, type):
+        return type(tree), *(split(getattr(tree, field.name), arrays) for field in fields(tree))
+    if isinstance(tree, dict):
+        return dict, *tree, *(split(value, arrays) for value in tree.values())
+    if isinstance(tree, list | tuple):
+        return type(tree), *(split(value, arrays) for value in tree)
+    return None, tree
+
+
+def joined(structure: Any, arrays: Iterator[mx.array]) -> Any:
+    """The tree of a structure and its arrays, see `split`."""
+    if structure is _ARRAY:
+        return next(arrays)
+    kind, *parts = structure
+    if kind is None:
+        return parts[0]
+    if kind is dict:
+        names = parts[: len(parts) // 2]
+        return dict(zip(names, (joined(part, arrays) for part in parts[len(names) :]), strict=True))
+    found = [joined(part, arrays) for part in parts]
+    return kind(found) if kind in (list, tuple) else kind(*found)

@@ -1,0 +1,216 @@
+"""What the objectives over whole texts share: how their data are read, tokenized and predicted.
+
+Shapes: B examples of a batch, C classes.
+"""
+
+import logging
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from mlxbert.data.columns import ColumnNames, find_columns
+from mlxbert.data.labelled_texts import LabelledText, read_labelled
+from mlxbert.data.training_record import missing_pair, trained_columns, trained_names
+from mlxbert.errors import ArgumentError, CheckpointError, InputError
+from mlxbert.frozen import FrozenDict
+from mlxbert.labels.labels import REGRESSION, Labels
+from mlxbert.machine.device import mx
+from mlxbert.model import Model
+from mlxbert.nn.encoder import Batch
+from mlxbert.nn.heads import Network
+from mlxbert.readers.labelled_rows import LabelledRows
+from mlxbert.training.data.data_checks import check_labels, find_unknown
+from mlxbert.training.objectives.objective import Example, Predictions, Split
+from mlxbert.training.objectives.task_objective import TaskObjective
+from mlxbert.training.options.training_tasks import TASKS
+from mlxbert.training.scores.baselines import baselines
+from mlxbert.training.scores.linear_models import Link
+from mlxbert.training.scores.metrics import Floats
+
+HEAD = "sequence_classifier"
+_LOG = logging.getLogger("mlxbert")
+
+
+class TextObjective(TaskObjective[Example]):
+    """A sequence classifier over one text or two.
+
+    Attributes:
+        kind: What a label is: `class`, `classes` or `number`.
+        renamed: The names that labels of the data get; empty where they keep their own.
+        common: The name of predicting what is most common, a baseline.
+        link: That of a linear model, another one.
+    """
+
+    head = HEAD
+    kind: ClassVar[Literal["class", "classes", "number"]]
+    columns: ColumnNames | None = None
+    renamed: Mapping[str, str] = FrozenDict()
+    common: ClassVar[str]
+    link: ClassVar[Link]
+
+    @property
+    def problem_type(self) -> str | None:
+        """As in `config.json`."""
+        return self.spec.problem_type
+
+    def read(self, rows: LabelledRows) -> list[LabelledText]:
+        """Texts with labels; files read later have the columns of the first."""
+        if self.columns is None:
+            self.columns = find_columns(rows, labels=True, **self._asked)
+        records = read_labelled(rows, self.columns, self.kind)
+        names = getattr(self.data, "label_names", None)
+        if names is None:
+            return records
+        self.renamed = self.renamed or _renamed(names, {name for record in records for name in record.names})
+        return [_relabelled(record, lambda name: self.renamed.get(name, name)) for record in records]
+
+    def settings(self) -> dict[str, Any]:
+        """See `Objective.settings`."""
+        return super().settings() | ({"label_names": dict(self.renamed)} if self.renamed else {})
+
+    def check_valid(self, train: Sequence[LabelledText], valid: Sequence[LabelledText]) -> None:
+        """See `TaskObjective.check_valid`."""
+        check_labels({name for record in train for name in record.names}, valid)
+
+    def heads(self, records: Sequence[LabelledText]) -> Mapping[str, Labels | None]:
+        """A classifier with the classes of the records."""
+        return {HEAD: self.labels_of(records)}
+
+    def labels_of(self, records: Sequence[LabelledText]) -> Labels:
+        """The classes of the records, numbers in their order, other names by the alphabet; or those that got names."""
+        names = {name for record in records for name in record.names}
+        return Labels(tuple(self.renamed.values()) or tuple(sorted(names, key=_order)), self.problem_type)
+
+    def prepare(self, record: LabelledText) -> Example:
+        """Tokenizes a text or a pair; of a pair the longer text is truncated first."""
+        encoding = self.tokenizer.encode(record.text, record.pair, overflow="truncate")
+        return Example(encoding, self.target(record))
+
+    @abstractmethod
+    def target(self, record: LabelledText) -> Any:
+        """What the model should predict, as numbers."""
+
+    def predict(self, network: Network, inputs: Batch) -> mx.array:
+        """Probabilities, or for numbers the logit itself, float32 (B, C)."""
+        return self.scores(network.logits(HEAD, inputs).astype(mx.float32))
+
+    @abstractmethod
+    def scores(self, logits: mx.array) -> mx.array:
+        """Logits (B, C) as predictions (B, C)."""
+
+    def tuned(self, part: Split, predictions: Predictions) -> Labels:
+        """See `TaskObjective.tuned`."""
+        return replace(self.labels, problem_type=self.problem_type)
+
+    def baselines(self, model: Model, train: Sequence[LabelledText], valid: Sequence[LabelledText]) -> dict[str, float]:
+        """See `mlxbert.training.scores.baselines`."""
+        return baselines(self, model, train, valid)
+
+    @abstractmethod
+    def expected(self, records: Sequence[LabelledText]) -> Floats:
+        """What a linear model should predict; see `fit_linear`."""
+
+    @abstractmethod
+    def score(self, expected: Floats, predicted: Floats) -> float:
+        """The main metric of the predictions of a linear model."""
+
+    def constant(self, known: Sequence[LabelledText], asked: Sequence[LabelledText]) -> dict[str, float]:
+        """See `TaskObjective.constant`."""
+        return {self.common: self.score_common(self.expected(known), self.expected(asked))}
+
+    def score_common(self, known: Floats, expected: Floats) -> float:
+        """The main metric of always predicting the mean of what is known."""
+        return self.score(expected, np.broadcast_to(known.mean(0), expected.shape))
+
+    def adapt(self, model: Model, rows: LabelledRows) -> None:
+        """Takes the columns of the training data, where the data have them and no others are named."""
+        trained = trained_columns(model.folder)
+        known = {role: column for role, column in trained.items() if column in rows.columns}
+        asked = {column for column in self._asked.values() if column is not None}
+        texts = {"text", "pair"} & trained.keys()
+        if self._asked["text_column"] or self._asked["pair_column"] or not texts <= known.keys():
+            known = {role: column for role, column in known.items() if role == "label"}
+        chosen = {
+            role: column for role, column in known.items()
+            if self._asked.get(f"{role}_column", column) is None and column not in asked
+        }  # fmt: skip
+        if chosen:
+            self._asked |= {f"{role}_column": column for role, column in chosen.items()}
+            said = ", ".join(f"{role} {column!r}" for role, column in chosen.items())
+            _LOG.info("columns as in the training of %s: %s", model.source, said)
+
+    def check_model(self, model: Model) -> None:
+        """See `TaskObjective.check_model`."""
+        labels = model.labels
+        if labels is None:
+            raise CheckpointError(f"{model.source}: its labels cannot be used", hint="see id2label in its config.json")
+        kind = labels.problem_type or (REGRESSION if len(labels) == 1 else self.problem_type)
+        if kind != self.problem_type:
+            other = next((name for name, spec in TASKS.items() if spec.problem_type == kind), "classify")
+            raise ArgumentError(f"task is {self.name!r}, the model is made for {other!r} ({kind})")
+        if self.kind == "number" and len(labels) > 1:
+            raise ArgumentError(f"task is {self.name!r}, the model has {len(labels)} outputs, expected one")
+
+    def matched(
+        self, records: Sequence[LabelledText], model: Model
+    ) -> tuple[Sequence[LabelledText], Mapping[str, int]]:
+        """See `TaskObjective.matched`. Only several labels can do without some."""
+        if "pair" in trained_columns(model.folder) and all(record.pair is None for record in records):
+            _LOG.warning("%s", missing_pair(model.source))
+        if self.kind == "number":
+            return records, {}
+        labels = model.labels or Labels()
+        spelled = _spellings(labels, trained_names(model.folder))
+        unknown = find_unknown(spelled, records)
+        one = self.kind == "class"
+        if unknown is not None:
+            shown = ", ".join(labels.names[:20]) + (", …" if len(labels) > 20 else "")
+            if one or not any(spelled(name) for record in records for name in record.names):
+                raise InputError(
+                    f"{unknown.place}: {unknown.of_no_model()}, which has: {shown}",
+                    hint="rename the labels of the data, or choose the column with label_column=",
+                )
+            _LOG.warning("%s does not have %s: the scores leave them out", model.source, unknown)
+        return [_relabelled(record, spelled) for record in records], unknown.labels if unknown is not None else {}
+
+
+def _renamed(given: str | Sequence[str], labels: Collection[str]) -> Mapping[str, str]:
+    """The name of each label of the data: the first name is that of the first label, in the order of `_order`."""
+    names = [name.strip() for name in (given.split(",") if isinstance(given, str) else given)]
+    if not all(names) or len({*names}) < len(names):
+        raise ArgumentError(f"label_names is {given!r:.60}, expected different names with commas between them")
+    found = names if {*labels} <= {*names} else sorted(labels, key=_order)
+    if len(found) != len(names):
+        shown = ", ".join(found[:20]) + (", …" if len(found) > 20 else "")
+        raise ArgumentError(
+            f"label_names has {len(names)} names, the data have {len(found)} labels: {shown}",
+            hint="give as many names as there are labels, in the same order",
+        )
+    return dict(zip(found, names, strict=True))
+
+
+def _relabelled(record: LabelledText, name: Callable[[str], str | None]) -> LabelledText:
+    """The record with other names of its labels; of several, those without a name are left out."""
+    if isinstance(record.label, str):
+        return replace(record, label=name(record.label))
+    return replace(record, label=tuple(filter(None, map(name, record.names))))
+
+
+def _spellings(labels: Labels, renamed: Mapping[str, str]) -> Callable[[str], str | None]:
+    """How a model spells a label of data, which `renamed` may know; `None` for one that it does not have."""
+    exact = set(labels.names)
+    folded: Mapping[str, str] = {name.casefold(): name for name in labels.names}
+    if len(folded) < len(labels):
+        folded = {}
+    unnamed = {str(index): name for index, name in enumerate(labels.names) if name == f"LABEL_{index}"}
+    return lambda name: name if name in exact else folded.get(name.casefold()) or unnamed.get(name) or renamed.get(name)
+
+
+def _order(name: str) -> tuple[bool, float, str]:
+    try:
+        return False, float(name), name
+    except ValueError:
+        return True, 0.0, name

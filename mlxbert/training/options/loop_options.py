@@ -1,0 +1,187 @@
+"""How a model is trained: the options of the loop, which are the same for every task."""
+
+import functools
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from mlxbert.errors import ArgumentError
+from mlxbert.options import RATE, SEED, SMALLEST, STEPS, Bounds, Option, check_fields
+
+if TYPE_CHECKING:
+    from mlxbert.nn.lora import LoraSettings
+
+Schedule = Literal["linear", "cosine", "constant"]
+VectorLossName = Literal["in-batch", "triplet", "cosent", "cosine"]
+ALL_LINEAR, DEFAULT_LAYERS = "all-linear", "query,value"
+RUNS = Bounds(1, 1000)  # of a sweep, with all its seeds
+_Lora = functools.partial(Option, panel="Adapters")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions:
+    """The options of a run, the same for every task; biases and norms have no weight decay (arXiv:1711.05101)."""
+
+    panel: ClassVar[str] = "Training"
+    # `finetune` replaces the defaults of `epochs` and `lr` by ones for the size of the data and of the model
+    # (`LabelledMaterial.usual`, `usual_rate` in calls.py); it never takes fewer than these 3 epochs.
+    epochs: Annotated[
+        int, Option("Passes over the data.", usual="3 to 20, by its size", bounds=Bounds(SMALLEST, 100_000))
+    ] = 3
+    minutes: Annotated[
+        float | None, Option("Total time, instead of epochs.", usual="off", bounds=Bounds(0.01, 1_000_000))
+    ] = None
+    lr: Annotated[
+        float,
+        Option(
+            "Highest learning rate. By the size of the model; adapters and new weights have a higher one.",
+            usual="1e-4 to 2e-5",
+            bounds=Bounds(1e-12, 1),
+        ),
+    ] = 5e-5
+    batch_size: Annotated[int, Option("Examples per batch.", bounds=Bounds(1, 1_000_000))] = 32
+    gradient_accumulation: Annotated[int, Option("Batches per update of the weights.", bounds=Bounds(1, 100_000))] = 1
+    schedule: Annotated[Schedule, Option("Schedule. How the learning rate falls after the warm-up.")] = "linear"
+    warmup: Annotated[
+        float, Option("Share of updates with a rising rate. It falls after them.", bounds=Bounds(0, 1))
+    ] = 0.1
+    weight_decay: Annotated[float, Option("Weight decay of matrices.", bounds=Bounds(0, 1))] = 0.01
+    max_grad_norm: Annotated[
+        float, Option("Maximum norm of the gradient. 0 for no limit.", bounds=Bounds(0, 1_000_000_000))
+    ] = 1.0
+    dropout: Annotated[
+        float | None, Option("Dropout rate. It is used everywhere.", usual="the model's", bounds=RATE)
+    ] = None
+    layer_decay: Annotated[
+        float,
+        Option("Factor of the learning rate per layer. From the last layer to the first.", bounds=Bounds(SMALLEST, 1)),
+    ] = 1.0
+    freeze: Annotated[
+        int, Option("Freeze the first N layers. The embeddings, too; 0 freezes nothing.", bounds=Bounds(0, 1_000))
+    ] = 0
+    checkpointing: Annotated[bool, Option("Use less memory, more time (gradient checkpointing).")] = False
+    fast_float32: Annotated[
+        bool, Option("Round float32 products to TF32 (faster on M5, CUDA). For the whole process.")
+    ] = False
+    patience: Annotated[
+        int | None,
+        Option("Stop after N evaluations without improvement.", usual="3 if perfect", bounds=Bounds(1, 1_000_000)),
+    ] = None
+    eval_every: Annotated[
+        int | None, Option("Steps between evaluations.", usual="one epoch", panel="Saving", bounds=STEPS)
+    ] = None
+    save_every: Annotated[
+        int | None,
+        Option(
+            "Steps between saved states. The state is also saved after each evaluation.",
+            usual="200",
+            panel="Saving",
+            bounds=STEPS,
+        ),
+    ] = None
+    seed: Annotated[int, Option("Random seed. For new weights, the order of the data, and dropout.", bounds=SEED)] = 0
+    lora: Annotated[
+        int | None, _Lora("Train only the head and adapters of rank R.", "R", usual="off", bounds=Bounds(1, 8_192))
+    ] = None
+    lora_alpha: Annotated[
+        float | None, _Lora("Scale of adapters, divided by the rank.", usual="2R", bounds=Bounds(SMALLEST, 1_000_000))
+    ] = None
+    lora_dropout: Annotated[float, _Lora("Dropout rate of adapters' inputs.", bounds=RATE)] = 0.0
+    lora_layers: Annotated[str, _Lora("Layers with adapters. A,B,… or all-linear.", "NAMES")] = DEFAULT_LAYERS
+    dora: Annotated[bool, _Lora("Learn the norms of adapted rows, too (DoRA).")] = False
+    rslora: Annotated[bool, _Lora("Divide the scale by √R instead (rsLoRA).")] = False
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        self._check_lora()
+
+    def _check_lora(self) -> None:
+        if self.lora is not None and self.freeze:
+            raise ArgumentError(f"freeze is {self.freeze} with lora, which freezes everything but adapters and heads")
+        for name in ("lora_alpha", "lora_dropout", "lora_layers", "dora", "rslora"):
+            if self.lora is None and getattr(self, name) != getattr(TrainingOptions, name):
+                raise ArgumentError(
+                    f"{name} is {getattr(self, name)!r:.60} without lora", hint="lora=8 is a usual rank"
+                )
+        if not isinstance(self.lora_layers, str) or not all(name.strip() for name in self.lora_layers.split(",")):
+            raise ArgumentError(
+                f"lora_layers is {self.lora_layers!r:.60}, expected names separated by commas, or {ALL_LINEAR}"
+            )
+
+    @property
+    def adapters(self) -> "LoraSettings | None":
+        """How layers are adapted; `None` where all weights are trained."""
+        if self.lora is None:
+            return None
+        from mlxbert.nn.lora import LoraSettings  # the command line reads these options where there is no MLX
+
+        alpha = 2 * self.lora if self.lora_alpha is None else self.lora_alpha
+        return LoraSettings(rank=self.lora, alpha=alpha, dropout=self.lora_dropout, rslora=self.rslora, dora=self.dora)
+
+    def check_layers(self, layers: int) -> None:
+        """Refuses to freeze more layers than a model has; layers that share their weights are one."""
+        if self.freeze > layers:
+            raise ArgumentError(
+                f"freeze is {self.freeze}, expected at most {layers}, the number of layers with separate weights"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The options by name."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TeacherOptions:
+    """How much a teacher counts."""
+
+    panel: ClassVar[str] = "Training"
+    teacher_weight: Annotated[
+        float, Option("Share of the teacher in the loss. The labels make up the rest.", bounds=Bounds(SMALLEST, 1))
+    ] = 0.5
+    temperature: Annotated[
+        float,
+        Option(
+            "Divides scores of teacher and model. Higher values give unlikely labels more weight.",
+            bounds=Bounds(SMALLEST, 1_000_000),
+        ),
+    ] = 2.0
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def refuse_alone(self) -> None:
+        """Refuses options of a teacher where there is none."""
+        for name in (field.name for field in fields(self)):
+            if getattr(self, name) != getattr(TeacherOptions, name):
+                raise ArgumentError(f"{name} is {getattr(self, name)!r:.60} without teacher")
+
+
+_NOT_VARIED = ("minutes", "save_every", "eval_every", "fast_float32")
+# What a sweep can vary.
+VARIED = tuple(field.name for field in fields(TrainingOptions) if field.name not in _NOT_VARIED)
+
+
+def check_sweep(sweep: Mapping[str, Any] | None, seeds: int = 1) -> list[dict[str, Any]]:
+    """The combinations of the values that are tried: `{"lr": [1e-5, 2e-5]}` gives two.
+
+    Args:
+        sweep: Values by option.
+        seeds: With how many seeds each is tried.
+    """
+    RUNS.check_whole("seeds", seeds)
+    combinations: list[dict[str, Any]] = [{}]
+    runs = seeds
+    for name, values in (sweep or {}).items():
+        if name not in VARIED:
+            raise ArgumentError(f"sweep names {name!r:.60}, expected any of {', '.join(VARIED)}")
+        if name == "lora" and None in [*values]:
+            raise ArgumentError("sweep of lora has None, expected ranks", hint="compare with a run without adapters")
+        if isinstance(values, str | bytes) or not isinstance(values, list | tuple) or not values:
+            raise ArgumentError(f"sweep of {name} is {values!r:.60}, expected a list of values")
+        runs *= len(values)
+        if runs > RUNS.most:  # before they are listed
+            raise ArgumentError(
+                f"sweep asks for {runs:,} runs or more, expected at most {RUNS.most:,}, all seeds included"
+            )
+        combinations = [{**one, name: value} for one in combinations for value in values]
+    return combinations

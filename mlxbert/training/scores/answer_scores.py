@@ -1,0 +1,229 @@
+"""Exact match and F1 of answers, as the official evaluation of SQuAD 1.1 and 2.0 has them; the no-answer threshold.
+
+Shapes: N questions.
+"""
+
+import re
+import string
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from mlxbert.errors import InputError
+from mlxbert.training.scores.evaluation_summary import Evaluation, Mistake
+from mlxbert.training.scores.intervals import bootstrap
+from mlxbert.training.scores.labelled_scores import MISTAKES, check_metric, label_scores
+from mlxbert.training.scores.metrics import MIDDLE, Bools, Counts, Floats, confusion_matrix
+
+ALWAYS = 1.0  # the threshold with which an answer is always given
+LABELS = ("answer", "no answer")
+_ARTICLE = re.compile(r"\b(a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_AROUND = 120  # code points of the context on each side of an answer, in a mistake
+
+
+class Asked(Protocol):
+    """A question, its context, and the right answers; none where there is no answer."""
+
+    @property
+    def text(self) -> str: ...  # noqa: D102
+    @property
+    def pair(self) -> str: ...  # noqa: D102
+    @property
+    def answers(self) -> tuple[str, ...]: ...  # noqa: D102
+    @property
+    def start(self) -> int | None: ...  # noqa: D102
+    @property
+    def place(self) -> str: ...  # noqa: D102
+
+
+class Predicted(NamedTuple):
+    """The best span of a context.
+
+    Attributes:
+        text: The span.
+        start: Where it begins in the context.
+        score: Its probability, 0 to 1.
+        share: The share of "no answer" in what it and the span score together, 0 to 1.
+    """
+
+    text: str
+    start: int
+    score: float
+    share: float
+
+
+def normalized(text: str) -> str:
+    """A text in small letters, without punctuation, articles and superfluous whitespace."""
+    return " ".join(_ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def exact_match(text: str, answers: Sequence[str]) -> float:
+    """1 if a text is one of the right answers, else 0; no answer is an empty text."""
+    return float(normalized(text) in {normalized(answer) for answer in right_answers(answers)})
+
+
+def f1(text: str, answers: Sequence[str]) -> float:
+    """The best F1 of the words of a text and those of a right answer, 0 to 1; no answer is an empty text."""
+    return max(_overlap(normalized(text).split(), normalized(answer).split()) for answer in right_answers(answers))
+
+
+def right_answers(answers: Sequence[str]) -> Sequence[str]:
+    """The answers of which something is left after normalization; if there are none, an empty text is right."""
+    return [answer for answer in answers if normalized(answer)] or [""]
+
+
+def _overlap(found: Sequence[str], right: Sequence[str]) -> float:
+    if not found or not right:
+        return float(found == right)
+    common = (Counter(found) & Counter(right)).total()
+    return 2 * common / (len(found) + len(right))
+
+
+@dataclass(frozen=True)
+class JudgedAnswers:
+    """Answers next to the right ones; arrays are (N,).
+
+    Attributes:
+        exact_match: Of each best span.
+        f1: Of each best span.
+        silence: Both metrics of each question if no answer is given.
+        answerable: Whether each has an answer.
+        shares: The share of "no answer" of each.
+    """
+
+    exact_match: Floats
+    f1: Floats
+    silence: Floats
+    answerable: Bools
+    shares: Floats
+
+    @property
+    def both(self) -> bool:
+        """Whether there are questions with and without an answer."""
+        return bool(self.answerable.any() and not self.answerable.all())
+
+    def scores(self, threshold: float) -> dict[str, Floats]:
+        """`f1` and `exact_match` of each question, where a share above the threshold means no answer."""
+        silent = self.shares > threshold
+        return {
+            "f1": np.where(silent, self.silence, self.f1),
+            "exact_match": np.where(silent, self.silence, self.exact_match),
+        }
+
+
+def judge(records: Sequence[Asked], predicted: Sequence[Predicted]) -> JudgedAnswers:
+    """Compares the best spans of N questions with the right answers."""
+    if not records:
+        raise InputError("there is no example to evaluate")
+    pairs = [*zip(records, predicted, strict=True)]
+    return JudgedAnswers(
+        np.array([exact_match(found.text, record.answers) for record, found in pairs]),
+        np.array([f1(found.text, record.answers) for record, found in pairs]),
+        np.array([exact_match("", record.answers) for record in records]),
+        np.array([bool(record.answers) for record in records]),
+        np.array([found.share for found in predicted], np.float64),
+    )
+
+
+def answer_metrics(judged: JudgedAnswers, threshold: float) -> dict[str, float]:
+    """`f1` and `exact_match`.
+
+    If some questions have no answer, the same of those that have one, and the accuracy on those that have none.
+
+    Args:
+        judged: N questions.
+        threshold: The share of "no answer" above which none is given.
+    """
+    scores = judged.scores(threshold)
+    found = {name: float(values.mean()) for name, values in scores.items()}
+    if judged.both:
+        found |= {f"has_answer_{name}": float(values[judged.answerable].mean()) for name, values in scores.items()}
+        found["no_answer_accuracy"] = float(scores["f1"][~judged.answerable].mean())
+    return found
+
+
+def tune_threshold(judged: JudgedAnswers) -> float:
+    """The threshold with the best mean F1; `ALWAYS` where every question has an answer.
+
+    Candidates lie halfway between neighbouring shares. The one nearest to 0.5 wins a tie.
+    """
+    if judged.answerable.all():
+        return ALWAYS
+    order = np.argsort(judged.shares, kind="stable")
+    shares, gain = judged.shares[order], (judged.f1 - judged.silence)[order]
+    sums = np.append(0.0, np.cumsum(gain))  # by how many questions, those of the smallest shares, are answered
+    ends = np.append(np.flatnonzero(np.diff(shares, append=np.inf)) + 1, 0)  # equal shares stay together
+    candidates = (np.append(0.0, shares)[ends] + np.append(shares, 1.0)[ends]) / 2
+    candidates, values = (
+        np.append(candidates, MIDDLE),
+        np.append(sums[ends], sums[np.searchsorted(shares, MIDDLE, "right")]),
+    )
+    best = np.flatnonzero(values >= values.max() - 1e-9)
+    return float(candidates[best[np.argmin(np.abs(candidates[best] - MIDDLE))]])
+
+
+def answering(
+    records: Sequence[Asked], predicted: Sequence[Predicted], *, threshold: float, metric: str = "f1", **about: Any
+) -> Evaluation:
+    """The evaluation of answers.
+
+    Args:
+        records: N questions.
+        predicted: The best span of each.
+        threshold: The share of "no answer" above which none is given.
+        metric: The main metric, one of `TASKS["answer"].metrics`.
+        **about: What else the evaluation says.
+    """
+    check_metric("answer", metric)
+    judged = judge(records, predicted)
+    metrics, values = answer_metrics(judged, threshold), judged.scores(threshold)
+    silent = judged.shares > threshold
+    confusion = confusion_matrix((~judged.answerable).astype(np.int64), silent.astype(np.int64), 2)
+    main = values[metric]
+    return Evaluation(
+        task="answer",
+        examples=len(records),
+        metric=metric,
+        score=metrics[metric],
+        interval=bootstrap(lambda some: float(main[some].mean()), len(records)),
+        metrics=metrics,
+        labels=label_scores(LABELS, Counts.of_confusion(confusion)) if judged.both else (),
+        confusion=tuple(map(tuple, confusion.tolist())) if judged.both else None,
+        mistakes=_mistakes(records, predicted, silent, values["f1"]),
+        **about,
+    )
+
+
+def _mistakes(
+    records: Sequence[Asked], predicted: Sequence[Predicted], silent: Bools, values: Floats
+) -> tuple[Mistake, ...]:
+    """Those with the lowest F1 that the model was surest about."""
+    sure = np.array([found.share if none else found.score for found, none in zip(predicted, silent, strict=True)])
+    badness = sure * (1 - values)
+    ranked = [int(number) for number in np.argsort(-badness, kind="stable") if values[number] < 1][:MISTAKES]
+    return tuple(
+        Mistake(
+            text=records[number].text,
+            pair=excerpt(records[number], predicted[number], bool(silent[number])),
+            expected=next(iter(records[number].answers), ""),
+            predicted="" if silent[number] else predicted[number].text,
+            score=float(sure[number]),
+            place=records[number].place,
+        )
+        for number in ranked
+    )
+
+
+def excerpt(record: Asked, found: Predicted, silent: bool) -> str:
+    """The part of the context around the right answer and, if it is near, the one that is given."""
+    context = record.pair
+    middle = found.start if record.start is None else record.start
+    begin, end = middle - _AROUND, middle + _AROUND
+    if not silent and abs(found.start - middle) <= 2 * _AROUND:
+        begin, end = min(begin, found.start - _AROUND), max(end, found.start + len(found.text) + _AROUND)
+    before, after = "…" if begin > 0 else "", "…" if end < len(context) else ""
+    return before + " ".join(context[max(begin, 0) : end].split()) + after

@@ -1,0 +1,263 @@
+"""Predictions on labelled records to an `Evaluation`.
+
+Shapes: N examples, C labels.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NotRequired, Protocol, TypedDict, Unpack
+
+import numpy as np
+
+from mlxbert.counterparts import not_one_of
+from mlxbert.errors import ArgumentError, InputError
+from mlxbert.tasks.task import check_finite
+from mlxbert.training.options.training_tasks import TASKS
+from mlxbert.training.scores.evaluation_summary import Evaluation, LabelScore, Mistake
+from mlxbert.training.scores.intervals import classify_interval, multilabel_interval, regress_interval
+from mlxbert.training.scores.metrics import (
+    MIDDLE,
+    Bools,
+    Counts,
+    Floats,
+    Ints,
+    Numbers,
+    above,
+    classify_metrics,
+    confusion_matrix,
+    multilabel_metrics,
+    regress_metrics,
+)
+
+MISTAKES = 10  # shown
+
+
+class LabelledRecord(Protocol):
+    """A text, or two, with what should be predicted: a label, labels or a number; and where it stands."""
+
+    @property
+    def text(self) -> str: ...  # noqa: D102
+    @property
+    def pair(self) -> str | None: ...  # noqa: D102
+    @property
+    def label(self) -> Any: ...  # noqa: D102
+    @property
+    def place(self) -> str: ...  # noqa: D102
+
+
+class EvaluationFacts(TypedDict):
+    """What an `Evaluation` says besides scores; see there."""
+
+    model: str
+    data: tuple[str, ...]
+    truncated: NotRequired[int]
+    unknown: NotRequired[Mapping[str, int]]
+
+
+def classification(
+    records: Sequence[LabelledRecord],
+    names: Sequence[str],
+    probabilities: Numbers,
+    *,
+    metric: str = "accuracy",
+    **about: Unpack[EvaluationFacts],
+) -> Evaluation:
+    """The evaluation of one label per example.
+
+    Args:
+        records: N records, each with the name of a label.
+        names: The C labels.
+        probabilities: Of every label, (N, C).
+        metric: The main metric, one of `TASKS["classify"].metrics`.
+        **about: What else the evaluation says.
+    """
+    check_predictions("classify", metric, records, probabilities, (len(records), len(names)))
+    expected = label_numbers(records, names)
+    predicted = probabilities.argmax(1)
+    confusion = confusion_matrix(expected, predicted, len(names))
+    scores = classify_metrics(expected, probabilities)
+    sure = probabilities.max(1)
+    worst = worst_first(sure, expected != predicted)
+    return Evaluation(
+        task="classify",
+        examples=len(records),
+        metric=metric,
+        score=scores[metric],
+        interval=classify_interval(metric, scores[metric], expected, predicted, probabilities),
+        metrics=scores,
+        labels=label_scores(names, Counts(np.diag(confusion), confusion.sum(0), confusion.sum(1))),
+        confusion=tuple(map(tuple, confusion.tolist())),
+        mistakes=tuple(
+            mistake(records[number], names[expected[number]], names[predicted[number]], sure[number])
+            for number in worst
+        ),
+        **about,
+    )
+
+
+def multilabel(
+    records: Sequence[LabelledRecord],
+    names: Sequence[str],
+    probabilities: Numbers,
+    *,
+    thresholds: Sequence[float] | Floats | None = None,
+    metric: str = "macro_f1",
+    **about: Unpack[EvaluationFacts],
+) -> Evaluation:
+    """The evaluation of any number of labels per example.
+
+    Args:
+        records: N records, each with names of labels.
+        names: The C labels.
+        probabilities: Of every label, (N, C).
+        thresholds: The probabilities from which on a label is predicted, (C,), or of each example, (N, C);
+            0.5 if left out. See `tune_thresholds` and `cross_thresholds`.
+        metric: The main metric, one of `TASKS["multilabel"].metrics`.
+        **about: What else the evaluation says.
+    """
+    check_predictions("multilabel", metric, records, probabilities, (len(records), len(names)))
+    thresholds = [MIDDLE] * len(names) if thresholds is None else thresholds
+    if np.shape(thresholds) not in ((len(names),), probabilities.shape):
+        raise ArgumentError(f"thresholds have the shape {np.shape(thresholds)}, expected one per label ({len(names)})")
+    expected = label_matrix(records, names)
+    predicted = above(probabilities, thresholds)
+    scores = multilabel_metrics(expected, probabilities, thresholds)
+    sure = np.where(predicted, probabilities, 1 - probabilities)
+    wrong = np.where(expected == predicted, 0, sure)
+    worst = worst_first(wrong.max(1), (expected != predicted).any(1))
+    return Evaluation(
+        task="multilabel",
+        examples=len(records),
+        metric=metric,
+        score=scores[metric],
+        interval=multilabel_interval(metric, expected, predicted, probabilities),
+        metrics=scores,
+        labels=label_scores(names, Counts.of_matrices(expected, predicted)),
+        mistakes=tuple(
+            mistake(
+                records[number],
+                _joined(names, expected[number]),
+                _joined(names, predicted[number]),
+                wrong[number].max(),
+                names[wrong[number].argmax()],
+            )
+            for number in worst
+        ),
+        **about,
+    )
+
+
+def regression(
+    records: Sequence[LabelledRecord], values: Numbers, *, metric: str = "spearman", **about: Unpack[EvaluationFacts]
+) -> Evaluation:
+    """The evaluation of numbers.
+
+    Args:
+        records: N records, each with a number.
+        values: The predicted numbers, (N,).
+        metric: The main metric, one of `TASKS["regress"].metrics`.
+        **about: What else the evaluation says.
+    """
+    check_predictions("regress", metric, records, values, (len(records),))
+    expected, predicted = numbers(records), values.astype(np.float64)
+    scores = regress_metrics(expected, predicted)
+    distance = np.abs(predicted - expected)
+    return Evaluation(
+        task="regress",
+        examples=len(records),
+        metric=metric,
+        score=scores[metric],
+        interval=regress_interval(metric, expected, predicted),
+        metrics=scores,
+        mistakes=tuple(
+            mistake(records[number], f"{expected[number]:.4g}", f"{predicted[number]:.4g}", distance[number])
+            for number in worst_first(distance, distance > 0)
+        ),
+        **about,
+    )
+
+
+def label_numbers(records: Sequence[LabelledRecord], names: Sequence[str]) -> Ints:
+    """The number of each record's label, (N,)."""
+    known = {name: number for number, name in enumerate(names)}
+    return np.array([_number(record, record.label, known) for record in records], np.int64)
+
+
+def label_matrix(records: Sequence[LabelledRecord], names: Sequence[str]) -> Bools:
+    """Which labels each record has, (N, C)."""
+    known = {name: number for number, name in enumerate(names)}
+    matrix = np.zeros((len(records), len(names)), np.bool_)
+    for row, record in zip(matrix, records, strict=True):
+        row[[_number(record, label, known) for label in record.label]] = True
+    return matrix
+
+
+def numbers(records: Sequence[LabelledRecord]) -> Floats:
+    """The number of each record, (N,)."""
+    return np.array([record.label for record in records], np.float64)
+
+
+def _number(record: LabelledRecord, label: str, known: dict[str, int]) -> int:
+    if label not in known:
+        raise InputError(
+            f"{record.place}: label is {label!r:.60}, the model has {', '.join(list(known)[:20])}",
+            hint="labels are compared as they are written, with capitals and spaces",
+        )
+    return known[label]
+
+
+def check_predictions(
+    task: str, metric: str, records: Sequence[LabelledRecord], given: Numbers, shape: tuple[int, ...]
+) -> None:
+    """Refuses what cannot be scored.
+
+    Args:
+        task: The name of the task.
+        metric: The main metric.
+        records: N records.
+        given: The predictions.
+        shape: What their shape should be.
+    """
+    check_metric(task, metric)
+    if not records:
+        raise InputError("there is no example to evaluate")
+    if given.shape != shape:
+        raise ArgumentError(f"predictions have the shape {given.shape}, expected {shape}")
+    check_finite(given, "predictions")
+
+
+def check_metric(task: str, metric: str) -> None:
+    """Refuses what is not a metric of a task."""
+    if metric not in TASKS[task].metrics:
+        raise not_one_of("metric", metric, TASKS[task].metrics)
+
+
+def label_scores(names: Sequence[str], counts: Counts) -> tuple[LabelScore, ...]:
+    """The scores of C labels, from their counts."""
+    columns = (counts.precision.tolist(), counts.recall.tolist(), counts.f1.tolist(), counts.expected.tolist())
+    return tuple(
+        LabelScore(label=name, precision=precision, recall=recall, f1=f1, support=int(support))
+        for name, precision, recall, f1, support in zip(names, *columns, strict=True)
+    )
+
+
+def worst_first(badness: Numbers, wrong: Bools) -> list[int]:
+    """The numbers of the wrong examples with the largest values, the worst first."""
+    ranked = np.argsort(-badness, kind="stable")
+    return [int(number) for number in ranked[wrong[ranked]][:MISTAKES]]
+
+
+def mistake(record: LabelledRecord, expected: str, predicted: str, score: float, label: str | None = None) -> Mistake:
+    """A record that is wrong; see `Mistake`."""
+    return Mistake(
+        text=record.text,
+        pair=record.pair,
+        expected=expected,
+        predicted=predicted,
+        score=float(score),
+        place=record.place,
+        label=label,
+    )
+
+
+def _joined(names: Sequence[str], has: Bools) -> str:
+    return ", ".join(name for name, there in zip(names, has.tolist(), strict=True) if there)

@@ -1,0 +1,200 @@
+"""Everything before training: the data as examples, and the report on them."""
+
+import hashlib
+import itertools
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mlxbert.data.validation_split import split
+from mlxbert.errors import InputError
+from mlxbert.labels.labels import Labels
+from mlxbert.model import Model
+from mlxbert.readers.labelled_rows import LabelledRows, row_bytes
+from mlxbert.training.base_model import BaseModel
+from mlxbert.training.data import describe_data
+from mlxbert.training.data.data_report import DataReport
+from mlxbert.training.loop.phase_times import LOADING, Times
+from mlxbert.training.objectives import make_objective
+from mlxbert.training.objectives.objective import Objective, Split
+from mlxbert.training.objectives.task_objective import TaskObjective
+
+
+class FreshModels:
+    """Models with the heads that are trained, as they are before training.
+
+    The first one is loaded for the plan, and trained by the first run: it is not loaded twice.
+
+    Args:
+        base: The model that training starts from.
+        heads: The heads, and their labels.
+        seed: The seed of the first one's fresh weights.
+    """
+
+    def __init__(self, base: BaseModel, heads: Mapping[str, Labels | None], seed: int) -> None:
+        self._base, self._heads, self._seed = base, heads, seed
+        self._first: Model | None = base.with_heads(heads, seed)
+
+    def bind(self, objective: Objective[Any]) -> None:
+        """Binds an objective to the first model, which no run has taken yet."""
+        assert self._first is not None
+        objective.bind(self._first)
+
+    def take(self, seed: int) -> Model:
+        """A model with fresh weights of a seed, which the caller may change."""
+        model, self._first = self._first, None
+        if model is None or seed != self._seed:
+            del model  # its memory is needed for another
+            model = self._base.with_heads(self._heads, seed)
+        model.adopt()  # events may be iterated over on another thread than that of the call
+        return model
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingPlan:
+    """What is trained on what.
+
+    Attributes:
+        objective: The objective, bound to the model.
+        heads: The heads that are trained.
+        models: The models that are trained.
+        train: The training data.
+        valid: The validation data.
+        report: What the data look like; `None` for an objective of the user's own.
+        valid_files: Where the validation data come from.
+        sha256: The hashes of all files, and of what came from pipes and iterators.
+    """
+
+    objective: Objective[Any]
+    heads: Mapping[str, Labels | None]
+    models: FreshModels
+    train: Split
+    valid: Split
+    report: DataReport | None
+    valid_files: tuple[str, ...]
+    sha256: Mapping[str, str]
+
+
+def make_plan(
+    objective: Objective[Any],
+    base: BaseModel,
+    train: LabelledRows,
+    valid: LabelledRows | None,
+    validation_fraction: float | None,
+    seed: int,
+    times: Times | None = None,
+) -> TrainingPlan:
+    """Reads, splits and tokenizes the data."""
+    if isinstance(objective, TaskObjective):
+        objective.start(base)
+    times = times or Times()
+    times.begin("reading the data")
+    placed = _placed(objective, train)
+    if isinstance(objective, TaskObjective):
+        if (variant := objective.usual_variant([record for record, _ in placed], base)) is not None:
+            objective = make_objective(objective.name, **objective.given | {variant: True})
+            objective.start(base)
+            placed = _placed(objective, train)  # it takes columns and names of labels from there
+        objective.check([record for record, _ in placed])
+    if valid is None:
+        share = usual_share(len(placed)) if validation_fraction is None else validation_fraction
+        held_in, held_out = split(placed, share, seed, key=_key, names=_names)
+    else:
+        held_in = placed
+        held_out = _placed(objective, valid)
+    if isinstance(objective, TaskObjective):
+        objective.check_valid(*([record for record, _ in part] for part in (held_in, held_out)))
+    heads = objective.heads([record for record, _ in held_in])
+    times.begin(LOADING)
+    models = FreshModels(base, heads, seed)
+    models.bind(objective)
+    times.begin("tokenizing")
+    parts = [prepared(objective, part) for part in (held_in, held_out)]
+    return TrainingPlan(
+        objective=objective, heads=heads, models=models, train=parts[0], valid=parts[1],
+        report=_report(objective, parts, train, valid),
+        valid_files=(train if valid is None else valid).files,
+        sha256=_hashes(train, valid),
+    )  # fmt: skip
+
+
+def _placed(objective: Objective[Any], rows: LabelledRows) -> list[tuple[Any, str]]:
+    """Records and where they stand; of a built-in task a row may be several."""
+    records = objective.read(rows)
+    if isinstance(objective, TaskObjective):
+        return [(record, record.place) for record in records]
+    return list(zip(records, (row.where for row in rows), strict=True))
+
+
+def _hashes(train: LabelledRows, valid: LabelledRows | None) -> dict[str, str]:
+    """The hashes of all data; where both are `records` of Python, the second ones are `valid records`."""
+    hashes = dict(train.sha256)
+    parts = [train] if valid is None else [train, valid]
+    for name, found in parts[-1].sha256.items():
+        hashes[name if hashes.get(name, found) == found else f"valid {name}"] = found
+    if streams := [part for part in parts if not part.resumable]:
+        digest = hashlib.sha256()
+        for row in itertools.chain(*streams):
+            digest.update(row_bytes(row.values, row.where))
+        hashes["stream"] = digest.hexdigest()
+    return hashes
+
+
+def usual_share(examples: int) -> float:
+    """The share of the examples that become validation data: a tenth, or as much as 20 need, up to a fifth."""
+    return max(0.1, min(20 / max(examples, 1), 0.2))
+
+
+def prepared(objective: Objective[Any], part: Sequence[tuple[Any, str]]) -> Split:
+    """Tokenizes records; errors name their places."""
+    examples: list[Any] = []
+    owners: list[int] = []
+    for number, (record, place) in enumerate(part):
+        try:
+            found = objective.examples(record)
+        except InputError as problem:
+            raise InputError(f"{place}: {problem.message}", hint=problem.hint) from None
+        examples += found
+        owners += [number] * len(found)
+    return Split([record for record, _ in part], examples, owners, [part[owner][1] for owner in owners])
+
+
+def _key(placed: tuple[Any, str]) -> Hashable:
+    """What stays together: the same inputs, or more than these, if records have a `group`."""
+    record, place = placed
+    return getattr(record, "group", None) or getattr(record, "key", place)
+
+
+def _names(placed: tuple[Any, str]) -> tuple[str, ...]:
+    names: tuple[str, ...] = getattr(placed[0], "names", ())
+    return names
+
+
+def _report(
+    objective: Objective[Any], parts: Sequence[Split], train: LabelledRows, valid: LabelledRows | None
+) -> DataReport | None:
+    if not isinstance(objective, TaskObjective) or objective.columns is None:
+        return None
+    described = [
+        describe_data.SplitSummary(
+            name=name, files=files, records=part.records, lengths=_lengths(part), truncated=part.truncated
+        )
+        for name, files, part in zip(("train", "valid"), (train.files, (valid or train).files), parts, strict=True)
+    ]
+    found = describe_data.describe(
+        *described,
+        warn=objective.warnings,
+        columns=objective.columns,
+        unused=tuple(column for column in train.columns if column not in objective.columns.to_dict().values()),
+        split_off=None if valid is not None else len(parts[1].records) / sum(len(part.records) for part in parts),
+        max_length=objective.tokenizer.max_length,
+    )
+    return replace(found, facts=objective.facts(), warnings=(*objective.notes(), *found.warnings))
+
+
+def _lengths(part: Split) -> list[int]:
+    """Tokens of each record before truncation, special tokens included."""
+    lengths = [0] * len(part.records)
+    for owner, example in zip(part.owners, part.examples, strict=True):
+        lengths[owner] = max(lengths[owner], *(one.positions[-1] + 1 for one in example.encodings))
+    return lengths

@@ -1,0 +1,79 @@
+"""The adapters that a checkpoint holds itself, for each task one.
+
+Those of jina-embeddings-v3 are stacked in tensors next to the weights. Those of jina-embeddings-v5 are in folders of
+their own, in PEFT's format.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from mlxbert.errors import CheckpointError
+from mlxbert.nn.lora import scale_of
+from mlxbert.weights.adapters.peft_adapter import Adapter, WeightUpdate
+from mlxbert.weights.adapters.peft_names import Target
+from mlxbert.weights.families.jina_v5 import MODEL_TYPE
+from mlxbert.weights.formats.config_json import ConfigJson
+from mlxbert.weights.formats.file_names import ADAPTERS
+from mlxbert.weights.formats.headers import TensorInfo
+from mlxbert.weights.formats.weight_files import WeightFiles
+
+_LORA = re.compile(r"(.+)\.parametrizations\.weight\.0\.lora_([AB])")
+
+
+def own_adapters(config_json: ConfigJson) -> tuple[str, ...]:
+    """The names of a checkpoint's own adapters."""
+    return config_json.strings("task_names" if config_json.get("model_type") == MODEL_TYPE else "lora_adaptations")
+
+
+def own_adapter_folder(transformer: Path, config_json: ConfigJson, name: str) -> Path | None:
+    """The folder of one of a checkpoint's own adapters; `None` if its adapters are tensors of the checkpoint.
+
+    Args:
+        transformer: The folder of the checkpoint.
+        config_json: The configuration.
+        name: One of `own_adapters`.
+    """
+    return transformer / ADAPTERS / name if config_json.get("model_type") == MODEL_TYPE else None
+
+
+def read_own_adapter(
+    name: str,
+    config_json: ConfigJson,
+    weights: WeightFiles,
+    names: Mapping[str, str],
+    tensors: Mapping[str, TensorInfo],
+) -> Adapter:
+    """One of the adapters of a checkpoint; no tensor is read.
+
+    Args:
+        name: One of `own_adapters`.
+        config_json: The configuration.
+        weights: The files.
+        names: The name in the file of every tensor, by its plain name.
+        tensors: The entries of the headers, by the name in the file.
+    """
+    known, rank = own_adapters(config_json), config_json.integer("lora_rank", default=4)
+    scale = scale_of(rank, config_json.number("lora_alpha", low=-1e9, high=1e9, default=1.0), rslora=False)
+    found: dict[str, dict[str, str]] = {}
+    for plain, stored in names.items():
+        if lora := _LORA.fullmatch(plain):
+            found.setdefault(lora[1], {})[lora[2]] = stored
+    updates = {}
+    for module, pair in found.items():
+        original = tensors.get(names.get(f"{module}.weight", ""))
+        if original is None:
+            raise CheckpointError(f"{module}: the weights have adapters of it, but not the matrix that they change")
+        rows, columns = original.shape
+        wanted = {"A": (len(known), rank, columns), "B": (len(known), rows, rank)}
+        if ".embeddings." in f".{module}":  # of a table they are the other way round: W + A B
+            pair = {"A": pair.get("B", ""), "B": pair.get("A", "")}
+        for letter, shape in wanted.items():
+            if pair.get(letter) not in tensors or tensors[pair[letter]].shape != shape:
+                raise CheckpointError(f"{module}: the adapters do not fit, expected one of the shape {shape}")
+        updates[f"{module}.weight"] = (
+            WeightUpdate(Target(module, (module,), f"{module}.weight"), scale, pair, known.index(name)),
+        )
+    if not updates:
+        raise CheckpointError(f"{config_json.path.parent}: lora_adaptations has {name!r}, the weights have no adapters")
+    return Adapter(Path(name), weights, updates, {})

@@ -1,0 +1,147 @@
+"""The weights of a model folder, in whichever format they were published.
+
+A format is a module with the two functions of `WeightReader`. Formats are tried in order: safetensors first, because
+everybody writes it today, then the formats of older or other releases.
+"""
+
+import importlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol, cast
+
+from mlxbert.errors import CheckpointError
+from mlxbert.files import is_system_file
+from mlxbert.machine.device import mx
+from mlxbert.nn.heads import OWN_LAYERS
+from mlxbert.nn.heads.head import OwnLayer
+from mlxbert.weights.formats import safetensors
+from mlxbert.weights.formats.file_names import ADAPTER_WEIGHTS, EXPECTED, NOT_READ, holds_weights
+from mlxbert.weights.formats.headers import Header, LazyArrays, TensorInfo
+
+TENSORFLOW = "TensorFlow 1"
+# The name of each format, by the module that reads it. A module is imported only if no earlier format was found.
+_FORMATS = {
+    "safetensors": "safetensors",
+    "torch.reader": "PyTorch",
+    "npz": "NumPy archive",
+    "tensorflow.reader": TENSORFLOW,
+}
+
+
+class WeightReader(Protocol):
+    """The interface of a module that reads a format."""
+
+    def read_headers(self, folder: Path, classes: Sequence[str] = ()) -> dict[Path, Header] | None:
+        """Reads the headers of a folder's files in this format; `None` if there are none.
+
+        `classes` are the `architectures` in `config.json`, for formats that store several models in one file.
+        """
+
+    def load_arrays(self, path: Path, header: Header) -> Mapping[str, mx.array]:
+        """Maps the names of a file's tensors to the tensors; each access reads the tensor again, nothing is cached."""
+
+
+@dataclass(frozen=True)
+class WeightFiles:
+    """The weights of one folder.
+
+    Attributes:
+        format: The name of the format.
+        headers: The header of each file; the mapping is not empty.
+    """
+
+    format: str
+    headers: Mapping[Path, Header]
+
+    @cached_property
+    def tensors(self) -> dict[str, TensorInfo]:
+        """Dtype, shape and file of every tensor, by name."""
+        found: dict[str, TensorInfo] = {}
+        for path, header in self.headers.items():
+            twice = found.keys() & header.tensors.keys()
+            if twice:
+                raise CheckpointError(f"{path}: tensor {min(twice)!r} is in {found[min(twice)].file.name} too")
+            found |= header.tensors
+        return found
+
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        """Names of everything else in the files."""
+        return tuple(name for header in self.headers.values() for name in header.skipped)
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """All files that are read, each once: those with headers and their companions."""
+        found = (path for own, header in self.headers.items() for path in (own, *header.companions))
+        return tuple(dict.fromkeys(found))
+
+    def arrays(self) -> Mapping[str, mx.array]:
+        """All tensors by name, each read when it is used."""
+        found = self._arrays
+        return LazyArrays(self.tensors, lambda name: found[self.tensors[name].file][name])
+
+    def release(self) -> None:
+        """Frees parsed data, for example an index of tensors; a later access to a tensor parses it again."""
+        self.__dict__.pop("_arrays", None)
+
+    @cached_property
+    def _arrays(self) -> dict[Path, Mapping[str, mx.array]]:
+        """The tensors of each file. Metadata is parsed once; tensor data is not cached."""
+        reader = _reader(self.format)
+        return {path: reader.load_arrays(path, header) for path, header in self.headers.items()}
+
+
+def _reader(format: str) -> WeightReader:
+    module = next(module for module, name in _FORMATS.items() if name == format)
+    return cast(WeightReader, importlib.import_module(f"mlxbert.weights.formats.{module}"))
+
+
+def open_weights(
+    folder: Path, classes: Sequence[str] = (), elsewhere: Mapping[Path, Header] | None = None
+) -> WeightFiles:
+    """Opens the weights of a folder: reads and checks the headers, but no tensor data.
+
+    Args:
+        folder: The folder.
+        classes: `architectures` from `config.json`.
+        elsewhere: Headers of safetensors files that are not in the folder, by the path that the file would have there.
+    """
+    found = safetensors.read_headers(folder, classes, elsewhere)
+    if found is not None:
+        return WeightFiles("safetensors", found)
+    for format in tuple(_FORMATS.values())[1:]:
+        found = _reader(format).read_headers(folder, classes)
+        if found is not None:
+            return WeightFiles(format, found)
+    raise _nothing(folder)
+
+
+def has_weights(folder: Path) -> bool:
+    """Whether a folder holds weights of a model, besides an adapter and `OWN_LAYERS`, by the names of its files."""
+    own_files = (ADAPTER_WEIGHTS, *(own.file for own in OWN_LAYERS))
+    return any(holds_weights(path.name) and path.name not in own_files for path in folder.iterdir())
+
+
+def with_own(
+    weights: WeightFiles, folder: Path, layers: Iterable[OwnLayer], elsewhere: Mapping[Path, Header]
+) -> WeightFiles:
+    """The weights of a folder with those of mlxbert's own in files next to them, if there are any."""
+    paths = [folder / own.file for own in layers] if weights.format == "safetensors" else []
+    headers = {
+        path: elsewhere.get(path) or safetensors.read_header(path)
+        for path in paths
+        if path in elsewhere or path.is_file()
+    }
+    return WeightFiles(weights.format, {**weights.headers, **headers}) if headers else weights
+
+
+def _nothing(folder: Path) -> CheckpointError:
+    for ending, (kind, instead) in NOT_READ.items():
+        others = sorted(path.name for path in folder.glob(f"*{ending}") if not is_system_file(path.name))
+        if others:
+            return CheckpointError(
+                f"{folder}: {others[0]} is {kind}, which mlxbert does not read, expected {EXPECTED}", hint=instead
+            )
+    return CheckpointError(f"{folder}: no weights in this folder, expected {EXPECTED}")

@@ -1,0 +1,235 @@
+"""Which files of a hub repository a model needs, from the file names and the content of a few small files.
+
+The same rules select the files to download and check whether the cached files are complete.
+"""
+
+import fnmatch
+import glob
+import re
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlxbert.errors import HubError
+from mlxbert.files import from_json
+from mlxbert.weights.formats import file_names
+from mlxbert.weights.formats.config_json import GOOGLE_CONFIGS
+from mlxbert.weights.formats.file_names import EXPECTED, NOT_READ, holds_weights
+
+CONFIG, MODULES = "config.json", "modules.json"
+# The settings of the Transformer module in a sentence-transformers model: the first of these that exists.
+TRANSFORMER_SETTINGS = tuple(
+    f"sentence_{family}_config.json"
+    for family in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+TEMPLATE = "chat_template.jinja"
+VOCABULARY = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "spm.model",
+    "tokenizer.model",
+    TEMPLATE,
+)
+SMALL = (
+    CONFIG,
+    file_names.ADAPTER,
+    MODULES,
+    "config_sentence_transformers.json",
+    *TRANSFORMER_SETTINGS,
+    *VOCABULARY,
+)
+
+ReadJson = Callable[[str], Any]
+
+
+@dataclass(frozen=True)
+class _WeightFormat:
+    """A weight format, by the names of its files.
+
+    Attributes:
+        first: Pattern of the file that is opened first; there must be exactly one such file.
+        companions: Patterns of the files that belong to it; `{}` is replaced by its name without `ending`.
+        ending: The suffix to remove from the name of the first file; see `companions`.
+        self_contained: Whether the first file is complete without companions.
+        sharded: Whether the first file is an index of the other files.
+        reusable: Whether a copy that another program cached is used instead of downloading a preferred format.
+    """
+
+    first: str
+    companions: tuple[str, ...] = ()
+    ending: str = ""
+    self_contained: bool = True
+    sharded: bool = False
+    reusable: bool = False
+
+
+# In order of preference, the same as in `formats.files.open_weights`.
+_FORMATS = (
+    _WeightFormat(file_names.SAFETENSORS, reusable=True),
+    _WeightFormat(file_names.SAFETENSORS_INDEX, sharded=True, reusable=True),
+    _WeightFormat(file_names.TORCH, reusable=True),
+    _WeightFormat(file_names.TORCH_INDEX, sharded=True, reusable=True),
+    _WeightFormat(file_names.NPZ),
+    _WeightFormat(
+        f"*{file_names.TF_INDEX}", ("{}.data-?????-of-?????",), ending=file_names.TF_INDEX, self_contained=False
+    ),
+)
+
+
+def leaves_folder(path: str) -> bool:
+    """Whether an untrusted path could point outside the folder that it is joined to."""
+    return (
+        path.startswith("/")
+        or "\\" in path
+        or "\0" in path
+        or re.match(r"[A-Za-z]:", path) is not None
+        or ".." in path.split("/")
+    )
+
+
+def parse_json(name: str, path: Path) -> Any:
+    """Reads a JSON file of a repository."""
+    try:
+        return from_json(path.read_bytes().decode("utf-8-sig"))
+    except FileNotFoundError:
+        raise
+    except OSError as problem:
+        raise HubError(f"{path}: cannot be read ({problem.strerror})") from None
+    except ValueError as problem:
+        raise HubError(
+            f"{name}: {path.name} is not valid JSON ({problem})",
+            hint=f"if the cached copy is damaged, `mlxbert models download {name}` replaces it",
+        ) from None
+
+
+def _modules(name: str, read: ReadJson) -> list[tuple[str, bool]]:
+    """The folder of each module of a sentence-transformers model, and whether it is the encoder."""
+    modules = read(MODULES)
+    if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
+        raise HubError(f"{name}: {MODULES} holds {modules!r:.60}, expected a list of modules")
+    found = []
+    for module in modules:
+        path = module.get("path", "")
+        if not isinstance(path, str) or leaves_folder(path):
+            raise HubError(f"{name}: {MODULES} has path {path!r}, expected a folder within the model")
+        found.append((path.strip("/"), str(module.get("type")).endswith("Transformer")))
+    return found
+
+
+def _matching(names: Iterable[str], pattern: str) -> list[str]:
+    """The names that match a pattern; unlike in fnmatch, `*` does not match a slash."""
+    depth = pattern.count("/")
+    return [name for name in names if name.count("/") == depth and fnmatch.fnmatchcase(name, pattern)]
+
+
+def _shards(name: str, index: str, listed: Collection[str], read: ReadJson) -> list[str]:
+    content = read(index)
+    weight_map = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise HubError(f"{name}: {index} has weight_map {weight_map!r:.60}, expected an object of shards")
+    prefix = index.removesuffix(index.rpartition("/")[2])
+    shards = list(dict.fromkeys(str(shard) for shard in weight_map.values()))
+    for shard in shards:
+        if "/" in shard or leaves_folder(shard):
+            raise HubError(f"{name}: {index} names shard {shard!r}, expected a plain file name")
+        if prefix + shard not in listed:
+            raise HubError(f"{name}: {index} names shard {shard!r}, which is not in the repository")
+    return [prefix + shard for shard in shards]
+
+
+def _companions(format: _WeightFormat, first: str, inside: Collection[str]) -> list[str]:
+    stem = glob.escape(first.removesuffix(format.ending))
+    return [file for pattern in format.companions for file in _matching(inside, pattern.replace("{}", stem))]
+
+
+def _weights(
+    name: str, prefix: str, listed: Collection[str], read: ReadJson, is_here: Callable[[str], bool]
+) -> list[str]:
+    """The weight files of one folder, in one format; empty if there are none."""
+    inside = [file.removeprefix(prefix) for file in listed if file.startswith(prefix)]
+    found: list[tuple[_WeightFormat, list[str]]] = []
+    for format in _FORMATS:
+        whole = [[first, *_companions(format, first, inside)] for first in _matching(inside, format.first)]
+        usable = [files for files in whole if format.self_contained or len(files) > 1]
+        if len(usable) == 1:  # several would be ambiguous
+            found.append((format, [prefix + file for file in usable[0]]))
+    if not found:
+        return []
+    cached = [(format, files) for format, files in found if format.reusable and is_here(files[0])]
+    format, files = (cached or found)[0]
+    shards = _shards(name, files[0], listed, read) if format.sharded else []
+    own_files = [file for file in inside if re.fullmatch(r"[^/]+\.safetensors", file)]
+    if {prefix + file for file in own_files} <= {*files, *shards}:
+        return files + shards  # most folders: not worth importing MLX
+    from mlxbert.nn.heads import OWN_LAYERS
+
+    return files + shards + [prefix + own.file for own in OWN_LAYERS if own.file in own_files]
+
+
+def _configs(prefix: str, listed: Collection[str]) -> list[str]:
+    """The configuration of a folder: `config.json`, or else a file with a name that Google used."""
+    if prefix + CONFIG in listed:
+        return [prefix + CONFIG]
+    patterns = (glob.escape(prefix) + pattern for pattern in GOOGLE_CONFIGS.values())
+    return [file for pattern in patterns for file in _matching(listed, pattern)]
+
+
+def needed_files(
+    name: str, listed: Collection[str], read: ReadJson, is_here: Callable[[str], bool] = lambda file: False
+) -> list[str]:
+    """The files of a repository that its model needs, or its adapter: small ones first; weights in one format only.
+
+    Args:
+        name: The repository, for messages.
+        listed: All its files.
+        read: Returns the parsed content of a listed JSON file.
+        is_here: Whether a file is in the cache. If another program cached the weights in PyTorch's format, they are
+            used instead of downloading the safetensors next to them on the hub.
+    """
+    modules = dict(_modules(name, read)) if MODULES in listed else {}
+    # If a module holds the encoder, weights at the root are not part of the model.
+    elsewhere = "" not in modules and any(modules[folder] and _configs(f"{folder}/", listed) for folder in modules)
+    small: list[str] = []
+    weights: list[str] = []
+    encoders = 0
+    for folder, may_be_encoder in ({"": True} | modules).items():
+        prefix = f"{folder}/" if folder else ""
+        configs = _configs(prefix, listed)
+        small += configs + [prefix + file for file in SMALL if prefix + file in listed and file != CONFIG]
+        found = _weights(name, prefix, listed, read, is_here) if folder or not elsewhere else []
+        weights += found
+        encoders += bool(found and configs) and (may_be_encoder or not folder)
+    if not encoders and {file_names.ADAPTER, file_names.ADAPTER_WEIGHTS} <= {*listed}:
+        return [*small, file_names.ADAPTER_WEIGHTS]
+    if not encoders:
+        raise _no_model(name, listed)
+    return small + weights + _own_adapters(listed, read)
+
+
+def _own_adapters(listed: Collection[str], read: ReadJson) -> list[str]:
+    """The files of adapters in folders of their own (jina-embeddings-v5); elsewhere such folders are something else."""
+    found = [
+        file
+        for name in (file_names.ADAPTER, file_names.ADAPTER_WEIGHTS)
+        for file in _matching(listed, f"{file_names.ADAPTERS}/*/{name}")
+    ]
+    config = read(CONFIG) if found and CONFIG in listed else {}
+    return found if isinstance(config, dict) and config.get("task_names") else []
+
+
+def _no_model(name: str, listed: Collection[str]) -> HubError:
+    others = [file for file in listed if holds_weights(file) or file.endswith(tuple(NOT_READ))]
+    there = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
+    return HubError(
+        f"{name}: no folder with {CONFIG} and weights that mlxbert reads, expected {EXPECTED}; weights found: "
+        f"{there or 'none'}",
+        hint="try another revision or another copy of the model; save_pretrained of transformers writes safetensors",
+    )

@@ -1,0 +1,80 @@
+"""Inspecting a model on the hub without downloading its weights: only their headers are fetched.
+
+huggingface_hub has a function for this, `parse_safetensors_file_metadata`. It fetches 100 kB of every file, including
+weights, and does not return the length of the header, which is needed to check that the file is complete.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from mlxbert.errors import HubError
+from mlxbert.progress import OnProgress
+from mlxbert.weights.formats.file_names import holds_weights
+from mlxbert.weights.formats.headers import Header
+from mlxbert.weights.formats.safetensors import parse_header
+from mlxbert.weights.hub import cache
+from mlxbert.weights.hub.download import Commit, library
+from mlxbert.weights.hub.guard import AnswerLimits, limited
+from mlxbert.weights.hub.transfer import UNCOMPRESSED
+
+_PARTIAL = 206  # the status of a response with the requested range
+
+
+def fetch_headers(
+    name: str, revision: str | None = None, on_progress: OnProgress | None = None
+) -> tuple[Path, dict[Path, Header]]:
+    """Downloads the small files of a model into the cache, and fetches the headers of the weights that it lacks.
+
+    The revision is not recorded in the cache, so that the model does not appear to be complete.
+
+    Returns:
+        The folder of the snapshot, and the headers by the paths that the files would have in the cache.
+    """
+    cache.check_revision(revision)
+    with library(name, revision) as hub:
+        commit = Commit(hub, name, revision)
+        absent = [file for file in commit.needed if holds_weights(file) and not commit.has(file)]
+        _check_format(name, revision, absent)
+        commit.fetch((file for file in commit.needed if not holds_weights(file)), on_progress)
+        return commit.folder, {commit.folder / file: _read_header(hub, name, commit, file) for file in absent}
+
+
+def _check_format(name: str, revision: str | None, absent: Iterable[str]) -> None:
+    """Refuses weights in formats whose headers cannot be fetched alone."""
+    other = next((file for file in absent if not file.endswith(".safetensors")), None)
+    if other is not None:
+        raise HubError(
+            f"{name}: {other} is not in the cache, and only safetensors can be inspected without a download",
+            hint=f"run `{cache.loading(name, revision)}`, then inspect the model",
+        )
+
+
+def _read_header(hub: Any, name: str, commit: Commit, file: str) -> Header:
+    place = 0
+
+    def read(count: int) -> bytes:
+        nonlocal place
+        first, place = place, place + count
+        return _read_bytes(hub, name, commit, file, first, count)
+
+    return parse_header(Path(name) / file, commit.listed[file].size or 0, read)
+
+
+def _read_bytes(hub: Any, name: str, commit: Commit, file: str, first: int, count: int) -> bytes:
+    url, what = hub.hf_hub_url(name, file, revision=commit.hash), f"{name}: {file}"
+    headers = UNCOMPRESSED | {"Range": f"bytes={first}-{first + count - 1}"}
+    options = {"headers": hub.utils.build_hf_headers(headers=headers), "timeout": hub.constants.HF_HUB_DOWNLOAD_TIMEOUT}
+    # Streamed, so that a server that sends the whole file can be stopped before gigabytes have arrived.
+    with limited(hub, AnswerLimits(what, count)), hub.get_session().stream("GET", url, **options) as answer:
+        hub.utils.hf_raise_for_status(answer)
+        if answer.status_code != _PARTIAL:
+            raise HubError(
+                f"{name}: requested {count} bytes of {file}, the hub sends the whole file (status "
+                f"{answer.status_code})",
+                hint=f"run `mlxbert models download {name}`, then inspect the model",
+            )
+        data: bytes = answer.read()
+    if len(data) != count:
+        raise HubError(f"{name}: requested {count} bytes of {file}, received {len(data)}", hint="try again")
+    return data

@@ -1,0 +1,177 @@
+"""A model folder: where its checkpoint is, which modules it has, and its configuration.
+
+Each file is read when it is first needed, and then kept: functions that need a folder share the opened one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from mlxbert.errors import ConfigError
+from mlxbert.weights.formats.config_json import ConfigJson, read_config, read_json, read_json_list
+from mlxbert.weights.formats.headers import Header
+from mlxbert.weights.hub.needed_files import CONFIG, MODULES, TRANSFORMER_SETTINGS, leaves_folder
+
+SETTINGS = "config_sentence_transformers.json"
+WITH_WEIGHTS = ("Dense", "LayerNorm")
+_NAMESPACE = "sentence_transformers."
+CUSTOM = "custom_st.Transformer"  # Jina's, which also chooses the adapter
+_KNOWN = ("Transformer", "Pooling", *WITH_WEIGHTS, "Normalize", "LogitScore")
+_RERANKERS = (["Transformer"], ["Transformer", "LogitScore"])
+_MAX_PATH = 255  # bytes; file systems refuse longer names anyway
+
+
+@dataclass(frozen=True)
+class Module:
+    """An entry of `modules.json`: the name of its class and the folder with its files."""
+
+    kind: str
+    folder: Path
+
+
+@dataclass(frozen=True, eq=False)
+class ModelFolder:
+    """A model folder whose JSON files are read at most once.
+
+    Attributes:
+        path: The folder.
+        headers: Headers of weights that are on the hub and not in the folder, by the path that they would have here.
+        described_by: A configuration that is used instead of the one in the folder.
+        adapter: The folder of an adapter that is merged into the weights.
+        own_adapter: The task whose adapter in the checkpoint is merged, see `mlxbert.weights.adapters.task_adapters`.
+    """
+
+    path: Path
+    headers: Mapping[Path, Header] = field(default_factory=dict)
+    described_by: ConfigJson | None = None
+    adapter: Path | None = None
+    own_adapter: str | None = None
+
+    @property
+    def own(self) -> Path:
+        """The folder of what was trained last: the adapter, if there is one."""
+        return self.path if self.adapter is None else self.adapter
+
+    @property
+    def modules(self) -> tuple[Module, ...]:
+        """The modules of sentence-transformers in their order; empty without a `modules.json`."""
+        if isinstance(self._modules, ConfigError):
+            raise self._modules
+        return self._modules
+
+    @property
+    def has_modules(self) -> bool:
+        """Whether there is a `modules.json` that can be used."""
+        return bool(self._modules) and not isinstance(self._modules, ConfigError)
+
+    @property
+    def logit_score(self) -> Path | None:
+        """The folder of the module that makes a score of the logits of two tokens; `None` without one."""
+        found = self.modules if self.has_modules else ()
+        return next((module.folder for module in found if module.kind == "LogitScore"), None)
+
+    @property
+    def transformer_settings(self) -> ConfigJson:
+        """The settings of the Transformer of `modules.json`; empty if there are none."""
+        paths = [self.modules[0].folder / name for name in TRANSFORMER_SETTINGS]
+        return read_settings(next((path for path in paths if path.is_file()), paths[0]))
+
+    @cached_property
+    def transformer(self) -> Path:
+        """The folder of the checkpoint: this one, or the one that `modules.json` names for its Transformer.
+
+        A `config.json` of sentence-transformers before version 2 describes no checkpoint: it holds the version alone.
+        """
+        own = self._config is not None and self._config.values.keys() != {"__version__"}
+        if not (self.path / MODULES).is_file():
+            return self.path
+        if isinstance(self._modules, ConfigError):
+            if own:  # a checkpoint can do more than embed
+                return self.path
+            raise self._modules
+        inner = self._modules[0].folder
+        if own and inner != self.path and (inner / CONFIG).is_file():
+            raise ConfigError(
+                f"{self.path}: holds a checkpoint, and {MODULES} names another in {inner}",
+                hint="give the folder of one of them",
+            )
+        return self.path if own else inner
+
+    @cached_property
+    def config_json(self) -> ConfigJson:
+        """The `config.json` of the checkpoint, or the file that Google's releases have instead."""
+        if self.described_by is not None:
+            return self.described_by
+        if self._config is not None and self.transformer == self.path:
+            return self._config
+        return read_config(self.transformer)
+
+    @cached_property
+    def settings(self) -> ConfigJson:
+        """The `config_sentence_transformers.json`; empty if there is none."""
+        return read_settings(self.path / SETTINGS)
+
+    @property
+    def described(self) -> ConfigJson:
+        """The configuration of the model; empty if there is none."""
+        found = self._config if self.described_by is None else self.described_by
+        return ConfigJson(self.path / CONFIG, {}) if found is None else found
+
+    @cached_property
+    def _config(self) -> ConfigJson | None:
+        return read_config(self.path) if (self.path / CONFIG).is_file() else None
+
+    @cached_property
+    def _modules(self) -> tuple[Module, ...] | ConfigError:
+        try:
+            return _read_modules(self.path)
+        except ConfigError as problem:
+            return problem
+
+
+def open_folder(folder: Path | ModelFolder) -> ModelFolder:
+    """A model folder by its path; an opened one is returned unchanged."""
+    return folder if isinstance(folder, ModelFolder) else ModelFolder(folder)
+
+
+def read_settings(path: Path) -> ConfigJson:
+    """A file of settings; empty if there is none."""
+    return ConfigJson(path, read_json(path, ConfigError) if path.is_file() else {})
+
+
+def _read_modules(folder: Path) -> tuple[Module, ...]:
+    path = folder / MODULES
+    if not path.is_file():
+        return ()
+    modules = []
+    for entry in read_json_list(path, ConfigError):
+        match entry:
+            case {"type": str(kind), "path": str(inner)}:
+                pass
+            case _:
+                raise ConfigError(f"{path}: expected a list of modules with type and path, found {entry!r:.80}")
+        name = kind.rpartition(".")[2]
+        if not (kind.startswith(_NAMESPACE) or kind == CUSTOM) or name not in _KNOWN:
+            raise ConfigError(
+                f"{path}: module {kind!r}, expected one of sentence-transformers' {', '.join(_KNOWN)}",
+                hint="mlxbert never runs code from a model folder",
+            )
+        if leaves_folder(inner):
+            raise ConfigError(f"{path}: path {inner!r}, expected one inside the model folder")
+        if len(inner.encode("utf-8", "replace")) > _MAX_PATH:
+            raise ConfigError(f"{path}: path {inner!r:.80}… of {len(inner)} characters, expected a shorter one")
+        modules.append(Module(name, folder / inner))
+    kinds = [module.kind for module in modules]
+    others = {"Transformer", "Pooling", "LogitScore"}
+    if kinds not in _RERANKERS and (kinds[:2] != ["Transformer", "Pooling"] or others & {*kinds[2:]}):
+        raise unknown_modules(path, kinds)
+    return tuple(modules)
+
+
+def unknown_modules(path: Path, kinds: list[str]) -> ConfigError:
+    """The error for a file with modules that make no vectors, or not as mlxbert does."""
+    return ConfigError(
+        f"{path}: modules {', '.join(kinds) or 'none'}; expected Transformer, Pooling, "
+        "then any of Dense, LayerNorm, Normalize"
+    )

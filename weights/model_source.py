@@ -1,0 +1,295 @@
+"""Finds the folder of a model from the name or path that a user gives."""
+
+import difflib
+import logging
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mlxbert.errors import ArgumentError, CheckpointError, HubError
+from mlxbert.options import Device, DType, check_choice
+from mlxbert.progress import OnProgress, progress
+from mlxbert.weights.hub import cache
+from mlxbert.weights.hub.cache import Snapshot
+from mlxbert.weights.hub.download import download
+from mlxbert.weights.hub.errors import UnknownRevisionError, UnreachableError
+from mlxbert.weights.hub.file_hashes import AnnouncedFile, is_commit, mismatch
+
+if TYPE_CHECKING:
+    from mlxbert.weights.formats.headers import Header
+
+_Fetch = Callable[[str, str | None], Path]  # (name, revision) → folder with the files from the hub
+BUILTIN = "builtin"
+_MAIN = "main"
+BUILTIN_QUALITY = {  # by task; its README has more
+    "fill-mask": "its first guess is right for 39 % of the masked words of Wikipedia",
+    "embed": "the rank correlation of its similarities with human ratings is 0.82 (STS-B)",
+    "next-sentence": "right for 96 % of the pairs of Wikipedia articles, less often on other texts",
+}
+_FOLDER = Path(__file__).parent / "builtin"
+_LOG = logging.getLogger("mlxbert")
+# A page or a file of a model on the hub, as it is copied from a browser: its name, its revision.
+_ADDRESS = re.compile(
+    r"(?:https?://[^/]+/|hf://|(?:www\.)?(?:huggingface|hf)\.co/)(?!(?:datasets|spaces|docs|papers|blog)/)"
+    r"([\w.-]+(?:/(?!(?:tree|blob|resolve)/)[\w.-]+)?)"
+    r"(?:/(?:tree|blob|resolve)/([^/?#]+))?(?:[/?#].*)?"
+)
+_ORGANIZATIONS = {  # of well-known models, by what their names begin with
+    "all-": "sentence-transformers",
+    "multi-qa-": "sentence-transformers",
+    "paraphrase-": "sentence-transformers",
+    "msmarco-": "sentence-transformers",
+    "ms-marco-": "cross-encoder",
+    "bge-": "BAAI",
+    "e5-": "intfloat",
+    "multilingual-e5-": "intfloat",
+    "nomic-embed-": "nomic-ai",
+    "snowflake-arctic-embed-": "Snowflake",
+    "gte-modernbert-": "Alibaba-NLP",
+    "gte-": "thenlper",
+    "bert-": "google-bert",
+    "roberta-": "FacebookAI",
+    "xlm-roberta-": "FacebookAI",
+    "distilbert-": "distilbert",
+    "albert-": "albert",
+    "electra-": "google",
+    "modernbert-": "answerdotai",
+    "deberta-": "microsoft",
+    "mdeberta-": "microsoft",
+    "mpnet-": "microsoft",
+}
+
+
+def builtin_folder() -> Path:
+    """The folder of the model that ships with the package."""
+    return _FOLDER
+
+
+@dataclass(frozen=True)
+class ModelRef:
+    """Which model, and how to compute with it: the arguments of `mlxbert.load`, which takes it. It can be pickled.
+
+    Example:
+        >>> ref = mlxbert.ModelRef("BAAI/bge-small-en-v1.5", dtype="float16")
+        >>> model = mlxbert.load(ref, task="embed")
+    """
+
+    source: str | Path = BUILTIN
+    adapter: str | Path | None = None
+    revision: str | None = None
+    offline: bool = False
+    dtype: str = "auto"
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        check_source(self.source)
+        if self.adapter is not None:
+            check_source(self.adapter, "adapter")
+        cache.check_revision(self.revision)
+        if not isinstance(self.offline, bool):
+            raise ArgumentError(f"offline is {self.offline!r:.60}, expected True or False")
+        check_choice("device", self.device, Device)
+        check_choice("dtype", self.dtype, DType)
+
+
+def find_folder(ref: ModelRef, on_progress: OnProgress | None = None) -> Path:
+    """The folder of a model without its adapter: of `builtin`, of the path of a model folder, or of a model on the hub.
+
+    A local folder takes precedence over a hub model of the same name. A hub model in the shared cache is used without
+    checking for a newer version; `mlxbert models download NAME` does that. If the cache does not list which files the
+    model has on the hub, the hub is asked once: another program may not have downloaded a file that changes what the
+    model computes, for example `modules.json`.
+
+    Args:
+        ref: The model. HF_HUB_OFFLINE=1 or TRANSFORMERS_OFFLINE=1 in the environment act as its `offline`.
+        on_progress: Called with the downloaded and the total bytes during a download; without it, a notebook shows a
+            bar.
+    """
+
+    def fetch(name: str, revision: str | None) -> Path:
+        with progress(on_progress, "B") as update:
+            return download(name, revision, update)
+
+    return _find(ref, fetch)
+
+
+def check_source(source: object, name: str = "source") -> None:
+    """Refuses a model source of the wrong type.
+
+    Args:
+        source: The value that the user gave.
+        name: The name of the argument, for messages.
+    """
+    if not isinstance(source, str | Path):
+        raise ArgumentError(
+            f"{name} is of type {type(source).__name__}, expected a hub name, the path of a folder, or 'builtin'"
+        )
+
+
+def find_headers(ref: ModelRef, on_progress: OnProgress | None = None) -> tuple[Path, dict[Path, "Header"]]:
+    """Like `find_folder`, but fetches only the headers of weights that are not in the cache.
+
+    Returns:
+        The folder, and the headers of the weights that are not in it, by the paths that they would have there.
+    """
+    from mlxbert.weights.hub.remote_headers import fetch_headers
+
+    headers: dict[Path, Header] = {}
+
+    def fetch(name: str, revision: str | None) -> Path:
+        with progress(on_progress, "B") as update:
+            folder, found = fetch_headers(name, revision, update)
+        headers.update(found)
+        return folder
+
+    return _find(ref, fetch), headers
+
+
+def find_cached(name: str, revision: str | None = None) -> Path:
+    """The folder of a hub model in the cache; makes no requests to the hub."""
+    return _from_cache(name, revision, cache.find_snapshot(name, revision), "")
+
+
+def _find(ref: ModelRef, fetch: _Fetch) -> Path:
+    source = str(ref.source)
+    folder = local_folder(source)
+    if folder is None:
+        with whole_name(source, ref.revision):
+            return _hub_folder(source, ref.revision, ref.offline, fetch)
+    if ref.revision is not None:
+        raise ArgumentError(
+            f"revision is {ref.revision!r}, but {source} is a local model; only hub models have revisions",
+            hint="omit the revision",
+        )
+    return folder
+
+
+@contextmanager
+def whole_name(source: str, revision: str | None, *, folders: bool = True) -> Iterator[None]:
+    """Errors of the hub about a name without an organization say what it may be: a longer name, or a folder."""
+    try:
+        yield
+    except HubError as problem:
+        found = _no_folder(source, problem, folders=folders) if "/" not in source and revision is None else problem
+        found.hint = _unfinished(source) or found.hint
+        raise found from None
+
+
+def _unfinished(source: str) -> str | None:
+    """What to do about the folder of a model that does not exist yet."""
+    partial = f"{source.rstrip('/')}.partial"
+    found = os.path.isdir(os.path.expanduser(f"{partial}/runs"))
+    return f"{partial} is an unfinished training: the command that began it resumes it" if found else None
+
+
+def _no_folder(source: str, problem: HubError, *, folders: bool) -> HubError:
+    """The error with what is known about folders: there is none of that name, but perhaps a similar one."""
+    near: list[str] = []
+    with suppress(OSError):
+        near = [path.parent.name for path in Path().glob("*/*config.json")] if folders else []
+    similar = difflib.get_close_matches(source, [BUILTIN, *near], n=1)
+    whole = _whole_name(source)
+    hint = problem.hint
+    if similar == [BUILTIN]:
+        hint = f"did you mean {BUILTIN}, the built-in model?"
+    elif similar:
+        hint = f"there is a folder {similar[0]}"
+    elif whole is not None:
+        hint = f"names on the hub begin with an organization: {whole}"
+    of_hub = problem.message.removeprefix(f"{source}: ")
+    said = f"{source}: there is no such folder; and as a name on the hub: {of_hub}" if folders else problem.message
+    return type(problem)(said, hint=hint)
+
+
+def _whole_name(name: str) -> str | None:
+    """The name of a model with its organization: of one in the cache, or of a well-known one; `None` of others."""
+    cached = (known for known in cache.cached_names() if known.partition("/")[2].lower() == name.lower())
+    known = (one for begin, one in _ORGANIZATIONS.items() if name.lower().startswith(begin))
+    return next(cached, None) or next((f"{one}/{name}" for one in known), None)
+
+
+def local_folder(source: str) -> Path | None:
+    """The local folder of `source`; `None` if there is none and `source` is a valid hub name."""
+    if not source:
+        raise CheckpointError("model is '', expected a hub name, a folder, or 'builtin'")
+    if source == BUILTIN:
+        return builtin_folder()
+    try:
+        folder = Path(source).expanduser()
+        if folder.is_dir():
+            return folder
+        found = folder.exists()
+    except OSError as problem:
+        raise CheckpointError(f"{source}: cannot be read ({problem.strerror})") from None
+    except RuntimeError as problem:  # ~user of a user that does not exist
+        raise CheckpointError(f"{source}: {problem}") from None
+    if found:
+        raise CheckpointError(f"{source}: is a file, expected a model folder", hint="use the folder that contains it")
+    if cache.is_hub_name(source):
+        return None
+    if (address := _ADDRESS.fullmatch(source)) is not None and cache.is_hub_name(address[1]):
+        name, revision = address.groups()
+        at = "" if revision in (None, _MAIN) else f" with revision={revision!r}"
+        raise CheckpointError(f"{source}: is an address, expected a name", hint=f"the name is {name}{at}")
+    raise CheckpointError(
+        f"{source}: no such folder",
+        hint=_unfinished(source)
+        or f"use the folder of a checkpoint, a name on the Hugging Face hub (ORG/NAME), "
+        f"or '{BUILTIN}' for the built-in model",
+    )
+
+
+def _hub_folder(name: str, revision: str | None, offline: bool, fetch: _Fetch) -> Path:
+    snapshot = cache.find_snapshot(name, revision)
+    if snapshot is not None and snapshot.is_complete():
+        return snapshot.folder
+    if offline or cache.is_offline():
+        return _from_cache(name, revision, snapshot, ", and downloads are disabled (offline)")
+    if snapshot is None:
+        try:
+            return fetch(name, revision)
+        except UnreachableError:
+            if revision is not None or cache.only_snapshot(name) is None:
+                raise
+            return _from_cache(name, revision, None, "")
+    if not snapshot.is_usable() or snapshot.listing() is not None:
+        return fetch(name, revision)
+    try:  # the cache may be complete; fetch missing files of the cached commit, not of a newer one
+        return fetch(name, snapshot.commit if is_commit(snapshot.commit) else revision)
+    except UnknownRevisionError:  # the history on the hub was rewritten
+        return fetch(name, revision)
+    except UnreachableError as problem:
+        _LOG.warning("%s; %s", problem.message, _unverified(snapshot))
+        return snapshot.folder
+
+
+def _from_cache(name: str, revision: str | None, snapshot: Snapshot | None, why: str) -> Path:
+    """The folder in the cache, unless files are known to be missing; `why` completes the error message."""
+    if snapshot is None and revision is None and (snapshot := cache.only_snapshot(name)) is not None:
+        _LOG.warning("%s: the cache does not say which commit is main: using the only one, %s", name, snapshot.commit)
+    if snapshot is not None and snapshot.is_complete():
+        return snapshot.folder
+    hint = f"run `{cache.loading(name, revision)}` while online"
+    if snapshot is None:
+        at = f" at revision {revision!r}" if revision else ""
+        raise HubError(f"{name}: not in the cache{at}{why}", hint=hint)
+    missing_files = snapshot.missing_files()
+    if missing_files:
+        file, listed = missing_files[0], snapshot.listing() or {}
+        flaw = mismatch(snapshot.folder / file, listed.get(file, AnnouncedFile()), content=False)
+        raise HubError(f"{name}: {file} {flaw}{why}", hint=hint)
+    if not snapshot.is_usable():
+        raise HubError(f"{name}: the cache has no configuration with weights{why}", hint=hint)
+    _LOG.warning("%s", _unverified(snapshot))
+    return snapshot.folder
+
+
+def _unverified(snapshot: Snapshot) -> str:
+    return (
+        f"{snapshot.name}: using the files that another program cached, which may be incomplete; without its "
+        "modules.json a model may pool differently"
+    )

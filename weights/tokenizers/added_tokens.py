@@ -1,0 +1,133 @@
+"""Added tokens, which are matched before the text is split: where files declare them, and the ids that they get.
+
+The order is that of transformers: tokens with an id, special tokens by role, other special tokens.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer
+
+from mlxbert.errors import TokenizerError
+from mlxbert.weights.formats.config_json import read_json
+from mlxbert.weights.tokenizers.library_guards import MAX_TOKEN
+from mlxbert.weights.tokenizers.text_growth import check_added, growth_of
+from mlxbert.weights.tokenizers.tokenizer_settings import SPECIAL_ROLES, content_of, make_token
+
+_LISTS = ("extra_special_tokens", "additional_special_tokens")
+
+
+@dataclass(frozen=True)
+class Added:
+    """An added token.
+
+    Attributes:
+        token: The token with its flags.
+        number: The id that the files declare for it, if any.
+        from_class: Whether it is a default of the tokenizer class, which the vocabulary may lack.
+        overrides: Whether its flags override those in a `tokenizer.json`.
+    """
+
+    token: AddedToken
+    number: int | None = None
+    from_class: bool = False
+    overrides: bool = False
+
+
+def _special(content: str, entry: object) -> AddedToken:
+    return make_token(content, entry, normalized=False, special=True)
+
+
+def _extra_special(settings: Mapping[str, Any]) -> list[AddedToken]:
+    """Special tokens without a standard role: first those with custom names, then those in a list."""
+    roles = {f"{role}_token" for role in SPECIAL_ROLES}
+    by_name = {key: value for key, value in settings.items() if key.endswith("_token") and key not in roles}
+    entries: list[object] = []
+    for key in _LISTS:
+        found = settings.get(key) or []
+        if isinstance(found, dict):
+            by_name |= found
+        elif not entries:  # transformers reads only the first of two lists
+            entries = found
+    tokens = [(content_of(entry), entry) for entry in (*by_name.values(), *entries)]
+    return [_special(content, entry) for content, entry in tokens if content]
+
+
+def _with_ids(folder: Path, settings: Mapping[str, Any], special: Mapping[str, AddedToken]) -> list[Added]:
+    """The tokens that declare an id, sorted by id."""
+    found: dict[str, Added] = {}
+    path = folder / "added_tokens.json"
+    if path.is_file():
+        for content, number in read_json(path, TokenizerError).items():
+            if not isinstance(number, int) or isinstance(number, bool):
+                raise TokenizerError(f"{path}: {content!r} has id {number!r}, expected a whole number")
+            found[content] = Added(special.get(content) or AddedToken(content, normalized=True), number)
+    path = folder / "tokenizer_config.json"
+    entries = settings.get("added_tokens_decoder") or {}
+    if not isinstance(entries, dict):
+        raise TokenizerError(f"{path}: added_tokens_decoder is {entries!r:.60}, expected an object")
+    for number, entry in entries.items():
+        text = content_of(entry)
+        if text is None or not str(number).isdecimal():
+            raise TokenizerError(f"{path}: added_tokens_decoder: {number!r} is not a token id with a token")
+        token = make_token(text, entry)
+        if text in special:
+            token.special = True
+        found[text] = Added(token, int(number), overrides=True)
+    return sorted(found.values(), key=lambda added: added.number or 0)
+
+
+def collect(
+    folder: Path, settings: Mapping[str, Any], roles: Mapping[str, AddedToken], defaults: Mapping[str, str]
+) -> list[Added]:
+    """All added tokens of a folder, each once, in the order in which to add them; `defaults` are those of the class."""
+    further = _extra_special(settings)
+    special = {token.content: token for token in (*reversed(further), *roles.values())}
+    found = {added.token.content: added for added in _with_ids(folder, settings, special)}
+    for role in SPECIAL_ROLES:
+        if role in roles:
+            token = roles[role]
+            found.setdefault(token.content, Added(token, from_class=token.content == defaults.get(role)))
+    for token in further:
+        found.setdefault(token.content, Added(token))
+    return list(found.values())
+
+
+def _missing(tokenizer: Tokenizer, added: Iterable[Added]) -> list[Added]:
+    return [one for one in added if tokenizer.token_to_id(one.token.content) is None]
+
+
+def add_tokens(tokenizer: Tokenizer, added: Sequence[Added], folder: Path, *, complete: bool) -> None:
+    """Adds tokens to a tokenizer; tokens that the vocabulary has keep their ids.
+
+    `complete` appends default tokens of the class that the vocabulary lacks, even if no other tokens are appended.
+    """
+    check_added(folder, [one.token.content for one in added if one.token.normalized], growth_of(tokenizer).total)
+    longest = max((one.token.content for one in added), key=len, default="")
+    if len(longest) > MAX_TOKEN:
+        raise TokenizerError(
+            f"{folder}: added token {longest!r:.40} has {len(longest):,} characters, expected at most {MAX_TOKEN:,}"
+        )
+    known = {token.content: token for token in tokenizer.get_added_tokens_decoder().values()}
+    # If the vocabulary lacks a token of its class, the model has no embedding for it, unless embeddings were added for
+    # other tokens as well.
+    complete = complete or any(one.number is None and not one.from_class for one in _missing(tokenizer, added))
+    chosen = [
+        one.token
+        for one in added
+        if (complete or not one.from_class or tokenizer.token_to_id(one.token.content) is not None)
+        and (one.token.content not in known or (one.overrides and one.token != known[one.token.content]))
+    ]
+    # Many at once: the library makes its tables anew each time, and Gemma has thousands.
+    for special, tokens in groupby(chosen, key=lambda token: token.special):
+        (tokenizer.add_special_tokens if special else tokenizer.add_tokens)([*tokens])
+    for one in added:
+        got = tokenizer.token_to_id(one.token.content)
+        if one.number not in (None, got):
+            raise TokenizerError(
+                f"{folder}: added token {one.token.content!r} has id {got} in the vocabulary, expected {one.number}",
+                hint="the vocabulary, added_tokens.json and tokenizer_config.json must be from the same model",
+            )

@@ -1,0 +1,120 @@
+"""Guards against files on which the `tokenizers` library aborts the process or allocates without bound.
+
+The bytes of a file are checked here before the library sees them. Exceptions and panics of the library become
+TokenizerErrors.
+"""
+
+import base64
+import json
+import re
+import struct
+from collections.abc import Iterator, Set
+from contextlib import contextmanager
+from pathlib import Path
+
+from tokenizers import Tokenizer, models
+
+from mlxbert.errors import InputError, TokenizerError
+from mlxbert.weights.tokenizers.text_growth import check_growth, longest_output, places
+
+MAX_TOKEN = 2048  # bytes: 512 characters, the maximum of SentencePiece; the library recurses over them
+MAX_FILE = 2**26  # bytes; the largest vocabularies have 2**25
+MAX_ID = 2**24  # when it writes a vocabulary, the library lists every id without a token
+MAX_OUTPUT = 256  # bytes, of a replacement in the table of a normalizer; those of NFKC have up to 33
+_AGAIN = "download it again"
+_CHARSMAP = re.compile(rb'"precompiled_charsmap"\s*:\s*"([^"]*)')
+# An odd number of backslashes, and a plain character after it. The literal comes first: `re` looks for it fast.
+_ESCAPED = re.compile(rb"\\(?<!\\\\)(?:\\\\)*+(?:/|u00[2-7])")
+
+
+@contextmanager
+def guarded(what: str, *, text: bool = False) -> Iterator[None]:
+    """Converts exceptions and panics of the library, and strings that cannot be encoded as UTF-8, to errors."""
+    try:
+        yield
+    except BaseException as problem:
+        # A panic is not an Exception, and its class cannot be imported.
+        if type(problem) not in (Exception, UnicodeEncodeError) and type(problem).__name__ != "PanicException":
+            raise
+        if text:
+            raise InputError(f"{what}: the tokenizer fails: {problem}") from None
+        raise TokenizerError(f"{what}: damaged: {problem}", hint="download the vocabulary files again") from None
+
+
+def check_charsmap(path: Path, table: bytes) -> None:
+    """Refuses a table of character replacements that declares more bytes than it has, which the library allocates."""
+    declared = struct.unpack("<I", table[:4])[0] if len(table) >= 4 else 0
+    if declared > max(len(table) - 4, 0):
+        raise TokenizerError(
+            f"{path}: damaged: a character replacement table of {len(table)} bytes, expected at least {declared}",
+            hint=_AGAIN,
+        )
+    longest = longest_output(table)
+    if longest > MAX_OUTPUT:
+        raise TokenizerError(
+            f"{path}: a character is replaced by {longest:,} bytes, expected at most {MAX_OUTPUT}", hint=_AGAIN
+        )
+
+
+def _unescaped(path: Path, data: bytes) -> bytes:
+    """The same JSON without escapes of plain characters, which some writers emit and which could bypass the checks."""
+    try:
+        return json.dumps(json.loads(data.decode("utf-8")), ensure_ascii=False).encode("utf-8")
+    except (ValueError, RecursionError) as problem:
+        raise TokenizerError(f"{path}: damaged: {problem}", hint=_AGAIN) from None
+
+
+def read_checked(path: Path) -> bytes:
+    """Reads and checks a `tokenizer.json`; returns the bytes to pass to the library."""
+    size = path.stat().st_size
+    if size > MAX_FILE:
+        raise TokenizerError(f"{path}: {size:,} bytes, expected at most {MAX_FILE:,}", hint=_AGAIN)
+    data = path.read_bytes()
+    if _ESCAPED.search(data):
+        data = _unescaped(path, data)
+    _check(path, data)
+    check_growth(path, data)
+    return data
+
+
+def _check(path: Path, data: bytes) -> None:
+    charsmaps = set()
+    for at in places(data, b'"precompiled_charsmap"'):
+        found = _CHARSMAP.match(data, at)
+        if found is None:
+            continue
+        charsmaps.add(found.start(1))
+        try:
+            table = base64.b64decode(found[1])
+        except ValueError:
+            continue  # the library refuses it as well
+        check_charsmap(path, table)
+    at = 0  # behind a quotation mark
+    while at + MAX_TOKEN < len(data):
+        near = data[at : at + MAX_TOKEN + 1]
+        if near[(last := near.rfind(b'"')) - 1 : last] == b"\\":  # it may be one of a token
+            last = near.replace(b"\\\\", b"__").replace(b'\\"', b"__").rfind(b'"')
+        if last >= 0:
+            at += last + 1
+            continue
+        if at not in charsmaps:
+            raise TokenizerError(
+                f"{path}: more than {MAX_TOKEN} bytes without a quotation mark, expected tokens of at most {MAX_TOKEN}",
+                hint=_AGAIN,
+            )
+        at = data.find(b'"', at) + 1 or len(data)
+
+
+def largest_id(tokenizer: Tokenizer, aside: Set[int] = frozenset()) -> int:
+    """The largest id of a token, added ones included, but for those set aside; -1 without tokens."""
+    if isinstance(tokenizer.model, models.Unigram):  # its ids are places in a list: no need to copy all its tokens
+        added = tokenizer.get_added_tokens_decoder().keys() - aside
+        return max(tokenizer.get_vocab_size(with_added_tokens=False) - 1, *added, -1)
+    return max({*tokenizer.get_vocab(with_added_tokens=True).values()} - aside, default=-1)
+
+
+def check_ids(tokenizer: Tokenizer) -> None:
+    """Refuses a vocabulary that the library could not write."""
+    largest = largest_id(tokenizer)
+    if largest > MAX_ID:
+        raise TokenizerError(f"a token has id {largest}, expected at most {MAX_ID}")

@@ -1,0 +1,213 @@
+"""Reads SentencePiece models by parsing and checking the protobuf message in the file.
+
+The sentencepiece library is not used: for decomposed texts its ids are not those of transformers, and some versions
+abort the process on a piece that is too long.
+"""
+
+import math
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mlxbert.errors import TokenizerError
+from mlxbert.weights.formats import protobuf
+from mlxbert.weights.formats.protobuf import FIXED32, VARINT, MalformedError, fields, varint
+
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)  # types of pieces
+MAX_PIECE = 512  # characters, the maximum of SentencePiece; the tokenizers library recurses over them
+_KINDS = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}
+_READ = ("unigram", "bpe")
+_PIECES, _TRAINER, _NORMALIZER = 1, 2, 3  # fields of the model …
+_TEXT, _SCORE, _TYPE = 1, 2, 3  # … of a piece …
+_PIECE_KEY, _TEXT_KEY = _PIECES << 3 | protobuf.BYTES, _TEXT << 3 | protobuf.BYTES
+_SCORE_KEY, _SCORE_SIZE = _SCORE << 3 | FIXED32, 5
+_NORMAL_TYPE = (b"", bytes([_TYPE << 3 | VARINT, NORMAL]))
+_FLOAT, _TAGGED = struct.Struct("<f"), struct.Struct("<xf")
+_START = struct.Struct("4B")  # of a short piece: its key and size, and those of its text
+_KIND, _SUFFIX, _BYTE_FALLBACK = 3, 24, 35  # … of the trainer's settings …
+_CHARSMAP, _DUMMY_PREFIX, _EXTRA_SPACES, _ESCAPE = 2, 3, 4, 5  # … and of the normalizer's
+
+
+@dataclass(frozen=True)
+class SentencePieceModel:
+    """The content of a SentencePiece model.
+
+    Attributes:
+        kind: `unigram` or `bpe`.
+        texts: The pieces, in order of the ids.
+        scores: Their scores.
+        types: The types of those pieces that are not normal, by id.
+        charsmap: The compiled table of character replacements; empty if texts are not normalized.
+        dummy_prefix: Whether a space is added before every text.
+        collapse_spaces: Whether spaces at the ends are removed and runs of spaces become one.
+        byte_fallback: Whether characters that no piece covers are encoded as bytes.
+    """
+
+    kind: str
+    texts: list[str]
+    scores: list[float]
+    types: dict[int, int]
+    charsmap: bytes
+    dummy_prefix: bool
+    collapse_spaces: bool
+    byte_fallback: bool
+
+    @property
+    def unknown(self) -> str:
+        """The piece for text that no other piece covers."""
+        return self.of_type(UNKNOWN)[0]
+
+    def of_type(self, kind: int) -> list[str]:
+        """The pieces of a type that is not the normal one."""
+        return [self.texts[number] for number, found in self.types.items() if found == kind]
+
+
+@dataclass
+class _PieceTable:
+    """What is read of the pieces; see `SentencePieceModel`.
+
+    Attributes:
+        plain: Whether `add_short` could read all that looked like a short piece; otherwise it is not tried again.
+    """
+
+    texts: list[str] = field(default_factory=list)
+    scores: list[float] = field(default_factory=list)
+    types: dict[int, int] = field(default_factory=dict)
+    plain: bool = True
+
+    def add_short(self, data: bytes, at: int) -> int:
+        """Reads normal pieces with a short text and a score: nearly all, and fast.
+
+        Returns the offset of the first other field; `at` if a piece is damaged or has a line feed.
+        """
+        if not self.plain:
+            return at
+        texts, scores, start = [], [], at
+        try:
+            while True:
+                key, size, text_key, length = _START.unpack_from(data, at)
+                after, following = at + 4 + length, at + 2 + size
+                score = after + _SCORE_SIZE
+                if key != _PIECE_KEY or text_key != _TEXT_KEY or not length or score > following or size > 127:
+                    break
+                if data[score:following] not in _NORMAL_TYPE:
+                    break
+                texts.append(data[at + 4 : after])
+                scores.append(data[after:score])
+                at = following
+        except struct.error:  # the end
+            pass
+        found = _decoded(texts), _unpacked(scores)
+        if found[0] is None or found[1] is None or at > len(data):
+            self.plain = False
+            return start
+        self.texts += found[0]
+        self.scores += found[1]
+        return at
+
+    def add(self, data: bytes, at: int, end: int) -> None:
+        text, score, kind = b"", 0.0, NORMAL
+        for number, wire, start, stop in fields(data, at, end):
+            if (number, wire) == (_TEXT, protobuf.BYTES):
+                text = data[start:stop]
+            elif (number, wire) == (_SCORE, FIXED32):
+                (score,) = _FLOAT.unpack_from(data, start)
+            elif (number, wire) == (_TYPE, VARINT):
+                kind = varint(data, start, stop)[0]
+        if not text or not math.isfinite(score) or not NORMAL <= kind <= BYTE:
+            raise MalformedError(f"the piece at byte {at} is {text!r:.40} with score {score} and type {kind}")
+        try:
+            self.texts.append(text.decode("utf-8"))
+        except UnicodeDecodeError:
+            raise MalformedError(f"the piece at byte {at} is not UTF-8") from None
+        self.scores.append(score)
+        if kind != NORMAL:
+            self.types[len(self.texts) - 1] = kind
+
+
+def _decoded(texts: list[bytes]) -> list[str] | None:
+    """Decodes all at once; `None` if that cannot be done."""
+    try:
+        found = b"\n".join(texts).decode("utf-8").split("\n") if texts else []
+    except UnicodeDecodeError:
+        return None
+    return found if len(found) == len(texts) else None
+
+
+def _unpacked(scores: list[bytes]) -> list[float] | None:
+    """The values of fields of scores; `None` if one of them is damaged."""
+    content = b"".join(scores)
+    if len(content) != _SCORE_SIZE * len(scores) or content[::_SCORE_SIZE].strip(bytes([_SCORE_KEY])):
+        return None
+    found = [score for (score,) in _TAGGED.iter_unpack(content)]
+    return found if math.isfinite(sum(found)) else None
+
+
+def _parse(data: bytes, *, symbols: bool) -> SentencePieceModel:
+    pieces = _PieceTable()
+    trainer: dict[int, int] = {}
+    normalizer: dict[int, int] = {}
+    charsmap = b""
+    at = 0
+    while (at := pieces.add_short(data, at)) < len(data):
+        number, wire, start, end = next(fields(data, at, len(data)))
+        at = end
+        if wire != protobuf.BYTES:
+            continue
+        if number == _PIECES:
+            pieces.add(data, start, end)
+        elif number == _TRAINER:
+            trainer = protobuf.numbers(data, start, end)
+        elif number == _NORMALIZER:
+            normalizer = protobuf.numbers(data, start, end)
+            for field_, kind, first, last in fields(data, start, end):
+                if (field_, kind) == (_CHARSMAP, protobuf.BYTES):
+                    charsmap = data[first:last]
+    types = {*pieces.types.values()}
+    method = _KINDS.get(trainer.get(_KIND, 1), str(trainer.get(_KIND)))
+    unsupported = {
+        f"its model_type is {method}, expected {' or '.join(_READ)}": method not in _READ,
+        "it marks the ends of words, not their starts (treat_whitespace_as_suffix)": trainer.get(_SUFFIX, 0),
+        "it does not escape spaces (escape_whitespaces is false)": not normalizer.get(_ESCAPE, 1),
+        "it has unused pieces": UNUSED in types,
+        "it is a bpe model with user-defined symbols": method == "bpe" and USER_DEFINED in types and not symbols,
+    }
+    for what, found in unsupported.items():
+        if found:
+            raise TokenizerError(what)
+    return SentencePieceModel(
+        method, pieces.texts, pieces.scores, pieces.types, charsmap,
+        dummy_prefix=bool(normalizer.get(_DUMMY_PREFIX, 1)),
+        collapse_spaces=bool(normalizer.get(_EXTRA_SPACES, 1)),
+        byte_fallback=bool(trainer.get(_BYTE_FALLBACK, 0)),
+    )  # fmt: skip
+
+
+def read_sentencepiece(path: Path, *, symbols: bool = False) -> SentencePieceModel:
+    """Reads a SentencePiece model.
+
+    Args:
+        path: The file.
+        symbols: Whether the caller knows what to do with user-defined symbols in a bpe model.
+    """
+    try:
+        model = _parse(path.read_bytes(), symbols=symbols)
+    except OSError as problem:
+        raise TokenizerError(f"{path}: cannot be read ({problem.strerror})") from None
+    except TokenizerError as problem:
+        raise TokenizerError(
+            f"{path}: {problem.message}", hint="add the model's tokenizer.json to the folder"
+        ) from None
+    except MalformedError as problem:
+        raise TokenizerError(
+            f"{path}: damaged, expected a SentencePiece model: {problem}", hint="download it again"
+        ) from None
+    unknown = model.of_type(UNKNOWN)
+    if len(unknown) != 1:
+        raise TokenizerError(f"{path}: {len(unknown)} of {len(model.texts)} pieces are of type unknown, expected 1")
+    longest = max(map(len, model.texts))
+    if longest > MAX_PIECE:
+        raise TokenizerError(f"{path}: a piece of {longest} characters, expected at most {MAX_PIECE}")
+    if len({*model.texts}) != len(model.texts):
+        raise TokenizerError(f"{path}: a piece appears twice in the vocabulary, expected once")
+    return model

@@ -1,0 +1,87 @@
+"""The special tokens around texts: those of a tokenizer class, and what a `tokenizer.json` has instead."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tokenizers import AddedToken, Tokenizer, processors
+
+from mlxbert.weights.tokenizers.text_growth import steps_of
+
+
+@dataclass(frozen=True)
+class Ends:
+    """The special tokens that a class puts around texts.
+
+    Attributes:
+        first: The role of the token before a text.
+        last: The role of the token behind a text.
+        pair: How two texts stand: `segments`, `[CLS] A [SEP] B [SEP]` with B in segment 1; `doubled`,
+            `<s> A </s></s> B </s>` in one segment; `trimmed`, the same with offsets that exclude the spaces at the ends
+            of a token; `each`, `<bos> A <eos> <bos> B <eos>` with the second half in segment 1.
+        used: When they are used with a `tokenizer.json`: `always`, if its post-processor is `missing`, or `never`.
+    """
+
+    first: str
+    last: str
+    pair: Literal["segments", "doubled", "trimmed", "each"]
+    used: Literal["always", "missing", "never"] = "always"
+
+    def applies(self, tokenizer: Tokenizer, tokens: Mapping[str, AddedToken]) -> bool:
+        """Whether they are to be used with a `tokenizer.json`, and its vocabulary has them."""
+        wanted = self.used == "always" or (self.used == "missing" and tokenizer.post_processor is None)
+        names = [tokens[role].content for role in (self.first, self.last) if role in tokens]
+        return wanted and len(names) == 2 and None not in map(tokenizer.token_to_id, names)
+
+    def build(self, tokenizer: Tokenizer, tokens: Mapping[str, AddedToken], settings: Mapping[str, Any]) -> Any:
+        """The post-processor, with the ids that the vocabulary has; `tokens` are the special tokens by role."""
+        first, last = ((name := tokens[role].content, _id(tokenizer, name)) for role in (self.first, self.last))
+        if self.pair == "each":
+            return _around_each(first, last, settings)
+        if self.pair == "trimmed":
+            trims, spaced = settings.get("trim_offsets") is not False, settings.get("add_prefix_space") is True
+            return processors.RobertaProcessing(last, first, trim_offsets=trims, add_prefix_space=spaced)
+        single = [f"{first[0]}:0", "$A:0", f"{last[0]}:0"]
+        second = ["$B:1", f"{last[0]}:1"] if self.pair == "segments" else [f"{last[0]}:0", "$B:0", f"{last[0]}:0"]
+        return processors.TemplateProcessing(single=single, pair=single + second, special_tokens=[first, last])
+
+
+NO_ENDS = processors.TemplateProcessing(single=["$A:0"], pair=["$A:0", "$B:1"], special_tokens=[])
+
+
+def _id(tokenizer: Tokenizer, token: str) -> int:
+    return tokenizer.token_to_id(token) or 0
+
+
+def _around_each(bos: tuple[str, int], eos: tuple[str, int], settings: Mapping[str, Any]) -> Any:
+    """`<bos> A <eos> <bos> B <eos>`, each end unless `add_bos_token` or `add_eos_token` is false.
+
+    Where these settings are missing, both tokens are added, as EmbeddingGemma was trained; transformers would add
+    neither.
+    """
+    before, after = (
+        [end] if settings.get(f"add_{role}_token") is not False else [] for role, end in (("bos", bos), ("eos", eos))
+    )
+    first, second = (
+        [*(f"{token}:{number}" for token, _ in before), text, *(f"{token}:{number}" for token, _ in after)]
+        for number, text in enumerate(("$A:0", "$B:1"))
+    )
+    return processors.TemplateProcessing(single=first, pair=first + second, special_tokens=[*before, *after])
+
+
+def effect(tokenizer: Tokenizer) -> tuple[list[tuple[int, int]], ...]:
+    """The ids and segments that a tokenizer gives a text and a pair, to compare two post-processors."""
+    found = (tokenizer.encode("a"), tokenizer.encode("a", "a"))
+    return tuple(list(zip(one.ids, one.type_ids, strict=True)) for one in found)
+
+
+def other_ids(tokenizer: Tokenizer) -> dict[str, tuple[int, int | None]]:
+    """The special tokens to which the post-processor gives other ids than the vocabulary: both ids."""
+    before, found = tokenizer.post_processor, dict[str, tuple[int, int | None]]()
+    for step in [] if before is None else steps_of(json.loads(before.__getstate__())):
+        pairs = [tuple(step[role]) for role in ("cls", "sep") if role in step]
+        for special in step.get("special_tokens", {}).values():
+            pairs += zip(special["tokens"], special["ids"], strict=False)
+        found |= {token: (number, tokenizer.token_to_id(token)) for token, number in pairs}
+    return {token: ids for token, ids in found.items() if ids[0] != ids[1]}

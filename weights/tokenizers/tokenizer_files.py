@@ -1,0 +1,408 @@
+"""Reads the tokenizer of a model folder into a `tokenizers` object."""
+
+import gc
+import json
+import logging
+import re
+import string
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
+
+from mlxbert.errors import TokenizerError
+from mlxbert.files import is_system_file
+from mlxbert.weights.model_folder import ModelFolder, open_folder
+from mlxbert.weights.tokenizers.added_tokens import add_tokens, collect
+from mlxbert.weights.tokenizers.library_guards import check_ids, guarded, read_checked
+from mlxbert.weights.tokenizers.special_tokens import NO_ENDS, Ends, effect, other_ids
+from mlxbert.weights.tokenizers.text_growth import check_templates
+from mlxbert.weights.tokenizers.tokenizer_classes import (
+    AS_IT_IS,
+    CLASSES,
+    MODEL_TYPES,
+    REFUSED,
+    TokenizerClass,
+)
+from mlxbert.weights.tokenizers.tokenizer_settings import (
+    ROLES,
+    SPECIAL_ROLES,
+    declared_class,
+    flag,
+    read_settings,
+    special_tokens,
+)
+
+WHOLE = "tokenizer.json"
+_LOG = logging.getLogger("mlxbert")
+_UNLIMITED = 10**6  # transformers writes 1e30 for a tokenizer without a limit
+# Settings that override a tokenizer.json, and the attributes of the steps that they change.
+_BERT_SWITCHES = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+}
+_BYTE_SWITCHES = {"add_prefix_space": "add_prefix_space"}
+_LEFT = {  # what is done instead
+    "padding_side": "padded at the right: each text has the results that it has alone",
+    "truncation_side": "truncated at the end",
+}
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """How a vocabulary marks words: a prefix on the first token of each ("Ġ", "▁"), or on all others ("##")."""
+
+    word_start: str
+    continuation_prefix: str
+
+    def is_continuation(self, token: str) -> bool:
+        """Whether a token continues a word."""
+        if self.word_start:
+            return not token.startswith(self.word_start)
+        return bool(self.continuation_prefix) and token.startswith(self.continuation_prefix)
+
+
+@dataclass(frozen=True)
+class TokenizerFiles:
+    """The tokenizer of a model folder, as its files describe it.
+
+    Attributes:
+        tokenizer: The tokenizer, without padding and truncation.
+        special: The special tokens in the vocabulary, by role (`unk`, `sep`, `pad`, `cls`, `mask`; without `cls` and
+            `sep` also `bos` and `eos`).
+        spelling: How tokens mark word boundaries.
+        max_length: The maximum input length in tokens, if the files state one.
+        segments: Whether transformers gives the model the segments (`token_type_ids`); `None` if version 4 does and
+            version 5 does not.
+    """
+
+    tokenizer: Tokenizer
+    special: dict[str, str]
+    spelling: Spelling
+    max_length: int | None
+    segments: bool | None = True
+
+    @property
+    def lower_cases(self) -> bool:
+        """Whether texts are lower-cased."""
+        normalizer = self.tokenizer.normalizer
+        return normalizer is not None and "A" not in normalizer.normalize_str("A")
+
+
+def _choose(folder: Path, name: str | None, model_type: str | None) -> TokenizerClass | None:
+    """The tokenizer class of a folder; `None` if the class is unknown and only a `tokenizer.json` defines it."""
+    whole = (folder / WHOLE).is_file()
+    declared = name  # for messages; the fast and the slow classes of transformers are read the same way
+    name = name and name.removesuffix("Fast")
+    if name in REFUSED:
+        raise TokenizerError(
+            f"{folder}: tokenizer_class is {declared!r}, which mlxbert does not read: {REFUSED[name]}",
+            hint="choose a model with another tokenizer",
+        )
+    if name is None:
+        name = MODEL_TYPES.get(model_type or "")
+    if name in CLASSES:
+        kind = CLASSES[name]
+        missing = [file for file in kind.files if not (folder / file).is_file()]
+        if missing and not whole:
+            raise TokenizerError(
+                f"{folder}: no tokenizer.json and no {' and no '.join(missing)} in this folder, "
+                f"expected the files of {declared or name}",
+                hint=_wanted(folder, missing),
+            )
+        return kind
+    if whole:
+        return None
+    if name is not None:
+        raise TokenizerError(
+            f"{folder}: tokenizer_class is {declared!r}, expected a tokenizer.json or one of "
+            f"{', '.join(sorted(CLASSES))}",
+            hint="with a tokenizer.json in the folder, any class can be read",
+        )
+    found = [kind for kind in CLASSES.values() if all((folder / file).is_file() for file in kind.files)]
+    if not found:
+        files = dict.fromkeys(" with ".join(kind.files) for kind in CLASSES.values())
+        raise TokenizerError(
+            f"{folder}: no tokenizer.json and no {', no '.join(files)} in this folder",
+            hint="use a folder that also has the vocabulary",
+        )
+    return found[0]
+
+
+def _wanted(folder: Path, missing: list[str]) -> str:
+    """The hint for missing files; SentencePiece models may have other names, for example 30k-clean.model."""
+    others = sorted(path for path in folder.glob("*.model") if not is_system_file(path.name))
+    if len(missing) == len(others) == 1 and missing[0].endswith(".model"):
+        return f"if {others[0].name} is the vocabulary of the model, copy it to {missing[0]}"
+    return f"copy {' and '.join(missing)} of the model into the folder"
+
+
+def _known(tokenizer: Tokenizer, tokens: Mapping[str, AddedToken]) -> dict[str, str]:
+    """The special tokens in the vocabulary, by role; bos and eos only where no cls and sep stand in their places."""
+    roles = ROLES if {"cls", "sep"} & tokens.keys() else SPECIAL_ROLES
+    found = {role: tokens[role].content for role in roles if role in tokens}
+    return {role: content for role, content in found.items() if tokenizer.token_to_id(content) is not None}
+
+
+def _from_vocabulary(
+    folder: Path, kind: TokenizerClass, settings: Mapping[str, Any]
+) -> tuple[Tokenizer, dict[str, str]]:
+    tokens = special_tokens(settings, kind.special, mask_lstrip=kind.mask_lstrip)
+    special = {role: token.content for role, token in tokens.items()}
+    tokenizer = kind.build(folder, settings, special)
+    if not kind.appends_missing:
+        roles = ("unk", "sep", "cls") if "cls" in special else ("unk", "bos", "eos")
+        for role in dict.fromkeys((*roles, kind.ends.first, kind.ends.last)):
+            if tokenizer.token_to_id(special[role]) is None:
+                raise TokenizerError(
+                    f"{folder / kind.files[0]}: the {role} token {special[role]!r} is not in the vocabulary"
+                )
+    add_tokens(tokenizer, collect(folder, settings, tokens, kind.special), folder, complete=kind.appends_missing)
+    tokenizer.post_processor = kind.ends.build(tokenizer, tokens, settings)
+    return tokenizer, _known(tokenizer, tokens)
+
+
+def _read_whole(path: Path) -> Tokenizer:
+    try:
+        data = read_checked(path)
+        with guarded(str(path)):
+            tokenizer = Tokenizer.from_buffer(data)
+            check_templates(path, tokenizer)
+    except OSError as problem:
+        raise TokenizerError(f"{path}: cannot be read ({problem.strerror})") from None
+    except TokenizerError:
+        raise
+    except Exception as problem:
+        raise TokenizerError(f"{path}: damaged: {problem}", hint="download it again") from None
+    tokenizer.no_truncation()  # truncation and padding saved by training runs; here the caller decides both
+    tokenizer.no_padding()
+    _no_dropout(path, tokenizer)
+    return tokenizer
+
+
+def _no_dropout(path: Path, tokenizer: Tokenizer) -> None:
+    """Switches off the dropout of merges, with which some vocabularies were trained: each run would be another."""
+    model = tokenizer.model
+    if isinstance(model, models.BPE) and model.dropout:
+        _LOG.warning(
+            "%s: dropout %.3g of merges is switched off, so that a text always has the same tokens", path, model.dropout
+        )
+        model.dropout = None
+        tokenizer.model = model
+
+
+def _apply_steps(folder: Path, kind: TokenizerClass, tokenizer: Tokenizer, settings: Mapping[str, Any]) -> None:
+    """Gives a `tokenizer.json` the steps of its class, as transformers does whatever the file has.
+
+    But a file that states that it is cased is not lower-cased, as it is by transformers where `tokenizer_config.json`
+    says nothing.
+    """
+    for part, ours in kind.steps(folder, settings).items():
+        own = getattr(tokenizer, part)
+        if kind.keeps_steps and own is not None:
+            continue
+        cased = isinstance(own, normalizers.BertNormalizer) and not own.lowercase
+        if cased and flag(folder, settings, "do_lower_case") is None:
+            ours.lowercase = False
+            note = "%s does not lower-case texts, and no do_lower_case is set: transformers would lower-case them"
+            _LOG.warning(note, folder / WHOLE)
+        if _state(own) != _state(ours):
+            setattr(tokenizer, part, ours)
+            _say_replaced(folder, part, _named(own), _named(ours))
+
+
+def _say_replaced(folder: Path, part: str, own: str, ours: str) -> None:
+    other = "another " if own == ours else ""
+    note = "%s: %s is %s, but %s%s is used: that of the tokenizer_class, as in transformers"
+    _LOG.warning(note, folder / WHOLE, part, own, other, ours)
+
+
+def _named(step: Any) -> str:
+    return "null" if step is None else type(step).__name__
+
+
+def _state(step: Any) -> Any:
+    return step if step is None else json.loads(step.__getstate__())
+
+
+def _apply_switches(folder: Path, tokenizer: Tokenizer, settings: Mapping[str, Any]) -> None:
+    """Applies the settings that override a `tokenizer.json`, as transformers does."""
+    for part, kind, keys in (
+        ("normalizer", normalizers.BertNormalizer, _BERT_SWITCHES),
+        ("pre_tokenizer", pre_tokenizers.ByteLevel, _BYTE_SWITCHES),
+    ):
+        step = getattr(tokenizer, part)
+        if isinstance(step, kind):
+            for key, attribute in keys.items():
+                value = flag(folder, settings, key)
+                if value is not None:
+                    setattr(step, attribute, value)
+            setattr(tokenizer, part, step)
+
+
+def _has_token(tokenizer: Tokenizer, settings: Mapping[str, Any], role: str, token: AddedToken) -> bool:
+    return bool(settings.get(f"{role}_token")) or tokenizer.token_to_id(token.content) is not None
+
+
+def _from_tokenizer_json(
+    folder: Path, kind: TokenizerClass | None, settings: Mapping[str, Any], *, as_it_is: bool
+) -> tuple[Tokenizer, dict[str, str]]:
+    tokenizer = _read_whole(folder / WHOLE)
+    if kind is not None and not as_it_is and not isinstance(tokenizer.model, kind.model):
+        as_it_is = True
+        note = "%s has a vocabulary of the kind %s, its tokenizer_class has %s: the file is used as it is"
+        _LOG.warning(note, folder / WHOLE, type(tokenizer.model).__name__, kind.model.__name__)
+    if not as_it_is:
+        _apply_switches(folder, tokenizer, settings)
+        if kind is not None:
+            _apply_steps(folder, kind, tokenizer, settings)
+    like, tokens = _roles(tokenizer, kind, settings)
+    add_tokens(tokenizer, collect(folder, settings, tokens, like.special if like else {}), folder, complete=False)
+    special = _known(tokenizer, tokens)
+    ends = None if as_it_is or like is None else like.ends
+    if ends is not None and like is not kind and ends.used == "always":
+        ends = replace(ends, used="missing")  # a class that is guessed replaces nothing
+    _apply_ends(folder, ends, tokenizer, tokens, settings)
+    return tokenizer, special
+
+
+def _apply_ends(
+    folder: Path,
+    ends: Ends | None,
+    tokenizer: Tokenizer,
+    tokens: Mapping[str, AddedToken],
+    settings: Mapping[str, Any],
+) -> None:
+    """Gives a `tokenizer.json` the special tokens around texts that its class has, or none if neither has any.
+
+    So does transformers.
+    """
+    before = tokenizer.post_processor
+    if ends is not None and ends.applies(tokenizer, tokens):
+        found = effect(tokenizer)
+        tokenizer.post_processor = ends.build(tokenizer, tokens, settings)
+        if effect(tokenizer) != found:
+            _say_replaced(folder, "post_processor", _named(before), _named(tokenizer.post_processor))
+        return
+    if before is None:
+        tokenizer.post_processor = NO_ENDS
+        _LOG.warning("%s: post_processor is null: texts get no special tokens, as in transformers", folder / WHOLE)
+    for token, (number, correct) in other_ids(tokenizer).items():
+        known = "does not have" if correct is None else f"gives the id {correct}"
+        note = "%s: the post_processor adds %s with the id %d, as in transformers; the vocabulary %s it"
+        _LOG.warning(note, folder / WHOLE, token, number, known)
+
+
+def _roles(
+    tokenizer: Tokenizer, kind: TokenizerClass | None, settings: Mapping[str, Any]
+) -> tuple[TokenizerClass | None, dict[str, AddedToken]]:
+    """The special tokens given with a `tokenizer.json`, and the class whose defaults are among them.
+
+    Some folders name a class that does not match their file: then they are those of the first class that matches. But
+    where `<bos>` and `<eos>` stand for `[CLS]` and `[SEP]`, a `<s>` in the vocabulary strikes out a text in HTML.
+    """
+    named = special_tokens(settings, kind.special if kind else {}, mask_lstrip=bool(kind and kind.mask_lstrip))
+    if "eos" in named and not {"cls", "sep"} & named.keys():
+        return kind, named
+    for like in (kind, CLASSES["BertTokenizer"], CLASSES["XLMRobertaTokenizer"]):
+        if like is None:
+            continue
+        tokens = special_tokens(settings, like.special, mask_lstrip=like.mask_lstrip)
+        if like is not kind:  # for a guessed class, use only tokens that exist
+            tokens = {role: token for role, token in tokens.items() if _has_token(tokenizer, settings, role, token)}
+        if {"cls", "sep"} <= _known(tokenizer, tokens).keys():
+            return like, tokens
+    return None, special_tokens(settings, {}, mask_lstrip=False)
+
+
+def lower_cased(tokenizer: Tokenizer) -> Tokenizer:
+    """A copy that lower-cases texts first, as sentence-transformers does for `do_lower_case`."""
+    changed = _copy(tokenizer)
+    steps = [normalizers.Lowercase()] if changed.normalizer is None else [normalizers.Lowercase(), changed.normalizer]
+    changed.normalizer = normalizers.Sequence(steps)
+    return changed
+
+
+def without_special(tokenizer: Tokenizer) -> Tokenizer:
+    """A copy to which special tokens that are spelled out in a text are ordinary text."""
+    changed = _copy(tokenizer)
+    changed.encode_special_tokens = True
+    return changed
+
+
+def _copy(tokenizer: Tokenizer) -> Tokenizer:
+    check_ids(tokenizer)
+    with guarded("the vocabulary"):
+        return Tokenizer.from_str(tokenizer.to_str())
+
+
+def _spelling(tokenizer: Tokenizer) -> Spelling:
+    """Finds the word markers by splitting a word after a space."""
+    if isinstance(tokenizer.model, models.WordPiece):
+        return Spelling("", tokenizer.model.continuing_subword_prefix)
+    text = "a a"
+    if tokenizer.normalizer is not None:
+        text = tokenizer.normalizer.normalize_str(text)
+    if tokenizer.pre_tokenizer is not None:
+        text = "".join(word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(text)[-1:])
+    mark = text[-2:-1]
+    return Spelling("" if mark in string.whitespace or mark == "a" else mark, "")
+
+
+def has_words_between_spaces(tokenizer: Tokenizer) -> bool:
+    """Whether the tokens of a word do not depend on what precedes the space in front of it, as in Gemma.
+
+    Its pieces have that space at their start or not at all, but the library takes a whole text as one word.
+    """
+    if not isinstance(tokenizer.model, models.BPE) or tokenizer.normalizer is None:
+        return False
+    if tokenizer.normalizer.normalize_str(" b  b ") != "\u2581b\u2581\u2581b\u2581":
+        return False
+    if len({*tokenizer.encode("b b", add_special_tokens=False).word_ids}) > 1:
+        return False
+    return not re.search("[^\u2581\n]\u2581", "\n".join(tokenizer.get_vocab(with_added_tokens=False)))
+
+
+def read_tokenizer(folder: Path | ModelFolder) -> TokenizerFiles:
+    """Reads the tokenizer of a model folder."""
+    folder = open_folder(folder)
+    with guarded(str(folder.transformer)), _no_collection():
+        return _read(folder.transformer, folder)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Without Python's garbage collection, which takes a third of the time of making 250,000 pieces."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _read(folder: Path, opened: ModelFolder) -> TokenizerFiles:
+    settings = read_settings(folder)
+    name, model_type, generic = declared_class(opened, settings)
+    kind = _choose(folder, name, model_type)
+    if kind is None or (folder / WHOLE).is_file():
+        # A tokenizer alone, without a class and a config.json, may be BERT's.
+        as_it_is = generic or model_type in AS_IT_IS or (kind is None and (name or model_type) is not None)
+        tokenizer, special = _from_tokenizer_json(folder, kind, settings, as_it_is=as_it_is)
+    else:
+        tokenizer, special = _from_vocabulary(folder, kind, settings)
+    for key, instead in _LEFT.items():
+        if settings.get(key) == "left":
+            _LOG.warning("%s: %s is left, but texts are %s", folder / "tokenizer_config.json", key, instead)
+    segments = None if kind is None or generic else kind.segments
+    if (inputs := settings.get("model_input_names")) is not None:
+        segments = "token_type_ids" in inputs
+    limit = settings.get("model_max_length")
+    named = isinstance(limit, int | float) and not isinstance(limit, bool) and 0 < limit < _UNLIMITED
+    most = int(limit) if named and limit is not None else None
+    return TokenizerFiles(tokenizer, special, _spelling(tokenizer), most, segments)

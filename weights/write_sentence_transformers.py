@@ -1,0 +1,74 @@
+"""Writes how a model makes vectors, in the files of sentence-transformers: the inverse of `sentence_transformers`.
+
+The dialect is the older one, which every version of sentence-transformers opens.
+"""
+
+import json
+from pathlib import Path
+
+from mlxbert.machine.device import mx, nn
+from mlxbert.nn.embedder import Dense, Embedder, EmbeddingConfig, Normalize
+from mlxbert.weights.formats import safetensors
+from mlxbert.weights.hub.needed_files import CONFIG, MODULES, TRANSFORMER_SETTINGS
+from mlxbert.weights.model_folder import SETTINGS
+from mlxbert.weights.save import write_file, write_json
+from mlxbert.weights.sentence_transformers import ACTIVATIONS, POOLINGS
+
+_PACKAGE = "sentence_transformers.models"
+_FUNCTIONS = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
+
+
+def write_embedder(embedder: Embedder, folder: Path, max_length: int, inner: str = "") -> None:
+    """Writes modules, pooling and prompts.
+
+    Args:
+        embedder: How vectors are made; not of attention weights, which sentence-transformers does not pool.
+        folder: The folder of the model.
+        max_length: The longest input in tokens.
+        inner: Where in it the transformer is.
+    """
+    config = embedder.config
+    limits = {"max_seq_length": max_length, "do_lower_case": config.lower_case}
+    write_json(folder / inner / TRANSFORMER_SETTINGS[0], limits)
+    layers = list(embedder.layers)
+    if config.normalize and not (layers and isinstance(layers[-1], Normalize)):
+        layers.append(Normalize())
+    paths = [inner, "1_Pooling", *(f"{number}_{type(layer).__name__}" for number, layer in enumerate(layers, 2))]
+    for path in paths[1:]:
+        (folder / path).mkdir()
+    write_json(folder / paths[1] / CONFIG, _pooling(config, embedder.width))
+    for path, layer in zip(paths[2:], layers, strict=True):
+        _write_layer(layer, folder / path)
+    kinds = ["Transformer", *(path.partition("_")[2] for path in paths[1:])]
+    modules = [
+        {"idx": number, "name": str(number), "path": path, "type": f"{_PACKAGE}.{kind}"}
+        for number, (path, kind) in enumerate(zip(paths, kinds, strict=True))
+    ]
+    (folder / MODULES).write_text(json.dumps(modules, indent=2) + "\n", encoding="utf-8")
+    named = {"prompts": dict(config.prompts), "default_prompt_name": config.default_prompt_name}
+    truncated = {} if config.dimensions is None else {"truncate_dim": config.dimensions}
+    write_json(folder / SETTINGS, {**named, "similarity_fn_name": config.similarity, **truncated})
+
+
+def _pooling(config: EmbeddingConfig, width: int) -> dict[str, object]:
+    flags = {flag: name in config.poolings for name, flag in POOLINGS.values()}
+    return {"word_embedding_dimension": width, **flags, "include_prompt": config.include_prompt}
+
+
+def _write_layer(layer: nn.Module, folder: Path) -> None:
+    arrays = dict(nn.utils.tree_flatten(layer.parameters()))
+    if isinstance(layer, Normalize):
+        return
+    if isinstance(layer, Dense):
+        out, width = layer.linear.weight.shape
+        module = "linear" if layer.activation == "linear" else "activation"  # of torch
+        settings = {
+            "in_features": width, "out_features": out, "bias": "bias" in layer.linear,
+            "activation_function": f"torch.nn.modules.{module}.{_FUNCTIONS[layer.activation]}",
+        }  # fmt: skip
+        settings |= {"use_residual": True} if layer.has_residual else {}
+    else:
+        settings, arrays = {"dimension": layer.weight.size}, {f"norm.{name}": array for name, array in arrays.items()}
+    write_json(folder / CONFIG, settings)
+    mx.eval(arrays)
+    write_file(folder / safetensors.SINGLE, arrays, {"format": "pt"})
