@@ -14,7 +14,7 @@ from mlxbert.results.related import Mined
 from mlxbert.tasks.argument_checks import check_model
 from mlxbert.tasks.embed import stacked
 from mlxbert.tasks.keywords import takes_keywords
-from mlxbert.tasks.options import MiningOptions, SimilarityOptions
+from mlxbert.tasks.options import MiningOptions, SimilarityOptions, TaskOptions
 from mlxbert.tasks.query_ranking import nearest, scores_of_pairs
 from mlxbert.tasks.similarity import embed_tasks
 
@@ -30,14 +30,14 @@ def mine(
     encoding: str = UTF8,
     text_column: str | None = None,
     pair_column: str | None = None,
-    batch_tokens: int | None = None,
+    computing: TaskOptions,
     on_progress: OnProgress | None = None,
 ) -> list[Mined]:
     """Finds hard negatives for training embedders and rerankers: the texts nearest to a query that are not its own.
 
-    Vectors are scaled to length 1, as sentence-transformers does, and compared as the model's files say, see
-    `similarity`. The candidates are the positives of all queries. Texts nearly as similar as the positive are often
-    unlabelled positives: `margin` leaves them out.
+    The candidates are the positives of all queries. Their vectors are scaled to length 1, as in sentence-transformers,
+    and compared by the similarity function in the model's files, as in `similarity`. A text nearly as similar as the
+    positive is often an unlabelled positive: `margin` excludes it.
 
     Example:
         >>> pairs = [{"anchor": "a cat", "positive": "a kitten"}, {"anchor": "a dog", "positive": "a puppy"}]
@@ -50,13 +50,13 @@ def mine(
         format: The format of the files, if their extensions do not name it.
         no_header: Whether the first row of a .csv or .tsv is data; its columns are then called `1`, `2`, …
         encoding: The encoding of text files.
-        text_column: The column of the queries; found if left out. The same for `pair_column`.
-        pair_column: The column of the positives.
-        batch_tokens: Tokens per batch, padding included.
-        on_progress: Called with how many texts have vectors, and of how many.
+        text_column: The column of the queries; guessed from names and values if `None`.
+        pair_column: The column of the positives; guessed if `None`.
+        computing: See `TaskOptions`.
+        on_progress: Called with the number of texts that are embedded, and with the number of all texts.
 
     Returns:
-        One for each different query, in their order.
+        The negatives of each different query, in the order of the queries.
 
     Raises:
         ArgumentError: An argument is invalid.
@@ -64,59 +64,57 @@ def mine(
     """
     check_model(model)
     model.require("embed")
-    # The largest difference of scores of vectors of length 1; the Manhattan distance depends on their size.
-    most = 2.0 * (model.embedder.size**0.5 if model.embedder.config.similarity == "manhattan" else 1)
-    if abs(options.margin) > most:
+    # Two scores of vectors of length 1 differ by no more; Manhattan distances depend on the number of dimensions.
+    widest = 2.0 * (model.embedder.size**0.5 if model.embedder.config.similarity == "manhattan" else 1)
+    if abs(options.margin) > widest:
         raise ArgumentError(
-            f"margin is {options.margin!r:.60}, expected a difference of scores, from {-most:g} to {most:g}"
+            f"margin is {options.margin!r:.60}, expected a difference of scores, from {-widest:g} to {widest:g}"
         )
     rows = read_rows(pairs, format=format, header=not no_header, encoding=encoding)
     columns = find_related_columns(rows, text_column=text_column, pair_column=pair_column)
     if columns.kind != "pairs":
-        hint = "rows with a score say less: keep those with a high one, without the column of scores"
+        hint = "keep only the rows with a high score, and remove the column of scores"
         raise InputError(
             f"{', '.join(rows.files)}: read as {columns.kind}, expected pairs of texts that belong together",
             hint=hint if columns.kind == "scored" else "choose the columns with text_column= and pair_column=",
         )
-    belonging = _belonging(read_related(rows, columns))
-    return _mined(model, belonging, options, batch_tokens, on_progress)
+    return _mine(model, _positives(read_related(rows, columns)), options, computing.batch_tokens, on_progress)
 
 
-def _belonging(records: Sequence[Related]) -> dict[str, tuple[str, ...]]:
+def _positives(records: Sequence[Related]) -> dict[str, tuple[str, ...]]:
     """The positives of each query."""
-    found: dict[str, dict[str, None]] = {}
+    texts: dict[str, dict[str, None]] = {}
     for record in records:
-        found.setdefault(record.text, {}).update(dict.fromkeys(record.positives))
-    return {query: tuple(positives) for query, positives in found.items()}
+        texts.setdefault(record.text, {}).update(dict.fromkeys(record.positives))
+    return {query: tuple(positives) for query, positives in texts.items()}
 
 
-def _mined(
+def _mine(
     model: Model,
-    belonging: Mapping[str, tuple[str, ...]],
+    positives: Mapping[str, tuple[str, ...]],
     options: MiningOptions,
     batch_tokens: int | None,
     on_progress: OnProgress | None,
 ) -> list[Mined]:
     import numpy as np
 
-    texts = list(dict.fromkeys(text for positives in belonging.values() for text in positives))
-    asking, task = embed_tasks(model, SimilarityOptions(batch_tokens=batch_tokens, normalize=True), None)
-    total = len(belonging) + len(texts)
-    tell = on_progress or (lambda done, total: None)
-    queries = stacked(asking, [*belonging], "raise", lambda done, _: tell(done, total))
-    documents = stacked(task, texts, "raise", lambda done, _: tell(len(belonging) + done, total))
+    texts = list(dict.fromkeys(text for belonging in positives.values() for text in belonging))
+    query_task, task = embed_tasks(model, SimilarityOptions(batch_tokens=batch_tokens, normalize=True), None)
+    total = len(positives) + len(texts)
+    report = on_progress or (lambda done, total: None)
+    queries = stacked(query_task, [*positives], "raise", lambda done, _: report(done, total))
+    documents = stacked(task, texts, "raise", lambda done, _: report(len(positives) + done, total))
     numbers = {text: number for number, text in enumerate(texts)}
-    worst = [
-        scores_of_pairs(task.similarity, vector, documents[[numbers[text] for text in positives]]).min()
-        for vector, positives in zip(queries, belonging.values(), strict=True)
+    lowest = [
+        scores_of_pairs(task.similarity, vector, documents[[numbers[text] for text in belonging]]).min()
+        for vector, belonging in zip(queries, positives.values(), strict=True)
     ]
-    most = max(map(len, belonging.values())) + 1  # its own texts, and itself
-    below = np.array(worst, np.float32) - options.margin
-    best, scores = nearest(task.similarity, queries, documents, options.negatives + options.skip + most, below)
-    found: list[Mined] = []
-    for row, near, (query, positives) in zip(best, scores, belonging.items(), strict=True):
-        own = {query, *positives}
-        counted = (texts[number] for number in row[np.isfinite(near)].tolist())
-        others = [text for text in counted if text not in own]
-        found.append(Mined(query, positives, tuple(others[options.skip : options.skip + options.negatives])))
-    return found
+    excluded = max(map(len, positives.values())) + 1  # the positives of a query, and the query itself
+    below = np.array(lowest, np.float32) - options.margin
+    best, scores = nearest(task.similarity, queries, documents, options.negatives + options.skip + excluded, below)
+    mined: list[Mined] = []
+    for row, row_scores, (query, belonging) in zip(best, scores, positives.items(), strict=True):
+        candidates = (texts[number] for number in row[np.isfinite(row_scores)].tolist())
+        negatives = [text for text in candidates if text != query and text not in belonging]
+        mined.append(Mined(query, belonging, tuple(negatives[options.skip : options.skip + options.negatives])))
+    return mined
