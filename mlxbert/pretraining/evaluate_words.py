@@ -1,4 +1,4 @@
-"""`mlxbert.evaluate_words`: how well a model predicts the masked tokens of a text."""
+"""`mlxbert.evaluate_words`: how well a model predicts masked tokens."""
 
 import tempfile
 from collections.abc import Sequence
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mlxbert.counterparts import no_argument
 from mlxbert.errors import ArgumentError
 from mlxbert.machine.distributed import ProcessGroup
 from mlxbert.model import Model
@@ -24,15 +25,15 @@ _OBJECTIVES = ("mlm", "nsp", "sop")
 
 @dataclass(frozen=True)
 class WordEvaluation(Shown):
-    """How well a model predicts what is hidden.
+    """How well a model predicts masked tokens.
 
     Attributes:
         model: The model.
         data: The files.
-        examples: How many examples were made of them.
-        hidden: How many tokens were hidden.
-        metrics: `loss`, `accuracy` and `pseudo_perplexity` (the exponential of the mean loss of a hidden token); with
-            pairs the losses and accuracies of both heads.
+        examples: The number of examples made from them.
+        hidden: The number of masked tokens.
+        metrics: `loss`, `accuracy` and `pseudo_perplexity` (the exponential of the mean loss per masked token); with
+            pairs, the losses and accuracies of both heads.
     """
 
     model: str
@@ -53,7 +54,7 @@ def evaluate_words(
     on_progress: OnProgress | None = None,
     **options: Any,
 ) -> WordEvaluation:
-    """Evaluates a model on plain text: the same tokens are hidden every time, whichever the model's weights are.
+    """Evaluates a model on plain text. Which tokens are masked depends on the data and the tokenizer alone.
 
     Example:
         >>> mlxbert.evaluate_words(mlxbert.load(), "notes.txt").metrics["accuracy"]
@@ -62,11 +63,11 @@ def evaluate_words(
         model: A model with a masked-LM head.
         data: Files of text, as for `mlxbert.pretrain`.
         objective: `mlm`, or with pairs of texts `mlm,nsp` or `mlm,sop`.
-        examples: That many examples, drawn at random; `None` for all.
-        length: Tokens of an example.
+        examples: The number of examples, drawn at random; `None` for all.
+        length: Tokens per example.
         batch_tokens: Tokens per batch, padding included.
-        on_progress: Called with the bytes of the files that are read, and of how many.
-        **options: `field`, `encoding`, `documents`, `across_documents`, `whole_words` and `mask_probability`, see
+        on_progress: Called with the bytes read so far, and the bytes of all files.
+        **options: `field`, `encoding`, `documents`, `across_documents`, `whole_words` and `mask_probability`, as for
             `mlxbert.pretrain`.
 
     Raises:
@@ -83,23 +84,24 @@ def evaluate_words(
     weights = read_terms(objective)
     pretraining = Pretraining(make_terms(weights))
     if other := [name for name in weights if name not in _OBJECTIVES]:
-        raise ArgumentError(f"the objective has {other[0]}, expected some of {', '.join(_OBJECTIVES)}")
+        raise ArgumentError(f"objective has {other[0]}, expected {', '.join(_OBJECTIVES)}")
     for head in heads_of(weights):
         if head not in model.network.heads:
             if task := HEADS[head].task:
                 model.require(task)
             else:
                 raise ArgumentError(f"{model.source}: has no {HEADS[head].title}")
-    given = {name: value for name, value in options.items() if value is not None}
-    known = ("field", "encoding", "documents", "across_documents", "whole_words", "mask_probability")
-    if unknown := [name for name in given if name not in known]:
-        raise ArgumentError(f"{unknown[0]} is given, expected some of {', '.join(known)}")
-    settings = Settings(corpus=files_of(data, "data"), length=str(length), **given)
+    chosen = {name: value for name, value in options.items() if value is not None}
+    allowed = ("field", "encoding", "documents", "across_documents", "whole_words", "mask_probability")
+    for name in chosen:
+        if name not in allowed:
+            raise no_argument(name, allowed, f"evaluate_words has no option {name!r}")
+    settings = Settings(corpus=files_of(data, "data"), length=str(length), **chosen)
     pairs = pairs_of([*weights], settings.across_documents)
     pretraining.use(model.config)
     maker = Maker(settings, model.tokenizer, pairs, model.config.max_length)
     with tempfile.TemporaryDirectory(prefix="mlxbert-") as folder:
-        found = maker.all_of(settings.corpus, Path(folder), examples, on_progress)
-        metrics = pretraining.measure(model.network, found, ProcessGroup(), max(batch_tokens // length, 1))
-        hidden = sum(len(found[number].places) for number in range(len(found)))
-    return WordEvaluation(model.source, tuple(map(str, settings.corpus)), len(found), hidden, metrics)
+        drawn = maker.all_of(settings.corpus, Path(folder), examples, on_progress)
+        metrics = pretraining.measure(model.network, drawn, ProcessGroup(), max(batch_tokens // length, 1))
+        masked = sum(len(drawn[number].places) for number in range(len(drawn)))
+    return WordEvaluation(model.source, tuple(map(str, settings.corpus)), len(drawn), masked, metrics)

@@ -1,11 +1,11 @@
 """Public functions take options as keywords: the fields of the dataclasses in `mlxbert.tasks.options`.
 
-A function of a task is written with its options as one object. `takes_keywords` makes a function of it that takes the
-fields as keywords, and shows them in its signature and in its `help`. What runs no code, type checkers and editors,
-reads the same signatures in `mlxbert/__init__.pyi`, where `scripts/signatures.py` writes them.
+The function of a task is written with its options as one object. The decorator `takes_keywords` turns it into a
+function that takes the fields as keywords, and shows them in its signature and in its `help`. Type checkers and
+editors, which do not run code, read the same signatures in `mlxbert/__init__.pyi`; `scripts/signatures.py` writes it.
 
-With `**options: Unpack[Keywords]`, where `Keywords` is a `TypedDict`, mypy finds the same mistakes. But jedi, which
-completes in notebooks, then neither completes nor shows a keyword; a script would have to write the dictionaries, since
+The alternative was `**options: Unpack[Keywords]` with a `TypedDict`. mypy finds the same mistakes with it, but jedi,
+which completes code in notebooks, does not know the keywords; a script would still have to write the dictionaries, as
 type checkers cannot derive them from dataclasses; and each function would repeat its overloads.
 """
 
@@ -20,22 +20,21 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 from mlxbert.options import Option, check_fields, choices_of, declared_options, kinds_of
 from mlxbert.text.usage import Usage
 
-_WIDTH = 120  # of a line of a docstring
-
+_WIDTH = 120  # characters of a line of a docstring
 
 _Usage = Annotated[Usage | None, Option("Counts tokens, padding and truncated inputs.")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class UsageOptions:
-    """What every function of a task can be asked for besides its results."""
+    """Options of every function of a task."""
 
     usage: _Usage = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class CallOptions:
-    """What a function with a result for each item can be asked for."""
+    """Options of a function that returns a result for each item."""
 
     usage: _Usage = None
     on_error: Annotated[
@@ -47,28 +46,28 @@ class CallOptions:
 
 
 def takes_keywords(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with keywords in place of each keyword-only parameter that is a dataclass of options."""
-    written = inspect.signature(function)
+    """Replaces each keyword-only parameter that is a dataclass of options by the options as keywords."""
+    original = inspect.signature(function)
     groups = groups_of(function)
     owners = {keyword: name for name, group in groups.items() for keyword in declared_options(group)}
     parameters = [
         keyword
-        for name, parameter in written.parameters.items()
+        for name, parameter in original.parameters.items()
         for keyword in (keywords_of(groups[name]) if name in groups else [parameter])
     ]
-    signature = written.replace(parameters=parameters)
+    signature = original.replace(parameters=parameters)
 
     @functools.wraps(function)
     def with_keywords(*arguments: Any, **keywords: Any) -> Any:
         try:
-            signature.bind(*arguments, **keywords)  # what is missing is an error before the value of an option is
+            signature.bind(*arguments, **keywords)  # a missing argument is reported before a wrong option
         except TypeError as problem:
             raise TypeError(f"{function.__name__}() {problem}") from None
         values: dict[str, dict[str, Any]] = {name: {} for name in groups}
         for keyword in keywords.keys() & owners.keys():
             values[owners[keyword]][keyword] = keywords.pop(keyword)
-        made = {name: group(**values[name]) for name, group in groups.items()}
-        return function(*arguments, **keywords, **made)
+        options = {name: group(**values[name]) for name, group in groups.items()}
+        return function(*arguments, **keywords, **options)
 
     with_keywords.__signature__ = signature  # type: ignore[attr-defined]
     with_keywords.__doc__ = _documented(function.__doc__ or "", groups)
@@ -83,7 +82,7 @@ def groups_of(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def keywords_of(group: Any) -> Iterator[inspect.Parameter]:
-    """The keywords of a dataclass of options: first those of its own, then the inherited ones."""
+    """The keywords of a dataclass of options: its own first, then the inherited ones."""
     declared = declared_options(group)
     names = (name for part in group.__mro__ for name in vars(part).get("__annotations__", ()) if name in declared)
     for name in dict.fromkeys(names):
@@ -92,13 +91,13 @@ def keywords_of(group: Any) -> Iterator[inspect.Parameter]:
 
 
 def _accepted(kind: Any) -> Any:
-    """The type of a keyword: a tuple can be given as any iterable."""
+    """The type of a keyword; where the field is a tuple, any iterable is accepted."""
     kinds = [Iterable[get_args(each)[0]] if get_origin(each) is tuple else each for each in kinds_of(kind)]  # type: ignore[misc]
     return functools.reduce(lambda a, b: a | b, kinds)
 
 
 def _documented(text: str, groups: Mapping[str, Any]) -> str:
-    """A docstring with lines for the options in place of the line of each group."""
+    """A docstring in which each group of options is replaced by a line for each option."""
 
     def lines(line: re.Match[str]) -> str:
         indent, group = line[1], groups[line[2]]
@@ -110,7 +109,7 @@ def _documented(text: str, groups: Mapping[str, Any]) -> str:
 
 
 def describe(group: Any, name: str) -> str:
-    """What `help` shows of an option: its meaning, its values, its default and its bounds."""
+    """The description of an option in `help`: its meaning, values, default and bounds."""
     kind, option = declared_options(group)[name]
     default = getattr(group, name)
     sentences = [" ".join(option.help.split())]

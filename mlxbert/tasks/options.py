@@ -15,20 +15,20 @@ Truncating = Literal["truncate", "window", "error"]
 
 def _truncated(window: str, end: str = "the end") -> Option:
     return Option(
-        f"Overlong texts. Of a text too long for the model, truncate drops {end}, window {window}, and error refuses "
+        f"Overlong texts. If a text is too long for the model, truncate drops {end}, window {window}, error refuses "
         "the text.",
         panel="Input",
     )
 
 
 _WINDOWED = Option(
-    "Overlong texts. A text too long for the model is computed in windows; truncate drops the end, error refuses the "
-    "text.",
+    "Overlong texts. If a text is too long for the model, window computes it in windows, truncate drops the end, error "
+    "refuses the text.",
     panel="Input",
 )
 _UNWINDOWED = Option(
-    "Overlong texts. Of a text too long for the model, truncate drops the end; error refuses the text. A pair loses "
-    "the end of its longer text.",
+    "Overlong texts. If a text is too long for the model, truncate drops the end (of a pair, of the longer text), "
+    "error refuses the text.",
     panel="Input",
 )
 
@@ -51,19 +51,19 @@ class TaskOptions:
         check_fields(self)
 
     def deciding(self) -> dict[str, Any]:
-        """The values of `deciding_options`, by name."""
+        """The values of `deciding_options` by name."""
         return {name: getattr(self, name) for name in deciding_options(type(self))}
 
 
 def deciding_options(options: type[TaskOptions]) -> Mapping[str, tuple[Any, Option]]:
-    """The options of a task that decide its results: all but how much is computed at a time."""
-    of_all, of_task = (declared_options(cast(Any, kind)) for kind in (TaskOptions, options))
-    return {name: declared for name, declared in of_task.items() if name not in of_all}
+    """The options of a task that affect its results: all but those that every task has, which affect only speed."""
+    common, all_options = (declared_options(cast(Any, kind)) for kind in (TaskOptions, options))
+    return {name: declared for name, declared in all_options.items() if name not in common}
 
 
 @dataclass(frozen=True, kw_only=True)
 class TruncatingOptions(TaskOptions):
-    """Options of a task that truncates texts which are too long for the model, unless windows are asked for."""
+    """Options of a task that by default truncates texts that are too long for the model."""
 
     overflow: Annotated[Truncating, _truncated("takes each token from the window with the most text around it")] = (
         "truncate"
@@ -72,14 +72,14 @@ class TruncatingOptions(TaskOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class WindowedOptions(TaskOptions):
-    """Options of a task that computes texts which are too long for the model in windows."""
+    """Options of a task that by default computes texts that are too long for the model in windows."""
 
     overflow: Annotated[Literal["window", "truncate", "error"], _WINDOWED] = "window"
 
 
 @dataclass(frozen=True, kw_only=True)
 class VectorOptions(TruncatingOptions):
-    """How texts become vectors; what is left out follows the model's own files."""
+    """How texts become vectors; the defaults are the settings in the model's own files."""
 
     panel: ClassVar[str] = "Vectors"
     overflow: Annotated[Truncating, _truncated("takes the mean of the vectors of windows that cover the text")] = (
@@ -142,16 +142,16 @@ class FillMaskOptions(WindowedOptions):
     top_k: Annotated[int | None, Option("Words per mask.", usual="5, or all targets", bounds=COUNT)] = None
     targets: Annotated[
         tuple[str, ...] | None,
-        Option("Choose among these words only. Scores stay probabilities over the whole vocabulary."),
+        Option("Consider these words only. Scores stay probabilities over the whole vocabulary."),
     ] = None
     text: Annotated[
-        bool, Option("Repeat the filled text with each word. From the 50th mask of a text on it is left out.")
+        bool, Option("Repeat the filled text with each word. The masks of a text from the 50th on come without it.")
     ] = True
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClassifyOptions(TruncatingOptions):
-    """Options of `classify`; with labels it is zero-shot classification."""
+    """Options of `classify`; with `labels`, of zero-shot classification."""
 
     overflow: Annotated[
         Truncating,
@@ -163,16 +163,18 @@ class ClassifyOptions(TruncatingOptions):
     top_k: Annotated[int | None, Option("Labels per text.", usual="all, in a terminal 5", bounds=COUNT)] = None
     labels: Annotated[
         tuple[str, ...] | None,
-        Option("Choose among these labels, through an NLI model.", panel="Zero-shot"),
+        Option("Labels to choose from, with an NLI model.", panel="Zero-shot"),
     ] = None
     hypothesis: Annotated[
         str | None,
-        Option("Sentence of a label. {} stands for the label.", "TEXT", usual="This example is {}.", panel="Zero-shot"),
+        Option(
+            "Sentence for a label. {} stands for the label.", "TEXT", usual="This example is {}.", panel="Zero-shot"
+        ),
     ] = None
-    multi: Annotated[bool, Option("Several labels may be right.", panel="Zero-shot")] = False
+    multi: Annotated[bool, Option("Score each label on its own. Several may be right.", panel="Zero-shot")] = False
 
     def deciding(self) -> dict[str, Any]:
-        """The values of `deciding_options`; without labels, none of the options that go with labels."""
+        """The values of `deciding_options`, without the options of zero-shot classification if there are no labels."""
         zero_shot = () if self.labels is not None else ("labels", "hypothesis", "multi")
         return {name: value for name, value in super().deciding().items() if name not in zero_shot}
 
@@ -183,7 +185,7 @@ class TagOptions(WindowedOptions):
 
     aggregation: Annotated[
         Aggregation | None,
-        Option("How to join tokens. As transformers does; by default words are tagged as in training."),
+        Option("How to join tokens into words. Values as in transformers; by default words are tagged as in training."),
     ] = None
 
 
@@ -194,22 +196,24 @@ class AnswerOptions(WindowedOptions):
     overflow: Annotated[
         Literal["window", "truncate", "error"],
         Option(
-            "Overlong texts. A text longer than a window is computed in several; truncate drops the end, error refuses "
-            "the text.",
+            "Overlong texts. If a text is longer than a window, window computes it in several, truncate drops the end, "
+            "error refuses the text.",
             panel="Input",
         ),
     ] = "window"
     top_k: Annotated[int, Option("Spans per question.", bounds=COUNT)] = 1
-    max_words: Annotated[int, Option("Most words of an answer.", bounds=Bounds(1, 10_000))] = 30
+    max_words: Annotated[int, Option("Maximum number of words in an answer.", bounds=Bounds(1, 10_000))] = 30
     max_length: Annotated[
         int | None,
         Option(
-            "Tokens of a window. A longer text becomes several windows.", usual="384, or the model's", bounds=LENGTH
+            "Tokens per window. A longer text is split into several windows.",
+            usual="384, or the model's",
+            bounds=LENGTH,
         ),
     ] = None
     stride: Annotated[
         int | None,
-        Option("Overlap of windows, in tokens. Short windows overlap by a third instead.", usual="128", bounds=OVERLAP),
+        Option("Overlap of windows in tokens. Short windows overlap by a third instead.", usual="128", bounds=OVERLAP),
     ] = None
     no_answer_threshold: Annotated[
         float | None, Option('Threshold of "no answer".', usual="the model's, or 0.5", bounds=Bounds(0, 1))
@@ -225,24 +229,24 @@ class RerankOptions(TruncatingOptions):
         _truncated("takes the score of the best window", end="the end of the query or the text, whichever is longer"),
     ] = "truncate"
     top_k: Annotated[int | None, Option("Keep only the N best texts.", bounds=COUNT)] = None
-    prompt: Annotated[
-        str | None, Option("What texts are judged by, for models that are given an instruction.", "TEXT")
-    ] = None
+    prompt: Annotated[str | None, Option("Instruction for models that take one, such as Qwen3-Reranker.", "TEXT")] = (
+        None
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class MiningOptions:
-    """Which texts `mine` takes as negatives."""
+    """Which texts `mine` chooses as negatives."""
 
-    negatives: Annotated[int, Option("Negatives for each query, at most.", bounds=Bounds(1, 10_000))] = 5
+    negatives: Annotated[int, Option("Maximum number of negatives per query.", bounds=Bounds(1, 10_000))] = 5
     margin: Annotated[
         float,
         Option(
-            "How much less similar a negative must be. It is compared with the least similar positive of its query.",
+            "Least gap in similarity between positives and negatives. The least similar positive of a query counts.",
             bounds=Bounds(-1000, 1000),
         ),
     ] = 0.05
-    skip: Annotated[int, Option("Leave out the N most similar texts.", bounds=Bounds(0, 1_000_000))] = 0
+    skip: Annotated[int, Option("Skip the N most similar texts.", bounds=Bounds(0, 1_000_000))] = 0
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -262,7 +266,7 @@ class ReplacedOptions(WindowedOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizeOptions:
-    """Options of `tokenize` and `attention`, which show what the model sees."""
+    """Options of `tokenize` and `attention`."""
 
     pair: Annotated[str | None, Option("A second text, in segment B.", "TEXT")] = None
     overflow: Annotated[Literal["error", "truncate"], _UNWINDOWED] = "error"

@@ -36,11 +36,12 @@ def evaluate(
 ) -> Evaluation:
     """Evaluates a model on labelled data.
 
-    Labels of the data are those of the model; where they are written differently, capitals do not count, and numbers
-    name the outputs of a model whose labels have no names (`LABEL_0`). Other labels are refused; of `multilabel`, where
-    rare ones are missing in most training data, they are left out, with a warning: `Evaluation.unknown`.
+    The labels in the data must be labels of the model. Case is ignored, and if the model's labels have no names
+    (`LABEL_0`), numbers in the data are the numbers of its outputs. Other labels are refused, except for `multilabel`,
+    where rare labels are often missing in training data: they are ignored with a warning, and `Evaluation.unknown`
+    counts them.
 
-    Columns that are not named are those of the training data, where the data have them, and are guessed otherwise.
+    Columns that are not named are the columns of the training data, if the data have them; otherwise they are guessed.
 
     Example:
         >>> mlxbert.evaluate("classify", mlxbert.load("my-classifier"), data="test.csv").metrics
@@ -50,14 +51,14 @@ def evaluate(
         model: A model with the task's head.
         data: A file, several files, a folder of texts per label, or an iterable of records.
         format: The format of the files, if their extensions do not name it.
-        no_header: Whether the first row of a .csv or .tsv is data; its columns are then called `1`, `2`, …
+        no_header: Whether the first row of a .csv or .tsv file is data; the columns are then called `1`, `2`, …
         encoding: The encoding of text files.
         batch_tokens: Tokens per batch, padding included.
-        on_progress: Called with how many examples are done, and of how many.
-        **options: Those of the task: `text_column`, `pair_column`, `label_column` (found if left out); `metric`, the
-            main one; `max_length`, to which inputs are truncated, or the length of the windows of `tag` and `answer`;
-            `stride` of these two, `label_names` of `classify` and `multilabel`, `max_words` of
-            `answer`; `query_column` and `max_score` of `rerank`.
+        on_progress: Called with the number of finished examples and the number of all examples.
+        **options: The options of the task: `text_column`, `pair_column`, `label_column` (guessed if left out);
+            `metric`, the main metric; `max_length`, the length to which inputs are truncated, or the length of windows
+            for `tag` and `answer`; `stride` for these two; `label_names` for `classify` and `multilabel`; `max_words`
+            for `answer`; `query_column` and `max_score` for `rerank`.
 
     Raises:
         ArgumentError: An argument is invalid, or the model is of another kind than the task.
@@ -92,9 +93,9 @@ def evaluate(
 
 
 def _seen(model: Model, rows: LabelledRows) -> int:
-    """How many rows stand in files that the model was trained on or chosen by, which a note says."""
-    known = trained_hashes(model.folder)
-    files = [name for name, sha256 in rows.sha256.items() if sha256 in known]
+    """Counts the rows of files that the model was trained or selected on, and warns of them."""
+    trained = trained_hashes(model.folder)
+    files = [name for name, sha256 in rows.sha256.items() if sha256 in trained]
     seen = sum(rows.counts[name] for name in files)
     if seen:
         _LOG.warning(

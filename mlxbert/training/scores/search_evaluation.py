@@ -1,4 +1,4 @@
-"""`mlxbert.evaluate_search`, by vectors; `mlxbert.evaluate_reranking`: what a cross-encoder adds to it."""
+"""`mlxbert.evaluate_search` (retrieval by vectors) and `mlxbert.evaluate_reranking` (with a cross-encoder on top)."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -21,7 +21,7 @@ from mlxbert.training.scores.evaluation_summary import Evaluation
 from mlxbert.training.scores.retrieval_metrics import RETRIEVAL, RetrievalScores, retrieval_scores
 
 TOP_K = 100
-_DEPTH = 1000  # documents of each query that MAP is over, as in trec_eval
+_DEPTH = 1000  # documents per query that count for MAP, as in trec_eval
 
 
 def evaluate_search(
@@ -33,7 +33,7 @@ def evaluate_search(
     format: str | None = None,
     batch_tokens: int | None = None,
 ) -> Evaluation:
-    """Evaluates vectors on retrieval: each query ranks all documents, see `similarity`.
+    """Evaluates vectors on retrieval: all documents are ranked for each query, as by `similarity`.
 
     Example:
         >>> mlxbert.evaluate_search(mlxbert.load(), data="scifact").metrics["ndcg@10"]
@@ -42,13 +42,13 @@ def evaluate_search(
         model: The model whose vectors are compared.
         data: A folder of BEIR, or records of query, positives and negatives; see
             `mlxbert.data.retrieval.read_retrieval`.
-        split: Which of the judgements of BEIR are read.
-        metric: The main metric, one of `ndcg@10`, `map`, `mrr@10`, `recall@10` and `recall@100`; `None` for the first.
-        format: The format of files of records, where their endings do not say it.
+        split: The split of BEIR whose judgements are read.
+        metric: The main metric: `ndcg@10` (also if `None`), `map`, `mrr@10`, `recall@10` or `recall@100`.
+        format: The format of files of records, if their extensions do not name it.
         batch_tokens: Tokens per batch, padding included.
 
     Returns:
-        An evaluation whose `examples` are queries with relevant documents. `map` is over the first 1,000 documents.
+        An evaluation whose `examples` counts queries with relevant documents. `map` covers the first 1,000 documents.
 
     Raises:
         ArgumentError: An argument is invalid.
@@ -57,9 +57,9 @@ def evaluate_search(
     check_model(model)
     metric = RETRIEVAL[0] if metric is None else metric
     _check_metric(metric)
-    found, usage = read_retrieval(data, split=split, format=format), Usage()
-    scores = retrieval_scores(_search(model, found, _DEPTH, batch_tokens, usage), found.judgements)
-    return _evaluation("embed", scores, metric, {}, model=model.source, data=found.files, truncated=usage.truncated)
+    retrieval, usage = read_retrieval(data, split=split, format=format), Usage()
+    scores = retrieval_scores(_search(model, retrieval, _DEPTH, batch_tokens, usage), retrieval.judgements)
+    return _evaluation("embed", scores, metric, {}, model=model.source, data=retrieval.files, truncated=usage.truncated)
 
 
 def evaluate_reranking(
@@ -79,57 +79,58 @@ def evaluate_reranking(
     """Evaluates a cross-encoder on retrieval: an embedder finds documents, the cross-encoder reranks them.
 
     Example:
-        >>> found = mlxbert.evaluate_reranking(mlxbert.load("my-reranker"), mlxbert.load(), data="scifact", top_k=50)
-        >>> found.metrics["before_ndcg@10"], found.metrics["ndcg@10"]
+        >>> result = mlxbert.evaluate_reranking(mlxbert.load("my-reranker"), mlxbert.load(), data="scifact", top_k=50)
+        >>> result.metrics["before_ndcg@10"], result.metrics["ndcg@10"]
 
     Args:
         model: The cross-encoder.
-        embedder: The model whose vectors find the first documents, see `similarity`.
+        embedder: The model whose vectors find the candidates, as by `similarity`.
         data: A folder of BEIR, or records of query, positives and negatives; see
             `mlxbert.data.retrieval.read_retrieval`.
-        split: Which of the judgements of BEIR are read.
-        top_k: How many documents of each query are reranked; others do not count, before or after.
+        split: The split of BEIR whose judgements are read.
+        top_k: Documents per query that are reranked; others count neither before nor after reranking.
         metric: The main metric, one of `ndcg@10`, `map`, `mrr@10`, `recall@10` and `recall@100`.
-        format: The format of files of records, where their endings do not say it.
-        no_header: Whether the first row of a .csv or .tsv is data; its columns are then called `1`, `2`, …
+        format: The format of files of records, if their extensions do not name it.
+        no_header: Whether the first row of a .csv or .tsv file is data; the columns are then called `1`, `2`, …
         encoding: The encoding of text files.
         batch_tokens: Tokens per batch, padding included.
-        on_progress: Called with how many queries are done, and of how many.
+        on_progress: Called with the number of finished queries and the number of all queries.
 
     Returns:
-        An evaluation whose `examples` are queries with relevant documents. `metrics` has every metric after reranking,
-        and, as `before_…`, of the embedder alone.
+        An evaluation whose `examples` counts queries with relevant documents. `metrics` has every metric after
+        reranking and, under `before_…`, before it.
 
     Raises:
         ArgumentError: An argument is invalid.
-        CheckpointError: A model is of another kind.
+        CheckpointError: `model` is not a cross-encoder, or `embedder` makes no vectors.
         InputError: The data cannot be used.
     """
-    for one in (model, embedder):
-        check_model(one)
+    for each in (model, embedder):
+        check_model(each)
     COUNT.check_whole("top_k", top_k)
     _check_metric(metric)
     model.require("classify")
     check_one_score(model)
-    found = read_retrieval(data, split=split, format=format, header=not no_header, encoding=encoding)
-    before = _search(embedder, found, top_k, batch_tokens)
+    retrieval = read_retrieval(data, split=split, format=format, header=not no_header, encoding=encoding)
+    before = _search(embedder, retrieval, top_k, batch_tokens)
     after: dict[str, list[str]] = {}
     usage = Usage()
     for number, (query, names) in enumerate(before.items()):
         if on_progress is not None:
             on_progress(number, len(before))
-        texts = [found.documents[name] for name in names]
-        ranked = rerank(model, found.queries[query], texts, batch_tokens=batch_tokens, usage=usage)
-        after[query] = [names[one.index] for one in ranked]
+        texts = [retrieval.documents[name] for name in names]
+        ranked = rerank(model, retrieval.queries[query], texts, batch_tokens=batch_tokens, usage=usage)
+        after[query] = [names[text.index] for text in ranked]
     if on_progress is not None:
         on_progress(len(before), len(before))
-    scores, first = (retrieval_scores(ranked, found.judgements) for ranked in (after, before))
+    scores, first = (retrieval_scores(ranking, retrieval.judgements) for ranking in (after, before))
     more = {f"before_{name}": value for name, value in first.means().items()}
-    return _evaluation("rerank", scores, metric, more, model=model.source, data=found.files, truncated=usage.truncated)
+    about = {"model": model.source, "data": retrieval.files, "truncated": usage.truncated}
+    return _evaluation("rerank", scores, metric, more, **about)
 
 
 def _evaluation(task: str, scores: RetrievalScores, metric: str, more: Mapping[str, float], **about: Any) -> Evaluation:
-    """The evaluation of rankings; `more` are metrics next to theirs, `about` is what else it says."""
+    """The evaluation of rankings, with the metrics `more` and the fields `about` of `Evaluation`."""
     means = scores.means()
     return Evaluation(
         task=task,
@@ -150,10 +151,10 @@ def _check_metric(metric: str) -> None:
 def _search(
     embedder: Model, data: Retrieval, depth: int, batch_tokens: int | None, usage: Usage | None = None
 ) -> dict[str, list[str]]:
-    """The documents nearest to each query that has judgements, the nearest first."""
+    """The documents nearest to each query with judgements, the nearest first."""
     embedder.require("embed")
     names, queries = [*data.documents], [query for query in data.queries if query in data.judgements]
-    asking, task = embed_tasks(embedder, SimilarityOptions(batch_tokens=batch_tokens), usage)
-    asked = stacked(asking, [data.queries[query] for query in queries], "raise")
-    best, _ = nearest(task.similarity, asked, stacked(task, [*data.documents.values()], "raise"), depth)
+    query_task, task = embed_tasks(embedder, SimilarityOptions(batch_tokens=batch_tokens), usage)
+    query_vectors = stacked(query_task, [data.queries[query] for query in queries], "raise")
+    best, _ = nearest(task.similarity, query_vectors, stacked(task, [*data.documents.values()], "raise"), depth)
     return {query: [names[number] for number in row] for query, row in zip(queries, best.tolist(), strict=True)}
