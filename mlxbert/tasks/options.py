@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import Annotated, Any, ClassVar, Literal, Protocol, cast
 
 from mlxbert.options import COUNT, LENGTH, OVERLAP, POOLINGS, Bounds, Option, check_fields, declared_options
 
@@ -59,6 +59,18 @@ def deciding_options(options: type[TaskOptions]) -> Mapping[str, tuple[Any, Opti
     """The options of a task that affect its results: all but those that every task has, which affect only speed."""
     common, all_options = (declared_options(cast(Any, kind)) for kind in (TaskOptions, options))
     return {name: declared for name, declared in all_options.items() if name not in common}
+
+
+class OptionsWithOverflow(Protocol):
+    """Options of a task that reads texts, which may be too long for the model."""
+
+    @property
+    def batch_tokens(self) -> int | None:
+        """Tokens per batch."""
+
+    @property
+    def overflow(self) -> str:
+        """What to do with texts that are too long."""
 
 
 @dataclass(frozen=True, kw_only=True)

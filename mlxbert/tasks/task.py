@@ -16,7 +16,7 @@ from mlxbert.nn.encoder import Batch
 from mlxbert.results.result import Failure
 from mlxbert.tasks.argument_checks import check_inputs, check_model
 from mlxbert.tasks.keywords import CallOptions
-from mlxbert.tasks.options import NextSentenceOptions, TruncatingOptions, WindowedOptions
+from mlxbert.tasks.options import OptionsWithOverflow
 from mlxbert.tasks.runner import run, run_batches
 from mlxbert.text.batch import WINDOW, window_size
 from mlxbert.text.encoding import Encoding
@@ -79,12 +79,12 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
     smaller: ClassVar[str] = "split the text"
     by_row: ClassVar[bool] = True
     inputs = 1
-    options: TruncatingOptions | WindowedOptions | NextSentenceOptions
+    options: OptionsWithOverflow
 
     def __init__(
         self,
         model: Model,
-        options: TruncatingOptions | WindowedOptions | NextSentenceOptions,
+        options: OptionsWithOverflow,
         *,
         usage: Usage | None = None,
     ) -> None:
@@ -295,7 +295,7 @@ def characters_of(item: object) -> int:
     return sum(len(text) for text in texts if isinstance(text, str))
 
 
-def check_no_window(options: TruncatingOptions) -> None:
+def check_no_window(options: OptionsWithOverflow) -> None:
     """Refuses windows, for a task that has a use for only one input of the model."""
     if options.overflow == "window":
         raise not_one_of("overflow", options.overflow, ("truncate", "error"))

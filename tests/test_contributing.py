@@ -1,0 +1,102 @@
+"""CONTRIBUTING.md says what a new head, task, command, … costs: the names of one that exists stand in these files."""
+
+import ast
+import functools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+SOURCES = ("mlxbert", "cli", "weights")
+
+
+@dataclass(frozen=True)
+class Example:
+    """The smallest of its kind.
+
+    Attributes:
+        recipe: The heading in CONTRIBUTING.md.
+        name: Stands for NAME there.
+        names: The words by which code refers to it.
+        also: Files of code that the text below the table names.
+        spared: Files in the table that this example does not need.
+        users: Files and folders that use it.
+    """
+
+    recipe: str
+    name: str
+    names: tuple[str, ...]
+    also: tuple[str, ...] = ()
+    spared: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+
+
+EXAMPLES = [
+    Example(
+        "Add a head", "sentence_order", ("sentence_order",),
+        also=("weights/families/albert.py",), spared=("weights/families/tensor_names.py",),
+        users=("mlxbert/pretraining",),
+    ),
+    Example(
+        "Add a task", "next_sentence", ("NextSentenceTask", "NextSentenceOptions", "NextSentence", "next-sentence"),
+        also=("mlxbert/results/related.py",), users=("mlxbert/nn/heads", "weights/model_source.py"),
+    ),
+    Example("Add a command", "mcp", ("mcp",), users=("mlxbert/search",)),
+    Example("Add a route", "ollama", ("ollama",), users=("mlxbert/serve/protocols/mlxbert_api.py",)),
+    Example(
+        "Add a record format", "conll", ("conllu", "read_conllu"), spared=("cli/options.py",),
+        users=("mlxbert/training",),
+    ),
+    Example("Add a document format", "mail", ("mail", "read_mail", ".eml", ".mbox")),
+    Example("Add a training task", "regress", ("regress", "Regress")),
+    Example("Add a family", "mpnet", ("mpnet", "MPNET"), users=("weights/model_source.py",)),
+]  # fmt: skip
+
+
+@functools.cache
+def _words(path: Path) -> tuple[str, ...]:
+    """The names and the short texts of a file's code, without its docstrings."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return tuple(_strings(tree, {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}))
+
+
+def _strings(tree: ast.AST, docstrings: set[int]) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if id(node) not in docstrings:
+            yield from (value for _, value in ast.iter_fields(node) if isinstance(value, str) and len(value) < 60)
+
+
+def _places(names: Sequence[str]) -> set[str]:
+    """The source files that have one of the names."""
+    pattern = re.compile("|".join(rf"(?<![\w.-]){re.escape(name)}(?![\w-])" for name in names))
+    paths = (path for folder in SOURCES for path in (ROOT / folder).rglob("*.py"))
+    own = (path.relative_to(ROOT) for path in paths if not any(parent.is_symlink() for parent in path.parents))
+    return {str(path) for path in own if any(pattern.search(word) for word in _words(ROOT / path))}
+
+
+def _recipe(heading: str, name: str) -> set[str]:
+    """The source files in the table of a recipe, or in its text if it has no table."""
+    section = PAGE.split(f"## {heading}\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (.*?) \|", section, re.MULTILINE) or [section.split("Different mathematics")[0]]
+    paths = (path.replace("NAME", name) for row in rows for path in re.findall(r"`([\w/]+\.py)`", row))
+    return {path for path in paths if path.startswith(SOURCES)}
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.recipe)
+def test_a_new_one_stands_in_the_files_of_its_recipe_and_in_no_others(example: Example) -> None:
+    recipe = _recipe(example.recipe, example.name)
+    own = {path for path in recipe if Path(path).stem == example.name}
+    assert recipe and all((ROOT / path).is_file() for path in recipe)
+    places = {path for path in _places(example.names) if not path.startswith(example.users or ("/",))}
+    assert places | own == recipe - {*example.spared} | {*example.also}
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.recipe)
+def test_the_table_says_how_many_files_a_new_one_costs(example: Example) -> None:
+    rows = dict(re.findall(r"^\| \[.*?\]\(#(.*?)\) \| (\d+)", PAGE, re.MULTILINE))
+    assert len(rows) == len(EXAMPLES)
+    assert len(_recipe(example.recipe, example.name)) == int(rows[example.recipe.lower().replace(" ", "-")])
