@@ -11,7 +11,6 @@ import re
 import resource
 import signal
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -101,22 +100,27 @@ def pytest_pycollect_makeitem(collector: pytest.Collector, name: str, obj: objec
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out most of the combinations of sampled tests; a third meets every family, head and dtype."""
+    """Deselects two thirds of the cases of sampled tests, so that the rest meets every family, head and dtype."""
     if ALL:
         return
-    seen: Counter[str] = Counter()
-    left_out = []
+    cases: dict[str, list[str]] = {}
+    always: dict[str, tuple[str, ...]] = {}
+    deselected = []
     for item in items:
         marker = item.get_closest_marker("sampled")
         if marker:
-            name, _, case = item.nodeid.partition("[")
-            number, seen[name] = seen[name], seen[name] + 1
+            name, _, case = item.nodeid.removesuffix("]").partition("[")
+            number, always[name] = len(cases.setdefault(name, [])), marker.args
+            cases[name].append(case)
             chosen = (number + number // _SAMPLED) % _SAMPLED == 0  # of three in turn the first, the third, the second
-            if not chosen and case.removesuffix("]") not in marker.args:
-                left_out.append(item)
-    if left_out:
-        dropped = {*map(id, left_out)}
-        config.hook.pytest_deselected(items=left_out)
+            if not chosen and case not in marker.args:
+                deselected.append(item)
+    for name, ids in always.items():
+        if len(cases[name]) > 1 and (unknown := {*ids} - {*cases[name]}):  # a single case may have been asked for
+            raise pytest.UsageError(f"{name}: sampled names {min(unknown)!r}, which is not a case")
+    if deselected:
+        dropped = {*map(id, deselected)}
+        config.hook.pytest_deselected(items=deselected)
         items[:] = [item for item in items if id(item) not in dropped]
 
 
