@@ -383,6 +383,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What any check finds."""
     found = result()
     monkeypatch.setattr(module, "check", lambda device, *, quick, on_step: {**found, "quick": quick})
+    monkeypatch.setattr("mlxbert.machine.device.measure_gflops", lambda: 100.0)
     return found
 
 
