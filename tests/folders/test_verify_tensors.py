@@ -114,7 +114,7 @@ def test_a_transposed_matrix(a: Path, b: Path, eight: bool, request: pytest.Fixt
     change(a, **{f"{LAYER}.value.weight": lambda array: array.T + 0})
     for one, other in ((a, packed), (packed, a)):
         (difference,) = mlxbert.verify(one, other).differences
-        assert difference.text == f"{OURS}.value.weight of B is that of A transposed"
+        assert difference.text == f"{OURS}.value.weight of B is the transposed tensor of A"
 
 
 def test_the_two_halves_of_one_model_agree(a: Path, b: Path) -> None:

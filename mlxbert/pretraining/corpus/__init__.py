@@ -1,1 +1,1 @@
-"""Corpora: text files to documents, documents to token ids on disk."""
+"""Corpora: reads text files to documents, and stores documents as token ids on disk."""
