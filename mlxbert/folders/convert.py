@@ -156,7 +156,6 @@ def _write(plan: _ConversionPlan, partial: Path, shard_limit: int, on_written: O
 def _write_manifest(
     plan: _ConversionPlan, partial: Path, read: list[Path], sentences: tuple[str, ...], difference: Verification
 ) -> Conversion:
-    """Writes the manifest, which is the JSON of the result."""
     folder, checkpoint = plan.source.folder, plan.source.checkpoint
     written = destination.written_files(partial)
     conversion = Conversion(
@@ -193,12 +192,11 @@ def _check_result(plan: _ConversionPlan, result: Path) -> Verification:
     """Compares the result with the source; refuses a result that is not the same model."""
     verification, source = verify(plan.source, result), plan.source.folder.path
     comparable = verification.outputs.texts is not None
-    problems = [
-        difference.text for difference in verification.differences if difference.kind != "output" or not comparable
-    ]
+    differences = verification.differences
+    problems = [difference.text for difference in differences if difference.kind != "output" or not comparable]
     if problems:
         raise CheckpointError(f"{source}: the result would be a different model: {problems[0]}")
-    for difference in verification.differences:
+    for difference in differences:
         advice = f"; {more_bits(plan.quantization)}" if plan.quantization is not None else ""
         _LOG.warning("%s: the outputs of the result differ: %s%s", source, difference.text, advice)
     if not comparable:
@@ -209,5 +207,4 @@ def _check_result(plan: _ConversionPlan, result: Path) -> Verification:
 
 
 def _hashes(folder: Path, paths: list[Path]) -> FrozenDict[str]:
-    """Returns the SHA-256 of files by their names in the folder."""
     return FrozenDict({path.relative_to(folder).as_posix(): sha256(path) for path in paths})

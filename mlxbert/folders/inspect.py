@@ -63,7 +63,10 @@ def inspect(
     Raises:
         MlxbertError: The folder holds no checkpoint that mlxbert can read, or its encoder cannot be loaded.
     """
-    folder = _model_folder(source, revision, offline, on_progress)
+    if isinstance(source, Model):
+        folder = replace(source.files)  # reads the files again
+    else:
+        folder = find_model(ModelRef(source, revision=revision, offline=offline), on_progress, headers_only=True)
     checkpoint = open_checkpoint(folder)
     config, files = checkpoint.config, read_tokenizer(folder)
     embedder, embedding = _embedding(folder, config, files)
@@ -98,15 +101,6 @@ def inspect(
     )
 
 
-def _model_folder(
-    source: str | Path | Model, revision: str | None, offline: bool, on_progress: OnProgress | None
-) -> ModelFolder:
-    """Finds the folder of a model; for a loaded model, a copy that reads the files again."""
-    if isinstance(source, Model):
-        return replace(source.files)
-    return find_model(ModelRef(source, revision=revision, offline=offline), on_progress, headers_only=True)
-
-
 def _labels(checkpoint: Checkpoint) -> Any:
     """Returns the labels as in `config.json`; for a classifier of vectors, labels by number."""
     classifier = checkpoint.config_json.get(VECTOR_CLASSIFIER)
@@ -117,7 +111,6 @@ def _labels(checkpoint: Checkpoint) -> Any:
 
 
 def _because(checkpoint: Checkpoint) -> str:
-    """Says what the family of a model follows from."""
     file, model_type = checkpoint.config_json.path.name, checkpoint.config_json.get("model_type")
     if model_type in checkpoint.family.class_prefixes:
         return f"{file} says model_type {model_type!r}"
@@ -157,9 +150,8 @@ def _embedding(
         embedder = read_embedder(folder, config.hidden_size, with_weights=False)
     except MlxbertError as problem:  # the model may still have other uses
         return None, NoEmbedding(problem.message)
-    settings = embedder.config
+    settings, limit = embedder.config, embedder.config.max_length
     # The limit of the embedder takes precedence over the limit of the tokenizer, as in `Tokenizer.adapted`.
-    limit = settings.max_length
     max_length = _max_length(config, files) if limit is None else min(limit, config.max_length)
     return embedder, EmbeddingFacts(
         **vars(settings) | {"prompts": FrozenDict(settings.prompts), "max_length": max_length},
@@ -205,7 +197,7 @@ def _lacking(
         problems += [embedding.problem] if TASKS[task] is None and isinstance(embedding, NoEmbedding) else []
         if tokenizer.vocab_size > tokenizer.word_embeddings:
             reasons[task] = (
-                f"the tokenizer has {tokenizer.vocab_size} tokens, but the model has only {tokenizer.word_embeddings} "
+                f"the tokenizer has {tokenizer.vocab_size} tokens, but the model has {tokenizer.word_embeddings} "
                 "word embeddings: they do not belong together"
             )
         elif absent:

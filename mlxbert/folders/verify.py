@@ -83,10 +83,8 @@ def verify(
     if quantized and not differences and measured.texts is not None:
         stated = isinstance(model_a.embedder, Embedder) and model_a.embedder.config.stated
         differences += judge(measured, makes_vectors=stated)
-    result = replace(measured, tolerance=allowed)
-    return Verification(
-        not differences, model_a.source, model_b.source, tuple(differences), tuple(notes), compared.counts, result
-    )
+    names, result = (model_a.source, model_b.source), replace(measured, tolerance=allowed)
+    return Verification(not differences, *names, tuple(differences), tuple(notes), compared.counts, result)
 
 
 def _open(source: _Source, offline: bool, on_progress: OnProgress | None) -> OpenedModel:
@@ -102,7 +100,6 @@ def _storage_name(a: OpenedModel, b: OpenedModel, dtype: str) -> str:
 
 
 def _notes(a: OpenedModel, b: OpenedModel, compared: TensorComparison) -> Iterator[str]:
-    """Yields remarks that are not differences."""
     storage_a, storage_b = (storage_name(model.checkpoint) for model in (a, b))
     if storage_a != storage_b:
         yield (

@@ -121,15 +121,11 @@ def sentence_pairs(corpus: Corpus, room: int, seed: int) -> Iterator[CorpusChunk
 
 
 def held_out(chunks: Chunks, share: float, limit: int, seed: int) -> Chunks:
-    """Returns a share of the chunks in memory, at most `limit`.
-
-    From many documents, it takes whole documents unless they are too long.
-    """
+    """Returns a share of the chunks, at most `limit`, in memory; if possible those of whole documents."""
     count = min(max(round(share * len(chunks)), 1), limit)
     if count >= len(chunks):
         raise InputError(
-            f"the corpus gives only {len(chunks)} examples, none is left for training",
-            hint="use more text, or shorter examples",
+            f"the corpus gives {len(chunks)} examples, none is left for training", hint="more text, or shorter examples"
         )
     held: list[int] = []
     tried: set[int] = set()

@@ -82,9 +82,7 @@ class Maker:
                     "the corpus is so small that all of it is held out for evaluation",
                     hint="use more text, or evaluate on other files with valid=",
                 )
-            size = max(
-                options.batch_size * self.lengths[0].tokens // length.tokens, 1
-            )  # the same number of tokens in each phase
+            size = max(options.batch_size * self.lengths[0].tokens // length.tokens, 1)  # equal tokens in each phase
             phases.append(Phase(chunks, length.tokens, length.share, size, chunks))
         order = Phases(
             phases, steps=steps, epochs=epochs, gradient_accumulation=options.gradient_accumulation, seed=options.seed
@@ -123,7 +121,6 @@ class Maker:
         )  # fmt: skip
 
     def _chunks(self, corpus: Corpus, length: Length, seed: int, folder: Path) -> Chunks:
-        """Returns the chunks of a phase, stored in a file in the folder."""
         template = self._frame.single if self._pairs is None else self._frame.pair
         room = length.tokens - sum(special is not None for special, _ in template)
         if self._pairs is None:

@@ -66,9 +66,8 @@ def with_generator(model: Model, base: InitialModel, share: float, seed: int) ->
     """Adds a generator to a discriminator: the one in the folder of `base`, or a new one with `share` of its width."""
     folder = base.files.path / GENERATOR
     if base.config is None and (folder / CONFIG).is_file():
-        generator = load(
-            folder, heads=["masked_lm"], dtype="float32", device=base.ref.device, quantized=False, seed=seed
-        )
+        device = base.ref.device
+        generator = load(folder, heads=["masked_lm"], dtype="float32", device=device, quantized=False, seed=seed)
         _check_shared(model, generator)
     else:
         values = {**model.architecture.config_json.values, **generator_sizes(model.config, share)}

@@ -88,9 +88,7 @@ def with_layers(model: Model, layers: Sequence[int], device: str = "auto") -> Mo
         for name in parameters(student.network)
     }
     # Without heads a new model has a pooler, and a loaded one may have none.
-    student.network.load_weights(
-        [(name, weights[old]) for name, old in sources.items() if old in weights], strict=False
-    )
+    student.network.load_weights([(new, weights[old]) for new, old in sources.items() if old in weights], strict=False)
     return replace(student, _embedder=model._embedder)  # the pooling of vectors stays the same
 
 
@@ -140,7 +138,6 @@ def _read_layers(layers: str | Sequence[int], files: ModelFolder) -> tuple[int, 
 
 
 def _configuration(config: str, files: ModelFolder, heads: Sequence[str]) -> dict[str, Any]:
-    """Returns the `config.json` of a new model, for a size or a file and the vocabulary in a folder."""
     tokenizer = read_tokenizer(files)
     size: int = tokenizer.tokenizer.get_vocab_size()
     if config not in SIZES:

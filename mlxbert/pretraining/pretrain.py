@@ -108,7 +108,12 @@ def pretrain(
     """
     weights = read_terms(objective)
     chosen = _checked_options(options, objective, ELECTRA in weights)
-    settings = _make_settings(corpus, valid, shards, chosen)
+    check_fraction(valid, chosen.get("validation_fraction"))
+    settings = Settings(
+        corpus=files_of(corpus, "corpus"), valid=files_of(valid, "valid"),
+        shards=None if shards is None else to_path(shards, "shards"),
+        **{name: chosen[name] for name in _SETTINGS & chosen.keys()},
+    )  # fmt: skip
     pairs = pairs_of([*weights], settings.across_documents)
     times = Times(on_phase)
     times.begin(LOADING)
@@ -143,22 +148,7 @@ def pretrain(
     return begin(request, find, read)
 
 
-def _make_settings(
-    corpus: str | Path | Sequence[str | Path],
-    valid: str | Path | Sequence[str | Path] | None,
-    shards: str | Path | None,
-    options: Mapping[str, Any],
-) -> Settings:
-    check_fraction(valid, options.get("validation_fraction"))
-    return Settings(
-        corpus=files_of(corpus, "corpus"), valid=files_of(valid, "valid"),
-        shards=None if shards is None else to_path(shards, "shards"),
-        **{name: options[name] for name in _SETTINGS & options.keys()},
-    )  # fmt: skip
-
-
 def _initial_source(model: str | Path | None, config: str | Path | None) -> str | Path:
-    """Returns the model to continue training, by default the built-in one."""
     if model is None:
         return BUILTIN
     if config is not None:
@@ -170,7 +160,6 @@ def _initial_source(model: str | Path | None, config: str | Path | None) -> str 
 
 
 def _checked_options(options: Mapping[str, Any], objective: str, electra: bool) -> dict[str, Any]:
-    """Returns the options that are not `None`; refuses unknown ones."""
     chosen = {name: value for name, value in options.items() if value is not None}
     for name in chosen:
         if name not in _LOOP | _SETTINGS:

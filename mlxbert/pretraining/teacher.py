@@ -19,9 +19,7 @@ def find_teacher(
     """Finds the teacher for the terms that need one; by default the model that training starts from."""
     if not terms:
         if teacher is not None:
-            raise ArgumentError(
-                "teacher is given, but no loss learns from it", hint="use an objective such as mlm,soft"
-            )
+            raise ArgumentError("teacher is given, but no loss learns from it", hint="for example mlm,soft")
         return None
     if teacher is None and base.config is not None:
         raise ArgumentError(f"the objective has {terms[0]}, which learns from a teacher, but none is given")

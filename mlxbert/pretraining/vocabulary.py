@@ -147,26 +147,15 @@ def vocabulary(
     cased = cased or kind != "wordpiece"
     trained = KINDS[kind].train(corpus, characters, size, cased=cased)
     if trained.size < size:
-        _LOG.warning(
-            "the vocabulary has %s tokens instead of %s: the corpus is too small", f"{trained.size:,}", f"{size:,}"
-        )
+        _LOG.warning("the vocabulary has %s tokens, not %s: the corpus is small", f"{trained.size:,}", f"{size:,}")
     with destination.partial_folder(targets[0], paths[0], overwrite) as partial:
         _write(partial, KINDS[kind], trained, cased)
         names = [path.name for path in destination.written_files(partial)]
         result = Vocabulary(
-            folder=targets[0],
-            kind=kind,
-            size=trained.size,
-            wanted=size,
-            cased=cased,
-            files=tuple(map(str, paths)),
-            sentences=characters.texts,
-            characters=characters.total,
-            skipped=corpus.skipped,
-            problems=corpus.problems,
-            frequent=trained.frequent,
-            written={name: sha256(partial / name) for name in names},
-        )
+            folder=targets[0], kind=kind, size=trained.size, wanted=size, cased=cased, files=tuple(map(str, paths)),
+            sentences=characters.texts, characters=characters.total, skipped=corpus.skipped, problems=corpus.problems,
+            frequent=trained.frequent, written={name: sha256(partial / name) for name in names},
+        )  # fmt: skip
         manifest = json.dumps(result.to_dict(), indent=2, ensure_ascii=False) + "\n"
         (partial / VOCABULARY).write_text(manifest, encoding="utf-8")
         destination.move(partial, targets[0])

@@ -114,9 +114,8 @@ class OpenedModel:
         """Returns tensors of the files by plain name: those in `names` that exist and have a known dtype."""
         arrays, storage = self.checkpoint.arrays(mx.float32), self.checkpoint.storage
         dtypes = {*FLOATS, *storage.dtypes} if storage else {*FLOATS}
-        return {
-            name: self._tensor(arrays[name], name) for name in names & arrays.keys() if self._stored(name) in dtypes
-        }
+        present = [name for name in names & arrays.keys() if self._stored(name) in dtypes]
+        return {name: self._tensor(arrays[name], name) for name in present}
 
     def _stored(self, plain: str) -> str:
         """Returns the dtype of a tensor in the file, by plain name."""

@@ -168,12 +168,10 @@ def _of_splits(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]:
             message = f"tokens: {shown_text} becomes {both(*(quoted(' '.join(names)) for names in tokens))}"
             yield differ("tokenizer", "cut", *tokens, message)
             return
-        if (encoding_a.offsets[:limit], encoding_a.token_type_ids[:limit]) != (
-            encoding_b.offsets[:limit],
-            encoding_b.token_type_ids[:limit],
-        ):
+        offsets = encoding_a.offsets[:limit], encoding_b.offsets[:limit]
+        if offsets[0] != offsets[1] or encoding_a.token_type_ids[:limit] != encoding_b.token_type_ids[:limit]:
             message = f"offsets: the tokens of {shown_text} are equal, but their offsets or segments are not"
-            yield differ("tokenizer", "offsets", encoding_a.offsets[:limit], encoding_b.offsets[:limit], message)
+            yield differ("tokenizer", "offsets", *offsets, message)
             return
 
 
@@ -215,9 +213,5 @@ def layers_of(embedder: Embedder) -> list[str]:
 
 def same_layers(a: OpenedModel, b: OpenedModel) -> bool:
     """Whether the layers after the pooling have the same kinds, so that their tensors can be compared."""
-    embedder_a, embedder_b = a.embedder, b.embedder
-    return (
-        isinstance(embedder_a, Embedder)
-        and isinstance(embedder_b, Embedder)
-        and layers_of(embedder_a) == layers_of(embedder_b)
-    )
+    first, second = a.embedder, b.embedder
+    return isinstance(first, Embedder) and isinstance(second, Embedder) and layers_of(first) == layers_of(second)

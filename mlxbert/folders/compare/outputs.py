@@ -45,13 +45,8 @@ def compare(a: OpenedModel, b: OpenedModel) -> tuple[OutputDifferences, dict[str
     """
     broken: dict[str, str] = {}
     differences = _of_networks(a, b, broken)
-    embedder_a, embedder_b = a.embedder, b.embedder
-    if (
-        not broken
-        and isinstance(embedder_a, Embedder)
-        and isinstance(embedder_b, Embedder)
-        and embedder_a.size == embedder_b.size
-    ):
+    first, second = a.embedder, b.embedder
+    if not broken and isinstance(first, Embedder) and isinstance(second, Embedder) and first.size == second.size:
         differences = replace(differences, vectors=_of_vectors(a, b, broken))
     if not broken and a.has_loaded("masked_lm") and b.has_loaded("masked_lm"):
         differences = replace(differences, fill_mask=_of_masks(a, b, broken))

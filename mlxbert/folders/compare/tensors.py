@@ -149,7 +149,6 @@ def _rounding_error(tensor: ComparedTensor) -> mx.array:
 
 
 def _explain(name: str, a: ComparedTensor, b: ComparedTensor) -> Difference:
-    """Describes how two tensors of one name and shape differ."""
     if _is_transposed(a, b):
         return differ("tensor", name, "as it is", "transposed", f"{name} of B is the transposed tensor of A")
     return _largest_difference(name, a, b)
@@ -177,10 +176,5 @@ def _largest_difference(name: str, a: ComparedTensor, b: ComparedTensor) -> Diff
     count = cast(int, changed.sum().item())
     largest = f"by up to {abs(number_a - number_b):.3g} at" if math.isfinite(number_a - number_b) else "most at"
     message = f"{name}: {count:,} of {distances.size:,} numbers differ, {largest} {where}"
-    return differ(
-        "tensor",
-        name,
-        finite_or_name(number_a),
-        finite_or_name(number_b),
-        f"{message}: {both(f'{number_a:.6g}', f'{number_b:.6g}')}",
-    )
+    message += f": {both(f'{number_a:.6g}', f'{number_b:.6g}')}"
+    return differ("tensor", name, finite_or_name(number_a), finite_or_name(number_b), message)
