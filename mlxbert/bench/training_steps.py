@@ -143,15 +143,15 @@ def _run(
     examples = [example for batch in batches for example in batch]
     return Run(
         Training(
-            network=model.network, objective=objective, examples=examples, place=str, order=_in_turn(examples, options),
-            options=options, dtype=getattr(mx, dtype), evaluate=None, trained=trained,
+            network=model.network, objective=objective, examples=examples, place=str, options=options,
+            order=_unshuffled(examples, options), dtype=getattr(mx, dtype), evaluate=None, trained=trained,
             streams=max(len(training_workers()), 1),
         ),
         None,
     )  # fmt: skip
 
 
-def _in_turn(examples: Sequence[Any], options: "TrainingOptions") -> "Epochs":
+def _unshuffled(examples: Sequence[Any], options: "TrainingOptions") -> "Epochs":
     """Returns a data order that keeps the examples in order, without shuffling."""
     from mlxbert.training.loop.data_order import Epochs
 

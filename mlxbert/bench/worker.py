@@ -81,11 +81,11 @@ def _ours(job: WorkerJob) -> Side:
     from mlxbert.machine.device import mx
 
     devices.use(job.device)
-    kept = kernels_kept()  # before a model is loaded, which compiles kernels
+    kernels = kernels_kept()  # before a model is loaded, which compiles kernels
     reload = partial(load, job.folder, dtype="float32" if job.train else job.dtype, device=job.device)
     model = reload()
     weights = sum(array.size for array in _matrices(model.network.encoder))
-    facts = partial(_facts, model.config, weights, job.dtype, job.train, kept)
+    facts = partial(_facts, model.config, weights, job.dtype, job.train, kernels)
     loaded = [model]  # for the first lengths; training drops it afterwards, because memory is measured
 
     def make(lengths: Sequence[int]) -> Step:
@@ -137,7 +137,7 @@ def kernels_kept() -> bool | None:
     return any(Path(folder).glob("*.ptx"))
 
 
-def _facts(config: "EncoderConfig", weights: int, dtype: str, train: bool, kept: bool | None) -> dict[str, Any]:
+def _facts(config: "EncoderConfig", weights: int, dtype: str, train: bool, kernels: bool | None) -> dict[str, Any]:
     """Returns the facts that the worker reports; `weights`: number of weights in the matrices of all stored layers."""
     from mlxbert.config import Rotary
     from mlxbert.machine import device as devices
@@ -155,7 +155,7 @@ def _facts(config: "EncoderConfig", weights: int, dtype: str, train: bool, kept:
         "spans": [window and 2 * window + 1 for window in windows], "dtype": devices.dtype_name(chosen),
         "limit": devices.measure_gflops(_LIMIT_SIZE[str(machine["device"])], dtype=chosen),
         "machine": {**machine, "mlx": version("mlx")},
-        "kernels_kept": kept,
+        "kernels_kept": kernels,
     }  # fmt: skip
     mx.clear_cache()
     mx.reset_peak_memory()  # on a GPU, the large matrices of the limit would be the peak

@@ -63,10 +63,10 @@ def verify(
     model_a, model_b = (_open(source, offline, on_progress) for source in (a, b))
     compared = tensors.compare(model_a, model_b)
     differences = [
-        *facts.of_config(model_a, model_b),
-        *facts.of_parts(model_a, model_b),
-        *facts.of_tokenizers(model_a, model_b),
-        *facts.of_embedders(model_a, model_b),
+        *facts.config_differences(model_a, model_b),
+        *facts.part_differences(model_a, model_b),
+        *facts.tokenizer_differences(model_a, model_b),
+        *facts.embedder_differences(model_a, model_b),
         *compared.differences,
     ]
     notes = list(_notes(model_a, model_b, compared))
@@ -106,7 +106,7 @@ def _notes(a: OpenedModel, b: OpenedModel, compared: TensorComparison) -> Iterat
             f"A is stored in {storage_a}, B in {storage_b}; of {compared.compared} tensors, {compared.equal} are "
             f"equal, and {compared.rounded} more once rounded to the same dtype"
         )
-    yield from facts.of_idle(a, b)
+    yield from facts.idle_differences(a, b)
     for part, problem in a.problems.items():
         if b.problems.get(part) == problem:
             yield f"neither can run {part}: {problem}"

@@ -121,7 +121,7 @@ def sentence_pairs(corpus: Corpus, room: int, seed: int) -> Iterator[CorpusChunk
 
 
 def held_out(chunks: Chunks, share: float, limit: int, seed: int) -> Chunks:
-    """Returns a share of the chunks, at most `limit`, in memory; if possible those of whole documents."""
+    """Returns a share of the chunks, at most `limit`, in memory; preferably whole documents."""
     count = min(max(round(share * len(chunks)), 1), limit)
     if count >= len(chunks):
         raise InputError(

@@ -67,8 +67,8 @@ class Maker:
     ) -> Data:
         """Reads the corpus into the folder and splits it into examples; without `steps` there are `epochs` passes."""
         settings = self._settings
-        kept = settings.shards
-        corpus = self._read(settings.corpus, kept or folder / "corpus", on_read, keyed=kept is not None)
+        shards = settings.shards
+        corpus = self._read(settings.corpus, shards or folder / "corpus", on_read, keyed=shards is not None)
         phases: list[Phase] = []
         held: Chunks | None = None
         others: Chunks | None = None  # the source of second texts in evaluation
@@ -93,8 +93,8 @@ class Maker:
             others = self._chunks(evaluated, self.lengths[0], options.seed, folder)
             held = others.sample(MAX_HELD_OUT, options.seed)
         train = self._examples(corpus, order, options.seed)
-        seconds = held if held.several_documents else others or phases[0].chunks  # second texts: from other documents
-        valid = self.evaluated(evaluated, held, seconds)
+        second_texts = held if held.several_documents else others or phases[0].chunks  # they need other documents
+        valid = self.evaluated(evaluated, held, second_texts)
         return Data(train, valid, order, corpus.report)
 
     def evaluated(self, corpus: Corpus, chunks: Chunks, others: Chunks) -> Examples:

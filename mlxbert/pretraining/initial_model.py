@@ -109,7 +109,7 @@ def find_initial(
         if vocabulary is not None:
             raise ArgumentError(
                 "vocabulary is given without config: a trained model has its own vocabulary",
-                hint=f"a new model needs config={'|'.join(SIZES)} or a file",
+                hint=f"for a new model, add config= ({', '.join(SIZES)}, or a file)",
             )
         files = find_model(ref, on_progress)
         chosen = None if layers is None else _read_layers(layers, files)

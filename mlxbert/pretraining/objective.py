@@ -224,7 +224,7 @@ def heads_of(terms: Iterable[str]) -> list[str]:
     return [*dict.fromkeys(kind.head for kind in kinds if kind.head is not None)]
 
 
-def learned_from(terms: Iterable[str]) -> list[str]:
+def terms_with_teacher(terms: Iterable[str]) -> list[str]:
     """Returns the terms that learn from a teacher."""
     return [term for term in terms if term in TERMS and TERMS[term].of_teacher]
 

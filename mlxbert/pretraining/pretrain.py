@@ -14,7 +14,7 @@ from mlxbert.pretraining.corpus_examples import Maker
 from mlxbert.pretraining.corpus_material import CorpusMaterial, Passes, prepare_model
 from mlxbert.pretraining.electra import Electra
 from mlxbert.pretraining.initial_model import InitialModel, find_initial
-from mlxbert.pretraining.objective import ELECTRA, Pretraining, heads_of, learned_from, make_terms, read_terms
+from mlxbert.pretraining.objective import ELECTRA, Pretraining, heads_of, make_terms, read_terms, terms_with_teacher
 from mlxbert.pretraining.pretraining_settings import Settings, files_of, pairs_of
 from mlxbert.pretraining.teacher import find_teacher, load_teacher
 from mlxbert.progress import OnProgress
@@ -134,9 +134,9 @@ def pretrain(
         return base
 
     def read(base: InitialModel) -> CorpusMaterial:
-        source = find_teacher(teacher, base, learned_from(weights), on_progress)
+        source = find_teacher(teacher, base, terms_with_teacher(weights), on_progress)
         first, adapters = prepare_model(base, weights, settings, loop)
-        taught = None if source is None else load_teacher(source, learned_from(weights), first)
+        taught = None if source is None else load_teacher(source, terms_with_teacher(weights), first)
         masked = isinstance(first.network, Electra)
         return CorpusMaterial(
             base=base, objective=Pretraining(make_terms(weights, temperature), taught), settings=settings,

@@ -147,7 +147,7 @@ def vocabulary(
     cased = cased or kind != "wordpiece"
     trained = KINDS[kind].train(corpus, characters, size, cased=cased)
     if trained.size < size:
-        _LOG.warning("the vocabulary has %s tokens, not %s: the corpus is small", f"{trained.size:,}", f"{size:,}")
+        _LOG.warning("the vocabulary has %s tokens, not %s: the corpus is too small", f"{trained.size:,}", f"{size:,}")
     with destination.partial_folder(targets[0], paths[0], overwrite) as partial:
         _write(partial, KINDS[kind], trained, cased)
         names = [path.name for path in destination.written_files(partial)]

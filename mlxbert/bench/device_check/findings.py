@@ -69,11 +69,12 @@ def summary(findings: Sequence[Finding]) -> dict[str, Any]:
     return {
         "groups": _groups(findings, {id(finding) for finding in faults}),
         "faults": [
-            {**_facts(fault), "published_models": _of_published(fault, []), "hint": _hint(fault)} for fault in faults
+            {**_facts(fault), "published_models": _affects_published(fault, []), "hint": _hint(fault)}
+            for fault in faults
         ],
         "consequences": [
             {
-                **_facts(finding), "published_models": _of_published(finding, causes[id(finding)]),
+                **_facts(finding), "published_models": _affects_published(finding, causes[id(finding)]),
                 "follows_from": sorted({cause.operation for cause in causes[id(finding)]}),
             }
             for finding in wrong if causes[id(finding)]
@@ -85,7 +86,7 @@ def _facts(finding: Finding) -> dict[str, Any]:
     return {name: value for name, value in asdict(finding).items() if name not in ("uses", "odd")}
 
 
-def _of_published(finding: Finding, causes: Sequence[Finding]) -> bool:
+def _affects_published(finding: Finding, causes: Sequence[Finding]) -> bool:
     """Whether a finding affects published models; a fault in a shape that none of them has does not.
 
     A family that is wrong without a cause counts: the odd shapes of its tiny model would show in its operations.
@@ -100,7 +101,7 @@ def _hint(finding: Finding) -> str:
         return "MLX_SDPA_VJP_FALLBACK=1, which mlxbert sets unless it is set, computes this gradient without the kernel"
     if finding.dtype == "float32" and on_gpu and devices.tf32() and _MULTIPLIES & {finding.operation, *finding.uses}:
         return "MLX_ENABLE_TF32=0 keeps float32 products from being rounded"
-    if not _of_published(finding, []):
+    if not _affects_published(finding, []):
         return "please report it; no published model has such a width"
     options = ["--dtype float32"] * (finding.dtype in ("float16", "bfloat16")) + ["--device cpu"] * on_gpu
     return f"{' or '.join(options)} may avoid it" if options else "please report it"

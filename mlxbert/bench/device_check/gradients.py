@@ -28,10 +28,10 @@ from mlxbert.bench.device_check.kernels import (
     linear,
     masked,
     mixture_inputs,
-    of_scores,
     positioned,
     rotation_inputs,
     rows_of,
+    score_factor,
 )
 from mlxbert.bench.device_check.operations import DTYPES, CheckedOperation, ComputedOperation, Make, RandomInputs
 from mlxbert.machine.device import mx, on_gpu
@@ -91,7 +91,7 @@ def gradients() -> Iterator[CheckedOperation]:
     yield CheckedOperation("cross entropy", "gradients", _cross_entropy, _FLOAT32, frozenset({"sums"}), quick=_FLOAT32)
 
 
-def _pulled(function: Callable[..., mx.array], arrays: list[mx.array], up: mx.array) -> list[mx.array]:
+def _vjp(function: Callable[..., mx.array], arrays: list[mx.array], up: mx.array) -> list[mx.array]:
     """Returns the gradients of a function with respect to arrays, for a cotangent."""
     return mx.vjp(function, arrays, [up])[1]
 
@@ -107,7 +107,7 @@ def _linear(inputs: RandomInputs) -> Iterator[ComputedOperation]:
 
         for rows in (1, 5, 40, 1024) if inputs.wide else (40, 1024):
             (x, a), (up, u) = inputs.draw(rows, width), inputs.draw(rows, size)
-            gradients = _pulled(run, [x, *arrays], up)
+            gradients = _vjp(run, [x, *arrays], up)
             for name, gradient, expected in zip(
                 ("input", "weight", "bias"), gradients, (u @ weight, u.T @ a, u.sum(0)), strict=True
             ):
@@ -121,7 +121,7 @@ def _activation(name: str, inputs: RandomInputs) -> Iterator[ComputedOperation]:
     x, values = activation_inputs(inputs)
     up, u = inputs.draw(len(values))
     kept = values != 0 if name == "relu" else np.ones_like(values, bool)  # its slope at 0 is a convention
-    (gradient,) = _pulled(lambda x: ops.activate(name, x), [x], up)
+    (gradient,) = _vjp(lambda x: ops.activate(name, x), [x], up)
     expected = formulas.slope(formulas.ACTIVATIONS[name], values) * u * kept
     yield ComputedOperation(f"gradient of {name}", gradient * mx.array(kept), expected)
 
@@ -138,12 +138,12 @@ def _layer_norm(inputs: RandomInputs) -> Iterator[ComputedOperation]:
             return layer(x)
 
         _, *expected = formulas.layer_norm(a, w, b, EPS, u)
-        yield from _of_norm(
+        yield from _norm_gradients(
             f"gradient of layer norm of {width}, {rows} rows", run, [x, weight, bias], up, expected, scale
         )
         if rows == 40:
             name = f"gradient of layer norm of {width}, {rows} rows, a cotangent that is overwritten"
-            yield from _of_norm(name, run, [x, weight, bias], up * 1, expected, scale)
+            yield from _norm_gradients(name, run, [x, weight, bias], up * 1, expected, scale)
 
 
 def _rms_norm(inputs: RandomInputs) -> Iterator[ComputedOperation]:
@@ -156,15 +156,15 @@ def _rms_norm(inputs: RandomInputs) -> Iterator[ComputedOperation]:
             return layer(x)
 
         _, *expected = formulas.rms_norm(a, w, EPS, u)
-        yield from _of_norm(f"gradient of RMS norm of {width}", run, [x, weight], up, expected, scale)
+        yield from _norm_gradients(f"gradient of RMS norm of {width}", run, [x, weight], up, expected, scale)
 
 
-def _of_norm(
+def _norm_gradients(
     name: str, run: Callable[..., mx.array], arrays: list[mx.array], up: mx.array, expected: list[F64], scale: F64
 ) -> Iterator[ComputedOperation]:
     """Yields the gradients of the input, with each row multiplied by its scale, of the weight and of the bias."""
     odd = is_odd(up.shape[-1])
-    of_input, *of_parameters = _pulled(run, arrays, up)
+    of_input, *of_parameters = _vjp(run, arrays, up)
     yield ComputedOperation(
         f"{name}: input", of_input.astype(mx.float32) * mx.array(scale, dtype=mx.float32), expected[0] * scale,
         odd=odd,
@@ -181,14 +181,14 @@ def _attention(inputs: RandomInputs) -> Iterator[ComputedOperation]:
     for size, length, kind in _FEW_CASES if inputs.few else _CASES if inputs.wide else _HALF_CASES:
         name = f"gradient of attention, head size {size}, length {length}, {kind}"
         cpu_functions = {} if on_gpu() or length > 17 else {f"{name}, CPU function": _trained}
-        yield from _of_attention(inputs, size, length, kind, {name: _requested, **cpu_functions})
+        yield from _attention_gradients(inputs, size, length, kind, {name: _requested, **cpu_functions})
 
 
 def _trained_attention(inputs: RandomInputs) -> Iterator[ComputedOperation]:
     """Checks attention as layers compute it in training on a GPU without dropout."""
     for size, length, kind in _FEW_CASES if inputs.few else _TRAINED_CASES:
         name = f"gradient of attention in training, head size {size}, length {length}, {kind}"
-        yield from _of_attention(inputs, size, length, kind, {name: _trained})
+        yield from _attention_gradients(inputs, size, length, kind, {name: _trained})
 
 
 # Computes attention from queries, keys and values, a scale, a mask and its kind.
@@ -203,7 +203,7 @@ def _trained(q: mx.array, k: mx.array, v: mx.array, scale: float, mask: mx.array
     return ops.attention(positioned(q, k, mask, kind), v, scale, NO_DROPOUT)
 
 
-def _of_attention(
+def _attention_gradients(
     inputs: RandomInputs, size: int, length: int, kind: str, functions: Mapping[str, _Attend]
 ) -> Iterator[ComputedOperation]:
     """Yields the gradients of each attention function, by title."""
@@ -216,9 +216,9 @@ def _of_attention(
             return attend(q, k, v, scale, mask, kind)
 
         for part, gradient, right in zip(
-            ("queries", "keys", "values"), _pulled(run, [q, k, v], up), expected, strict=True
+            ("queries", "keys", "values"), _vjp(run, [q, k, v], up), expected, strict=True
         ):
-            yield ComputedOperation(f"{title}: {part}", gradient, right, factor=of_scores(inputs), odd=is_odd(size))
+            yield ComputedOperation(f"{title}: {part}", gradient, right, factor=score_factor(inputs), odd=is_odd(size))
 
 
 def _attention_weights(inputs: RandomInputs) -> Iterator[ComputedOperation]:
@@ -235,16 +235,16 @@ def _attention_weights(inputs: RandomInputs) -> Iterator[ComputedOperation]:
             return ops.attention_weights(PositionedQK(q, k, mask=mask), size**-0.5)
 
         expected = formulas.weights_gradients(a, b, size**-0.5, weights, u)
-        for part, gradient, right in zip(("queries", "keys"), _pulled(run, [q, k], up), expected, strict=True):
+        for part, gradient, right in zip(("queries", "keys"), _vjp(run, [q, k], up), expected, strict=True):
             name = f"gradient of attention weights, head size {size}, length {length}, {kind}: {part}"
-            yield ComputedOperation(name, gradient, right, factor=of_scores(inputs))
+            yield ComputedOperation(name, gradient, right, factor=score_factor(inputs))
 
 
 def _rotation(inputs: RandomInputs) -> Iterator[ComputedOperation]:
     """Checks that the gradient is rotated in the opposite direction."""
     (x, cosines, sines), (_, c, s) = rotation_inputs(inputs)
     up, u = inputs.draw(*x.shape)
-    (gradient,) = _pulled(lambda x: ops.rotate(x, cosines, sines), [x], up)
+    (gradient,) = _vjp(lambda x: ops.rotate(x, cosines, sines), [x], up)
     yield ComputedOperation("gradient of rotation", gradient, formulas.rotated(u, c, -s))
 
 
@@ -252,7 +252,7 @@ def _mixture(inputs: RandomInputs) -> Iterator[ComputedOperation]:
     arrays, (t, u, d, w), chosen = mixture_inputs(inputs)
     pulled, p = inputs.draw(*arrays[0].shape)
     _, expected = formulas.mixture(t, u, d, chosen, w, formulas.ACTIVATIONS["gelu"], p)
-    gradients = _pulled(
+    gradients = _vjp(
         lambda tokens, up, down, weights: ops.mixture(tokens, up, down, mx.array(chosen), weights, "gelu"),
         arrays,
         pulled,
@@ -268,7 +268,7 @@ def _rows(inputs: RandomInputs) -> Iterator[ComputedOperation]:
         (table, t), (up, u), ids = inputs.draw(1000, width), inputs.draw(8, 40, width), inputs.ids(50, 8, 40)
         expected = np.zeros_like(t)
         np.add.at(expected, ids, u)
-        (gradient,) = _pulled(lambda table, ids=ids: table[mx.array(ids)], [table], up)
+        (gradient,) = _vjp(lambda table, ids=ids: table[mx.array(ids)], [table], up)
         yield ComputedOperation(f"gradient of rows of a table of {width}", gradient, expected, odd=is_odd(width))
 
 
@@ -278,7 +278,7 @@ def _dropout(inputs: RandomInputs) -> Iterator[ComputedOperation]:
     with mx.stream(mx.cpu), dropout.seeded(key):
         bits = np.array(dropout.draw_mask((40, 64), 0.25)[0])
     with dropout.seeded(key):
-        (gradient,) = _pulled(layer, [x], up)
+        (gradient,) = _vjp(layer, [x], up)
     yield ComputedOperation("gradient of dropout", gradient, u * bits / 0.75)
 
 

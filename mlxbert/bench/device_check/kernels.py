@@ -201,21 +201,22 @@ def _attention(inputs: RandomInputs) -> Iterator[ComputedOperation]:
     for size, length, kind in _FEW_CASES if inputs.few else _CASES if inputs.wide else _HALF_CASES:
         (q, a), (k, b), (v, c) = (inputs.draw(BATCH, HEADS, length, size) for _ in range(3))
         mask, shift = masked(inputs, length, kind)
-        kept = slice(1) if kind == WHOLE else slice(None)
-        expected = (formulas.attention_weights(a, b, size**-0.5, shift) @ c)[kept]
+        defined = slice(1) if kind == WHOLE else slice(None)
+        expected = (formulas.attention_weights(a, b, size**-0.5, shift) @ c)[defined]
         name = f"attention, head size {size}, length {length}, {kind}"
-        found, near = gpu_attention.attention(q, k, v, size**-0.5, mask, gradient=False)[kept], of_scores(inputs)
-        yield ComputedOperation(name, found, expected, factor=near)
+        factor = score_factor(inputs)
+        result = gpu_attention.attention(q, k, v, size**-0.5, mask, gradient=False)[defined]
+        yield ComputedOperation(name, result, expected, factor=factor)
         if not on_gpu():
             qk = positioned(q, k, mask, kind)
-            found = ops.attention(qk, v, size**-0.5, NO_DROPOUT)[kept]
-            yield ComputedOperation(f"{name}, CPU function", found, expected, factor=near)
+            result = ops.attention(qk, v, size**-0.5, NO_DROPOUT)[defined]
+            yield ComputedOperation(f"{name}, CPU function", result, expected, factor=factor)
             with inference():
-                found = ops.attention(qk, v, size**-0.5, NO_DROPOUT)[kept]
-            yield ComputedOperation(f"{name}, CPU function in inference", found, expected, factor=near)
+                result = ops.attention(qk, v, size**-0.5, NO_DROPOUT)[defined]
+            yield ComputedOperation(f"{name}, CPU function in inference", result, expected, factor=factor)
 
 
-def of_scores(inputs: RandomInputs) -> float:
+def score_factor(inputs: RandomInputs) -> float:
     """Returns the factor of the allowed error where scores are rounded before the softmax, a second rounding."""
     return 1.0 if inputs.wide else 1.8
 
@@ -235,14 +236,14 @@ def _local_attention(inputs: RandomInputs) -> Iterator[ComputedOperation]:
     seen = (np.arange(length) < np.array([[length], [length // 2]]))[:, None]
     blocks = window_attention.blocks(length, window, mx.array(seen)[:, None])
     assert blocks is not None
-    found = gpu_attention.attention_in_blocks(q, k, v, size**-0.5, blocks)
+    result = gpu_attention.attention_in_blocks(q, k, v, size**-0.5, blocks)
     near = np.abs(np.arange(length)[:, None] - np.arange(length)) <= window
     shift = np.where(near & seen, 0, -1e9)[:, None]
     real = seen[:, :, :, None]
     yield ComputedOperation(
         f"attention to {window} tokens on each side, head size {size}, length {length}",
-        found * mx.array(real), formulas.attention_weights(a, b, size**-0.5, shift) @ c * real,
-        factor=of_scores(inputs),
+        result * mx.array(real), formulas.attention_weights(a, b, size**-0.5, shift) @ c * real,
+        factor=score_factor(inputs),
     )  # fmt: skip
 
 
@@ -272,7 +273,7 @@ def _attention_weights(inputs: RandomInputs) -> Iterator[ComputedOperation]:
         yield ComputedOperation(
             f"attention weights, head size {size}, length {length}",
             ops.attention_weights(PositionedQK(q, k, mask=mask), size**-0.5),
-            formulas.attention_weights(a, b, size**-0.5, shift), factor=of_scores(inputs), odd=is_odd(size),
+            formulas.attention_weights(a, b, size**-0.5, shift), factor=score_factor(inputs), odd=is_odd(size),
         )  # fmt: skip
 
 
@@ -357,12 +358,12 @@ def _dropout(inputs: RandomInputs) -> Iterator[ComputedOperation]:
         bits = [np.array(dropout.draw_mask(_DRAWN, _RATE)[0]) for _ in range(2)]
     for place, (found, expected) in enumerate(zip((here, next_one), bits, strict=True), 1):
         yield ComputedOperation(f"bits of dropout, place {place}", found, expected, exact=True)
-    near = 0.12 / 1e-5  # allows 0.02 of the share, see `ComputedOperation.error`
+    loose = 0.12 / 1e-5  # allows 0.02 of the share, see `ComputedOperation.error`
     yield ComputedOperation(
-        "share that dropout keeps", here.astype(mx.float32).mean(), np.array(1 - _RATE), factor=near
+        "share that dropout keeps", here.astype(mx.float32).mean(), np.array(1 - _RATE), factor=loose
     )
     same = (here == next_one).astype(mx.float32).mean()
-    yield ComputedOperation("dropout masks of two places", same, np.array(_RATE**2 + (1 - _RATE) ** 2), factor=near)
+    yield ComputedOperation("dropout masks of two places", same, np.array(_RATE**2 + (1 - _RATE) ** 2), factor=loose)
     x, a = inputs.draw(*_DRAWN)
     layer = dropout.KeyedDropout(_RATE)
     with dropout.seeded(key):

@@ -39,7 +39,7 @@ class _CheckedModel:
     slopes: list[dict[str, F64]]
 
 
-def _drawn(inputs: RandomInputs) -> _CheckedModel:
+def _draw_model(inputs: RandomInputs) -> _CheckedModel:
     """Draws vectors, matrices, and matrices with a transposed gradient, as a dense layer's weight has."""
     parameters, values = Arrays(), dict[str, F64]()
     gradients, slopes = ([Arrays(), Arrays()], [dict[str, F64](), dict[str, F64]()])
@@ -70,7 +70,7 @@ def _expected(model: _CheckedModel) -> tuple[dict[str, Adam], list[float]]:
 
 
 def _updates(inputs: RandomInputs) -> Iterator[ComputedOperation]:
-    model = _drawn(inputs)
+    model = _draw_model(inputs)
     adams, lengths = _expected(model)
     for scaled in (False, True):
         with _uncompiled():

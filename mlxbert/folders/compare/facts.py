@@ -50,14 +50,14 @@ def _short(text: str) -> str:
     return text if len(text) <= _MAX_CHARACTERS else text[: _MAX_CHARACTERS - 1] + "…"
 
 
-def of_config(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]:
+def config_differences(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]:
     """Yields the differing facts of the encoders, and of the heads that at least one of the models has."""
     for name, value_a, value_b in _fields(config_facts(a.config), config_facts(b.config)):
         if name != "pooler" and not _why_idle(a, b, name):  # the pooler is a part
             yield differ("config", name, value_a, value_b)
 
 
-def of_idle(a: OpenedModel, b: OpenedModel) -> Iterator[str]:
+def idle_differences(a: OpenedModel, b: OpenedModel) -> Iterator[str]:
     """Yields sentences on the facts that differ without changing an output."""
     if a.checkpoint.family_name != b.checkpoint.family_name:
         yield f"family: {both(a.checkpoint.family_name, b.checkpoint.family_name)}"
@@ -97,7 +97,7 @@ def _fields(a: object, b: object, before: str = "") -> Iterator[tuple[str, objec
             yield f"{before}{name}", value_a, value_b
 
 
-def of_parts(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]:
+def part_differences(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]:
     """Yields the parts that only one model has, or that have different problems."""
     for part in dict.fromkeys((*a.parts, *b.parts)):
         present = part in a.parts, part in b.parts
@@ -110,12 +110,12 @@ def of_parts(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]:
             yield differ("part", part, *problems, text)
 
 
-def of_tokenizers(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]:
+def tokenizer_differences(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]:
     """Yields differences in vocabularies, special tokens, limits, lowercasing, and the tokens of the fixed texts."""
     kinds = [type(model.tokenizer.files.tokenizer.model).__name__ for model in (a, b)]
     if kinds[0] != kinds[1]:
         yield differ("tokenizer", "kind", *kinds)
-    yield from _of_vocabularies(a, b)
+    yield from _vocabulary_difference(a, b)
     for role in dict.fromkeys((*a.tokenizer.files.special, *b.tokenizer.files.special)):
         token_a, token_b = a.tokenizer.files.special.get(role), b.tokenizer.files.special.get(role)
         if token_a != token_b:
@@ -126,10 +126,10 @@ def of_tokenizers(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]:
     lower = a.tokenizer.files.lower_cases, b.tokenizer.files.lower_cases
     if lower[0] != lower[1]:
         yield differ("tokenizer", "lower_case", *lower)
-    yield from _of_splits(a, b)
+    yield from _split_differences(a, b)
 
 
-def _of_vocabularies(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]:
+def _vocabulary_difference(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]:
     """Yields at most one difference: the sizes, and the first id whose tokens differ."""
     tokens_a, tokens_b = (
         {number: token for token, number in model.tokenizer.files.tokenizer.get_vocab(with_added_tokens=True).items()}
@@ -157,7 +157,7 @@ def spelled(model: OpenedModel, encoding: Encoding) -> list[str]:
     return [model.tokenizer.token(number) for number in encoding.ids]
 
 
-def _of_splits(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]:
+def _split_differences(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]:
     """Yields the first text that the models tokenize differently, up to the shorter of the two limits."""
     for text, encoding_a, encoding_b in zip((*TEXTS, *PAIRS), encoded(a), encoded(b), strict=True):
         truncated = encoding_a.truncated or encoding_b.truncated
@@ -175,7 +175,7 @@ def _of_splits(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]:
             return
 
 
-def of_embedders(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]:
+def embedder_differences(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]:
     """Yields the differences in how the models make vectors."""
     embedder_a, embedder_b = a.embedder, b.embedder
     if not isinstance(embedder_a, Embedder) or not isinstance(embedder_b, Embedder):

@@ -44,12 +44,12 @@ def compare(a: OpenedModel, b: OpenedModel) -> tuple[OutputDifferences, dict[str
         outputs are not compared.
     """
     broken: dict[str, str] = {}
-    differences = _of_networks(a, b, broken)
+    differences = _network_differences(a, b, broken)
     first, second = a.embedder, b.embedder
     if not broken and isinstance(first, Embedder) and isinstance(second, Embedder) and first.size == second.size:
-        differences = replace(differences, vectors=_of_vectors(a, b, broken))
+        differences = replace(differences, vectors=_vector_differences(a, b, broken))
     if not broken and a.has_loaded("masked_lm") and b.has_loaded("masked_lm"):
-        differences = replace(differences, fill_mask=_of_masks(a, b, broken))
+        differences = replace(differences, fill_mask=_mask_differences(a, b, broken))
     return differences, broken
 
 
@@ -66,7 +66,7 @@ def _on_each(a: OpenedModel, b: OpenedModel, compute: Callable[[OpenedModel], T]
     return results
 
 
-def _of_networks(a: OpenedModel, b: OpenedModel, broken: dict[str, str]) -> OutputDifferences:
+def _network_differences(a: OpenedModel, b: OpenedModel, broken: dict[str, str]) -> OutputDifferences:
     inputs = [
         (encoding_a, encoding_b)
         for encoding_a, encoding_b in zip(encoded(a), encoded(b), strict=True)
@@ -74,7 +74,7 @@ def _of_networks(a: OpenedModel, b: OpenedModel, broken: dict[str, str]) -> Outp
     ]
     if not inputs:
         return OutputDifferences(texts=0)
-    heads = [part for part in a.parts if part in HEADS and HEADS[part].scope != "vocabulary"]  # see `_of_masks`
+    heads = [part for part in a.parts if part in HEADS and HEADS[part].scope != "vocabulary"]  # see `_mask_differences`
     heads = [part for part in heads if a.has_loaded(part) and b.has_loaded(part)]
     both = _on_each(a, b, lambda model: _run(model.model, [pair[model is b] for pair in inputs], heads), broken)
     if broken:
@@ -150,7 +150,7 @@ def _not_finite(arrays: Mapping[str, "Array"]) -> str:
     return f"the model computed {what} that are not numbers ({'NaN' if np.isnan(array).any() else 'infinite'})"
 
 
-def _of_vectors(a: OpenedModel, b: OpenedModel, broken: dict[str, str]) -> VectorDifferences | None:
+def _vector_differences(a: OpenedModel, b: OpenedModel, broken: dict[str, str]) -> VectorDifferences | None:
     import numpy as np
 
     results = _on_each(a, b, lambda model: list(embed_stream(model.model, TEXTS, on_error="return")), broken)
@@ -168,7 +168,7 @@ def _of_vectors(a: OpenedModel, b: OpenedModel, broken: dict[str, str]) -> Vecto
     return VectorDifferences(sum(cosines) / len(cosines), min(cosines), max(differences))
 
 
-def _of_masks(a: OpenedModel, b: OpenedModel, broken: dict[str, str]) -> MaskDifferences | None:
+def _mask_differences(a: OpenedModel, b: OpenedModel, broken: dict[str, str]) -> MaskDifferences | None:
     count = min(_WORDS, a.model.tokenizer.vocab_size, b.model.tokenizer.vocab_size)
     try:
         results = _on_each(a, b, lambda model: list(fill_mask(model.model, list(MASKED), top_k=count)), broken)
@@ -176,15 +176,15 @@ def _of_masks(a: OpenedModel, b: OpenedModel, broken: dict[str, str]) -> MaskDif
         return None
     if broken:
         return None
-    same, apart, kept = [], [0.0], []
+    same, gaps, shares = [], [0.0], []
     for result_a, result_b in zip(*results, strict=True):
         assert isinstance(result_a, FillMask) and isinstance(result_b, FillMask)
         for mask_a, mask_b in zip(result_a.masks, result_b.masks, strict=False):  # a tokenizer may miss a mask
             same.append(mask_a.fills[0].token == mask_b.fills[0].token)
             scores = {fill.token: fill.score for fill in mask_b.fills}
-            apart += [abs(fill.score - scores[fill.token]) for fill in mask_a.fills if fill.token in scores]
-            kept.append(math.exp(-_divergence({fill.token: fill.score for fill in mask_a.fills}, scores)))
-    return MaskDifferences(len(same), sum(same) / len(same), sum(kept) / len(kept), max(apart))
+            gaps += [abs(fill.score - scores[fill.token]) for fill in mask_a.fills if fill.token in scores]
+            shares.append(math.exp(-_divergence({fill.token: fill.score for fill in mask_a.fills}, scores)))
+    return MaskDifferences(len(same), sum(same) / len(same), sum(shares) / len(shares), max(gaps))
 
 
 def _divergence(probabilities: Mapping[str, float], other: Mapping[str, float]) -> float:

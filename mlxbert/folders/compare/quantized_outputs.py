@@ -30,14 +30,14 @@ def judge(found: OutputDifferences, *, makes_vectors: bool) -> Iterator[Differen
         found: The differences of the outputs.
         makes_vectors: Whether the models are made for vectors; otherwise vectors count only if there is nothing else.
     """
-    kept: list[tuple[str, str, float, float]] = []
+    measures: list[tuple[str, str, float, float]] = []
     for head, share in found.choices.items():
-        kept.append((head, f"same choices of {head}", share, LEAST_CHOICES))
+        measures.append((head, f"same choices of {head}", share, LEAST_CHOICES))
     if found.fill_mask is not None:
-        kept.append(("masked_lm", "probabilities of words", found.fill_mask.kept_probability, LEAST_WORDS))
-    if found.vectors is not None and (makes_vectors or not kept):
-        kept.append(("vectors", "the cosine of a text's vectors", found.vectors.mean_cosine, LEAST_COSINE))
-    for name, what, share, least in kept:
+        measures.append(("masked_lm", "probabilities of words", found.fill_mask.kept_probability, LEAST_WORDS))
+    if found.vectors is not None and (makes_vectors or not measures):
+        measures.append(("vectors", "the cosine of a text's vectors", found.vectors.mean_cosine, LEAST_COSINE))
+    for name, what, share, least in measures:
         if not share >= least:
             text = f"{what}: {share:.3f} on average, expected at least {least:g}"
             yield Difference("output", name, round(share, 6), least, text)

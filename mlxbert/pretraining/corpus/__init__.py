@@ -1,1 +1,1 @@
-"""Corpora: reads text files to documents, and stores documents as token ids on disk."""
+"""The text corpus: reads documents from files, and stores their token ids on disk."""

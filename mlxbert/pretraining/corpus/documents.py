@@ -1,4 +1,4 @@
-"""Reads text files to documents, which are lists of sentences, in bounded memory.
+"""Reads text files as documents, which are lists of sentences, in bounded memory.
 
 A long sentence is split into pieces, and a long document is read in parts. An unusable line or record is skipped and
 counted.

@@ -20,7 +20,7 @@ _BLOCK = 2**12  # rows that are read or written at a time
 class Stored:
     """Rows of numbers in a file, which may be closed and even removed afterwards: (N,) or (N, W).
 
-    A memory-mapped file is no alternative: all pages ever read would count as memory of the process.
+    With a memory-mapped file, all pages ever read would count as memory of the process.
     """
 
     def __init__(self, file: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
