@@ -1,6 +1,6 @@
 """Torch in `mlxbert bench --against torch`: its device, its precision, a forward pass, a step of training.
 
-Importing it loads neither MLX nor torch, see `mlxbert.bench.worker`.
+Importing this module loads neither MLX nor torch, see `mlxbert.bench.worker`.
 """
 
 import time

@@ -1,6 +1,6 @@
 """Steps of training to measure, in mlxbert's loop and in torch, for `mlxbert bench` and `benchmarks/train.py`.
 
-Importing it loads neither MLX nor torch, see `mlxbert.bench.worker`.
+Importing this module loads neither MLX nor torch, see `mlxbert.bench.worker`.
 
 Shapes: B texts of a batch, L length.
 """

@@ -1,4 +1,4 @@
-"""From corpus files to examples for training and evaluation."""
+"""Makes examples for training and evaluation from the files of a corpus."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -28,7 +28,7 @@ class Sentences:
 
 
 def ids_dtype(tokenizer: Tokenizer) -> np.dtype[Any]:
-    """`uint16` where 15 bits hold every id, else `uint32`; little-endian."""
+    """Returns `uint16` if 15 bits hold every id, else `uint32`; little-endian."""
     return np.dtype("<u2" if largest_id(tokenizer.files.tokenizer) < 2**15 else "<u4")
 
 

@@ -1,6 +1,6 @@
 """A corpus as token ids on disk, read once and resumable.
 
-`ids.bin` holds the tokens, `sentences.bin` where each sentence ends in tokens, `documents.bin` where each document ends
+`ids.bin` holds the tokens, `sentences.bin` the end of each sentence in tokens, `documents.bin` the end of each document
 in sentences. `corpus.json`, replaced last, holds the committed sizes of these files and their hashes: what follows is
 from an interrupted run and is removed; if a hash does not match, the corpus is read again.
 """
