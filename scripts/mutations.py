@@ -424,7 +424,7 @@ MUTATIONS = tuple(Mutation(*row) for row in (
      "if self._spare < 0:\n            self._refuse", "if False:\n            self._refuse",
      "tests/serve/test_requests.py::test_a_request_with_headers_of_any_length_gets_one_answer[72000]"),
     ("a model on a disk that is not there is forgotten", "mlxbert/folders/written_models.py",
-     "if not kept:", "if True:",
+     "if not unmounted:", "if True:",
      "tests/cli/test_written_models.py::test_a_model_on_a_disk_that_is_not_there_is_not_forgotten"),
 ))
 # fmt: on

@@ -12,7 +12,7 @@ from mlxbert.cli.events.json_events import EventLog
 from mlxbert.cli.output.result_file import check_output
 from mlxbert.errors import ArgumentError
 from mlxbert.files import identity
-from mlxbert.folders.destination import check_apart, check_target
+from mlxbert.folders.destination import check_link_targets, check_target
 from mlxbert.readers.labelled_rows import read_rows
 
 LABELS = ("Zürich", "ergänzt", "plain", "é")
@@ -89,5 +89,5 @@ def test_a_folder_in_another_spelling_is_the_source(mac: Path) -> None:
         with pytest.raises(ArgumentError, match=said):
             check_target(target, source, overwrite=True)
     with pytest.raises(ArgumentError, match="is a link into it"):
-        check_apart(other, [source / "model.safetensors"])
+        check_link_targets(other, [source / "model.safetensors"])
     assert check_target(mac / "other", source, overwrite=True) == mac / "other"

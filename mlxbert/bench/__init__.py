@@ -1,1 +1,1 @@
-"""What `mlxbert bench` measures, and `mlxbert doctor --check` checks."""
+"""The measurements of `mlxbert bench`, and the checks of `mlxbert doctor --check`."""

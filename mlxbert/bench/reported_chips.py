@@ -1,6 +1,6 @@
-"""Which Apple chips somebody has reported, and whether the user of another one was asked to report it.
+"""The Apple chips with a report from a user, and whether the user of an unreported chip was asked for one.
 
-`reported.json` is the list: a row for each report, with the chip as macOS names it, and the versions.
+`reported.json` has a row for each report, with the name of the chip in macOS, and the versions.
 """
 
 import json
@@ -15,20 +15,20 @@ FIELDS = ("chip", "macos", "mlx", "mlxbert", "date", "faults")
 
 
 def reports() -> list[dict[str, Any]]:
-    """The reports, each with `FIELDS`."""
-    found: list[dict[str, Any]] = json.loads(REPORTED.read_text(encoding="utf-8"))
-    return found
+    """Returns the reports, each with `FIELDS`."""
+    rows: list[dict[str, Any]] = json.loads(REPORTED.read_text(encoding="utf-8"))
+    return rows
 
 
 def is_reported(chip: str) -> bool:
-    """Whether somebody has reported a chip, such as `Apple M4 Pro`."""
-    return any(one["chip"] == chip for one in reports())
+    """Whether there is a report on a chip, such as `Apple M4 Pro`."""
+    return any(report["chip"] == chip for report in reports())
 
 
 def asks_now(chip: str, mlx: str) -> bool:
     """Whether to ask for a report: true once for a chip and a version of MLX on this machine.
 
-    An empty file in the cache remembers it; where none can be written, it is true each time.
+    An empty file in the cache records the question; if it cannot be written, the result is always true.
     """
     folder = cache_folder()
     if folder is None:

@@ -1,6 +1,6 @@
 """Torch in `mlxbert bench --against torch`: its device, its precision, a forward pass, a step of training.
 
-Importing it loads neither MLX nor torch, see `mlxbert.bench.worker`.
+Importing this module loads neither MLX nor torch, see `mlxbert.bench.worker`.
 """
 
 import time
@@ -15,9 +15,9 @@ from mlxbert.errors import MlxbertError
 
 
 def torch_side(job: WorkerJob) -> Side:
-    """The model of transformers on torch, on the kind of device that mlxbert computes on.
+    """Makes the side of transformers on torch, on the same kind of device as mlxbert.
 
-    Its first step of training fails if it cannot train in that dtype, see `check_training`.
+    Its first step of training fails if torch cannot train in that dtype, see `check_training`.
     """
     import torch
     from transformers import AutoModel, AutoModelForSequenceClassification
@@ -43,7 +43,7 @@ def torch_side(job: WorkerJob) -> Side:
 
 
 def device_name(torch: Any, device: str) -> str:
-    """Torch's name of its GPU where mlxbert computes on one (`device` is `gpu`), else `cpu`."""
+    """Returns torch's name of its GPU if `device` is `gpu`, else `cpu`."""
     if device == "cpu":
         return "cpu"
     if torch.backends.mps.is_available():
@@ -57,15 +57,15 @@ def device_name(torch: Any, device: str) -> str:
 
 
 def match_precision(torch: Any, *, tf32: bool) -> None:
-    """Has torch compute float32 products as mlxbert does: in float32, unless they may be rounded to TF32."""
+    """Makes torch compute float32 products like mlxbert: in float32, unless TF32 is allowed."""
     torch.backends.cuda.matmul.allow_tf32 = tf32
     torch.backends.cudnn.allow_tf32 = tf32
 
 
 def device_memory(torch: Any, device: str) -> tuple[Callable[[], int] | None, str]:
-    """What counts the memory of a device in bytes, and what it counts; see `Side`.
+    """Returns a function that measures the memory of a device in bytes, and the kind of memory; see `Side`.
 
-    Torch keeps no peak of MPS: what Metal has allocated for it, which shrinks only when memory gets short.
+    Torch records no peak on MPS. The memory allocated by Metal is measured instead; it shrinks only if memory runs low.
     """
     if device == "cuda":
         return torch.cuda.max_memory_allocated, "arrays"
@@ -75,7 +75,7 @@ def device_memory(torch: Any, device: str) -> tuple[Callable[[], int] | None, st
 
 
 def check_training(torch: Any, device: str, dtype: str) -> None:
-    """Tries mixed precision on a small layer: where a device does not support it, torch warns and uses float32."""
+    """Tries mixed precision on a small layer, because torch only warns and uses float32 if it is not supported."""
     layer = torch.nn.Linear(8, 8, device=device)
     x, problem = torch.ones((2, 8), device=device), ""
     try:
@@ -89,27 +89,27 @@ def check_training(torch: Any, device: str, dtype: str) -> None:
         scaler.unscale_(optimizer)
         scaler.step(optimizer)
         scaler.update()
-    except (RuntimeError, TypeError) as error:  # the latter: a scaler that wants float64 on MPS, before torch 2.8
+    except (RuntimeError, TypeError) as error:  # TypeError: the scaler needs float64 on MPS before torch 2.8
         problem = f"{error}".partition("\n")[0]
     if problem:
         raise MlxbertError(
             f"torch {torch.__version__} cannot train in {dtype} on {device}: {problem:.200}",
-            hint="a newer torch may" if dtype == "float32" else "a newer torch may, or train both with dtype='float32'",
+            hint="try a newer torch" if dtype == "float32" else "try a newer torch, or train both with dtype='float32'",
         )
 
 
 def _pass(model: Any, ids: list[list[int]]) -> Step:
-    """A forward pass on texts of the same length, from their ids in the memory of the CPU."""
+    """Makes a forward pass on texts of the same length, starting from token ids in CPU memory."""
     import torch
 
     batch, device = torch.tensor(ids), model.device
 
     def step() -> Spent:
         wait_for(device.type)
-        begun = time.perf_counter()
+        started = time.perf_counter()
         with torch.inference_mode():
             model(batch.to(device))
         wait_for(device.type)
-        return {"seconds": time.perf_counter() - begun}
+        return {"seconds": time.perf_counter() - started}
 
     return step

@@ -1,6 +1,6 @@
-"""Steps of training to measure, of mlxbert's loop and of torch: for `mlxbert bench` and `benchmarks/train.py`.
+"""Steps of training to measure, in mlxbert's loop and in torch, for `mlxbert bench` and `benchmarks/train.py`.
 
-Importing it loads neither MLX nor torch, see `mlxbert.bench.worker`.
+Importing this module loads neither MLX nor torch, see `mlxbert.bench.worker`.
 
 Shapes: B texts of a batch, L length.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mlxbert.training.loop.training_run import Run
     from mlxbert.training.options.loop_options import TrainingOptions
 
-BATCHES = 20  # that are different: an epoch of them uses about as many different words as text does
+BATCHES = 20  # different batches: together they have about as many different tokens as real text
 _EPOCHS = 10**5
 LR, WEIGHT_DECAY, CLIP = 5e-5, 0.01, 1.0
 _CLASSES = 2
@@ -29,7 +29,7 @@ Ids = list[list[int]]
 
 
 def token_ids(lengths: Sequence[int], vocab_size: int, pad_id: int) -> list[Ids]:
-    """The ids of `BATCHES` batches with texts of these lengths, always the same ones, in a Zipf distribution."""
+    """Returns `BATCHES` batches of token ids for texts of these lengths: reproducible, with a Zipf distribution."""
     rng = random.Random(0)
     words = [word for word in range(vocab_size) if word != pad_id]
     weights = [*itertools.accumulate(1 / (rank + 3) for rank in range(len(words)))]
@@ -37,41 +37,41 @@ def token_ids(lengths: Sequence[int], vocab_size: int, pad_id: int) -> list[Ids]
 
 
 def measured(make: Callable[[Sequence[int]], Step]) -> Callable[[Sequence[int]], Spent]:
-    """Measures a step on texts of given lengths; what the steps of other lengths needed is freed before."""
-    made: dict[tuple[int, ...], Step] = {}
+    """Returns a function that makes and runs the step for some lengths; the memory of other lengths is freed first."""
+    steps: dict[tuple[int, ...], Step] = {}
 
     def measure(lengths: Sequence[int]) -> Spent:
-        if (shape := tuple(lengths)) not in made:
-            made.clear()
-            made[shape] = make(lengths)
-        return made[shape]()
+        if (shape := tuple(lengths)) not in steps:
+            steps.clear()
+            steps[shape] = make(lengths)
+        return steps[shape]()
 
     return measure
 
 
 class Clock:
-    """Measures what a step takes; begins when it is made."""
+    """Measures the time of a step, which starts when the clock is made."""
 
     def __init__(self) -> None:
-        self._begun, self._cpu = time.perf_counter(), time.process_time()
+        self._started, self._cpu = time.perf_counter(), time.process_time()
 
     def spent(self, computed: float | None) -> Spent:
-        """What the step took, which ends now.
+        """Returns the times of the step, which ends now.
 
         Args:
-            computed: When its forward and backward passes were done, by `time.perf_counter`; `None` for a GPU, which
-                would have to be waited for to know.
+            computed: The time by `time.perf_counter` when forward and backward pass were done; `None` on a GPU, where
+                measuring it would need a synchronization.
 
         Returns:
             `seconds`; on a CPU also `network` and `update`, the seconds before and after `computed`, `cpu`, the seconds
-            of all cores, and `busy`, their share of what the cores of this process had.
+            of all cores, and `busy`, the share of the available core time.
         """
         ended, cpu = time.perf_counter(), time.process_time() - self._cpu
-        seconds = ended - self._begun
+        seconds = ended - self._started
         if computed is None:
             return {"seconds": seconds}
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        parts = {"network": computed - self._begun, "update": ended - computed}
+        parts = {"network": computed - self._started, "update": ended - computed}
         return {"seconds": seconds, **parts, "cpu": cpu, "busy": cpu / seconds / cores}
 
 
@@ -84,25 +84,25 @@ def our_step(
     trained: frozenset[str] | None = None,
     checkpointing: bool = False,
 ) -> Step:
-    """The next update of mlxbert's loop, with each call.
+    """Returns a function that computes and measures the next update of mlxbert's loop.
 
-    On a GPU the loop starts an update before the one before it is finished. The first call measures an update that none
-    follows; each later one measures one update, too, that which it starts.
+    On a GPU the loop starts an update before the previous one is finished. The first call measures a single update;
+    each later call measures the update that it starts.
 
     Args:
         model: A model with float32 weights.
-        objective: What is trained.
-        batches: Batches of examples of the same number, which come again and again.
+        objective: The training objective.
+        batches: Batches of the same number of examples, used in a cycle.
         dtype: The dtype to compute in.
-        trained: The names of the parameters that are trained; `None` for all.
-        checkpointing: Whether activations are computed again in the backward pass.
+        trained: The names of the parameters to train; `None` for all.
+        checkpointing: Whether activations are recomputed in the backward pass.
     """
     from mlxbert.machine.device import mx, on_gpu
 
     run = _run(model, objective, batches, dtype, trained, checkpointing=checkpointing)
     events, all_steps = run.events(), run.steps
     if ahead := on_gpu():
-        run.order.end_after(1)  # nothing follows the first update, and it is measured alone
+        run.order.end_after(1)  # the first update is measured alone
 
     def update() -> None:
         next(events)
@@ -114,7 +114,7 @@ def our_step(
         spent = clock.spent(None if on_gpu() else run.computed)
         if ahead and run.steps == 1:
             run.order.end_after(all_steps)
-            update()  # and the one that the loop starts before it ends, so that each later call waits for one
+            update()  # fills the pipeline, so that each later call waits for one update
         return spent
 
     return step
@@ -129,7 +129,7 @@ def _run(
     *,
     checkpointing: bool,
 ) -> "Run":
-    """A run that no step of `our_step` brings to an end; nothing is evaluated or saved."""
+    """Makes a run that is long enough for any number of steps, and evaluates and saves nothing."""
     from mlxbert.machine.cores import training_workers
     from mlxbert.machine.device import mx
     from mlxbert.training.loop.training_inputs import Training
@@ -143,16 +143,16 @@ def _run(
     examples = [example for batch in batches for example in batch]
     return Run(
         Training(
-            network=model.network, objective=objective, examples=examples, place=str, order=_in_turn(examples, options),
-            options=options, dtype=getattr(mx, dtype), evaluate=None, trained=trained,
+            network=model.network, objective=objective, examples=examples, place=str, options=options,
+            order=_unshuffled(examples, options), dtype=getattr(mx, dtype), evaluate=None, trained=trained,
             streams=max(len(training_workers()), 1),
         ),
         None,
     )  # fmt: skip
 
 
-def _in_turn(examples: Sequence[Any], options: "TrainingOptions") -> "Epochs":
-    """The order in which batches are as they are given, not shuffled."""
+def _unshuffled(examples: Sequence[Any], options: "TrainingOptions") -> "Epochs":
+    """Returns a data order that keeps the examples in order, without shuffling."""
     from mlxbert.training.loop.data_order import Epochs
 
     size = options.batch_size
@@ -166,7 +166,7 @@ def _in_turn(examples: Sequence[Any], options: "TrainingOptions") -> "Epochs":
 
 
 def our_classifier(model: "Model", ids: Sequence[Ids]) -> tuple[Any, list[list[Any]]]:
-    """What trains a classifier of two classes, and its batches of examples with these ids."""
+    """Returns the objective of a classifier of two classes, and its batches of examples with these ids."""
     from mlxbert.text.encoding import Encoding
     from mlxbert.training.objectives.classify import Classify
     from mlxbert.training.objectives.objective import Example
@@ -184,18 +184,18 @@ def our_classifier(model: "Model", ids: Sequence[Ids]) -> tuple[Any, list[list[A
 
 
 def their_step(model: Any, batches: Sequence[Mapping[str, Any]], dtype: str) -> Step:
-    """The next update in torch, as the Trainer of transformers makes it, with each call.
+    """Returns a function that computes and measures the next update in torch, as transformers' Trainer does.
 
-    The clock is read when the device has nothing left to compute.
+    The clock is read when the device has finished.
 
     Args:
         model: A model of transformers with float32 weights, in training mode.
-        batches: Arguments of the model, which come again and again.
+        batches: Keyword arguments of the model, used in a cycle.
         dtype: The dtype to compute in.
     """
     import torch
 
-    trained = [one for one in model.parameters() if one.requires_grad]
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=LR, weight_decay=WEIGHT_DECAY, fused=True)
     device, waiting = trained[0].device.type, itertools.cycle(batches)
     scaler = torch.amp.GradScaler(device, enabled=dtype == "float16")
@@ -219,9 +219,9 @@ def their_step(model: Any, batches: Sequence[Mapping[str, Any]], dtype: str) -> 
 
 
 def checked(step: Step, checks: list[Callable[[], None]]) -> Step:
-    """A step that is followed by the checks that are left, which are not measured and then removed.
+    """Returns a step whose first call also runs the checks, unmeasured.
 
-    Before the first step they would do some of what it has to do. Where the step fails, a check may say why.
+    Before the first step, they would do part of its work. If the step fails, a check may give the reason.
     """
 
     def call() -> Spent:
@@ -235,10 +235,10 @@ def checked(step: Step, checks: list[Callable[[], None]]) -> Step:
 
 
 def wait_for(device: str) -> None:
-    """Waits until torch has computed all that a device was given; a CPU has when a call returns.
+    """Waits until torch has finished all work on a device; does nothing for a CPU.
 
     Args:
-        device: Torch's type of the device: `mps`, `cuda` or `cpu`.
+        device: The device type in torch: `mps`, `cuda` or `cpu`.
     """
     import torch
 
@@ -249,18 +249,18 @@ def wait_for(device: str) -> None:
 
 
 def their_classifier(ids: Sequence[Ids], pad_id: int, device: str = "cpu") -> list[dict[str, Any]]:
-    """The same batches as those of `our_classifier` as arguments of a model of transformers, padded on the right."""
+    """Returns the batches of `our_classifier` as keyword arguments of a transformers model, padded on the right."""
     import torch
 
     def batch(rows: Ids) -> dict[str, Any]:
         lengths = torch.tensor([*map(len, rows)])
         longest = max(map(len, rows))
         mask = torch.arange(longest) < lengths[:, None]
-        found = {
+        arguments = {
             "input_ids": torch.tensor([row + [pad_id] * (longest - len(row)) for row in rows]),
             "labels": torch.arange(len(rows)) % _CLASSES,
             **({} if mask.all() else {"attention_mask": mask.long()}),
         }
-        return {name: one.to(device) for name, one in found.items()}
+        return {name: array.to(device) for name, array in arguments.items()}
 
     return [batch(rows) for rows in ids]

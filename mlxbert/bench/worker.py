@@ -1,7 +1,7 @@
-"""`python -m mlxbert.bench.worker JOB`: a process that is asked for forward passes or steps of training.
+"""`python -m mlxbert.bench.worker JOB`: a process that computes forward passes or steps of training on request.
 
-JOB is a `WorkerJob` as JSON. Only mlxbert's side imports what computes with MLX: the BLAS that it loads would take over
-torch's own products, too, and they would run at a fraction of their speed.
+JOB is a `WorkerJob` as JSON. Only mlxbert's side imports MLX: the BLAS that MLX loads would also be used for torch's
+products, which would then run at a fraction of their speed.
 """
 
 import json
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from mlxbert.config import EncoderConfig
     from mlxbert.model import Model
 
-_LIMIT_SIZE = {"cpu": 1024, "gpu": 8192}  # of the square matrices whose product is the limit
-_PASSES = 3  # as many products has a step of training: each of a forward pass has two in the backward pass
-_FIRST = 8  # tokens of the text whose result ends the start
+_LIMIT_SIZE = {"cpu": 1024, "gpu": 8192}  # of the square matrices whose product sets the limit
+_PASSES = 3  # products in a training step per product in a forward pass: the backward pass adds two
+_FIRST = 8  # tokens of the first text, whose result ends the start
 
 
 def main(job: WorkerJob) -> None:
-    """Answers on stdout: that the side has started, and then each line of stdin; or an error.
+    """Reports the start on stdout, and then answers each line of stdin; or reports an error.
 
-    Its facts follow the start, in training the first answer.
+    The facts follow the start; in training they follow the first answer.
     """
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever else a library prints
+    os.dup2(2, 1)  # the output of libraries goes to stderr
 
-    def answer(found: Any) -> None:
-        answers.write(json.dumps(found) + "\n")
+    def answer(values: Any) -> None:
+        answers.write(json.dumps(values) + "\n")
         answers.flush()
 
     try:
@@ -48,31 +48,31 @@ def main(job: WorkerJob) -> None:
 
 def _serve(job: WorkerJob, answer: Callable[[Any], None]) -> None:
     side = (_ours if job.side == OURS else torch_side)(job)
-    if not job.train:  # the first step of training is measured by itself
+    if not job.train:  # the first step of training is measured separately
         side.compute([_FIRST])
     answer({})
     memory = side.memory or peak_memory
-    peak = memory()  # of loading the model: the facts begin anew
-    told = not job.train and _tell(side, answer)  # before the first step they would do some of what it has to do
+    peak = memory()  # after loading; `facts` resets the peak
+    reported = not job.train and _report(side, answer)  # before the first step, it would do part of its work
     for line in sys.stdin:
-        asked = json.loads(line)
-        spent = repeated(side.compute, asked["lengths"], asked["least"])
+        request = json.loads(line)
+        spent = repeated(side.compute, request["lengths"], request["least"])
         peak = max(peak, memory())
         answer({**spent, "memory": peak})
-        told = told or _tell(side, answer)
+        reported = reported or _report(side, answer)
 
 
-def _tell(side: Side, answer: Callable[[Any], None]) -> bool:
+def _report(side: Side, answer: Callable[[Any], None]) -> bool:
     answer({**side.facts(), "memory_of": side.memory_of})
     return True
 
 
 def repeated(compute: Work, lengths: Sequence[int], least: float) -> Spent:
-    """The means of as many computations as take `least` seconds together, at least one."""
-    found = [compute(lengths)]
-    while sum(one["seconds"] for one in found) < least:
-        found.append(compute(lengths))
-    return {name: sum(one[name] for one in found) / len(found) for name in found[0]}
+    """Repeats a computation for `least` seconds, at least once; returns the means."""
+    results = [compute(lengths)]
+    while sum(spent["seconds"] for spent in results) < least:
+        results.append(compute(lengths))
+    return {name: sum(spent[name] for spent in results) / len(results) for name in results[0]}
 
 
 def _ours(job: WorkerJob) -> Side:
@@ -81,12 +81,12 @@ def _ours(job: WorkerJob) -> Side:
     from mlxbert.machine.device import mx
 
     devices.use(job.device)
-    kept = kernels_kept()  # before a model is loaded, which compiles some
+    kernels = kernels_kept()  # before a model is loaded, which compiles kernels
     reload = partial(load, job.folder, dtype="float32" if job.train else job.dtype, device=job.device)
     model = reload()
     weights = sum(array.size for array in _matrices(model.network.encoder))
-    facts = partial(_facts, model.config, weights, job.dtype, job.train, kept)
-    loaded = [model]  # for the first lengths; in training it is not kept, as memory is measured
+    facts = partial(_facts, model.config, weights, job.dtype, job.train, kernels)
+    loaded = [model]  # for the first lengths; training drops it afterwards, because memory is measured
 
     def make(lengths: Sequence[int]) -> Step:
         fresh = (loaded.pop() if job.train else loaded[0]) if loaded else reload()
@@ -98,7 +98,7 @@ def _ours(job: WorkerJob) -> Side:
 
 
 def _pass(model: "Model", ids: list[list[int]]) -> Step:
-    """A forward pass on texts of the same length, in one batch, as the tasks compute it."""
+    """Makes a forward pass on texts of the same length, in one batch, as the tasks compute it."""
     from mlxbert.machine.cores import inference
     from mlxbert.machine.device import mx
     from mlxbert.nn.encoder import Batch
@@ -115,18 +115,18 @@ def _pass(model: "Model", ids: list[list[int]]) -> Step:
 
     def step() -> Spent:
         mx.synchronize()
-        begun = time.perf_counter()
-        for _ in run_batches(inputs, forward, lambda found, group: group, model.config, tokens):
+        started = time.perf_counter()
+        for _ in run_batches(inputs, forward, lambda output, group: group, model.config, tokens):
             pass
-        return {"seconds": time.perf_counter() - begun}
+        return {"seconds": time.perf_counter() - started}
 
     return step
 
 
 def kernels_kept() -> bool | None:
-    """Whether kernels of earlier processes are there now; `None` where MLX keeps none in a folder that it is given.
+    """Whether compiled kernels of earlier processes exist; `None` where MLX has no cache folder.
 
-    Of CUDA alone it is known, see `mlxbert.machine.kernel_cache`: macOS keeps those of Metal itself.
+    Only CUDA has one, see `mlxbert.machine.kernel_cache`; macOS caches kernels of Metal itself.
     """
     from mlxbert.machine import device as devices
     from mlxbert.machine.kernel_cache import VARIABLE
@@ -137,8 +137,8 @@ def kernels_kept() -> bool | None:
     return any(Path(folder).glob("*.ptx"))
 
 
-def _facts(config: "EncoderConfig", weights: int, dtype: str, train: bool, kept: bool | None) -> dict[str, Any]:
-    """What the worker reports of itself; `weights` are those of the matrices of all stored layers."""
+def _facts(config: "EncoderConfig", weights: int, dtype: str, train: bool, kernels: bool | None) -> dict[str, Any]:
+    """Returns the facts that the worker reports; `weights`: number of weights in the matrices of all stored layers."""
     from mlxbert.config import Rotary
     from mlxbert.machine import device as devices
     from mlxbert.machine.cores import cpu_streams
@@ -148,17 +148,17 @@ def _facts(config: "EncoderConfig", weights: int, dtype: str, train: bool, kept:
     windows = [rotations[stored].window if rotations else None for stored in config.layer_schedule]
     machine = {key: value for key, value in devices.describe().items() if key not in ("blas_hint", "gpu_found")}
     chosen, passes = devices.choose_dtype(dtype), _PASSES if train else 1
-    cpu_streams(1)  # a batch in parts leaves BLAS one thread: the limit is that of all cores
+    cpu_streams(1)  # a batch in parts leaves BLAS one thread, but the limit is for all cores
     facts = {
         "per_token": 2 * passes * weights / config.num_stored_layers,
         "per_score": 4 * passes * config.hidden_size,
         "spans": [window and 2 * window + 1 for window in windows], "dtype": devices.dtype_name(chosen),
         "limit": devices.measure_gflops(_LIMIT_SIZE[str(machine["device"])], dtype=chosen),
         "machine": {**machine, "mlx": version("mlx")},
-        "kernels_kept": kept,
+        "kernels_kept": kernels,
     }  # fmt: skip
     mx.clear_cache()
-    mx.reset_peak_memory()  # which the large matrices of the limit would be, on a GPU
+    mx.reset_peak_memory()  # on a GPU, the large matrices of the limit would be the peak
     return facts
 
 
@@ -172,8 +172,8 @@ def _matrices(encoder: Any) -> list[Any]:
 
 
 def peak_memory() -> int:
-    """The most memory that this process has had, in bytes."""
-    if sys.platform == "linux":  # not `ru_maxrss`, which begins with that of the process that started this one
+    """Returns the peak memory of this process, in bytes."""
+    if sys.platform == "linux":  # not `ru_maxrss`, which starts from the peak of the parent process
         status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
         return int(status.partition("VmHWM:")[2].split()[0]) * 1024
     import resource

@@ -1,4 +1,4 @@
-"""What a worker of `mlxbert bench` is started with, and what it measures with."""
+"""The job of a worker of `mlxbert bench`, and the library that it measures."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 OURS, PEER = "mlxbert", "torch"
-# Texts of a batch, and the tokens of each. 32 texts are the batch of sentence-transformers.
+# Texts of a batch, and tokens per text. 32 texts are the default batch of sentence-transformers.
 PASSES, UPDATE = ((32, 32), (32, 128), (32, 300)), (16, 128)
 Spent = dict[str, float]
 Work = Callable[[Sequence[int]], Spent]
@@ -14,14 +14,14 @@ Work = Callable[[Sequence[int]], Spent]
 
 @dataclass(frozen=True)
 class WorkerJob:
-    """What a worker measures.
+    """The job of a worker.
 
     Attributes:
-        folder: The model, as `mlxbert.save` writes it.
+        folder: The folder of the model, written by `mlxbert.save`.
         side: The library that computes: `mlxbert` or `torch`.
         dtype: The dtype to compute in.
         device: `gpu` or `cpu`.
-        train: Whether steps of training are measured, with float32 weights, rather than forward passes.
+        train: Whether to measure steps of training, with float32 weights, instead of forward passes.
         tf32: Whether float32 products may be rounded to TF32.
     """
 
@@ -33,19 +33,19 @@ class WorkerJob:
     tf32: bool = False
 
     def to_json(self) -> str:
-        """The job as an argument of the worker's command line."""
+        """Returns the job as a command-line argument of the worker."""
         return json.dumps(asdict(self))
 
 
 @dataclass(frozen=True)
 class Side:
-    """A library that is measured in a worker.
+    """A library to measure in a worker.
 
     Attributes:
-        compute: A forward pass, or a step of training, on texts of these lengths in tokens.
-        facts: What the worker reports of itself.
-        memory: The bytes on the device, see `memory_of`; `None` for a CPU, where the memory of the process counts.
-        memory_of: What `memory` counts: `arrays`, or `arrays and cache`.
+        compute: Computes a forward pass or a step of training on texts of these lengths in tokens.
+        facts: Returns the facts that the worker reports.
+        memory: Returns the bytes on the device, see `memory_of`; `None` for a CPU, where the process is measured.
+        memory_of: The kind of memory that is measured: `process`, `arrays`, or `arrays and cache`.
     """
 
     compute: Work

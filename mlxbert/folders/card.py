@@ -1,4 +1,4 @@
-"""Describes a conversion: in sentences, and in the model card."""
+"""Model cards, and the description of a conversion in sentences."""
 
 import json
 import re
@@ -16,51 +16,51 @@ from mlxbert.weights.formats.quantized import Quantization
 from mlxbert.weights.save import TensorToWrite
 
 _SECTION = "## Conversion\n\nConverted from "
-_END = "<!-- end of the conversion -->"  # a card's own text may follow
+_END = "<!-- end of the conversion -->"  # the original text of the card may follow
 _OLD_NOTE = re.compile(rf"^{_SECTION}.*?^{_END}$", re.MULTILINE | re.DOTALL)
 _FRONT = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*$", re.MULTILINE | re.DOTALL)
 _LIBRARY = re.compile(r"^library_name:.*$", re.MULTILINE)
 
 
 def library_of(*, own: bool, embeds: bool) -> str:
-    """The library that opens a model as what it is, for `library_name`.
+    """Returns the library that can use all of a model, for `library_name`.
 
     Args:
-        own: Whether its head is one that transformers does not have.
-        embeds: Whether its files say how it makes vectors.
+        own: Whether it has a head that does not exist in transformers.
+        embeds: Whether its files define how it makes vectors.
     """
     return "mlxbert" if own else "sentence-transformers" if embeds else "transformers"
 
 
 def opened_by(model: Model, *, embeds: bool, adapter: bool) -> str:
-    """Which programs open a trained model; if none has its head, as what, and how to train one that they have.
+    """Returns which programs open a trained model; for a head that they lack, also what they open, and an alternative.
 
     Args:
         model: The model.
-        embeds: Whether its files say how it makes vectors.
-        adapter: Whether the folder holds an adapter alone.
+        embeds: Whether its files define how it makes vectors.
+        adapter: Whether the folder holds only an adapter.
     """
     if adapter:
         return "mlxbert, PEFT"
     config_json, family = model.architecture.config_json, model.architecture.family
     code = " with the code of its authors" if family.foreign(config_json, model.config) else ""
-    for own in (HEADS[head].own for head in model.network.heads):
-        if own is not None and own.used(model.network.encoder.config.labels):
-            return f"mlxbert; {own.elsewhere}{code}; {own.instead}"
+    for layers in (HEADS[head].own for head in model.network.heads):
+        if layers is not None and layers.used(model.network.encoder.config.labels):
+            return f"mlxbert; {layers.elsewhere}{code}; {layers.instead}"
     return ", ".join(["mlxbert", *(["sentence-transformers"] if embeds else []), f"transformers{code}"])
 
 
 def changes(
     checkpoint: Checkpoint, tensors: list[TensorToWrite], files: int, config: dict[str, Any], how: Quantization | None
 ) -> Iterator[str]:
-    """What differs from the source, in sentences.
+    """Yields the differences from the source, in sentences.
 
     Args:
         checkpoint: The opened source.
-        tensors: The tensors that are written.
-        files: The number of files that they are written to.
-        config: The keys of `config.json` that changed, see `mlxbert.folders.copied_files.write_config`.
-        how: How tensors are quantized, if they are.
+        tensors: The tensors to write.
+        files: The number of files with weights.
+        config: The changed keys of `config.json`, see `mlxbert.weights.save.config_changes`.
+        how: The quantization of the tensors, if any.
     """
     if checkpoint.weights.format != "safetensors":
         yield f"weights: {checkpoint.weights.format} → safetensors"
@@ -83,18 +83,18 @@ def changes(
         wide = [tensor for tensor in tensors if not tensor.quantization and len(tensor.shape) == 2]
         yield f"quantized: {packed} matrices, {how.name}; not quantized: {len(wide)} matrices and all vectors"
     read = {tensor.file.name for tensor in checkpoint.tensors.values()}
-    yield from (own.note if how is None else own.content for own in OWN_LAYERS if own.file in read)
+    yield from (layers.note if how is None else layers.content for layers in OWN_LAYERS if layers.file in read)
     for key, value in config.items():
         yield f"config.json: {key} " + ("removed" if value is None else f"is {json.dumps(value)}")
 
 
 def describe(source: str, sentences: tuple[str, ...], how: Quantization | None) -> str:
-    """The section of the model card that describes the conversion.
+    """Returns the section of the model card that describes the conversion.
 
     Args:
         source: The name of the source.
-        sentences: What changed.
-        how: How it is quantized, if it is.
+        sentences: The changes, see `changes`.
+        how: The quantization, if any.
     """
     lines = [
         f"{_SECTION}{source} by mlxbert {__version__}.",
@@ -111,12 +111,12 @@ def describe(source: str, sentences: tuple[str, ...], how: Quantization | None) 
 
 
 def read_from(source: Path) -> list[Path]:
-    """The model card of a folder, if the folder has its own."""
+    """Returns the model card of a folder in a list, which is empty if the folder has none of its own."""
     return [path for path in [source / CARD] if path.is_file() and is_own(path, source)]
 
 
 def write(source: Path, folder: Path, title: str, note: str, library: str, *, quantized: bool) -> None:
-    """Writes the model card: the card of the source with a note, or the note alone.
+    """Writes the model card: the card of the source with a note, or only the note.
 
     Args:
         source: The model folder.
@@ -124,14 +124,14 @@ def write(source: Path, folder: Path, title: str, note: str, library: str, *, qu
         title: The title of a new card.
         note: The section on the conversion, in Markdown.
         library: The library that opens the model.
-        quantized: Whether other programs cannot open the model: then the note comes first, and the library is MLX.
+        quantized: Whether only MLX can open the model; then the note comes first, and the library is MLX.
     """
     text = f"---\nlibrary_name: {library}\n---\n\n# {title}"
     for old in read_from(source):
         text = old.read_bytes().decode("utf-8-sig", "replace").replace("\r\n", "\n")
         text = _OLD_NOTE.sub("", text)
-    found = _FRONT.match(text)
-    front, text = (found[1], text[found.end() :].strip()) if found else ("", text.strip())
+    match = _FRONT.match(text)
+    front, text = (match[1], text[match.end() :].strip()) if match else ("", text.strip())
     stale = [f"library_name: {name}" for name in ("mlx", "mlxbert") if name != library]
     if quantized or any(line in stale for line in _LIBRARY.findall(front)):
         front = _LIBRARY.sub("", front).strip()
@@ -142,12 +142,12 @@ def write(source: Path, folder: Path, title: str, note: str, library: str, *, qu
 
 
 def trained(source: str, title: str, text: str, library: str) -> str:
-    """The card of a trained model.
+    """Returns the card of a trained model.
 
     Args:
         source: The model that training started from.
         title: The name of the model.
-        text: What there is to say, in Markdown.
+        text: The description, in Markdown.
         library: The library that opens it.
     """
     on_hub = re.fullmatch(r"[\w.-]+/[\w.-]+", source) is not None and not Path(source).exists()
@@ -156,5 +156,5 @@ def trained(source: str, title: str, text: str, library: str) -> str:
 
 
 def adapter_note(base: str) -> list[str]:
-    """The lines that say of a folder that it is an adapter."""
-    return [f"This is an adapter in PEFT's format, for {base}: without that model it computes nothing.", ""]
+    """Returns the lines of a card that identify the folder as an adapter."""
+    return [f"This is an adapter in PEFT's format, for {base}: it needs that model.", ""]

@@ -1,4 +1,4 @@
-"""Converts a checkpoint to a folder that transformers and sentence-transformers open, or to one with quantized weights.
+"""`mlxbert.convert`: writes a checkpoint for transformers and sentence-transformers, or with quantized weights.
 
 The folder is written under a temporary name and then renamed, see `mlxbert.folders.destination`.
 """
@@ -50,71 +50,70 @@ def convert(
 ) -> Conversion:
     """Writes a model as a folder that transformers and sentence-transformers open.
 
-    Configuration, vocabulary, labels, modules and licenses are copied; the configuration changes only where it would no
-    longer be correct. The folder also gets a model card and a manifest, `conversion.json`.
+    Configuration, vocabulary, labels, modules and licenses are copied; the configuration changes only where it would
+    otherwise be wrong. The folder also gets a model card and a manifest, `conversion.json`.
 
     Example:
         >>> mlxbert.convert("google-bert/bert-base-uncased", "my-model", dtype="float16")
 
     Args:
         source: A name on the Hugging Face hub, the folder of a checkpoint, or `builtin`.
-        folder: The folder to write: a new or an empty one.
+        folder: The folder to write, new or empty.
         adapter: An adapter that is merged into the weights, see `mlxbert.load`.
-        dtype: The dtype of the weights: `float32`, `float16` or `bfloat16`; `None` leaves them as they are.
-        quantize: Bits per number, 4 or 8: matrices are written in MLX's quantized layout, which transformers does not
-            open. 4 bits are rounded for what the inputs of each layer are on short texts; a warning says how much is
-            kept if that is too little, see `Verification`.
-        group_size: How many numbers of a row share a scale when quantized: 32, 64 or 128; 64 if `None`.
-        max_shard_size: The most data in one file of weights: `400MB`, `5GB`, `1GiB`. About twice as much is in memory;
-            with 4 bits first the whole model in float32, too, and a square matrix for the inputs of each layer.
-        revision: Branch, tag or commit of a model on the hub; its main branch if `None`.
+        dtype: The dtype of the weights: `float32`, `float16` or `bfloat16`; by default unchanged.
+        quantize: Bits per number, 4 or 8: matrices are written in MLX's quantized layout, which transformers cannot
+            open. 4 bits are rounded to suit the inputs of each layer on short texts; a warning says if too little
+            accuracy is kept, see `Verification`.
+        group_size: How many numbers of a row share a scale when quantized: 32, 64 (the default) or 128.
+        max_shard_size: The maximum size of a file of weights: `400MB`, `5GB`, `1GiB`. Writing takes about twice as much
+            memory; 4 bits also need the whole model in float32, and a square matrix for the inputs of each layer.
+        revision: Branch, tag or commit of a model on the hub; by default the main branch.
         offline: Make no requests to the hub.
-        overwrite: Whether a folder that an earlier conversion wrote is replaced.
+        overwrite: Whether to replace a folder that an earlier conversion wrote.
         on_progress: Called with the downloaded and the total bytes during a download.
         on_written: Called with the written and the total bytes while weights are written.
 
     Returns:
-        What was written, and how far it is from the source.
+        A report on the written files and on the differences from the source.
 
     Raises:
         ArgumentError: An argument is invalid, or the folder is in use.
         MlxbertError: The source cannot be read, see `mlxbert.load`; a number is too large for `dtype`; or the folder
             cannot be written.
     """
-    stored, how = _options(dtype, quantize, group_size)
-    most = save.parse_size(max_shard_size)
+    stored, quantization = _options(dtype, quantize, group_size)
+    shard_limit = save.parse_size(max_shard_size)
     devices.use()
     ref = ModelRef(source, adapter, revision, offline)
     target = destination.check_target(folder, local_folder(str(source)), overwrite)  # before a download
     files = find_model(ref, on_progress)
-    found = files.path
-    for read in (found, files.adapter):
-        if read is not None:
-            destination.check_location(target, read)
-    opened = open_model(str(found), files)  # a bad tokenizer is refused before writing
+    for source_folder in (files.path, files.adapter):
+        if source_folder is not None:
+            destination.check_location(target, source_folder)
+    opened = open_model(str(files.path), files)  # a bad tokenizer is refused before writing
     checkpoint = opened.checkpoint
-    destination.check_apart(target, [*checkpoint.weights.files, checkpoint.config_json.path])
-    tensors = save.plan(checkpoint, stored, how, LayerInputs(opened).take)
+    destination.check_link_targets(target, [*checkpoint.weights.files, checkpoint.config_json.path])
+    tensors = save.plan(checkpoint, stored, quantization, LayerInputs(opened).take)
     check_space(target, sum(tensor.bytes for tensor in tensors))
     name = str(source) if local_folder(str(source)) is None or source == BUILTIN else files.own.resolve().name
-    plan = _ConversionPlan(name, opened, target, tensors, stored, how)
-    with destination.partial_folder(target, found, overwrite) as partial:
-        conversion = _write(plan, partial, most, on_written)
+    plan = _ConversionPlan(name, opened, target, tensors, stored, quantization)
+    with destination.partial_folder(target, files.path, overwrite) as partial:
+        conversion = _write(plan, partial, shard_limit, on_written)
         destination.move(partial, target)
     return conversion
 
 
 @dataclass(frozen=True)
 class _ConversionPlan:
-    """What is converted, and how.
+    """The parameters of a conversion.
 
     Attributes:
         name: The name of the source.
         source: The opened source.
         target: The folder to write.
         tensors: The tensors to write.
-        dtype: The dtype of the weights, one of `FLOATS`; `None` leaves them as they are.
-        how: How they are quantized, if they are.
+        dtype: The dtype of the weights, one of `FLOATS`; `None` for no change.
+        quantization: The quantization of the weights, if any.
     """
 
     name: str
@@ -122,11 +121,11 @@ class _ConversionPlan:
     target: Path
     tensors: list[save.TensorToWrite]
     dtype: str | None
-    how: Quantization | None
+    quantization: Quantization | None
 
 
-def _write(plan: _ConversionPlan, partial: Path, most: int, on_written: OnProgress | None) -> Conversion:
-    """Writes the folder; `config.json`, without which it is not a model, comes last."""
+def _write(plan: _ConversionPlan, partial: Path, shard_limit: int, on_written: OnProgress | None) -> Conversion:
+    """Writes the folder; `config.json` comes last, because it makes the folder a model."""
     folder, checkpoint = plan.source.folder, plan.source.checkpoint
     own = folder.has_modules and has_own(checkpoint.parts, checkpoint.config.labels)
     inner = copied_files.place_of_encoder(folder, own=own)
@@ -134,23 +133,30 @@ def _write(plan: _ConversionPlan, partial: Path, most: int, on_written: OnProgre
     read += copied_files.copy_files(folder, partial, inner)
     read += card.read_from(folder.path)
     (partial / inner).mkdir(parents=True, exist_ok=True)
-    files = save.write_weights(plan.tensors, partial / inner, most, on_written)
+    files = save.write_weights(plan.tensors, partial / inner, shard_limit, on_written)
     checkpoint.weights.release()
     modules = list(copied_files.write_modules(folder, partial, plan.dtype))
     casing = copied_files.write_casing(plan.source.tokenizer.files, partial / inner)
     with destination.loadable_view(partial) as view:
-        changed = save.config_changes(checkpoint, plan.dtype, plan.how)
+        changed = save.config_changes(checkpoint, plan.dtype, plan.quantization)
         save.write_config(checkpoint, view / inner, changed)
         sentences = (
-            *card.changes(checkpoint, plan.tensors, files, changed, plan.how),
+            *card.changes(checkpoint, plan.tensors, files, changed, plan.quantization),
             *(change for _, change in modules if change),
             *([casing] if casing else []),
         )
         difference = _check_result(plan, view)
-        note = card.describe(plan.name, sentences, plan.how)
+        note = card.describe(plan.name, sentences, plan.quantization)
         library = card.library_of(own=own, embeds=folder.has_modules)
-        card.write(folder.path, partial, plan.target.name, note, library, quantized=plan.how is not None)
+        card.write(folder.path, partial, plan.target.name, note, library, quantized=plan.quantization is not None)
         shutil.move(view / inner / CONFIG, partial / inner / CONFIG)  # not a rename if the view is on another volume
+    return _write_manifest(plan, partial, [*read, *(path for path, _ in modules)], sentences, difference)
+
+
+def _write_manifest(
+    plan: _ConversionPlan, partial: Path, read: list[Path], sentences: tuple[str, ...], difference: Verification
+) -> Conversion:
+    folder, checkpoint = plan.source.folder, plan.source.checkpoint
     written = destination.written_files(partial)
     conversion = Conversion(
         folder=plan.target,
@@ -160,7 +166,7 @@ def _write(plan: _ConversionPlan, partial: Path, most: int, on_written: OnProgre
         format=checkpoint.weights.format,
         changed=sentences,
         left_out=tuple(save.left_out(checkpoint, plan.tensors)),
-        read=_hashes(folder.path, [*read, *(path for path, _ in modules)]),
+        read=_hashes(folder.path, read),
         written=_hashes(partial, written),
         bytes=sum(path.stat().st_size for path in written),
         difference=difference,
@@ -176,29 +182,29 @@ def _options(dtype: str | None, quantize: int | None, group_size: int | None) ->
     if quantize is not None and (type(quantize) is not int or quantize not in BITS):
         raise ArgumentError(f"quantize is {quantize!r:.60}, expected 4 or 8 bits")
     if group_size is not None and quantize is None:
-        raise ArgumentError(f"group_size is {group_size!r:.60} without quantize", hint="quantize to 4 or 8 bits, too")
+        raise ArgumentError(f"group_size is {group_size!r:.60} without quantize", hint="add quantize=4 or quantize=8")
     if group_size is not None and (type(group_size) is not int or group_size not in GROUP_SIZES):
         raise not_one_of("group_size", group_size, GROUP_SIZES)
     return save.DTYPES[dtype] if dtype else None, Quantization(quantize, group_size or 64) if quantize else None
 
 
 def _check_result(plan: _ConversionPlan, result: Path) -> Verification:
-    """How far the result is from the source."""
-    found, source = verify(plan.source, result), plan.source.folder.path
-    computed = found.outputs.texts is not None
-    wrong = [difference.text for difference in found.differences if difference.kind != "output" or not computed]
-    if wrong:
-        raise CheckpointError(f"{source}: the result would be another model: {wrong[0]}")
-    for difference in found.differences:
-        advice = f"; {more_bits(plan.how)}" if plan.how is not None else ""
-        _LOG.warning("%s: the result computes something else: %s%s", source, difference.text, advice)
-    if not computed:
+    """Compares the result with the source; refuses a result that is not the same model."""
+    verification, source = verify(plan.source, result), plan.source.folder.path
+    comparable = verification.outputs.texts is not None
+    differences = verification.differences
+    problems = [difference.text for difference in differences if difference.kind != "output" or not comparable]
+    if problems:
+        raise CheckpointError(f"{source}: the result would be a different model: {problems[0]}")
+    for difference in differences:
+        advice = f"; {more_bits(plan.quantization)}" if plan.quantization is not None else ""
+        _LOG.warning("%s: the outputs of the result differ: %s%s", source, difference.text, advice)
+    if not comparable:
         _LOG.warning(
-            "%s: computes NaN or infinite numbers, and so does the result: their outputs cannot be compared", source
+            "%s: computes NaN or infinite numbers, as does the result: their outputs cannot be compared", source
         )
-    return replace(found, b=str(plan.target))
+    return replace(verification, b=str(plan.target))
 
 
 def _hashes(folder: Path, paths: list[Path]) -> FrozenDict[str]:
-    """SHA-256 of files by their names in the folder."""
     return FrozenDict({path.relative_to(folder).as_posix(): sha256(path) for path in paths})

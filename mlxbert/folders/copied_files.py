@@ -1,4 +1,4 @@
-"""The files next to the weights of a converted model: configuration, vocabulary, modules, licenses."""
+"""Copies the files next to the weights of a converted model: configuration, vocabulary, modules, licenses."""
 
 import json
 import shutil
@@ -22,20 +22,20 @@ from mlxbert.weights.tokenizers.tokenizer_files import WHOLE, TokenizerFiles
 from mlxbert.weights.write_sentence_transformers import write_embedder
 
 CARD, SETTINGS = "README.md", "tokenizer_config.json"
-ENCODER = "encoder"  # the folder of an encoder whose head transformers does not have
-_OF_VECTORS = (MODULES, ST_SETTINGS)
+ENCODER = "encoder"  # the folder of an encoder whose head does not exist in transformers
+_VECTOR_FILES = (MODULES, ST_SETTINGS)
 _LICENSES = ("LICENSE*", "LICENCE*", "NOTICE*")
 
 
 def place_of_encoder(source: ModelFolder | None, *, own: bool) -> str:
-    """Where in a folder the encoder is written: as in the source, unless that would mislead transformers.
+    """Returns where in a folder the encoder is written: as in the source, unless that would mislead transformers.
 
-    An encoder whose head is mlxbert's own goes into a folder of its own. At the top, transformers would give it a
-    random classifier; so it finds no model there, and sentence-transformers finds the encoder through `modules.json`.
+    An encoder with a head that only mlxbert has goes into a subfolder. At the top, transformers would load it with a
+    random classifier; now it finds no model there, and sentence-transformers finds the encoder through `modules.json`.
 
     Args:
-        source: The folder that is copied; `None` for a model of its own.
-        own: Whether transformers does not have one of the heads.
+        source: The folder that is copied; `None` for a new model.
+        own: Whether one of the heads does not exist in transformers.
     """
     inner = "" if source is None else source.transformer.relative_to(source.path).as_posix().removeprefix(".")
     if own:
@@ -50,17 +50,17 @@ def copy_files(source: ModelFolder, folder: Path, inner: str) -> Iterator[Path]:
     Args:
         source: The model folder.
         folder: The folder to write.
-        inner: Where in it the encoder is written, see `place_of_encoder`.
+        inner: The subfolder of the encoder, see `place_of_encoder`.
 
     Yields:
-        Each file when it is copied.
+        Each source file once it is copied.
     """
     in_code = family_of(source.config_json)[1].embeds_in_code and len(source.modules) < 2
-    wanted = dict.fromkeys((source.path, source.transformer), SMALL)
-    wanted = dict.fromkeys((module.folder for module in source.modules[1:]), (CONFIG,)) | wanted
-    files = [inner / name for inner, names in wanted.items() for name in names]
+    names_by_folder = dict.fromkeys((source.path, source.transformer), SMALL)
+    names_by_folder = dict.fromkeys((module.folder for module in source.modules[1:]), (CONFIG,)) | names_by_folder
+    files = [inner / name for inner, names in names_by_folder.items() for name in names]
     for path in (*files, *_licenses(source)):
-        if path.is_file() and path != source.transformer / CONFIG and not (in_code and path.name in _OF_VECTORS):
+        if path.is_file() and path != source.transformer / CONFIG and not (in_code and path.name in _VECTOR_FILES):
             target = folder / path.relative_to(source.path)
             if path.parent == source.transformer and path.name in (*TRANSFORMER_SETTINGS, *VOCABULARY):
                 target = folder / inner / path.name
@@ -69,20 +69,20 @@ def copy_files(source: ModelFolder, folder: Path, inner: str) -> Iterator[Path]:
             if path.name == MODULES and source.has_modules:
                 _change_modules(target, None if source.path / inner == source.transformer else inner)
             yield path
-    if in_code and source.own_adapter is not None:  # of the merged model
+    if in_code and source.own_adapter is not None:  # the adapter was merged into the weights
         config = read_architecture(source.config_json).config
         write_embedder(read_embedder(source, config.hidden_size), folder, config.max_length)
-    elif source.own_adapter is not None:  # its prompt is the default
+    elif source.own_adapter is not None:  # the prompt of the adapter becomes the default
         settings = source.settings.values
         prompts = settings.get("prompts") or source.config_json.get("task_instructions", {})
-        named = {"default_prompt_name": source.own_adapter} if source.own_adapter in prompts else {}
-        save.write_json(folder / ST_SETTINGS, {**settings, "prompts": prompts, **named})
+        default_prompt = {"default_prompt_name": source.own_adapter} if source.own_adapter in prompts else {}
+        save.write_json(folder / ST_SETTINGS, {**settings, "prompts": prompts, **default_prompt})
 
 
 def _change_modules(path: Path, inner: str | None) -> None:
-    """Gives the transformer in a `modules.json` another place, if there is one, and the usual class.
+    """Sets the path of the transformer in `modules.json` to `inner`, if given, and a custom class to the standard one.
 
-    Adapters, for which Jina has a class of its own, are merged or left out.
+    Jina's custom class is for adapters, which are merged or left out.
     """
     before = read_json_list(path, ConfigError)
     first = {"type": "sentence_transformers.models.Transformer"} if before[0]["type"] == CUSTOM else {}
@@ -92,26 +92,26 @@ def _change_modules(path: Path, inner: str | None) -> None:
 
 
 def copy_licenses(source: ModelFolder, folder: Path) -> None:
-    """Copies the licenses and notices of a model folder, which go with weights that are made from its weights."""
+    """Copies the licenses and notices of a model folder, which also cover weights derived from it."""
     for path in _licenses(source):
         shutil.copyfile(path, folder / path.name)
 
 
 def _licenses(source: ModelFolder) -> list[Path]:
     folders = dict.fromkeys((source.path, source.transformer))
-    found = (path for inner in folders for pattern in _LICENSES for path in inner.glob(pattern))
-    return [path for path in found if path.is_file() and is_own(path, source.path)]
+    paths = (path for inner in folders for pattern in _LICENSES for path in inner.glob(pattern))
+    return [path for path in paths if path.is_file() and is_own(path, source.path)]
 
 
 def copy_vocabulary(source: ModelFolder, folder: Path) -> None:
-    """Copies the vocabulary of a model folder, and nothing else that belongs to its model."""
+    """Copies the vocabulary of a model folder, and nothing else."""
     for name in VOCABULARY:
         if (source.transformer / name).is_file():
             shutil.copyfile(source.transformer / name, folder / name)
 
 
 def is_own(path: Path, source: Path) -> bool:
-    """Whether a file, or the file that it links to, is inside the model's own folder: others must not be published."""
+    """Whether a file, with links resolved, is inside the model's own folder; other files must not be published."""
     repository = source.resolve().parents[1] if is_commit(source.name) else source.resolve()
     return path.resolve().is_relative_to(repository)
 
@@ -122,10 +122,10 @@ def write_modules(source: ModelFolder, folder: Path, dtype: str | None) -> Itera
     Args:
         source: The model folder.
         folder: The folder to write.
-        dtype: One of `FLOATS`; `None` leaves them as they are.
+        dtype: One of `FLOATS`; `None` for no change.
 
     Yields:
-        A file that was read, and what changed, in a sentence.
+        Each source file, and a sentence about the change, if any.
     """
     for module in source.modules[1:]:
         if module.kind not in WITH_WEIGHTS:
@@ -148,10 +148,10 @@ def write_modules(source: ModelFolder, folder: Path, dtype: str | None) -> Itera
 def write_casing(files: TokenizerFiles, folder: Path) -> str | None:
     """Writes `do_lower_case: false` to `tokenizer_config.json` if only the vocabulary shows that it is cased.
 
-    Without settings transformers lower-cases texts even if the vocabulary is cased; mlxbert does not.
+    Without settings, transformers lowercases texts even if the vocabulary is cased; mlxbert does not.
 
     Returns:
-        What changed, in a sentence; `None` if nothing did.
+        A sentence about the change; `None` if nothing changed.
     """
     path = folder / SETTINGS
     settings = read_json(path, ConfigError) if path.is_file() else {}
@@ -161,4 +161,4 @@ def write_casing(files: TokenizerFiles, folder: Path) -> str | None:
     if not isinstance(normalizer, BertNormalizer) or normalizer.lowercase:
         return None
     save.write_json(path, settings | {"do_lower_case": False})
-    return f"{SETTINGS}: do_lower_case is false, as the vocabulary is cased"
+    return f"{SETTINGS}: do_lower_case is false, because the vocabulary is cased"

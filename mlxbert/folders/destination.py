@@ -1,7 +1,7 @@
-"""The folder that `convert`, `save` and `vocabulary` write.
+"""The output folder of `convert`, `save` and `vocabulary`.
 
-It appears when it is complete, and replaces no files of anybody else. It is written as `NAME.partial` and renamed at
-the end. Its configuration is written last, so that no program mistakes an unfinished folder for a model.
+The folder appears when it is complete, and replaces only files that mlxbert wrote. It is written as `NAME.partial` and
+renamed at the end. Its configuration is written last, so that no program mistakes an unfinished folder for a model.
 """
 
 import json
@@ -25,19 +25,19 @@ from mlxbert.files import (
 )
 from mlxbert.paths import kind_of
 
-# What convert, save and vocabulary leave in their folders.
+# The manifests of convert, save and vocabulary.
 MANIFEST, SAVED, VOCABULARY = "conversion.json", "saved.json", "vocabulary.json"
-MARKER = ".unfinished"  # a file in the folder until it is complete
+MARKER = ".unfinished"  # a file in an incomplete folder
 _HINT = "choose another folder"
 
 
 def check_target(target: str | Path, source: Path | None, overwrite: bool) -> Path:
-    """Refuses a target that holds something else, or that is the source itself, before anything is read.
+    """Refuses a target with other content, or that is the source itself, before anything is read.
 
-    Where the source is not known yet, `check_location` refuses it later.
+    If the source is not known yet, `check_location` checks it later.
 
     Returns:
-        The target, links resolved.
+        The target with links resolved.
     """
     if not isinstance(target, str | Path):
         raise ArgumentError(f"folder is {target!r:.60}, expected the path of a folder to write")
@@ -67,20 +67,20 @@ def check_location(target: Path, source: Path) -> None:
     inside, outside = target.resolve(), source.resolve()
     if (same := identity(inside) == identity(outside)) or identity(outside) in map(identity, inside.parents):
         relation = "is" if same else "is inside"
-        raise ArgumentError(f"{target}: {relation} the folder of the source", hint="choose a folder outside of it")
+        raise ArgumentError(f"{target}: {relation} the folder of the source", hint="choose a folder outside it")
     if identity(inside) in map(identity, outside.parents):
         raise ArgumentError(f"{target}: contains the folder of the source")
-    if identity(inside) == identity(Path.cwd()):  # replaced, it would be another folder with the same name
-        raise ArgumentError(f"{target}: is the current folder", hint="choose a new folder in it")
+    if identity(inside) == identity(Path.cwd()):  # replacing it would leave the process in a removed folder
+        raise ArgumentError(f"{target}: is the current folder", hint="choose a new folder inside it")
 
 
 def _manifest(folder: Path) -> Path | None:
-    """The manifest that `convert`, `save` or `vocabulary` left in a folder."""
+    """Returns the manifest of `convert`, `save` or `vocabulary` in a folder, if any."""
     return next((folder / name for name in (MANIFEST, SAVED, VOCABULARY) if (folder / name).is_file()), None)
 
 
 def _check_unchanged(folder: Path, shown_as: Path) -> None:
-    """Refuses to replace a folder with files that mlxbert did not write; messages name the folder `shown_as`."""
+    """Refuses to replace a folder with changed files or files of others; messages call the folder `shown_as`."""
     manifest = _manifest(folder)
     assert manifest is not None
     try:
@@ -96,8 +96,8 @@ def _check_unchanged(folder: Path, shown_as: Path) -> None:
             raise ArgumentError(f"{shown_as}: contains {name!r}, which {reason}", hint=f"move it away, or {_HINT}")
 
 
-def check_apart(target: Path, files: Iterable[Path]) -> None:
-    """Refuses to replace a folder that files of the source are links into.
+def check_link_targets(target: Path, files: Iterable[Path]) -> None:
+    """Refuses to replace a folder that links of the source point into.
 
     Args:
         target: The result of `check_target`.
@@ -110,7 +110,7 @@ def check_apart(target: Path, files: Iterable[Path]) -> None:
 
 @contextmanager
 def partial_folder(target: Path, source: Path, overwrite: bool) -> Iterator[Path]:
-    """Creates the folder that becomes the target, and removes it if the work fails. See `check_target`."""
+    """Creates the folder that will become the target, and removes it if the work fails. See `check_target`."""
     partial = target.with_name(target.name + ".partial")
     marker = partial / MARKER
     try:
@@ -135,10 +135,10 @@ def partial_folder(target: Path, source: Path, overwrite: bool) -> Iterator[Path
 
 @contextmanager
 def loadable_view(partial: Path) -> Iterator[Path]:
-    """A folder with links to everything that was written so far: with a configuration it can be loaded and measured.
+    """Makes a folder of links to the files written so far; with a configuration added, it can be loaded and measured.
 
-    A configuration in the folder itself would make it look like a finished model. On a volume without symbolic links
-    (exFAT, some network volumes) the folder is among the temporary files of the system.
+    A configuration in `partial` itself would make it look like a finished model. On a volume without symbolic links
+    (exFAT, some network volumes), the system's temporary folder is used.
     """
     files = written_files(partial)
     with tempfile.TemporaryDirectory(dir=partial if _has_links(partial) else None, prefix=".") as name:
@@ -151,7 +151,7 @@ def loadable_view(partial: Path) -> Iterator[Path]:
 
 
 def _has_links(folder: Path) -> bool:
-    """Whether a folder can hold symbolic links."""
+    """Whether symbolic links can be created in a folder."""
     link = folder / ".link"
     try:
         link.symlink_to(folder)
@@ -162,13 +162,13 @@ def _has_links(folder: Path) -> bool:
 
 
 def written_files(partial: Path) -> list[Path]:
-    """The files of the future folder that were written so far, sorted."""
+    """Returns the files written so far, sorted, without the marker."""
     inside = (path for path in partial.rglob("*") if path.name != MARKER and not is_system_file(path.name))
     return sorted(path for path in inside if path.is_file())
 
 
 def _clear(partial: Path) -> None:
-    """Removes what a killed process left."""
+    """Removes the files of a killed process."""
     for path in partial.iterdir():
         if path.is_dir() and not path.is_symlink():
             remove_folder(path)
@@ -177,7 +177,7 @@ def _clear(partial: Path) -> None:
 
 
 def move(partial: Path, target: Path) -> None:
-    """Renames a finished folder to its target; an older one is removed only after that."""
+    """Renames a finished folder to its target; an older target is removed only after that."""
     old = None
     if _manifest(target) is not None:
         old = Path(tempfile.mkdtemp(".replaced", f"{target.name}.", target.parent))
@@ -190,6 +190,6 @@ def move(partial: Path, target: Path) -> None:
         if old is not None:
             os.replace(old, target)
         raise
-    (target / MARKER).unlink()  # last: without the marker nothing would clean up an interrupted move
+    (target / MARKER).unlink()  # last, because only the marker lets an interrupted move be cleaned up
     if old is not None:
         shutil.rmtree(old, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Fingerprints of models."""
+"""Fingerprints of models, to recognize changed files."""
 
 import hashlib
 from collections.abc import Iterator
@@ -12,32 +12,32 @@ if TYPE_CHECKING:
     from mlxbert.weights.model_folder import ModelFolder
 
 _SMALL_FILES = (".json", ".txt", ".model", ".jinja")
-_HEAD = 2**18  # bytes: formats begin with a header or a small index
-_BLOCK, _BLOCKS = 2**12, 32  # bytes of each of the blocks of a file of weights that are read, and their number
+_HEAD = 2**18  # bytes at the start of a file, where formats have a header or a small index
+_BLOCK, _BLOCKS = 2**12, 32  # bytes per sampled block of a weight file, and number of blocks
 
 
 def hash_folder(folder: Path) -> str:
-    """A fingerprint of a model folder: names and content of its small files; size, time and samples of its weights.
+    """Returns a fingerprint of a model folder: name and content of small files; size, time and samples of weights.
 
-    Hashing gigabytes of weights would take longer than some runs. Their header and some blocks tell other weights of
-    the same size and time. Subfolders count (sentence-transformers keeps the pooling in one), unfinished output and
+    Hashing gigabytes of weights would take longer than some runs. The header and some blocks distinguish weights of the
+    same size and time. Subfolders count (sentence-transformers keeps the pooling in one), unfinished output and
     hidden folders do not. Links are followed: a snapshot in the hub's cache consists of links.
     """
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in sorted(_model_files(folder, frozenset())):
         state = path.stat()
         name = path.relative_to(folder).as_posix().encode("utf-8", "surrogateescape")
         if holds_weights(path.name):
-            found.update(b"%s\0%d\0%d\0" % (name, state.st_size, state.st_mtime_ns))
+            digest.update(b"%s\0%d\0%d\0" % (name, state.st_size, state.st_mtime_ns))
             for block in _samples(path, state.st_size):
-                found.update(block)
+                digest.update(block)
         else:
-            found.update(b"%s\0%s\n" % (name, sha256(path).encode()))
-    return found.hexdigest()
+            digest.update(b"%s\0%s\n" % (name, sha256(path).encode()))
+    return digest.hexdigest()
 
 
 def hash_model(files: "ModelFolder") -> str:
-    """A fingerprint of a model, see `hash_folder`; with an adapter, of its base and of the adapter."""
+    """Returns a fingerprint of a model, see `hash_folder`; with an adapter, of the base and the adapter."""
     if files.own_adapter is not None:
         return hashlib.sha256(f"{hash_folder(files.path)} {files.own_adapter}".encode()).hexdigest()
     if files.adapter is None:
@@ -46,7 +46,7 @@ def hash_model(files: "ModelFolder") -> str:
 
 
 def _samples(path: Path, size: int) -> Iterator[bytes]:
-    """The beginning of a file, and blocks spread over the rest up to its end."""
+    """Yields the beginning of a file, and blocks spread evenly over the rest up to the end."""
     with path.open("rb") as file:
         yield file.read(_HEAD)
         rest = size - _HEAD - _BLOCK

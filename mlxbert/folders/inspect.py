@@ -1,4 +1,4 @@
-"""Describes a model from its configuration and the headers of its weights alone."""
+"""`mlxbert.inspect`: describes a model from its configuration and the headers of its weights."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -46,9 +46,9 @@ def inspect(
     offline: bool = False,
     on_progress: OnProgress | None = None,
 ) -> Inspection:
-    """Describes a model from its configuration and the headers of its weights; no weight is read.
+    """Describes a model from its configuration and the headers of its weights, without reading the weights.
 
-    Safetensors of a model on the hub that are not in the cache are not downloaded.
+    For a model on the hub, only the headers of safetensors are downloaded.
 
     Example:
         >>> about = mlxbert.inspect("builtin")
@@ -56,24 +56,23 @@ def inspect(
 
     Args:
         source: A name on the Hugging Face hub, the folder of a checkpoint, `builtin`, or a loaded model.
-        revision: Branch, tag or commit of a model on the hub; its main branch if `None`.
+        revision: Branch, tag or commit of a model on the hub; by default the main branch.
         offline: Make no requests to the hub.
         on_progress: Called with the downloaded and the total bytes during a download.
 
     Raises:
-        MlxbertError: The folder holds no checkpoint that mlxbert reads, or its encoder cannot be loaded.
+        MlxbertError: The folder holds no checkpoint that mlxbert can read, or its encoder cannot be loaded.
     """
     if isinstance(source, Model):
-        folder = replace(source.files)  # read again
+        folder = replace(source.files)  # reads the files again
     else:
-        ref = ModelRef(source, revision=revision, offline=offline)
-        folder = find_model(ref, on_progress, headers_only=True)
+        folder = find_model(ModelRef(source, revision=revision, offline=offline), on_progress, headers_only=True)
     checkpoint = open_checkpoint(folder)
     config, files = checkpoint.config, read_tokenizer(folder)
     embedder, embedding = _embedding(folder, config, files)
     modules = () if isinstance(embedding, NoEmbedding) else embedding.modules
     limits = LengthLimits(config.max_length, files.max_length, embedder.config.max_length if embedder else None)
-    values = checkpoint.config_json.values
+    max_length = _max_length(config, files)
     parts, tokenizer = FrozenDict(inventory.parts(checkpoint)), _tokenizer(config, files)
     sizes = _sizes(checkpoint, modules)
     lacking = _lacking(config, parts, tokenizer, embedding)
@@ -81,16 +80,16 @@ def inspect(
         folder=folder.path,
         family=checkpoint.family_name,
         because=_because(checkpoint),
-        architectures=frozen(values.get("architectures")),
+        architectures=frozen(checkpoint.config_json.values.get("architectures")),
         config=config,
-        max_length=_longest(config, files),
-        limited_by=tuple(name for name in ("config", "tokenizer") if getattr(limits, name) == _longest(config, files)),
+        max_length=max_length,
+        limited_by=tuple(name for name in ("config", "tokenizer") if getattr(limits, name) == max_length),
         limits=limits,
         parts=parts,
         unused=inventory.unused(checkpoint),
         skipped=SkippedEntries(len(checkpoint.weights.skipped), next(iter(checkpoint.weights.skipped), None)),
         **sizes,
-        fit=fit(config, sizes["parameters"]["total"], sizes["memory"], _longest(config, files)),
+        fit=fit(config, sizes["parameters"]["total"], sizes["memory"], max_length),
         weights=_weights(folder, checkpoint, modules),
         tokenizer=tokenizer,
         embedding=embedding,
@@ -103,32 +102,32 @@ def inspect(
 
 
 def _labels(checkpoint: Checkpoint) -> Any:
-    """The classes as `config.json` names them; those of a classifier of vectors by their numbers."""
-    own = checkpoint.config_json.get(VECTOR_CLASSIFIER)
-    named = own.get("labels") if isinstance(own, dict) else None
-    if isinstance(named, list):
-        return {str(number): name for number, name in enumerate(named)}
+    """Returns the labels as in `config.json`; for a classifier of vectors, labels by number."""
+    classifier = checkpoint.config_json.get(VECTOR_CLASSIFIER)
+    names = classifier.get("labels") if isinstance(classifier, dict) else None
+    if isinstance(names, list):
+        return {str(number): name for number, name in enumerate(names)}
     return checkpoint.config_json.values.get("id2label")
 
 
 def _because(checkpoint: Checkpoint) -> str:
-    file, named = checkpoint.config_json.path.name, checkpoint.config_json.get("model_type")
-    if named in checkpoint.family.class_prefixes:
-        return f"{file} says model_type {named!r}"
-    return f"{file} is read by {checkpoint.family.code} in its authors' code"
+    file, model_type = checkpoint.config_json.path.name, checkpoint.config_json.get("model_type")
+    if model_type in checkpoint.family.class_prefixes:
+        return f"{file} says model_type {model_type!r}"
+    return f"{file} names {checkpoint.family.code}, the configuration class of its authors"
 
 
-def _longest(config: EncoderConfig, files: TokenizerFiles) -> int:
+def _max_length(config: EncoderConfig, files: TokenizerFiles) -> int:
     return min(config.max_length, files.max_length or config.max_length)
 
 
 def _sizes(checkpoint: Checkpoint, modules: Iterable[ModuleFacts]) -> dict[str, FrozenDict[int]]:
-    """The number of parameters by part and the memory that they take by dtype; modules compute in float32 always."""
+    """Returns the number of parameters by part, and their memory by dtype; modules always compute in float32."""
     counts = inventory.parameters(checkpoint)
-    own = {module.folder: module.parameters for module in modules if module.parameters}
-    model, after = sum(counts.values()), sum(own.values())
+    module_counts = {module.folder: module.parameters for module in modules if module.parameters}
+    model, after = sum(counts.values()), sum(module_counts.values())
     return {
-        "parameters": FrozenDict(counts | own | {"total": model + after}),
+        "parameters": FrozenDict(counts | module_counts | {"total": model + after}),
         "memory": FrozenDict({dtype: size * model + 4 * after for dtype, size in _BYTES.items()}),
     }
 
@@ -149,13 +148,13 @@ def _embedding(
 ) -> tuple[Embedder | None, EmbeddingFacts | NoEmbedding]:
     try:
         embedder = read_embedder(folder, config.hidden_size, with_weights=False)
-    except MlxbertError as problem:  # a model can do more than embed
+    except MlxbertError as problem:  # the model may still have other uses
         return None, NoEmbedding(problem.message)
-    own = embedder.config
-    # The embedder's own limit takes precedence over that of the tokenizer, as in `Tokenizer.adapted`.
-    longest = _longest(config, files) if own.max_length is None else min(own.max_length, config.max_length)
+    settings, limit = embedder.config, embedder.config.max_length
+    # The limit of the embedder takes precedence over the limit of the tokenizer, as in `Tokenizer.adapted`.
+    max_length = _max_length(config, files) if limit is None else min(limit, config.max_length)
     return embedder, EmbeddingFacts(
-        **vars(own) | {"prompts": FrozenDict(own.prompts), "max_length": longest},
+        **vars(settings) | {"prompts": FrozenDict(settings.prompts), "max_length": max_length},
         size=embedder.size,
         unit=embedder.unit,
         modules=tuple(_modules(folder, embedder)),
@@ -190,19 +189,19 @@ def _lacking(
     tokenizer: TokenizerFacts,
     embedding: EmbeddingFacts | NoEmbedding,
 ) -> FrozenDict[str]:
-    """Why the model cannot be used for some tasks."""
-    found = {}
+    """Returns the tasks that the model cannot be used for, with the reasons."""
+    reasons = {}
     for task in TASKS:
         absent = missing_parts(task, config, parts)
         problems = [parts[part].problem for part in task_parts(task, config) if part in parts]
         problems += [embedding.problem] if TASKS[task] is None and isinstance(embedding, NoEmbedding) else []
         if tokenizer.vocab_size > tokenizer.word_embeddings:
-            found[task] = (
-                f"the tokenizer has {tokenizer.vocab_size} tokens, the model {tokenizer.word_embeddings} word "
-                "embeddings: they do not belong together"
+            reasons[task] = (
+                f"the tokenizer has {tokenizer.vocab_size} tokens, but the model has {tokenizer.word_embeddings} "
+                "word embeddings: they do not belong together"
             )
         elif absent:
-            found[task] = f"the weights have no {titles(absent)}"
+            reasons[task] = f"the weights have no {titles(absent)}"
         elif any(problems):
-            found[task] = "; ".join(filter(None, problems))
-    return FrozenDict(found)
+            reasons[task] = "; ".join(filter(None, problems))
+    return FrozenDict(reasons)

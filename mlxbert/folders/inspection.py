@@ -1,4 +1,4 @@
-"""What `inspect` returns."""
+"""The result classes of `inspect`."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,12 +13,12 @@ from mlxbert.results.notebook import Shown, to_html
 
 @dataclass(frozen=True)
 class LengthLimits(Shown):
-    """The longest input in tokens by each source of a limit; `None` if it sets none.
+    """The limits of the input in tokens; `None` for no limit.
 
     Attributes:
-        config: The positions of the model.
-        tokenizer: The files of the tokenizer.
-        sentence_transformers: The files of sentence-transformers, for vectors alone.
+        config: The number of positions of the model.
+        tokenizer: The limit in the files of the tokenizer.
+        sentence_transformers: The limit in the files of sentence-transformers, which holds for vectors only.
     """
 
     config: int
@@ -31,11 +31,11 @@ class PartFacts(Shown):
     """The encoder, the pooler or a head.
 
     Attributes:
-        in_file: The common prefix of its tensors' names in the file.
-        in_network: The common prefix of their names in the network.
-        tensors: How many of its tensors the file has.
-        parameters: How many numbers the network has for it.
-        problem: Why it cannot be loaded, if so.
+        in_file: The common prefix of its tensor names in the file.
+        in_network: The common prefix of its tensor names in the network.
+        tensors: The number of its tensors in the file.
+        parameters: The number of its parameters in the network.
+        problem: The reason if it cannot be loaded.
     """
 
     in_file: str
@@ -47,7 +47,7 @@ class PartFacts(Shown):
 
 @dataclass(frozen=True)
 class UnusedTensor(Shown):
-    """A tensor that is not loaded, and why."""
+    """A tensor that is not loaded, and the reason."""
 
     name: str
     why: str
@@ -55,7 +55,7 @@ class UnusedTensor(Shown):
 
 @dataclass(frozen=True)
 class SkippedEntries(Shown):
-    """Entries of the files that are not tensors of a model, for example an optimizer's: how many, and one of them."""
+    """The number of entries that are not tensors of a model, such as the state of an optimizer, and an example."""
 
     count: int
     example: str | None
@@ -66,11 +66,11 @@ class WeightFacts(Shown):
     """The weights.
 
     Attributes:
-        format: Their format.
-        storage: The dtypes in which they are stored, or how they are quantized.
-        bytes: The size of their files.
-        files: The size of each file in bytes, by its name.
-        here: Whether all of them are on this machine.
+        format: The file format.
+        storage: The dtypes in the files, or the kind of quantization.
+        bytes: The size of all files.
+        files: The size of each file in bytes, by name.
+        here: Whether all files are on this machine.
     """
 
     format: str
@@ -86,11 +86,11 @@ class TokenizerFacts(Shown):
 
     Attributes:
         kind: WordPiece, BPE or Unigram.
-        vocab_size: The number of its tokens.
-        word_embeddings: The number of tokens that the model has embeddings for.
+        vocab_size: The number of tokens in the vocabulary.
+        word_embeddings: The number of word embeddings of the model.
         special: The special tokens by role.
-        lower_case: Whether it lower-cases texts.
-        model_max_length: The longest input in tokens, if its files limit it.
+        lower_case: Whether it lowercases texts.
+        model_max_length: The limit of the input in tokens, if its files have one.
     """
 
     kind: str
@@ -107,9 +107,9 @@ class ModuleFacts(Shown):
 
     Attributes:
         kind: `Dense`, `LayerNorm` or `Normalize`.
-        folder: Its folder within that of the model.
+        folder: Its folder, relative to the folder of the model.
         shapes: The shapes of its tensors, by name.
-        parameters: How many numbers they hold.
+        parameters: The number of its parameters.
     """
 
     kind: str
@@ -120,11 +120,11 @@ class ModuleFacts(Shown):
 
 @dataclass(frozen=True)
 class EmbeddingFacts(Shown):
-    """How the model makes vectors; see `mlxbert.nn.embedder.EmbeddingConfig` for what is not described here.
+    """How the model makes vectors; for the other attributes see `mlxbert.nn.embedder.EmbeddingConfig`.
 
     Attributes:
-        max_length: The longest input in tokens.
-        size: The number of values of a vector.
+        max_length: The limit of the input in tokens.
+        size: The number of dimensions of a vector.
         unit: Whether vectors have length 1.
         modules: The modules that follow the pooling.
     """
@@ -146,7 +146,7 @@ class EmbeddingFacts(Shown):
 
 @dataclass(frozen=True)
 class NoEmbedding(Shown):
-    """Why the model makes no vectors."""
+    """The reason why the model makes no vectors."""
 
     problem: str
 
@@ -156,11 +156,11 @@ class TensorFacts(Shown):
     """A tensor of the files.
 
     Attributes:
-        name: Its name in transformers.
-        stored_as: Its name in the file, if that is another one.
-        dtype: Its dtype in the file.
-        shape: Its shape.
-        becomes: Its name in the network, or why it is not used.
+        name: The name in transformers.
+        stored_as: The name in the file, if it differs.
+        dtype: The dtype in the file.
+        shape: The shape.
+        becomes: The name in the network, or the reason why it is not used.
     """
 
     name: str
@@ -172,23 +172,23 @@ class TensorFacts(Shown):
 
 @dataclass(frozen=True)
 class Fit(Shown):
-    """What fits into this machine, by estimates that err on the side of more; sizes in bytes.
+    """What fits into the memory of this machine, by conservative estimates; sizes in bytes.
 
     Attributes:
         device: `cpu` or `gpu`.
         dtype: The dtype in which the device computes by default.
-        available: What the device has: of a GPU its own memory, on a Mac what the system recommends to use of it; of a
-            CPU the machine's memory, or what a container may use of it. `None` if it is not known.
-        weights: The weights in that dtype.
-        batch_tokens: Tokens per batch, by default.
-        batch: What computing such a batch takes besides, with texts of 512 tokens.
-        fits: Whether weights and batch fit; `None` if it is not known what the device has.
-        longest_tokens: The longest input in tokens.
-        longest: What computing one text of that length takes besides the weights.
-        longest_fits: Whether that and the weights fit; `None` if it is not known what the device has.
-        finetuning: What training all weights takes with 32 texts of 128 tokens per batch: weights, gradients, the two
-            moments of AdamW, and activations.
-        finetuning_fits: Whether that fits; `None` if it is not known what the device has.
+        available: The memory of the device: for a GPU its own memory, on a Mac the system's recommended limit; for a
+            CPU the memory of the machine, or the limit of a container. `None` if unknown.
+        weights: The size of the weights in that dtype.
+        batch_tokens: The default number of tokens per batch.
+        batch: The additional memory for computing such a batch, with texts of 512 tokens.
+        fits: Whether weights and batch fit; `None` if the available memory is unknown.
+        longest_tokens: The limit of the input in tokens.
+        longest: The additional memory for computing one text of that length.
+        longest_fits: Whether weights and that text fit; `None` if the available memory is unknown.
+        finetuning: The memory for training all weights with 32 texts of 128 tokens per batch: weights, gradients, the
+            two moments of AdamW, and activations.
+        finetuning_fits: Whether training fits; `None` if the available memory is unknown.
     """
 
     device: str
@@ -212,25 +212,25 @@ class Inspection(Shown):
     Attributes:
         folder: The folder.
         family: The family of the model.
-        because: Where the family is read from.
-        architectures: The classes that `config.json` names, if it names some.
+        because: What the family was recognized by.
+        architectures: The classes that `config.json` names, if any.
         config: The facts of the encoder and its heads.
-        max_length: The longest input in tokens.
-        limited_by: Which of `limits` set that.
-        limits: The longest input by each source of a limit.
-        parts: The encoder and each part that the weights hold.
+        max_length: The limit of the input in tokens.
+        limited_by: The names of the `limits` that set `max_length`.
+        limits: The limit from each source.
+        parts: The encoder and each other part in the weights.
         unused: Tensors that are not loaded.
         skipped: Entries of the files that are not tensors of the model.
         parameters: The number of parameters by part, and in `total`.
-        memory: The bytes that the parameters take, by dtype.
-        fit: What fits into this machine.
+        memory: The size of the parameters in bytes, by dtype.
+        fit: What fits into the memory of this machine.
         weights: The weights.
         tokenizer: The tokenizer.
-        embedding: How the model makes vectors, or why it does not.
+        embedding: How the model makes vectors, or the reason why it does not.
         adapters: The model's own adapters for tasks, see `mlxbert.load`.
-        labels: The names of the classes by their numbers, as in `config.json`.
+        labels: The labels by number, as in `config.json`.
         tasks: The tasks that the model can be used for.
-        lacking: Why it cannot be used for the others.
+        lacking: The other tasks, with the reasons.
         tensors: All tensors of the files.
     """
 
@@ -258,9 +258,9 @@ class Inspection(Shown):
     tensors: tuple[TensorFacts, ...] = field(repr=False)
 
     def _repr_html_(self) -> str:
-        """The table of a notebook; the configuration and the tensors are too long for it."""
+        """Returns a table for notebooks, without the configuration and the tensors, which are too long."""
         return to_html({name: value for name, value in self.to_dict().items() if name not in ("config", "tensors")})
 
     def to_dict(self, each: Each[Any] = listed) -> dict[str, Any]:
-        """The inspection as plain dicts and lists; in `config` also the properties that follow from its fields."""
+        """Returns plain dicts and lists; `config` includes the properties that follow from its fields."""
         return super().to_dict(each) | {"config": plain(all_config_facts(self.config))}

@@ -1,4 +1,4 @@
-"""Which tensors of a checkpoint make up which part, whether they fit, and which are not used."""
+"""The tensors of a checkpoint: the part each belongs to, whether it fits, and which are unused."""
 
 from itertools import takewhile
 from math import prod
@@ -12,18 +12,18 @@ from mlxbert.weights.families import keymap
 
 _ADAPTER = "an adapter for a task"
 _IGNORED = "a buffer, or part of a head that mlxbert does not run"
-_SHOWN = 3  # problems of a part
+_MAX_PROBLEMS = 3  # of a part, in a message
 
 
 def storage_name(checkpoint: Checkpoint) -> str:
-    """How the weights that are used are stored: quantized, or the names of their dtypes."""
+    """Returns the storage of the used weights: the quantization, or the names of their dtypes."""
     used = [name for plain, name in checkpoint.names.items() if plain not in checkpoint.ignored]
     dtypes = sorted({checkpoint.tensors[name].dtype for name in used})
     return checkpoint.storage.name if checkpoint.storage else ", ".join(dtypes)
 
 
 def parameters(checkpoint: Checkpoint) -> dict[str, int]:
-    """The number of parameters of each piece of the network, by the shapes that the configuration implies."""
+    """Returns the number of parameters of each part of the network, from the shapes that the configuration implies."""
     counts: dict[str, int] = {}
     for name, shape in shapes(checkpoint, checkpoint.parts).items():
         part = name.split(".")[1]
@@ -32,37 +32,37 @@ def parameters(checkpoint: Checkpoint) -> dict[str, int]:
 
 
 def parts(checkpoint: Checkpoint) -> dict[str, PartFacts]:
-    """The encoder and each part that the weights hold."""
+    """Returns the facts of the encoder and of each other part in the weights."""
     expected = shapes(checkpoint, checkpoint.parts)
-    found = {}
+    facts = {}
     for part in ("encoder", *checkpoint.parts):
         table = checkpoint.family.encoder if part == "encoder" else checkpoint.family.parts[part]
         entries = list(keymap.pairs(table, checkpoint.config, expected))
         ours = [name for entry in entries for name in entry.ours]
         theirs = [checkpoint.names[name] for entry in entries for name in entry.theirs if name in checkpoint.names]
         size = sum(prod(expected[name]) for name in ours)
-        found[part] = PartFacts(_stem(theirs), _stem(ours), len(theirs), size, _problem(checkpoint, part))
-    if found["encoder"].problem:
-        raise CheckpointError(f"{checkpoint.folder}: {found['encoder'].problem}")
-    return found
+        facts[part] = PartFacts(_stem(theirs), _stem(ours), len(theirs), size, _problem(checkpoint, part))
+    if facts["encoder"].problem:
+        raise CheckpointError(f"{checkpoint.folder}: {facts['encoder'].problem}")
+    return facts
 
 
 def _problem(checkpoint: Checkpoint, part: str) -> str | None:
-    """Everything that is wrong with a part; if there is much, the first problems."""
-    found = [problem.text for problem in checkpoint_problems.problems(checkpoint, part, checkpoint.parts)]
-    more = [f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
-    return "; ".join(found[:_SHOWN] + more) or None
+    """Returns the problems of a part, shortened to the first few; `None` if it has none."""
+    problems = [problem.text for problem in checkpoint_problems.problems(checkpoint, part, checkpoint.parts)]
+    more = [f"and {len(problems) - _MAX_PROBLEMS} more"] if len(problems) > _MAX_PROBLEMS else []
+    return "; ".join(problems[:_MAX_PROBLEMS] + more) or None
 
 
 def _stem(names: list[str]) -> str:
-    """The common prefix of tensor names, in whole words; several prefixes if there is no common one."""
+    """Returns the common dotted prefix of tensor names; several prefixes if they have none in common."""
     words = [name.split(".")[:-1] for name in names]  # the last one is weight or bias
     common = [column[0] for column in takewhile(lambda column: len(set(column)) == 1, zip(*words, strict=False))]
     return ".".join(common) or ", ".join(dict.fromkeys(word[0] for word in words if word))
 
 
 def unused(checkpoint: Checkpoint) -> tuple[UnusedTensor, ...]:
-    """The tensors that are not loaded, and why."""
+    """Returns the tensors that are not loaded, with the reasons."""
     tied = checkpoint.family.tied
     return tuple(
         UnusedTensor(name, f"a copy of {tied[plain]}" if plain in tied else _ADAPTER if ".lora_" in plain else _IGNORED)
@@ -72,7 +72,7 @@ def unused(checkpoint: Checkpoint) -> tuple[UnusedTensor, ...]:
 
 
 def tensors(checkpoint: Checkpoint) -> tuple[TensorFacts, ...]:
-    """Every tensor of the files: its name in the network, or why it is not used."""
+    """Returns every tensor of the files with its name in the network, or the reason why it is not used."""
     use = dict.fromkeys(checkpoint.ignored, "not used")
     use |= {copy: f"a copy of {original}" for copy, original in checkpoint.family.tied.items()}
     expected = shapes(checkpoint, checkpoint.parts)

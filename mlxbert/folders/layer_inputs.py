@@ -1,4 +1,4 @@
-"""What the inputs of a network's matrices are like, measured on the texts of `mlxbert.folders.sample_texts`."""
+"""Statistics of the inputs of a network's matrices, measured on the texts of `mlxbert.folders.sample_texts`."""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -20,26 +20,26 @@ _LENGTH = 64  # tokens of a text that are used
 
 
 class LayerInputs:
-    """The sums of the products of all pairs of inputs of each matrix, measured when the first is asked for."""
+    """The sums of products of all pairs of inputs (XᵀX) of each matrix, measured on first use."""
 
     def __init__(self, model: OpenedModel) -> None:
         self._model = model
 
     def take(self, name: str) -> "NDArray[np.float32] | None":
-        """Those of the matrix with this name in the network, (I, I), which are then forgotten; `None` if unknown."""
+        """Returns and forgets the sums of the matrix with this name in the network, (I, I); `None` if unknown."""
         import numpy as np
 
-        found = self._measured.pop(name, None)
-        if found is None or not mx.isfinite(found).all().item():
+        products = self._measured.pop(name, None)
+        if products is None or not mx.isfinite(products).all().item():
             return None
-        return np.array(found)
+        return np.array(products)
 
     @cached_property
     def _measured(self) -> dict[str, mx.array]:
         model = self._model
         parts = [part for part in model.parts if model.has_loaded(part)]
         network = build_network(model.checkpoint, parts, mx.float32)
-        network.encoder.divisible = False  # the measuring layers keep sums
+        network.encoder.divisible = False  # because the measuring layers keep sums
         layers = _measure(network)
         for batch in _batches(model):
             output = network.encoder(batch)
@@ -59,29 +59,29 @@ class _Measuring(nn.Module):
 
     def __call__(self, x: mx.array) -> mx.array:
         rows = x.reshape(-1, x.shape[-1]).astype(mx.float32)
-        found = rows.T @ rows
-        self.products = found if self.products is None else self.products + found
+        products = rows.T @ rows
+        self.products = products if self.products is None else self.products + products
         return self._layer(x)
 
 
 def _measure(network: Network) -> Mapping[str, _Measuring]:
-    """Replaces the linear layers that can be quantized; by their paths."""
+    """Replaces the linear layers that can be quantized; returns the replacements by path."""
     modules = dict(network.named_modules())
     layers = {}
     for name in quantizable(network):
         path = name.removesuffix(".weight")
         if isinstance(modules[path], nn.Linear):
-            parent, _, own = path.rpartition(".")
-            layers[path] = modules[parent][own] = _Measuring(modules[path])
+            parent, _, child = path.rpartition(".")
+            layers[path] = modules[parent][child] = _Measuring(modules[path])
     return layers
 
 
 def _batches(model: OpenedModel) -> list[mx.array]:
-    """The ids of the sample, (B, L): texts of one length together, as padding is not an input."""
-    most = min(_LENGTH, model.tokenizer.max_length)
+    """Returns the ids of the sample texts, (B, L), grouped by length, so that there is no padding."""
+    limit = min(_LENGTH, model.tokenizer.max_length)
     by_length: dict[int, list[tuple[int, ...]]] = {}
     for text in sample():
-        ids = tuple(model.tokenizer.encode(text, overflow="truncate").ids[:most])
+        ids = tuple(model.tokenizer.encode(text, overflow="truncate").ids[:limit])
         by_length.setdefault(len(ids), []).append(ids)
     return [
         mx.array(group[start : start + _BATCH])

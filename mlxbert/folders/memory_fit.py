@@ -1,4 +1,4 @@
-"""What fits into the memory of this machine, see `mlxbert.memory`."""
+"""Estimates what fits into the memory of this machine, see `mlxbert.memory`."""
 
 from collections.abc import Mapping
 
@@ -10,13 +10,13 @@ from mlxbert.text.batch import default_batch_tokens
 
 
 def fit(config: EncoderConfig, parameters: int, weights: Mapping[str, int], max_length: int) -> Fit:
-    """What a model needs on the device in use, and whether the device has it.
+    """Returns how much memory a model needs on the current device, and whether the device has it.
 
     Args:
         config: The encoder.
-        parameters: How many numbers the network has.
-        weights: The bytes that they take, by dtype.
-        max_length: The longest input in tokens.
+        parameters: The number of parameters of the network.
+        weights: The size of the weights in bytes, by dtype.
+        max_length: The limit of the input in tokens.
     """
     chosen = devices.choose_dtype(wide_range=config.wide_range)
     available, dtype = devices.available_memory(), devices.dtype_name(chosen)

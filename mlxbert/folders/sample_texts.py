@@ -1,6 +1,6 @@
-"""Short texts, on which `convert` sees what the inputs of the layers are like: plain sentences on many subjects.
+"""Short texts on which `convert` measures the inputs of the layers: plain sentences on many subjects.
 
-They are not those that `mlxbert.folders.compare.fixed_texts` compares models on.
+They differ from the texts on which models are compared, `mlxbert.folders.compare.fixed_texts`.
 """
 
 from collections.abc import Iterator
@@ -187,16 +187,16 @@ _LANGUAGES = (
     "오늘은 날씨가 아주 좋아요.",
     "Tôi muốn đặt một phòng cho hai người.",
 )
-_COUNT = 150  # sentences that are put together
+_COUNT = 150  # combined sentences
 
 
 def sample() -> list[str]:
-    """Some 300 texts, about 12 tokens each."""
-    return [*_SENTENCES, *_LANGUAGES, *_put_together()]
+    """Returns about 300 texts of about 12 tokens each."""
+    return [*_SENTENCES, *_LANGUAGES, *_combined()]
 
 
-def _put_together() -> Iterator[str]:
-    """Sentences of three parts each; the numbers of parts have no common divisor, so that all meet all."""
+def _combined() -> Iterator[str]:
+    """Yields sentences of three parts; their numbers have no common divisor, so that the combinations vary."""
     for number in range(_COUNT):
         subject, act, end = _PEOPLE[number % 33], _ACTS[number % 29], _ENDS[number % 23]
         text = f"{subject} {act} {end}".strip()

@@ -1,4 +1,4 @@
-"""Writes a model in memory as a folder that `mlxbert.load`, transformers and sentence-transformers open."""
+"""`mlxbert.save`: writes a model in memory as a folder for mlxbert, transformers and sentence-transformers."""
 
 import shutil
 from collections.abc import Callable, Mapping
@@ -34,49 +34,49 @@ def save(
 ) -> Path:
     """Writes a model as a folder that mlxbert, transformers and sentence-transformers open.
 
-    Weights come from memory; vocabulary, modules and licenses are copied from the folder that the model was loaded
-    from, and the model card if the heads are the same. Heads that were not loaded are not written. The folder appears
-    when it is complete.
+    Weights come from memory. Vocabulary, modules and licenses are copied from the folder that the model was loaded
+    from, and also the model card if the heads are the same. Heads that were not loaded are not written. The folder
+    appears when it is complete.
 
     Example:
         >>> mlxbert.save(mlxbert.load(), "my-model")
 
     Args:
         model: A model from `load` or `new_model`.
-        folder: The folder to write: a new or an empty one.
-        dtype: The dtype of the weights: `float32`, `float16` or `bfloat16`; `None` leaves them as they are in memory.
-        max_shard_size: The most data in one file of weights: `400MB`, `5GB`, `1GiB`.
-        overwrite: Whether a folder that `save` or `convert` wrote is replaced.
+        folder: The folder to write, new or empty.
+        dtype: The dtype of the weights: `float32`, `float16` or `bfloat16`; by default the dtype in memory.
+        max_shard_size: The maximum size of a file of weights: `400MB`, `5GB`, `1GiB`.
+        overwrite: Whether to replace a folder that `save` or `convert` wrote.
 
     Returns:
         The folder.
 
     Raises:
         ArgumentError: An argument is invalid, or the folder is in use.
-        CheckpointError: A weight is too large for `dtype`, is quantized, or has another shape than the configuration
-            says; or the files of the source changed after the model was loaded.
+        CheckpointError: A weight is too large for `dtype`, is quantized, or does not have the shape of the
+            configuration; or the files of the source changed after the model was loaded.
         MlxbertError: The folder cannot be written.
     """
     if not isinstance(model, Model):
         raise ArgumentError(f"model is {model!r:.60}, expected the result of mlxbert.load")
     if dtype is not None and dtype not in [*weights.DTYPES]:
         raise not_one_of("dtype", dtype, weights.DTYPES)
-    most = weights.parse_size(max_shard_size)
+    shard_limit = weights.parse_size(max_shard_size)
     model.check_thread()
     source, architecture = model.files, model.architecture
     target = destination.check_target(folder, source.path, overwrite)
     tensors = weights.plan_network(architecture, model.network, weights.DTYPES[dtype] if dtype else None)
-    destination.check_apart(target, [path for path in source.path.rglob("*") if path.is_file()])
+    destination.check_link_targets(target, [path for path in source.path.rglob("*") if path.is_file()])
     check_space(target, sum(tensor.bytes for tensor in tensors))
     with destination.partial_folder(target, source.path, overwrite) as partial:
-        # A new model has only the vocabulary in common with that folder, not its modules; so has a classifier that was
-        # made of a decoder.
-        made = has_made(architecture)
-        same = architecture.parts is not None and not made
+        # A new model shares only the vocabulary with that folder, not its modules; nor does a classifier that was made
+        # from a decoder.
+        from_decoder = has_made(architecture)
+        same = architecture.parts is not None and not from_decoder
         inner = copied_files.place_of_encoder(source if same else None, own=_has_own(model))
         _copy(model, partial, inner, dtype, modules=same)
-        keys = activation(probabilities=gives_probabilities(source)) if made else {}
-        _write(model, partial / inner, tensors, dtype, most, keys)
+        keys = activation(probabilities=gives_probabilities(source)) if from_decoder else {}
+        _write(model, partial / inner, tensors, dtype, shard_limit, keys)
         _seal(model, partial, modules=same)
         destination.move(partial, target)
     return target
@@ -98,10 +98,10 @@ def write_trained(
     Args:
         model: The model.
         partial: An empty folder.
-        describe: Takes the folder, which can be loaded by then; returns more files by name: a model card, the record of
-            the training.
-        keys: Keys of `config.json` besides those of the network; `None` removes one.
-        embedder: How the model makes vectors, where it was trained for them; otherwise no modules are written.
+        describe: Called with the folder once it can be loaded; returns more files by name, such as the model card and
+            the record of the training.
+        keys: More keys of `config.json`; the value `None` removes a key.
+        embedder: How the model makes vectors, if it was trained for them; otherwise no modules are written.
         adapter: Writes an adapter into the folder, instead of all weights.
     """
     inner = copied_files.place_of_encoder(None, own=_has_own(model))
@@ -131,50 +131,50 @@ def _write(
     inner: Path,
     tensors: list[weights.TensorToWrite],
     dtype: str | None,
-    most: int,
+    shard_limit: int,
     keys: Mapping[str, object] = FrozenDict(),
 ) -> None:
     """Writes weights and configuration into a folder that holds vocabulary and modules."""
-    weights.write_weights(tensors, inner, most)
+    weights.write_weights(tensors, inner, shard_limit)
     changed = _changes(model, tensors, dtype)
     if model.tokenizer.prompt is not None and has_made(model.architecture):
         (inner / TEMPLATE).write_text(model.tokenizer.prompt.template(), encoding="utf-8")
         if (pad := model.tokenizer.token_id(model.tokenizer.special.get("pad", ""))) is not None:
-            changed["pad_token_id"] = pad  # transformers finds the last token by it
+            changed["pad_token_id"] = pad  # transformers needs it to find the last token
     weights.write_config(model.architecture, inner, changed | dict(keys))
 
 
 def _seal(model: Model, partial: Path, *, modules: bool) -> None:
-    """Checks a folder that is complete, and lists what was written."""
+    """Checks a complete folder, and writes the manifest of its files."""
     _check_files(model, ModelFolder(partial), modules=modules)
     hashes = {path.relative_to(partial).as_posix(): sha256(path) for path in destination.written_files(partial)}
     names = {Path(name).name for name in hashes}
-    notes = [own.note for own in OWN_LAYERS if own.file in names]
+    notes = [layers.note for layers in OWN_LAYERS if layers.file in names]
     saved = {"mlxbert": __version__, "source": model.source, "written": hashes}
     saved |= {"note": ". ".join(notes)} if notes else {}
     weights.write_json(partial / SAVED, saved)
 
 
 def _has_own(model: Model) -> bool:
-    """Whether transformers does not have a head of the model."""
+    """Whether the model has a head that does not exist in transformers."""
     return has_own(model.network.heads, model.network.encoder.config.labels)
 
 
 def _embedder_of_head(model: Model) -> Embedder:
-    """How the vectors of a classifier are made, for a model that says no other way: its encoder needs modules."""
+    """Returns an embedder with the pooling of the classifier, whose encoder needs modules in the folder."""
     labels = model.network.encoder.config.labels
     assert labels is not None and labels.head_pooling is not None
     return Embedder(EmbeddingConfig(parse_poolings(labels.head_pooling)), model.config.hidden_size)
 
 
 def _copy(model: Model, partial: Path, inner: str, dtype: str | None, *, modules: bool) -> None:
-    """Copies the files of the folder that the model was loaded from, all but its weights and its configuration."""
+    """Copies the folder that the model was loaded from, without weights and configuration."""
     source = model.files
     (partial / inner).mkdir(parents=True, exist_ok=True)
     if not modules:
         copied_files.copy_vocabulary(source, partial / inner)
     else:
-        # A model card describes the heads that the model came with.
+        # The model card describes the original heads.
         parts = model.architecture.parts or ()
         same_heads = {*model.network.heads} == {*parts} - {"pooler"} and source.adapter is None
         for path in card.read_from(source.path) if same_heads else ():
@@ -189,7 +189,7 @@ def _copy(model: Model, partial: Path, inner: str, dtype: str | None, *, modules
 
 
 def _check_files(model: Model, saved: ModelFolder, *, modules: bool) -> None:
-    """Refuses files that do not give the tokenizer and the pooling in memory: the source may change after loading."""
+    """Refuses files whose tokenizer or pooling differs from memory: the source may have changed after loading."""
     try:
         same = read_tokenizer(saved).tokenizer.to_str() == model.tokenizer.files.tokenizer.to_str()
         if modules and model.files.modules[1:]:
@@ -203,9 +203,9 @@ def _check_files(model: Model, saved: ModelFolder, *, modules: bool) -> None:
 
 
 def _changes(model: Model, tensors: list[weights.TensorToWrite], dtype: str | None) -> dict[str, object]:
-    """The keys of `config.json` that change; its dtype is that of the weights, if it names one."""
+    """Returns the changed keys of `config.json`; a dtype only if one was requested or `config.json` has one."""
     stored = weights.NAMES[tensors[0].dtype]
-    named = model.architecture.config_json.values
-    stated = dtype or (stored if named.get("dtype") or named.get("torch_dtype") else None)
-    changed = weights.config_changes(model.architecture, weights.DTYPES[stated] if stated else None)
+    values = model.architecture.config_json.values
+    dtype_name = dtype or (stored if values.get("dtype") or values.get("torch_dtype") else None)
+    changed = weights.config_changes(model.architecture, weights.DTYPES[dtype_name] if dtype_name else None)
     return changed | weights.network_changes(model.architecture, model.network)

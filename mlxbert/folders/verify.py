@@ -1,4 +1,4 @@
-"""Whether two models agree, and if not, what exactly differs."""
+"""`mlxbert.verify`: whether two models agree, and how they differ."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,9 +17,9 @@ from mlxbert.progress import OnProgress
 from mlxbert.weights.find_model import find_model
 from mlxbert.weights.model_source import ModelRef, check_source
 
-# How far outputs may be apart if tensors are equal once rounded to a dtype; quantized weights allow no such bound.
+# Allowed differences of outputs if tensors are equal once rounded to a dtype; there is no bound for quantized weights.
 TOLERANCES = {"F32": 1e-4, "F16": 2e-2, "BF16": 0.2}
-_SHOWN = 3  # names in a sentence
+_MAX_NAMES = 3  # in a sentence
 _Source = str | Path | OpenedModel
 
 
@@ -32,27 +32,27 @@ def verify(
     offline: bool = False,
     on_progress: OnProgress | None = None,
 ) -> Verification:
-    """Compares two models: their facts, parts, tokenizers, the way they make vectors, tensors, and outputs.
+    """Compares two models: facts, parts, tokenizers, how they make vectors, tensors, and outputs.
 
     Example:
         >>> bool(mlxbert.verify("builtin", "my-model"))
 
     Args:
-        a: A name on the Hugging Face hub, the folder of a checkpoint, `builtin`, or what
-            `mlxbert.folders.compare.compared_model.open_model` returned.
+        a: A name on the Hugging Face hub, the folder of a checkpoint, `builtin`, or a result of
+            `mlxbert.folders.compare.compared_model.open_model`.
         b: The other model.
-        tolerance: How far outputs may be apart if nothing else differs. By default 1e-4, or 2e-2 and 0.2 if tensors are
-            equal only once rounded to float16 or bfloat16. If tensors are equal as far as quantized weights can tell,
-            `quantized_outputs` judges how much is kept of what the models are used for.
+        tolerance: The allowed difference of outputs if nothing else differs: by default 1e-4, or 2e-2 and 0.2 if
+            tensors are equal only once rounded to float16 or bfloat16. If tensors are equal up to quantization,
+            `quantized_outputs` judges instead whether the models still give the same results.
         device: `gpu`, `cpu`, or `auto`: the GPU if there is one. Both compute in float32.
         offline: Make no requests to the hub.
         on_progress: Called with the downloaded and the total bytes during a download.
 
     Returns:
-        The differences, which include parts that cannot be loaded. It is true if the models agree.
+        The differences, including parts that cannot be loaded. The result is true if the models agree.
 
     Raises:
-        MlxbertError: A model cannot be loaded at all; see `mlxbert.load`.
+        MlxbertError: A model cannot be loaded at all, see `mlxbert.load`.
     """
     for name, source in (("a", a), ("b", b)):
         if not isinstance(source, OpenedModel):
@@ -60,31 +60,31 @@ def verify(
     if tolerance is not None:
         TOLERANCE.check_number("tolerance", tolerance)
     devices.use(device)
-    one, other = (_open(source, offline, on_progress) for source in (a, b))
-    compared = tensors.compare(one, other)
-    found = [
-        *facts.of_config(one, other),
-        *facts.of_parts(one, other),
-        *facts.of_tokenizers(one, other),
-        *facts.of_embedders(one, other),
+    model_a, model_b = (_open(source, offline, on_progress) for source in (a, b))
+    compared = tensors.compare(model_a, model_b)
+    differences = [
+        *facts.config_differences(model_a, model_b),
+        *facts.part_differences(model_a, model_b),
+        *facts.tokenizer_differences(model_a, model_b),
+        *facts.embedder_differences(model_a, model_b),
         *compared.differences,
     ]
-    notes = list(_notes(one, other, compared))
+    notes = list(_notes(model_a, model_b, compared))
     allowed = TOLERANCES.get(compared.coarsest) if tolerance is None else float(tolerance)
-    quantized = allowed is None and not found
+    quantized = allowed is None and not differences
     if quantized:
-        notes.append(f"tensors are equal as far as {_storage_name(one, other, compared.coarsest)} can tell")
-    computed, broken = outputs.compare(one, other)
+        notes.append(f"tensors are equal up to the precision of {_storage_name(model_a, model_b, compared.coarsest)}")
+    measured, broken = outputs.compare(model_a, model_b)
     if len(broken) == 1:
-        found += [_no_numbers(letter, problem) for letter, problem in broken.items()]
-    notes += _unmeasured(one, other, computed, broken)
-    if not found and computed.texts is not None and allowed is not None and not computed.largest <= allowed:
-        found.append(_too_far(computed.largest, allowed, _reason(one, other, compared)))
-    if quantized and not found and computed.texts is not None:
-        stated = isinstance(one.embedder, Embedder) and one.embedder.config.stated
-        found += judge(computed, makes_vectors=stated)
-    measured = replace(computed, tolerance=allowed)
-    return Verification(not found, one.source, other.source, tuple(found), tuple(notes), compared.counts, measured)
+        differences += [_no_numbers(letter, problem) for letter, problem in broken.items()]
+    notes += _unmeasured(model_a, model_b, measured, broken)
+    if not differences and measured.texts is not None and allowed is not None and not measured.largest <= allowed:
+        differences.append(_too_far(measured.largest, allowed, _reason(model_a, model_b, compared)))
+    if quantized and not differences and measured.texts is not None:
+        stated = isinstance(model_a.embedder, Embedder) and model_a.embedder.config.stated
+        differences += judge(measured, makes_vectors=stated)
+    names, result = (model_a.source, model_b.source), replace(measured, tolerance=allowed)
+    return Verification(not differences, *names, tuple(differences), tuple(notes), compared.counts, result)
 
 
 def _open(source: _Source, offline: bool, on_progress: OnProgress | None) -> OpenedModel:
@@ -94,20 +94,19 @@ def _open(source: _Source, offline: bool, on_progress: OnProgress | None) -> Ope
 
 
 def _storage_name(a: OpenedModel, b: OpenedModel, dtype: str) -> str:
-    """The name of the storage whose matrices have this dtype."""
+    """Returns the name of the storage whose matrices have this dtype."""
     storages = [model.checkpoint.storage for model in (a, b)]
     return next((storage.name for storage in storages if storage is not None and dtype in storage.dtypes), dtype)
 
 
 def _notes(a: OpenedModel, b: OpenedModel, compared: TensorComparison) -> Iterator[str]:
-    """Remarks that are not differences."""
-    one, another = (storage_name(model.checkpoint) for model in (a, b))
-    if one != another:
+    storage_a, storage_b = (storage_name(model.checkpoint) for model in (a, b))
+    if storage_a != storage_b:
         yield (
-            f"A is stored in {one}, B in {another}; of {compared.compared} tensors {compared.equal} are "
-            f"equal, {compared.rounded} more once rounded to the same dtype"
+            f"A is stored in {storage_a}, B in {storage_b}; of {compared.compared} tensors, {compared.equal} are "
+            f"equal, and {compared.rounded} more once rounded to the same dtype"
         )
-    yield from facts.of_idle(a, b)
+    yield from facts.idle_differences(a, b)
     for part, problem in a.problems.items():
         if b.problems.get(part) == problem:
             yield f"neither can run {part}: {problem}"
@@ -116,35 +115,35 @@ def _notes(a: OpenedModel, b: OpenedModel, compared: TensorComparison) -> Iterat
     for letter, model, other in (("A", a, b), ("B", b, a)):
         names = [name for name in model.checkpoint.ignored if name not in other.checkpoint.names]
         if names:
-            more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-            shown = ", ".join(model.checkpoint.names[name] for name in names[:_SHOWN])
-            yield f"not used, so not compared: only {letter} has {shown}{more}"
+            more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+            listed = ", ".join(model.checkpoint.names[name] for name in names[:_MAX_NAMES])
+            yield f"not used, so not compared: only {letter} has {listed}{more}"
 
 
-def _unmeasured(a: OpenedModel, b: OpenedModel, found: OutputDifferences, broken: dict[str, str]) -> Iterator[str]:
-    """Why outputs are not compared, unless that is a difference."""
+def _unmeasured(a: OpenedModel, b: OpenedModel, measured: OutputDifferences, broken: dict[str, str]) -> Iterator[str]:
+    """Yields the reasons why outputs are not compared, unless that is a difference."""
     if broken.get("A") == broken.get("B") and broken:
         yield f"outputs are not compared: A and B: {broken['A']}"
     elif len(broken) == 2:
         yield f"outputs are not compared: {'; '.join(f'{letter}: {problem}' for letter, problem in broken.items())}"
-    elif not broken and not found.texts:
+    elif not broken and not measured.texts:
         yield "hidden states are not compared: the models split every text into different tokens"
-    elif not broken and found.last_hidden_state is None:
+    elif not broken and measured.last_hidden_state is None:
         sizes = (str(model.config.hidden_size) for model in (a, b))
         yield f"hidden states are not compared: {facts.both(*sizes)} values"
 
 
 def _no_numbers(letter: str, problem: str) -> Difference:
-    given = {"A": None, "B": None, letter: problem}
-    return Difference("output", "outputs", given["A"], given["B"], f"outputs: only for {letter}, {problem}")
+    problems = {"A": None, "B": None, letter: problem}
+    return Difference("output", "outputs", problems["A"], problems["B"], f"outputs: only for {letter}, {problem}")
 
 
 def _reason(a: OpenedModel, b: OpenedModel, compared: TensorComparison) -> str:
-    """Why outputs may be apart if nothing else differs."""
+    """Says why outputs may differ if nothing else does."""
     if not compared.rounded:
         return "and nothing else explains it"
     stored = facts.both(*(storage_name(model.checkpoint) for model in (a, b)))
-    return f"as tensors are equal only once rounded to the same dtype: {stored}"
+    return f"because tensors are equal only once rounded to the same dtype: {stored}"
 
 
 def _too_far(apart: float, allowed: float, why: str) -> Difference:

@@ -1,4 +1,4 @@
-"""Which folders of models were written on this machine: a small file for each, in the user's data folder."""
+"""The models that were written on this machine: a small file for each, in the user's data folder."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ from mlxbert.files import DamagedError, is_system_file, read_record, write_recor
 from mlxbert.machine.user_folders import data_folder
 from mlxbert.weights.hub.needed_files import MODULES
 
-# Of a model, an adapter, or a model of sentence-transformers whose checkpoint is in a folder of its own.
+# A model, an adapter, or a model of sentence-transformers whose checkpoint is in a subfolder.
 _CONFIGS = ("config.json", "adapter_config.json", MODULES)
 
 
@@ -23,12 +23,12 @@ class TrainedModel:
     """A model that was written on this machine.
 
     Attributes:
-        folder: Its folder, absolute.
-        kind: What wrote it: `finetune classify`, `pretrain`, `distill`, `convert`.
-        family: Its `model_type`, or that of its first module; `None` for an adapter, or if its configuration cannot be
-            read.
+        folder: The absolute path of its folder.
+        kind: The command that wrote it: `finetune classify`, `pretrain`, `distill`, `convert`.
+        family: The `model_type` of the model or its first module; `None` for an adapter, or if the configuration is
+            unreadable.
         bytes: The size of its files.
-        written: When it was written, in ISO 8601.
+        written: The time when it was written, in ISO 8601.
     """
 
     folder: Path
@@ -39,10 +39,10 @@ class TrainedModel:
 
 
 def remember(folder: str | Path, kind: str) -> None:
-    """Notes that a model was written, for `written_models`. Where that cannot be kept, nothing happens.
+    """Records that a model was written, for `written_models`. If the record cannot be written, nothing happens.
 
     Args:
-        folder: Its folder.
+        folder: The folder of the model.
         kind: See `TrainedModel`.
     """
     with suppress(OSError, RuntimeError, ValueError, MlxbertError):
@@ -53,15 +53,15 @@ def remember(folder: str | Path, kind: str) -> None:
 
 
 def written_models() -> list[TrainedModel]:
-    """The models that were written on this machine and are where they were, sorted by folder.
+    """Returns the models that were written on this machine and still exist, sorted by folder.
 
-    One whose folder was removed or moved is forgotten; not one of a disk that is not there.
+    A model whose folder was removed or moved is forgotten, but not one on a disk that is not mounted.
     """
     try:
         entries = [path for path in _entries().iterdir() if path.suffix == ".json" and not is_system_file(path.name)]
     except OSError:
         return []
-    return sorted((found for path in entries for found in _read(path)), key=lambda one: one.folder)
+    return sorted((model for path in entries for model in _read(path)), key=lambda model: model.folder)
 
 
 def _entries() -> Path:
@@ -69,17 +69,17 @@ def _entries() -> Path:
 
 
 def _read(entry: Path) -> Iterator[TrainedModel]:
-    """The model of an entry; of one whose folder holds no model any more, nothing is left."""
+    """Yields the model of an entry; removes an entry whose folder no longer holds a model."""
     with suppress(OSError):
         try:
             values = read_record(entry)
             folder = Path(str(values["folder"]))
             config = next((folder / name for name in _CONFIGS if _is_there(folder / name)), None)
-            kept = not _is_there(folder.parent)
+            unmounted = not _is_there(folder.parent)
         except (DamagedError, KeyError, ValueError):
-            config, kept = None, False
+            config, unmounted = None, False
         if config is None:
-            if not kept:
+            if not unmounted:
                 entry.unlink(missing_ok=True)
         else:
             size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
@@ -87,7 +87,7 @@ def _read(entry: Path) -> Iterator[TrainedModel]:
 
 
 def _is_there(path: Path) -> bool:
-    """Whether there is something."""
+    """Whether a path exists; raises an `OSError` if that cannot be determined."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):

@@ -1,1 +1,1 @@
-"""Pre-training: from plain text to a model that has learned the language of it."""
+"""Pre-training: trains models and vocabularies on plain text."""

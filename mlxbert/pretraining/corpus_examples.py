@@ -1,4 +1,4 @@
-"""From corpus files to examples for training and evaluation."""
+"""Makes examples for training and evaluation from the files of a corpus."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.pretraining.chunks import Chunks, apart_from, full_sentences, held_out, sentence_pairs
+from mlxbert.pretraining.chunks import Chunks, full_sentences, held_out, sentence_pairs, without_overlap
 from mlxbert.pretraining.corpus.token_store import Corpus, CorpusReport, read_corpus
 from mlxbert.pretraining.examples import Examples, Frame, Pairs
 from mlxbert.pretraining.masks import Masking
@@ -17,12 +17,12 @@ from mlxbert.progress import OnProgress
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.training.options.loop_options import TrainingOptions
 
-MOST_HELD_OUT = 1000  # examples: evaluation should not take long
+MAX_HELD_OUT = 1000  # examples, so that evaluation does not take long
 
 
 @dataclass(frozen=True)
 class Data:
-    """The examples of a run, the order of those that are trained on, and what the corpus consists of."""
+    """The examples of a run, the order of the training examples, and a report on the corpus."""
 
     train: Examples
     valid: Examples
@@ -31,7 +31,7 @@ class Data:
 
 
 def make_frame(tokenizer: Tokenizer) -> Frame:
-    """The special tokens of a tokenizer."""
+    """Returns the special tokens that a tokenizer adds to one text and to a pair."""
     separator = tokenizer.token_id(tokenizer.special.get("sep", ""))
     if separator is None:
         raise ArgumentError("the vocabulary has no separator token, which pre-training needs")
@@ -41,18 +41,18 @@ def make_frame(tokenizer: Tokenizer) -> Frame:
 
 
 def make_masking(tokenizer: Tokenizer, settings: Settings, *, all_masked: bool = False) -> Masking:
-    """How tokens of a vocabulary are hidden."""
+    """Returns the rule by which tokens are masked, for a vocabulary and the settings."""
     mask = None if tokenizer.mask_token is None else tokenizer.token_id(tokenizer.mask_token)
     if mask is None:
         raise ArgumentError("the vocabulary has no mask token, which pre-training needs")
-    known = tokenizer.known_ids()
-    words = np.setdiff1d(np.arange(tokenizer.vocab_size) if known is None else known, make_frame(tokenizer).special)
+    used = tokenizer.known_ids()
+    words = np.setdiff1d(np.arange(tokenizer.vocab_size) if used is None else used, make_frame(tokenizer).special)
     share, whole_words = settings.mask_probability, settings.whole_words
     return Masking(mask, words.astype(np.int32), share=share, whole_words=whole_words, all_masked=all_masked)
 
 
 class Maker:
-    """Makes the examples of a run; `longest` are the most tokens that the model takes, `all_masked` see `Masking`."""
+    """Makes the examples of a run; `longest`: maximum tokens of the model; `all_masked`: see `Masking`."""
 
     def __init__(
         self, settings: Settings, tokenizer: Tokenizer, pairs: Pairs | None, longest: int, *, all_masked: bool = False
@@ -65,24 +65,24 @@ class Maker:
     def make(
         self, folder: Path, options: TrainingOptions, steps: int | None, epochs: float, on_read: OnProgress | None
     ) -> Data:
-        """Reads the corpus into the folder and divides it; without `steps` there are `epochs` passes."""
+        """Reads the corpus into the folder and splits it into examples; without `steps` there are `epochs` passes."""
         settings = self._settings
-        kept = settings.shards
-        corpus = self._read(settings.corpus, kept or folder / "corpus", on_read, keyed=kept is not None)
+        shards = settings.shards
+        corpus = self._read(settings.corpus, shards or folder / "corpus", on_read, keyed=shards is not None)
         phases: list[Phase] = []
         held: Chunks | None = None
-        others: Chunks | None = None  # where second texts of the evaluation come from
+        others: Chunks | None = None  # the source of second texts in evaluation
         for length in self.lengths:
             chunks = self._chunks(corpus, length, options.seed, folder)
             if not settings.valid:
-                held = held or held_out(chunks, settings.validation_fraction, MOST_HELD_OUT, options.seed)
-                chunks = Chunks.written(apart_from(chunks, held), folder)
+                held = held or held_out(chunks, settings.validation_fraction, MAX_HELD_OUT, options.seed)
+                chunks = Chunks.written(without_overlap(chunks, held), folder)
             if not len(chunks):
                 raise InputError(
-                    "the corpus is so small that all of it is held out",
-                    hint="give more text, or separate text with valid=",
+                    "the corpus is so small that all of it is held out for evaluation",
+                    hint="use more text, or evaluate on other files with valid=",
                 )
-            size = max(options.batch_size * self.lengths[0].tokens // length.tokens, 1)  # as many tokens in each phase
+            size = max(options.batch_size * self.lengths[0].tokens // length.tokens, 1)  # equal tokens in each phase
             phases.append(Phase(chunks, length.tokens, length.share, size, chunks))
         order = Phases(
             phases, steps=steps, epochs=epochs, gradient_accumulation=options.gradient_accumulation, seed=options.seed
@@ -91,23 +91,23 @@ class Maker:
         if held is None:
             evaluated = self._read(settings.valid, folder / "valid", None)
             others = self._chunks(evaluated, self.lengths[0], options.seed, folder)
-            held = others.drawn(MOST_HELD_OUT, options.seed)
+            held = others.sample(MAX_HELD_OUT, options.seed)
         train = self._examples(corpus, order, options.seed)
-        apart = held if held.several_documents else others or phases[0].chunks  # second texts are of other documents
-        valid = self.evaluated(evaluated, held, apart)
+        second_texts = held if held.several_documents else others or phases[0].chunks  # they need other documents
+        valid = self.evaluated(evaluated, held, second_texts)
         return Data(train, valid, order, corpus.report)
 
     def evaluated(self, corpus: Corpus, chunks: Chunks, others: Chunks) -> Examples:
-        """Examples whose masks are always the same, whatever the seed of a run."""
+        """Returns examples to evaluate on, whose masks do not depend on the seed of the run."""
         phase = Phase(chunks, self.lengths[0].tokens, 1.0, 1, others)
         order = Phases([phase], steps=1, epochs=1, gradient_accumulation=1, seed=0)
         return self._examples(corpus, order, 0)
 
-    def all_of(self, files: Sequence[Path], folder: Path, most: int | None, on_read: OnProgress | None) -> Examples:
-        """Examples of other files, to evaluate on: all of them, or `most` drawn ones."""
+    def all_of(self, files: Sequence[Path], folder: Path, limit: int | None, on_read: OnProgress | None) -> Examples:
+        """Returns examples of other files to evaluate on: all of them, or `limit` random ones."""
         corpus = self._read(files, folder, on_read)
         chunks = self._chunks(corpus, self.lengths[0], 0, folder)
-        return self.evaluated(corpus, chunks if most is None else chunks.drawn(most, 0), chunks)
+        return self.evaluated(corpus, chunks if limit is None else chunks.sample(limit, 0), chunks)
 
     def _examples(self, corpus: Corpus, order: Phases, seed: int) -> Examples:
         return Examples(
@@ -121,17 +121,16 @@ class Maker:
         )  # fmt: skip
 
     def _chunks(self, corpus: Corpus, length: Length, seed: int, folder: Path) -> Chunks:
-        """The chunks of a phase, in a file in a folder."""
         template = self._frame.single if self._pairs is None else self._frame.pair
         room = length.tokens - sum(special is not None for special, _ in template)
         if self._pairs is None:
             chunks = full_sentences(corpus, room, across=self._settings.across_documents)
         else:
             chunks = sentence_pairs(corpus, room, seed)
-        found = Chunks.written(chunks, folder)
-        if not len(found):
+        stored = Chunks.written(chunks, folder)
+        if not len(stored):
             raise InputError(
-                "the corpus has no two sentences of one document, which pairs are made of",
+                "no document of the corpus has two sentences, which pairs are made of",
                 hint="the objective mlm needs no pairs",
             )
-        return found
+        return stored

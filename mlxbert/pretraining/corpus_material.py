@@ -1,4 +1,4 @@
-"""A corpus as training material: plain text with the objective of pre-training, and a teacher if there is one."""
+"""A corpus as training material: plain text, the objective of pre-training, and an optional teacher."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -22,15 +22,15 @@ from mlxbert.training.options.loop_options import TrainingOptions
 from mlxbert.training.trained_folder import FolderContent, metrics_table
 from mlxbert.training.training_call import Material, TrainingCall, usual_rate
 
-_NEW_RATE = 5  # new weights need larger steps than trained ones
+_NEW_RATE = 5  # factor of the learning rate: new weights need larger steps than trained ones
 
 
 @dataclass(frozen=True)
 class Passes:
-    """How long pre-training is.
+    """The length of pre-training.
 
     Attributes:
-        steps: Updates of the weights; `None` where the passes say it.
+        steps: Number of updates; `None` if `epochs` decides.
         epochs: Passes over the corpus.
     """
 
@@ -38,10 +38,10 @@ class Passes:
     epochs: float
 
 
-def begun(
+def prepare_model(
     base: InitialModel, weights: Mapping[str, float], settings: Settings, options: TrainingOptions
 ) -> tuple[Model, Adapters | None]:
-    """The model as it is before training, of ELECTRA with its generator; and its adapters, if adapters are trained."""
+    """Returns the model before training (for ELECTRA with its generator), and its adapters if adapters are trained."""
     model = base.model(heads_of(weights), options.seed)
     if ELECTRA in weights:
         model = with_generator(model, base, settings.generator, options.seed)
@@ -54,7 +54,7 @@ def begun(
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusMaterial(Material):
-    """Plain text; training changes the model `first`, `data` are the examples once they are made."""
+    """Plain text as training material; training changes the model `first`; `data` holds the examples once made."""
 
     base: InitialModel
     objective: Pretraining
@@ -93,7 +93,7 @@ class CorpusMaterial(Material):
         }
 
     def opened(self, call: TrainingCall, folder: Path) -> Self:
-        """The material with examples. The first process reads the corpus; others open what it wrote, or read it too."""
+        """Returns the material with examples. Rank 0 reads the corpus; the others open its files or read it too."""
         call.times.begin("reading the corpus")
 
         def make(on_read: OnProgress | None) -> Data:
@@ -127,7 +127,7 @@ class CorpusMaterial(Material):
         return self.data
 
     def filled(self) -> tuple[str, ...]:
-        """The texts of `fill` with the best word in each of their blanks."""
+        """Returns the texts of `fill` with the best token in place of each mask."""
         texts = []
         filling = generator_of(self.first) if isinstance(self.first.network, Electra) and self.fill else self.first
         for result in fill_mask(filling, [*self.fill], top_k=1) if self.fill else ():
@@ -162,10 +162,10 @@ class CorpusMaterial(Material):
                 write_generator(model, folder)
             return {}
 
-        kept = "vectors" in [term.name for term in self.objective.weighted] and self.base.files.modules
+        keeps_embedder = "vectors" in [term.name for term in self.objective.weighted] and self.base.files.modules
         return FolderContent(
             model=discriminator_of(model) if electra else model, record=record, card=self._card(data, result),
-            embedder=model.embedder if kept else None, complete=complete,
+            embedder=model.embedder if keeps_embedder else None, complete=complete,
         )  # fmt: skip
 
     def _card(self, data: Data, result: Mapping[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""`mlxbert.distill`: a smaller student of a model; pre-training with other defaults."""
+"""`mlxbert.distill`: trains a smaller student of a model; pre-training with other defaults."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,13 +32,13 @@ def distill(
         corpus: See `mlxbert.pretrain`.
         teacher: The model that it learns from: hub name, folder or `builtin`.
         output: The folder to write.
-        student: A model with the same vocabulary to train; `None` takes layers of the teacher.
-        layers: The layers of the teacher that the student begins with, from 0; `None` for every other one.
+        student: The model to train, with the same vocabulary; by default some layers of the teacher.
+        layers: The layers of the teacher that the student starts with (numbered from 0); by default every other one.
         objective: The losses with their weights.
-        **options: All others of `mlxbert.pretrain`.
+        **options: All other options of `mlxbert.pretrain`.
 
     Returns:
-        An iterator of events, as of `mlxbert.pretrain`.
+        An iterator of events, see `mlxbert.pretrain`.
 
     Raises:
         MlxbertError: See `mlxbert.pretrain`.
@@ -48,7 +48,7 @@ def distill(
             raise ArgumentError(f"{name} is not an option of distill; choose the student with student or layers")
     if student is not None:
         if layers is not None:
-            raise ArgumentError("student and layers are given, expected one: layers are those of the teacher")
+            raise ArgumentError("student and layers are given, expected one: layers are taken from the teacher")
         return pretrain(
             corpus, output=output, model=student, teacher=teacher, objective=objective, **options
         )  # fmt: skip

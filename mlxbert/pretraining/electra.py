@@ -1,7 +1,7 @@
-"""ELECTRA (arXiv:2003.10555): a small generator writes the tokens that the discriminator tells from the real ones.
+"""ELECTRA (arXiv:2003.10555): a small generator replaces tokens, and the discriminator recognizes the replaced ones.
 
-Both share word, position and segment embeddings and the norm of their sum; projections of these are their own. What is
-trained is one network; what is written are two models, each with its own copy of the embeddings.
+Both share word, position and segment embeddings and the norm of their sum; each has its own projection of them. They
+are trained as one network, and written as two models, each with its own copy of the embeddings.
 
 Shapes: B batch, L length, E embedding size, D hidden size.
 """
@@ -23,24 +23,24 @@ from mlxbert.pretraining.initial_model import InitialModel
 from mlxbert.weights.build import parameters
 from mlxbert.weights.hub.needed_files import CONFIG
 
-GENERATOR = "generator"  # the folder of the generator in that of the discriminator
+GENERATOR = "generator"  # the folder of the generator, inside the folder of the discriminator
 _EMBEDDINGS = "encoder.embeddings."
 
 
 class SharedEmbeddings(nn.Module):
-    """The embeddings of another encoder (`lender`), through a projection of one's own if the width differs."""
+    """The embeddings of another encoder (`lender`), with the projection of `borrower` if the width differs."""
 
-    def __init__(self, lender: Embeddings, own: Embeddings) -> None:
+    def __init__(self, lender: Embeddings, borrower: Embeddings) -> None:
         super().__init__()
-        self._lender = lender  # the underscore: its parameters are not those of this module, too
-        if "projection" in own:
-            self.projection = own.projection
+        self._lender = lender  # with an underscore, so that its parameters do not count as parameters of this module
+        if "projection" in borrower:
+            self.projection = borrower.projection
 
     @property
     def word(self) -> nn.Embedding:
         """The word embeddings, to which the masked-LM head is tied."""
-        found: nn.Embedding = self._lender.word
-        return found
+        embedding: nn.Embedding = self._lender.word
+        return embedding
 
     def __call__(self, input_ids: mx.array, token_type_ids: mx.array | None) -> mx.array:
         """(B, L) → (B, L, D)."""
@@ -49,36 +49,37 @@ class SharedEmbeddings(nn.Module):
 
 
 class Electra(Network):
-    """The discriminator, and in it the generator, whose embeddings are the discriminator's.
+    """The discriminator with the generator inside; the generator uses the embeddings of the discriminator.
 
-    `described` is the generator as a model of its own: its configuration and its files.
+    `described` is the generator as a separate model: its configuration and its files.
     """
 
     def __init__(self, discriminator: Network, described: Model) -> None:
         super(Network, self).__init__()
         self.encoder, self.heads = discriminator.encoder, discriminator.heads
         self.generator, self.described = described.network, described
-        embeddings = self.generator.encoder.embeddings
-        self.generator.encoder["embeddings"] = SharedEmbeddings(self.encoder.embeddings, embeddings)
+        borrower = self.generator.encoder.embeddings
+        self.generator.encoder["embeddings"] = SharedEmbeddings(self.encoder.embeddings, borrower)
 
 
 def with_generator(model: Model, base: InitialModel, share: float, seed: int) -> Model:
-    """A discriminator with its generator: that in the folder of `base`, or a new one of a share of its width."""
+    """Adds a generator to a discriminator: the one in the folder of `base`, or a new one with `share` of its width."""
     folder = base.files.path / GENERATOR
     if base.config is None and (folder / CONFIG).is_file():
-        found = load(folder, heads=["masked_lm"], dtype="float32", device=base.ref.device, quantized=False, seed=seed)
-        _check_shared(model, found)
+        device = base.ref.device
+        generator = load(folder, heads=["masked_lm"], dtype="float32", device=device, quantized=False, seed=seed)
+        _check_shared(model, generator)
     else:
         values = {**model.architecture.config_json.values, **generator_sizes(model.config, share)}
-        # Another seed: of the same one, layers of the same size would begin with the same weights.
-        found = new_model(
+        # With the same seed, layers of the same size would start with the same weights.
+        generator = new_model(
             values, base.files.path, heads={"masked_lm": None}, dtype="float32", device=base.ref.device, seed=seed + 1
         )
-    return replace(model, network=Electra(model.network, found))
+    return replace(model, network=Electra(model.network, generator))
 
 
 def generator_sizes(config: EncoderConfig, share: float) -> dict[str, Any]:
-    """The keys of `config.json` in which a new generator differs: as many heads of the same size as come closest."""
+    """Returns the keys of `config.json` that differ in a new generator; its heads keep their size, not their number."""
     heads = max(round(config.num_attention_heads * share), 1)
     return {
         "num_attention_heads": heads,
@@ -89,33 +90,33 @@ def generator_sizes(config: EncoderConfig, share: float) -> dict[str, Any]:
 
 
 def _shared(network: Network) -> dict[str, mx.array]:
-    """What generator and discriminator have in common, by the names in both."""
-    own = f"{_EMBEDDINGS}projection."
+    """Returns the parameters that generator and discriminator share, by their common names."""
+    projection = f"{_EMBEDDINGS}projection."
     return {
         name: array
         for name, array in parameters(network).items()
-        if name.startswith(_EMBEDDINGS) and not name.startswith(own)
+        if name.startswith(_EMBEDDINGS) and not name.startswith(projection)
     }
 
 
 def _check_shared(model: Model, generator: Model) -> None:
-    """Refuses a generator with other embeddings: they would be replaced without a word."""
+    """Refuses a generator with different embeddings, which would be replaced silently."""
     ours, theirs = _shared(model.network), _shared(generator.network)
-    other = [
+    different = [
         name
         for name, array in ours.items()
         if name not in theirs or array.shape != theirs[name].shape or not mx.array_equal(array, theirs[name]).item()
     ]
-    if other or model.tokenizer.files.tokenizer.to_str() != generator.tokenizer.files.tokenizer.to_str():
+    if different or model.tokenizer.files.tokenizer.to_str() != generator.tokenizer.files.tokenizer.to_str():
         raise CheckpointError(
-            f"{generator.folder}: its {other[0] if other else 'vocabulary'} differs from that of the discriminator in "
+            f"{generator.folder}: its {different[0] if different else 'vocabulary'} differs from the discriminator in "
             f"{model.folder}, expected the generator that was trained with it",
-            hint="without that folder, training begins with a new generator",
+            hint="without that folder, training starts with a new generator",
         )
 
 
 def discriminator_of(model: Model) -> Model:
-    """The discriminator alone, with the parameters of a model of both."""
+    """Returns the discriminator without its generator; the parameters are shared with `model`."""
     both = model.network
     network = Network(both.encoder.config, both.heads)
     network.encoder, network.heads = both.encoder, both.heads
@@ -123,7 +124,7 @@ def discriminator_of(model: Model) -> Model:
 
 
 def generator_of(model: Model) -> Model:
-    """The generator as a model of its own in evaluation mode, with the parameters of a model of both."""
+    """Returns the generator of `model` as a separate model in evaluation mode."""
     both = model.network
     assert isinstance(both, Electra)
     network = Network(both.generator.encoder.config, both.generator.heads)
@@ -133,7 +134,7 @@ def generator_of(model: Model) -> Model:
 
 
 def write_generator(model: Model, folder: Path) -> None:
-    """Writes the generator of a model of both into the unfinished folder of the discriminator."""
+    """Writes the generator of `model` into the unfinished folder of the discriminator."""
     inner = folder / GENERATOR
     inner.mkdir()
     write_trained(generator_of(model), inner, lambda _: {})

@@ -1,6 +1,6 @@
-"""Training examples: chunks of a corpus with special tokens and masked tokens, a function of seed, pass and chunk.
+"""Training examples: chunks of a corpus with special and masked tokens, a function of seed, pass and chunk.
 
-Shapes: N tokens of an example, M hidden ones.
+Shapes: N tokens of an example, M masked tokens.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ from mlxbert.pretraining.phases import Phases
 from mlxbert.text.encoding import Template
 
 Pairs = Literal["next", "order"]
-OTHER = 1  # the class of pairs that do not follow each other, of both heads, as transformers counts them
+OTHER = 1  # the class of pairs whose texts do not follow each other, in both heads, as in transformers
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,12 @@ class PretrainingExample:
     """A training example.
 
     Attributes:
-        ids: Token ids, some of them hidden, (N,).
+        ids: Token ids, some of them masked, (N,).
         segments: The segment of each token, (N,).
-        places: The hidden tokens, (M,).
-        clean: Token ids without hiding, (N,).
-        label: Of a pair, whether the second text follows the first (0) or not (1).
-        draws: Where each hidden token is replaced by a sample, two numbers from 0 to less than 1 that decide which,
+        places: The positions of the masked tokens, (M,).
+        clean: Token ids before masking, (N,).
+        label: For a pair, whether the second text follows the first (0) or not (1).
+        draws: For ELECTRA, two random numbers in [0, 1) per masked token that decide which token is sampled for it,
             (M, 2).
     """
 
@@ -46,13 +46,13 @@ class PretrainingExample:
 
     @property
     def originals(self) -> Ids:
-        """What was hidden, (M,)."""
+        """The original ids of the masked tokens, (M,)."""
         return self.clean[self.places]
 
 
 @dataclass(frozen=True)
 class Text:
-    """N tokens of a text without special tokens, and whether each continues the word of the one before; (N,)."""
+    """N tokens of a text without special tokens, and whether each continues the previous token's word; (N,)."""
 
     ids: Ids
     continues: Flags
@@ -60,7 +60,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Frame:
-    """The special tokens around one text and around two; none of the `special` ids is hidden."""
+    """The special tokens around one text and around a pair; ids in `special` are never masked."""
 
     single: Template
     pair: Template
@@ -69,11 +69,11 @@ class Frame:
 
     @property
     def added(self) -> int:
-        """How many special tokens are around two texts."""
+        """The number of special tokens around a pair."""
         return sum(special is not None for special, _ in self.pair)
 
     def around(self, texts: Sequence[Text]) -> tuple[Ids, Ids, Flags]:
-        """Ids, segments, and which tokens continue a word, of one text or two with special tokens; each (N,)."""
+        """Returns ids, segments, and which tokens continue a word, for one text or a pair with special tokens; (N,)."""
         waiting = iter(texts)
         parts: list[tuple[Ids, int, Flags]] = []
         for special, segment in self.single if len(texts) == 1 else self.pair:
@@ -88,10 +88,10 @@ class Frame:
 
 
 class Examples(Sequence[PretrainingExample]):
-    """The examples of a corpus by number, each made when it is asked for; `order` says what the numbers mean.
+    """The examples of a corpus by number, each made on access; `order` decodes the numbers.
 
-    Pairs: `next` takes the second text from another document in half of them, `order` swaps both in half of them.
-    `copies` passes differ, then they repeat; `None` if all differ.
+    Half of the pairs are negative: `next` takes the second text from another document, `order` swaps the two texts.
+    The first `copies` passes differ, then they repeat; with `None` all passes differ.
     """
 
     def __init__(
@@ -109,12 +109,12 @@ class Examples(Sequence[PretrainingExample]):
         self._pairs, self._copies, self._seed = pairs, copies, seed
         if pairs == "next" and not all(phase.others.several_documents for phase in order.phases):
             raise InputError(
-                "the corpus has one document that can be divided into pairs, next-sentence prediction needs two",
+                "only one document of the corpus can be split into pairs, expected two for next-sentence prediction",
                 hint="documents are separated by empty lines; the objective mlm,sop needs only one",
             )
 
     def __iter__(self) -> Iterator[PretrainingExample]:
-        """Those of the first pass: numbers have no end."""
+        """Iterates over the examples of the first pass; the numbers themselves are unlimited."""
         return (self[number] for number in range(len(self)))
 
     def __len__(self) -> int:
@@ -125,22 +125,22 @@ class Examples(Sequence[PretrainingExample]):
     @overload
     def __getitem__(self, number: slice) -> "list[PretrainingExample]": ...
     def __getitem__(self, number: int | slice) -> "PretrainingExample | list[PretrainingExample]":
-        """An example; masks and pairs are drawn by its number."""
+        """Returns an example; its number seeds its masks and its pair."""
         if isinstance(number, slice):
-            return [self[one] for one in range(*number.indices(len(self)))]
+            return [self[item] for item in range(*number.indices(len(self)))]
         place = self.order.place(number)
         chunk = self.order.phases[place.phase].chunks[place.chunk]
         copy = place.epoch if self._copies is None else place.epoch % self._copies
         rng = np.random.default_rng([self._seed, place.phase, copy, place.chunk])
         label = None if self._pairs is None else int(rng.random() < 0.5)
-        texts = [self._whole(chunk)] if label is None else self._pair(place.phase, chunk, label, rng)
+        texts = [self._single(chunk)] if label is None else self._pair(place.phase, chunk, label, rng)
         ids, segments, continues = self.frame.around(texts)
-        places, hidden = self.masking.apply(ids, continues, ~np.isin(ids, self.frame.special), rng)
+        places, masked = self.masking.apply(ids, continues, ~np.isin(ids, self.frame.special), rng)
         draws = rng.random((len(places), 2), np.float32) if self.masking.all_masked else None
-        return PretrainingExample(hidden, segments, places, ids, label, draws)
+        return PretrainingExample(masked, segments, places, ids, label, draws)
 
     def describe(self, number: int) -> str:
-        """Where an example is in the corpus, for errors."""
+        """Returns the location of an example in the corpus, for errors."""
         place = self.order.place(number)
         chunk = self.order.phases[place.phase].chunks[place.chunk]
         return f"tokens {chunk.start:,} to {chunk.stop:,} of the corpus"
@@ -148,8 +148,8 @@ class Examples(Sequence[PretrainingExample]):
     def _text(self, start: int, stop: int) -> Text:
         return Text(self.corpus.tokens(start, stop), self.corpus.continues(start, stop))
 
-    def _whole(self, chunk: CorpusChunk) -> Text:
-        """The text of a chunk, with separators between documents."""
+    def _single(self, chunk: CorpusChunk) -> Text:
+        """Returns the text of a chunk, with separators between documents."""
         text = self._text(chunk.start, chunk.stop)
         borders = self.corpus.borders(chunk.document, chunk.stop)
         if not borders:
@@ -159,9 +159,9 @@ class Examples(Sequence[PretrainingExample]):
         return Text(ids, np.insert(text.continues, inside, False))
 
     def _pair(self, phase: int, chunk: CorpusChunk, label: int, rng: np.random.Generator) -> list[Text]:
-        """The two texts of a chunk; with label 1 the second is from another document, or both are swapped."""
-        middle = self._division(chunk, rng)
-        first, second = self._text(chunk.start, middle), (middle, chunk.stop)
+        """Returns two texts of a chunk; with label 1 the second is from another document, or both are swapped."""
+        split = self._division(chunk, rng)
+        first, second = self._text(chunk.start, split), (split, chunk.stop)
         if label == OTHER and self._pairs == "next":
             room = self.order.phases[phase].tokens - self.frame.added - len(first.ids)
             second = self._elsewhere(self.order.phases[phase].others, chunk.document, room, rng)
@@ -169,7 +169,7 @@ class Examples(Sequence[PretrainingExample]):
         return texts[::-1] if label == OTHER and self._pairs == "order" else texts
 
     def _division(self, chunk: CorpusChunk, rng: np.random.Generator) -> int:
-        """Where a chunk is divided: after one of its sentences, or in a sentence before a word."""
+        """Draws where a chunk is split: after a sentence, or before a word if it has a single sentence."""
         ends = self.corpus.inside(chunk.document, chunk.start, chunk.stop)
         if not len(ends):
             begins = np.flatnonzero(~self.corpus.continues(chunk.start + 1, chunk.stop))
@@ -177,7 +177,7 @@ class Examples(Sequence[PretrainingExample]):
         return int(ends[rng.integers(len(ends))])
 
     def _elsewhere(self, chunks: Chunks, document: int, room: int, rng: np.random.Generator) -> tuple[int, int]:
-        """A second text of another chunk, of another document; as long as there is room."""
+        """Draws a second text from another document: its bounds; at most `room` tokens."""
         while (other := chunks[int(rng.integers(len(chunks)))]).document == document:
             pass
         start = self._division(other, rng)
@@ -185,5 +185,5 @@ class Examples(Sequence[PretrainingExample]):
 
 
 def in_batches(count: int, size: int) -> Iterator[range]:
-    """The numbers of examples in batches."""
+    """Yields the numbers of examples in batches."""
     return (range(start, min(start + size, count)) for start in range(0, count, size))

@@ -1,4 +1,4 @@
-"""The model that pre-training starts from: a checkpoint, or fresh weights of a size and a vocabulary."""
+"""The model that pre-training starts from: a checkpoint, or new weights for a size and a vocabulary."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ from mlxbert.weights.tokenizers.tokenizer_files import read_tokenizer
 
 # Layers and width, as in Google's smaller BERTs (arXiv:1908.08962); a head is 64 wide.
 SIZES = {"tiny": (2, 128), "mini": (4, 256), "small": (4, 512), "medium": (8, 512), "base": (12, 768)}
-EVERY_OTHER: Sequence[int] = range(0)  # stands for layers whose numbers are known when the model is found
+EVERY_OTHER: Sequence[int] = range(0)  # placeholder for layers whose numbers are known once the model is found
 _ELECTRA_SMALL = (12, 256)  # ELECTRA-Small (arXiv:2003.10555)
 _HEAD = 64
 _POSITIONS = 512
@@ -32,64 +32,64 @@ _PAIR_FAMILIES = {"sentence_order": "albert", "discriminator": "electra"}
 
 @dataclass(frozen=True, kw_only=True)
 class InitialModel(BaseModel):
-    """What pre-training starts from.
+    """The model that pre-training starts from.
 
     Attributes:
-        ref: The model; its source is the size or the file of one with fresh weights.
+        ref: The model; for new weights, its source is the size or the configuration file.
         files: The folder of the model, or of the vocabulary.
-        config: The configuration of a model with fresh weights; `None` for the weights in the folder.
-        layers: Of the model in the folder, only these layers, in this order; `None` for all.
+        config: The configuration of a model with new weights; `None` for the weights in the folder.
+        layers: The layers to keep of the model in the folder, in this order; `None` for all.
     """
 
     config: dict[str, Any] | None
     layers: tuple[int, ...] | None = None
 
     def model(self, heads: Sequence[str], seed: int) -> Model:
-        """The model in float32, with these heads."""
+        """Loads or makes the model in float32, with these heads."""
         if self.config is None:
-            whole = self.load(heads=heads, seed=seed)
-            return whole if self.layers is None else with_layers(whole, self.layers, self.ref.device)
+            model = self.load(heads=heads, seed=seed)
+            return model if self.layers is None else with_layers(model, self.layers, self.ref.device)
         return new_model(
             self.config, self.folder, heads=dict.fromkeys(heads), dtype="float32", device=self.ref.device, seed=seed
         )
 
     def warn_unless_it_fits(self, options: TrainingOptions) -> None:
-        """See `BaseModel.warn_unless_it_fits`; nothing is known of fresh weights before they are made."""
+        """See `BaseModel.warn_unless_it_fits`; there is no estimate for new weights."""
         if self.config is None:
             super().warn_unless_it_fits(options)
 
     def manifest(self) -> dict[str, Any]:
-        """What decides its weights and its vocabulary."""
+        """Returns the facts that determine its weights and its vocabulary."""
         if self.config is None:
             return {"model": hash_model(self.files), "layers": self.layers and list(self.layers)}
         return {"config": self.config, "vocabulary": read_tokenizer(self.files).tokenizer.to_str()}
 
 
 def with_layers(model: Model, layers: Sequence[int], device: str = "auto") -> Model:
-    """A model of some layers of another one, by their numbers from 0, with its embeddings and heads."""
+    """Returns a model with some layers of `model` (numbered from 0), and with its embeddings and heads."""
     values, count = dict(model.architecture.config_json.values), model.config.num_stored_layers
     key = next((key for key in ("num_hidden_layers", "n_layers", "n_layer") if key in values), "num_hidden_layers")
     if model.config.layer_schedule != tuple(range(count)):
-        raise ArgumentError(f"{model.source}: its layers share their weights, so that none can be left out")
+        raise ArgumentError(f"{model.source}: its layers share their weights, so none can be left out")
     if "global_attn_every_n_layers" in values:
-        raise ArgumentError(f"{model.source}: its layers differ in their attention, so that none can be left out")
+        raise ArgumentError(f"{model.source}: its layers differ in their attention, so none can be left out")
     if not layers or [*layers] != sorted({*layers}) or not 0 <= layers[0] <= layers[-1] < count:
         raise ArgumentError(f"layers are {[*layers]!r:.60}, expected numbers from 0 to {count - 1} in order")
     heads: dict[str, Labels | None] = dict.fromkeys(model.network.heads)
-    found = new_model(values | {key: len(layers)}, model.files.path, heads=heads, dtype="float32", device=device)
-    if found.architecture.family is not model.architecture.family:  # only the names of its tensors tell it
-        raise ArgumentError(
-            f"{model.source}: its config.json does not tell which layers it has, expected _name_or_path"
-        )
-    theirs = {f"encoder.layers.{new}.": f"encoder.layers.{old}." for new, old in enumerate(layers)}
+    student = new_model(values | {key: len(layers)}, model.files.path, heads=heads, dtype="float32", device=device)
+    if (
+        student.architecture.family is not model.architecture.family
+    ):  # a family known only from the names of the tensors
+        raise ArgumentError(f"{model.source}: its config.json does not say which layers it has, expected _name_or_path")
+    prefixes = {f"encoder.layers.{new}.": f"encoder.layers.{old}." for new, old in enumerate(layers)}
     weights = parameters(model.network)
-    names = {
-        name: next((name.replace(new, old, 1) for new, old in theirs.items() if name.startswith(new)), name)
-        for name in parameters(found.network)
+    sources = {
+        name: next((name.replace(new, old, 1) for new, old in prefixes.items() if name.startswith(new)), name)
+        for name in parameters(student.network)
     }
     # Without heads a new model has a pooler, and a loaded one may have none.
-    found.network.load_weights([(name, weights[old]) for name, old in names.items() if old in weights], strict=False)
-    return replace(found, _embedder=model._embedder)  # vectors are pooled as before
+    student.network.load_weights([(new, weights[old]) for new, old in sources.items() if old in weights], strict=False)
+    return replace(student, _embedder=model._embedder)  # the pooling of vectors stays the same
 
 
 def find_initial(
@@ -100,16 +100,16 @@ def find_initial(
     heads: Sequence[str],
     on_progress: OnProgress | None = None,
 ) -> InitialModel:
-    """Finds a model to continue; or describes a new one, whose `vocabulary` takes the place of the source of `ref`.
+    """Finds a model to continue training, or describes a new one, whose `vocabulary` replaces the source of `ref`.
 
-    `config` is one of `SIZES` or a file as a `config.json`; `layers` are numbers, a text as `0,2,4`, or
+    `config` is one of `SIZES` or a file like a `config.json`; `layers` are numbers, a text such as `0,2,4`, or
     `EVERY_OTHER`.
     """
     if config is None:
         if vocabulary is not None:
             raise ArgumentError(
                 "vocabulary is given without config: a trained model has its own vocabulary",
-                hint=f"config={'|'.join(SIZES)} or a file makes a new model",
+                hint=f"for a new model, add config= ({', '.join(SIZES)}, or a file)",
             )
         files = find_model(ref, on_progress)
         chosen = None if layers is None else _read_layers(layers, files)
@@ -117,7 +117,7 @@ def find_initial(
     if ref.adapter is not None:
         raise ArgumentError("adapter and config are given, but an adapter belongs to a trained model")
     if layers is not None:
-        raise ArgumentError("layers and config are given, expected one: layers are those of a trained model")
+        raise ArgumentError("layers and config are given, expected one: layers are taken from a trained model")
     if vocabulary is None:
         raise ArgumentError(
             "config is given without vocabulary", hint="mlxbert.vocabulary(CORPUS, output=DIR) makes one"
@@ -127,29 +127,29 @@ def find_initial(
     return InitialModel(ref=replace(ref, source=str(config)), files=files, config=described)
 
 
-def _read_layers(given: str | Sequence[int], files: ModelFolder) -> tuple[int, ...]:
-    """Numbers of layers: a list, or a text as `0,2,4`, or `EVERY_OTHER` of a model."""
-    if given is EVERY_OTHER:
+def _read_layers(layers: str | Sequence[int], files: ModelFolder) -> tuple[int, ...]:
+    """Returns layer numbers from a list, a text such as `0,2,4`, or `EVERY_OTHER`."""
+    if layers is EVERY_OTHER:
         return tuple(range(0, read_architecture(files.config_json).config.num_stored_layers, 2))
     try:
-        return tuple(int(layer) for layer in (given.split(",") if isinstance(given, str) else given))
+        return tuple(int(layer) for layer in (layers.split(",") if isinstance(layers, str) else layers))
     except (TypeError, ValueError):
-        raise ArgumentError(f"layers is {given!r:.60}, expected numbers, such as 0,2,4") from None
+        raise ArgumentError(f"layers is {layers!r:.60}, expected numbers, such as 0,2,4") from None
 
 
 def _configuration(config: str, files: ModelFolder, heads: Sequence[str]) -> dict[str, Any]:
-    found = read_tokenizer(files)
-    size: int = found.tokenizer.get_vocab_size()
+    tokenizer = read_tokenizer(files)
+    size: int = tokenizer.tokenizer.get_vocab_size()
     if config not in SIZES:
         return {"vocab_size": size, **_read(Path(config))}
-    own = files.path / "config.json"
-    known = _read(own).get("model_type") if own.is_file() else None
-    family = next((_PAIR_FAMILIES[head] for head in heads if head in _PAIR_FAMILIES), known or "bert")
+    path = files.path / "config.json"
+    stated = _read(path).get("model_type") if path.is_file() else None
+    family = next((_PAIR_FAMILIES[head] for head in heads if head in _PAIR_FAMILIES), stated or "bert")
     electra = family == "electra"
     layers, width = _ELECTRA_SMALL if electra and config == "small" else SIZES[config]
-    pad = found.tokenizer.token_to_id(found.special.get("pad", "")) or 0
-    after_padding = family in ("roberta", "xlm-roberta", "camembert")  # positions are counted from the id of padding
-    facts = {
+    pad = tokenizer.tokenizer.token_to_id(tokenizer.special.get("pad", "")) or 0
+    after_padding = family in ("roberta", "xlm-roberta", "camembert")  # positions start after the id of padding
+    values = {
         "model_type": family, "vocab_size": size, "hidden_size": width, "num_hidden_layers": layers,
         "num_attention_heads": width // _HEAD, "intermediate_size": 4 * width, "hidden_act": "gelu",
         "max_position_embeddings": _POSITIONS + (pad + 1 if after_padding else 0),
@@ -157,19 +157,19 @@ def _configuration(config: str, files: ModelFolder, heads: Sequence[str]) -> dic
         "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "initializer_range": 0.02,
     }  # fmt: skip
     if family == "albert" or electra:
-        facts["embedding_size"] = width if electra and config == "base" else min(width, 128)
-    return facts
+        values["embedding_size"] = width if electra and config == "base" else min(width, 128)
+    return values
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = from_json(path.read_text(encoding="utf-8-sig"))
+        values = from_json(path.read_text(encoding="utf-8-sig"))
     except OSError:
         raise ArgumentError(
             f"config is {str(path)!r:.60}, expected {', '.join(SIZES)}, or a file in the format of config.json"
         ) from None
     except ValueError as problem:
         raise ArgumentError(f"{path}: is not JSON ({problem})") from None
-    if not isinstance(found, dict):
-        raise ArgumentError(f"{path}: is {type(found).__name__}, expected the object of a config.json")
-    return found
+    if not isinstance(values, dict):
+        raise ArgumentError(f"{path}: is {type(values).__name__}, expected the object of a config.json")
+    return values

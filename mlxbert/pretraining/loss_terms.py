@@ -1,6 +1,6 @@
-"""The losses of pre-training, and what all of them see of a batch.
+"""The losses of pre-training, and their common inputs.
 
-Shapes: B examples, L length, M hidden tokens of the batch, D hidden size, V vocabulary, W size of a vector.
+Shapes: B examples, L length, M masked tokens of the batch (padded), D hidden size, V vocabulary, W size of a vector.
 """
 
 from abc import ABC, abstractmethod
@@ -20,17 +20,17 @@ from mlxbert.pretraining.examples import PretrainingExample
 
 @dataclass(frozen=True)
 class PretrainingTargets:
-    """What is predicted in a batch.
+    """The targets of a batch.
 
     Attributes:
-        rows: The example of each hidden token, int32 (M,).
-        columns: Its place there, int32 (M,).
-        originals: The token that was hidden, int32 (M,).
-        counted: 1 for each; 0 for those that only fill up the number, float32 (M,).
-        labels: Of pairs, whether the second text follows the first (0) or not (1), int32 (B,); `None` for single texts.
-        clean: Token ids without hiding, int32 (B, L).
-        draws: Two numbers from 0 to less than 1 that decide the sample at each hidden token, float32 (M, 2); `None`
-            where nothing is sampled.
+        rows: The example of each masked token, int32 (M,).
+        columns: The position of each masked token in its example, int32 (M,).
+        originals: The original id of each masked token, int32 (M,).
+        counted: 1 for each masked token, 0 for padding, float32 (M,).
+        labels: Whether the second text of a pair follows the first (0) or not (1), int32 (B,); `None` without pairs.
+        clean: Token ids before masking, int32 (B, L).
+        draws: Two random numbers in [0, 1) that decide the sample for each masked token, float32 (M, 2); `None` if
+            nothing is sampled.
     """
 
     rows: mx.array
@@ -44,14 +44,14 @@ class PretrainingTargets:
 
 @dataclass(frozen=True)
 class Teacher:
-    """A network in evaluation mode whose outputs are learned, and how it makes vectors, where these are learned."""
+    """A network in evaluation mode whose outputs are learned, and its embedder if its vectors are learned."""
 
     network: Network
     embedder: Embedder | None
 
 
 class TermInputs:
-    """A batch and what the network computes of it, each once for all terms."""
+    """A batch and the outputs of the network for it, each computed once for all terms."""
 
     def __init__(
         self, network: Network, batch: Batch, targets: PretrainingTargets, teacher: Teacher | None = None
@@ -65,7 +65,7 @@ class TermInputs:
 
     @cached_property
     def words(self) -> mx.array:
-        """The scores of all words at the hidden places, (M, V)."""
+        """The logits over the vocabulary at the masked positions, (M, V)."""
         return self.network.logits("masked_lm", self.output.select(self.targets.rows, self.targets.columns))
 
     @property
@@ -82,20 +82,20 @@ class TermInputs:
 
     @cached_property
     def teacher_words(self) -> mx.array:
-        """The teacher's scores of all words at the hidden places, (M, V)."""
-        chosen = self.teacher_output.select(self.targets.rows, self.targets.columns)
+        """The teacher's logits over the vocabulary at the masked positions, (M, V)."""
+        states = self.teacher_output.select(self.targets.rows, self.targets.columns)
         with ops.unfilled():
-            return mx.stop_gradient(self.teacher.network.logits("masked_lm", chosen))
+            return mx.stop_gradient(self.teacher.network.logits("masked_lm", states))
 
     @cached_property
     def vectors(self) -> mx.array:
-        """The vectors of the texts, pooled as the teacher pools, (B, W)."""
+        """The vectors of the texts, with the teacher's pooling, (B, W)."""
         assert self.teacher.embedder is not None
         return self.teacher.embedder(self.output)
 
     @cached_property
     def teacher_vectors(self) -> mx.array:
-        """The teacher's vectors of the texts with nothing hidden, (B, W)."""
+        """The teacher's vectors of the texts without masks, (B, W)."""
         teacher = self.teacher
         assert teacher.embedder is not None
         with ops.unfilled():
@@ -107,10 +107,10 @@ class Term(ABC):
     """A loss.
 
     Attributes:
-        name: Its name in options and events.
-        head: The head that it trains; `None` for none of its own.
-        of_teacher: Whether it learns from a teacher.
-        shares: The names of the metrics that `counted` gives.
+        name: The name in options and events.
+        head: The head that the loss trains, if any.
+        of_teacher: Whether the loss learns from a teacher.
+        shares: The names of the metrics that `counted` returns.
     """
 
     name: ClassVar[str]
@@ -119,34 +119,34 @@ class Term(ABC):
     shares: ClassVar[tuple[str, ...]] = ()
 
     def total(self, examples: Sequence[PretrainingExample]) -> float:
-        """What the loss of some examples is divided by: their number, unless a term says otherwise."""
+        """Returns the divisor of the summed loss: the number of examples, unless a term overrides it."""
         return len(examples)
 
     @abstractmethod
     def loss(self, inputs: TermInputs) -> mx.array:
-        """The sum of the losses of a batch, float32."""
+        """Returns the summed loss of a batch, float32."""
 
     def right(self, inputs: TermInputs) -> mx.array | None:
-        """How many of the things that `total` counts are predicted correctly, float32; `None` where nothing is."""
+        """Returns how many of the `total` predictions are correct, float32; `None` if the term predicts no classes."""
         return None
 
     def counted(self, inputs: TermInputs) -> Mapping[str, tuple[mx.array, mx.array]]:
-        """Metrics that are shares, by the names in `shares`: how many, and of how many, float32."""
+        """Returns numerator and denominator of each metric in `shares`, float32."""
         return {}
 
     def settings(self) -> dict[str, Any]:
-        """Its own options: with others, a run cannot resume."""
+        """Returns the options of the term; a run resumes only with the same ones."""
         return {}
 
 
 class MaskedWords(Term):
-    """The cross-entropy of hidden tokens (arXiv:1810.04805); only they meet the vocabulary."""
+    """The cross-entropy of masked tokens (arXiv:1810.04805); logits are computed for them only."""
 
     name: ClassVar[str] = "mlm"
     head: ClassVar[str | None] = "masked_lm"
 
     def total(self, examples: Sequence[PretrainingExample]) -> float:
-        """The hidden tokens."""
+        """The masked tokens."""
         return sum(len(example.places) for example in examples)
 
     def loss(self, inputs: TermInputs) -> mx.array:
@@ -159,7 +159,7 @@ class MaskedWords(Term):
 
 
 class PairTerm(Term):
-    """The cross-entropy of a head over pairs."""
+    """The cross-entropy of a head that classifies pairs."""
 
     def loss(self, inputs: TermInputs) -> mx.array:
         """See `Term.loss`."""
@@ -169,8 +169,8 @@ class PairTerm(Term):
     def right(self, inputs: TermInputs) -> mx.array:
         """See `Term.right`."""
         assert self.head is not None and inputs.targets.labels is not None
-        found = inputs.network.logits(self.head, inputs.output).argmax(axis=-1)
-        return (found == inputs.targets.labels).sum().astype(mx.float32)
+        predicted = inputs.network.logits(self.head, inputs.output).argmax(axis=-1)
+        return (predicted == inputs.targets.labels).sum().astype(mx.float32)
 
 
 class NextSentenceTerm(PairTerm):
@@ -188,9 +188,9 @@ class SentenceOrderTerm(PairTerm):
 
 
 class SoftTargets(Term):
-    """The divergence of the student's distribution over masked tokens from the teacher's (arXiv:1503.02531).
+    """The divergence of the student's distributions at masked tokens from the teacher's (arXiv:1503.02531).
 
-    Both are softened by a temperature, whose square is a factor, so that gradients keep their size.
+    A temperature softens both distributions; its square is a factor of the loss, so that gradients keep their size.
     """
 
     name: ClassVar[str] = "soft"
@@ -205,13 +205,13 @@ class SoftTargets(Term):
         return {"temperature": self._temperature}
 
     def total(self, examples: Sequence[PretrainingExample]) -> float:
-        """The hidden tokens."""
+        """The masked tokens."""
         return sum(len(example.places) for example in examples)
 
     def loss(self, inputs: TermInputs) -> mx.array:
         """See `Term.loss`."""
-        found = soft_cross_entropies(inputs.words / self._temperature, inputs.teacher_words / self._temperature)
-        return self._temperature**2 * (found * inputs.targets.counted).sum()
+        losses = soft_cross_entropies(inputs.words / self._temperature, inputs.teacher_words / self._temperature)
+        return self._temperature**2 * (losses * inputs.targets.counted).sum()
 
 
 class HiddenStates(Term):
@@ -221,20 +221,20 @@ class HiddenStates(Term):
     of_teacher = True
 
     def total(self, examples: Sequence[PretrainingExample]) -> float:
-        """All tokens."""
+        """The tokens without padding."""
         return sum(map(len, examples))
 
     def loss(self, inputs: TermInputs) -> mx.array:
         """See `Term.loss`."""
-        far = 1 - _cosines(inputs.output.last_hidden_state, inputs.teacher_output.last_hidden_state)
+        distances = 1 - _cosines(inputs.output.last_hidden_state, inputs.teacher_output.last_hidden_state)
         mask = inputs.batch.attention_mask
-        return (far if mask is None else mx.where(mask, far, 0.0)).sum()
+        return (distances if mask is None else mx.where(mask, distances, 0.0)).sum()
 
 
 class Vectors(Term):
-    """One minus the cosine of the vectors that both make of a text, which the teacher sees with nothing hidden.
+    """One minus the cosine of the vectors of student and teacher for a text; the teacher reads it without masks.
 
-    The cosine is what vectors are used for: their lengths may change.
+    Vectors are compared by cosine in use, so their lengths may change.
     """
 
     name: ClassVar[str] = "vectors"
@@ -245,8 +245,8 @@ class Vectors(Term):
         return (1 - _cosines(inputs.vectors, inputs.teacher_vectors)).sum()
 
 
-def _cosines(one: mx.array, other: mx.array) -> mx.array:
-    """(…, D) and (…, D) to (…), float32."""
-    one, other = one.astype(mx.float32), other.astype(mx.float32)
-    lengths = mx.sqrt(mx.square(one).sum(axis=-1) * mx.square(other).sum(axis=-1))
-    return (one * other).sum(axis=-1) / mx.maximum(lengths, 1e-12)
+def _cosines(left: mx.array, right: mx.array) -> mx.array:
+    """Returns the cosines of (…, D) and (…, D): (…), float32."""
+    left, right = left.astype(mx.float32), right.astype(mx.float32)
+    lengths = mx.sqrt(mx.square(left).sum(axis=-1) * mx.square(right).sum(axis=-1))
+    return (left * right).sum(axis=-1) / mx.maximum(lengths, 1e-12)

@@ -1,6 +1,6 @@
-"""Pre-training as the loop sees it: batches of examples, and a weighted sum of terms.
+"""The objective of pre-training for the training loop: batches of examples, and a weighted sum of terms.
 
-Shapes: B examples, L length, M hidden tokens of the batch.
+Shapes: B examples, L length, M masked tokens of the batch (padded).
 """
 
 import functools
@@ -39,18 +39,18 @@ from mlxbert.text.batch import padded_length
 from mlxbert.training.objectives.objective import LoopObjective, TrainBatch
 from mlxbert.training.options.loop_options import TeacherOptions
 
-_FILLED = 32  # the number of hidden tokens is filled up to a multiple, so that a GPU meets few shapes
+_MULTIPLE = 32  # the number of masked tokens is padded to a multiple, so that a GPU compiles for few shapes
 _RIGHT = {"mlm": "accuracy", "nsp": "next_sentence_accuracy", "sop": "order_accuracy"}
-ELECTRA = "electra"  # two terms, of two networks
+ELECTRA = "electra"  # two terms, for two networks
 _TEMPERATURE = 2.0
 _WEIGHTS = Bounds(SMALLEST, 1_000_000)
-_WEIGHT = 50.0  # of replaced tokens: a binary choice has a small loss
+_WEIGHT = 50.0  # of replaced tokens, because a binary choice has a small loss
 _ALL: tuple[type[Term], ...] = (MaskedWords, NextSentenceTerm, SentenceOrderTerm, SoftTargets, HiddenStates, Vectors)
 TERMS: Mapping[str, type[Term]] = {term.name: term for term in _ALL}
 
 
 class Pretraining(LoopObjective[Any]):
-    """A weighted sum of terms, some of which may learn the outputs of a teacher."""
+    """A weighted sum of terms, some of which may learn from a teacher."""
 
     name: ClassVar[str] = "pretrain"
     metric = "loss"
@@ -63,30 +63,30 @@ class Pretraining(LoopObjective[Any]):
         self.weighted, self._teacher = terms, teacher
         self.losses = tuple(term.name for term in terms) if len(terms) > 1 else ()
         if any(isinstance(term, ReplacedTokens) for term in terms):
-            # A better generator makes the discriminator's task harder, so their sum says little of both.
+            # A better generator makes the discriminator's task harder, so the sum says little about either.
             self.metric = "mlm_loss"
 
     def use(self, config: EncoderConfig) -> None:
-        """Takes the configuration of the network: padding and segments."""
+        """Sets the configuration of the network, which decides padding and segments."""
         self.config = config
 
     def settings(self) -> dict[str, Any]:
-        """Its options by name: with others, a run cannot resume."""
+        """Returns the options by name; a run resumes only with the same ones."""
         return {
             "terms": {term.name: weight for term, weight in self.weighted.items()},
             **{f"{term.name}_{name}": value for term in self.weighted for name, value in term.settings().items()},
         }
 
     def totals(self, examples: Sequence[PretrainingExample]) -> dict[str, float]:
-        """What the loss of each term is divided by, and the number of examples, as the entry without a name.
+        """Returns the divisor of each term's loss, and the number of examples under the empty name.
 
-        All are floats: a GPU would compile the loss for each integer. None is 0: then a loss is 0, too.
+        They are floats, because a GPU would compile the loss for each integer; and at least 1, to divide by.
         """
-        found = {name: max(float(total), 1.0) for name, total in self._counts(examples).items()}
-        return found | {"": float(len(examples))}
+        totals = {name: max(float(total), 1.0) for name, total in self._counts(examples).items()}
+        return totals | {"": float(len(examples))}
 
     def _counts(self, examples: Sequence[PretrainingExample]) -> dict[str, float]:
-        """Of how many things each term is the loss."""
+        """Returns how many predictions each term sums over."""
         return {term.name: term.total(examples) for term in self.weighted}
 
     def collate(self, examples: Sequence[PretrainingExample], rng: random.Random) -> TrainBatch:
@@ -96,7 +96,7 @@ class Pretraining(LoopObjective[Any]):
         mask = np.arange(length) < lengths[:, None]
         segments = _rows([example.segments for example in examples], length, 0)
         pad = self.config.pad_token_id
-        ids, clean = (_rows([getattr(one, name) for one in examples], length, pad) for name in ("ids", "clean"))
+        ids, clean = (_rows([getattr(example, name) for example in examples], length, pad) for name in ("ids", "clean"))
         inputs = Batch(
             input_ids=mx.array(ids),
             attention_mask=None if mask.all() else mx.array(mask),
@@ -106,16 +106,16 @@ class Pretraining(LoopObjective[Any]):
         return TrainBatch(inputs, self._targets(examples, mx.array(clean)))
 
     def _targets(self, examples: Sequence[PretrainingExample], clean: mx.array) -> PretrainingTargets:
-        hidden = [len(example.places) for example in examples]
-        count = sum(hidden)
-        fill = -count % _FILLED if count else _FILLED
+        sizes = [len(example.places) for example in examples]
+        count = sum(sizes)
+        fill = -count % _MULTIPLE if count else _MULTIPLE
         labels = [example.label for example in examples]
 
         def column(values: Sequence[Any]) -> mx.array:
             return mx.array(np.concatenate([*values, np.zeros(fill)]).astype(np.int32))
 
         return PretrainingTargets(
-            rows=column([np.repeat(np.arange(len(examples)), hidden)]),
+            rows=column([np.repeat(np.arange(len(examples)), sizes)]),
             columns=column([example.places for example in examples]),
             originals=column([example.originals for example in examples]),
             counted=mx.array(np.arange(count + fill) < count).astype(mx.float32),
@@ -125,22 +125,22 @@ class Pretraining(LoopObjective[Any]):
         )
 
     def terms(self, network: Network, batch: TrainBatch) -> tuple[Mapping[str, mx.array], mx.array | float]:
-        """Each term divided by its own total; the weights of all parts of an update add up to 1."""
+        """Returns each term divided by its total, and the weight of the batch; the weights of an update add up to 1."""
         inputs, totals = self._inputs(network, batch), batch.totals
-        found = {term.name: term.loss(inputs) * (weight / totals[term.name]) for term, weight in self.weighted.items()}
-        return found, batch.inputs.input_ids.shape[0] / totals[""]
+        losses = {term.name: term.loss(inputs) * (weight / totals[term.name]) for term, weight in self.weighted.items()}
+        return losses, batch.inputs.input_ids.shape[0] / totals[""]
 
     def _inputs(self, network: Network, batch: TrainBatch) -> TermInputs:
         kind = ElectraInputs if isinstance(network, Electra) else TermInputs
         return kind(network, batch.inputs, batch.targets, self._teacher)
 
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, mx.array | float]:
-        """The sum of the terms."""
-        found, weight = self.terms(network, batch)
-        return mx.stack([*found.values()]).sum(), weight
+        """See `LoopObjective.loss`: the sum of the terms."""
+        losses, weight = self.terms(network, batch)
+        return mx.stack([*losses.values()]).sum(), weight
 
     def measure(self, network: Network, examples: Examples, group: ProcessGroup, batch_size: int) -> dict[str, float]:
-        """The metrics on examples that are not trained on; processes share the batches.
+        """Computes the metrics on examples that are not trained on; processes share the batches.
 
         Returns:
             `loss`, the loss of each term, `accuracy` and `pseudo_perplexity` of masked tokens, and the accuracies of
@@ -151,9 +151,9 @@ class Pretraining(LoopObjective[Any]):
         with evaluation_mode(network):
             for number, numbers in enumerate(in_batches(len(examples), batch_size)):
                 if number % group.size == group.rank:
-                    some = [examples[one] for one in numbers]
-                    for found in in_halves(some, functools.partial(self._measured, network)):
-                        for name, value in found.items():
+                    batch = [examples[index] for index in numbers]
+                    for values in in_halves(batch, functools.partial(self._measured, network)):
+                        for name, value in values.items():
                             sums[name] += value
         shared = group.sum({name: mx.array(value) for name, value in sums.items()})
         return self._metrics({name: float(cast(float, array.item())) for name, array in shared.items()})
@@ -161,79 +161,79 @@ class Pretraining(LoopObjective[Any]):
     def _measured(self, network: Network, examples: Sequence[PretrainingExample]) -> dict[str, float]:
         batch = self.collate(examples, random.Random(0))
         inputs = self._inputs(network, batch)
-        found: dict[str, mx.array] = {}
+        values: dict[str, mx.array] = {}
         for term in self.weighted:
             right = term.right(inputs)
-            found |= {f"loss {term.name}": term.loss(inputs)}
-            found |= {} if right is None else {f"right {term.name}": right}
-            for name, (some, of) in term.counted(inputs).items():
-                found |= {f"some {name}": some, f"of {name}": of}
-        mx.eval(found)
+            values |= {f"loss {term.name}": term.loss(inputs)}
+            values |= {} if right is None else {f"right {term.name}": right}
+            for name, (numerator, denominator) in term.counted(inputs).items():
+                values |= {f"some {name}": numerator, f"of {name}": denominator}
+        mx.eval(values)
         totals = {f"total {name}": total for name, total in self._counts(examples).items()}
-        return {name: float(cast(float, array.item())) for name, array in found.items()} | totals
+        return {name: float(cast(float, array.item())) for name, array in values.items()} | totals
 
     def _metrics(self, sums: Mapping[str, float]) -> dict[str, float]:
         means = {term.name: sums[f"loss {term.name}"] / max(sums[f"total {term.name}"], 1.0) for term in self.weighted}
-        found = {"loss": sum(weight * means[term.name] for term, weight in self.weighted.items())}
-        found |= {f"{name}_loss": mean for name, mean in means.items()} if self.losses else {}
+        metrics = {"loss": sum(weight * means[term.name] for term, weight in self.weighted.items())}
+        metrics |= {f"{name}_loss": mean for name, mean in means.items()} if self.losses else {}
         for term in self.weighted:
             if term.name in _RIGHT:
-                found[_RIGHT[term.name]] = sums[f"right {term.name}"] / max(sums[f"total {term.name}"], 1.0)
-            found |= {name: sums[f"some {name}"] / max(sums[f"of {name}"], 1.0) for name in term.shares}
+                metrics[_RIGHT[term.name]] = sums[f"right {term.name}"] / max(sums[f"total {term.name}"], 1.0)
+            metrics |= {name: sums[f"some {name}"] / max(sums[f"of {name}"], 1.0) for name in term.shares}
         if "mlm" in means:
-            found["pseudo_perplexity"] = float(np.exp(min(means["mlm"], 700)))
-        return found
+            metrics["pseudo_perplexity"] = float(np.exp(min(means["mlm"], 700)))
+        return metrics
 
 
 def _filled(draws: Sequence[Draws | None], fill: int) -> mx.array | None:
-    """The numbers that decide samples, filled up, (M, 2); `None` where examples have none."""
-    found = [each for each in draws if each is not None]
-    return mx.array(np.concatenate([*found, np.zeros((fill, 2), np.float32)])) if found else None
+    """Returns the random numbers that decide samples, padded, (M, 2); `None` if the examples have none."""
+    rows = [row for row in draws if row is not None]
+    return mx.array(np.concatenate([*rows, np.zeros((fill, 2), np.float32)])) if rows else None
 
 
 def _rows(values: Sequence[Ids], length: int, fill: int) -> Ids:
-    """Rows padded on the right, (B, L)."""
-    found = np.full((len(values), length), fill, np.int32)
-    for row, one in zip(found, values, strict=True):
-        row[: len(one)] = one
-    return found
+    """Returns rows padded on the right, (B, L)."""
+    padded = np.full((len(values), length), fill, np.int32)
+    for row, ids in zip(padded, values, strict=True):
+        row[: len(ids)] = ids
+    return padded
 
 
 def read_terms(text: str) -> dict[str, float]:
-    """The names of terms and their weights."""
-    found: dict[str, float] = {}
+    """Parses an objective, such as `mlm:1,nsp:0.5`, to the weights of its terms."""
+    weights: dict[str, float] = {}
     for part in text.split(","):
         name, colon, weight = (piece.strip() for piece in part.partition(":"))
         if name not in (*TERMS, ELECTRA):
-            raise ArgumentError(f"objective names {name!r:.60}, expected some of {', '.join(TERMS)}, or {ELECTRA}")
-        if name in found:
+            raise ArgumentError(f"objective names {name!r:.60}, expected {', '.join(TERMS)}, or {ELECTRA}")
+        if name in weights:
             raise ArgumentError(f"objective names {name} twice: {text!r:.60}")
         try:
-            found[name] = float(weight) if colon else (_WEIGHT if name == ELECTRA else 1.0)
+            weights[name] = float(weight) if colon else (_WEIGHT if name == ELECTRA else 1.0)
         except ValueError:
             raise ArgumentError(f"objective has the weight {weight!r:.60} for {name}, expected a number") from None
-        _WEIGHTS.check_number("weight", found[name])
-    if ELECTRA in found and len(found) > 1:
+        _WEIGHTS.check_number("weight", weights[name])
+    if ELECTRA in weights and len(weights) > 1:
         raise ArgumentError(f"objective is {text!r:.60}, expected {ELECTRA} alone: it consists of two losses")
-    return found
+    return weights
 
 
 def heads_of(terms: Iterable[str]) -> list[str]:
-    """The heads that some terms train, each once."""
+    """Returns the heads that the terms train, without duplicates."""
     kinds = (ReplacedTokens if term == ELECTRA else TERMS[term] for term in terms)
     return [*dict.fromkeys(kind.head for kind in kinds if kind.head is not None)]
 
 
-def learned_from(terms: Iterable[str]) -> list[str]:
-    """Those of some terms that learn from a teacher."""
+def terms_with_teacher(terms: Iterable[str]) -> list[str]:
+    """Returns the terms that learn from a teacher."""
     return [term for term in terms if term in TERMS and TERMS[term].of_teacher]
 
 
 def make_terms(weights: Mapping[str, float], temperature: float = _TEMPERATURE) -> dict[Term, float]:
-    """The terms with their weights, see `read_terms`; `soft` has the temperature."""
+    """Makes the terms with their weights, see `read_terms`; `temperature` belongs to `soft`."""
     bounds_of(TeacherOptions, "temperature").check_number("temperature", temperature)
     if temperature != _TEMPERATURE and SoftTargets.name not in weights:
-        raise ArgumentError(f"temperature is {temperature} without soft, the only loss that has one")
+        raise ArgumentError(f"temperature is {temperature} without soft, the only loss that uses it")
     if ELECTRA in weights:
         return {GeneratedWords(): 1.0, ReplacedTokens(): weights[ELECTRA]}
     return {

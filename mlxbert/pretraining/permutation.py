@@ -1,4 +1,4 @@
-"""A random order of that many numbers that needs no memory for them."""
+"""A random permutation of `count` numbers in constant memory."""
 
 import random
 from collections.abc import Iterator
@@ -10,8 +10,8 @@ _ODD, _WORD = 0x9E3779B97F4A7C15, 2**64 - 1  # the golden ratio, whose multiples
 class FeistelPermutation:
     """The numbers from 0 to `count` - 1 in random order, a function of the seed.
 
-    A number is enciphered: by a Feistel network, which is a bijection of numbers with an even count of bits, again and
-    again until it is one below `count` (https://en.wikipedia.org/wiki/Format-preserving_encryption).
+    A number is encrypted by a Feistel network, a bijection of numbers with an even count of bits, again and again until
+    the result is below `count` (https://en.wikipedia.org/wiki/Format-preserving_encryption).
     """
 
     def __init__(self, count: int, seed: str) -> None:
@@ -23,12 +23,12 @@ class FeistelPermutation:
         return map(self.__getitem__, range(self._count))
 
     def __getitem__(self, place: int) -> int:
-        """The number at a place, from 0 to `count` - 1."""
-        while (place := self._enciphered(place)) >= self._count:
+        """Returns the number at a position, from 0 to `count` - 1."""
+        while (place := self._encrypted(place)) >= self._count:
             pass
         return place
 
-    def _enciphered(self, number: int) -> int:
+    def _encrypted(self, number: int) -> int:
         left, right = number >> self._half, number & ((1 << self._half) - 1)
         for key in self._keys:
             mixed = ((right + 1) * _ODD ^ key) & _WORD

@@ -1,6 +1,6 @@
-"""The course of pre-training: phases with examples of different lengths, and passes over the corpus in each.
+"""The schedule of pre-training: phases with examples of different lengths, and passes over the corpus in each.
 
-An example has a number that says everything: phase, pass and chunk. So its masks are a function of seed and number.
+The number of an example encodes phase, pass and chunk. So its masks are a function of seed and number.
 """
 
 import math
@@ -15,7 +15,7 @@ from mlxbert.pretraining.permutation import FeistelPermutation
 
 @dataclass(frozen=True)
 class Length:
-    """A phase as it is asked for: the most tokens of an example, and the share of all updates."""
+    """A requested phase: the maximum number of tokens of an example, and the share of all updates."""
 
     tokens: int
     share: float
@@ -33,13 +33,13 @@ class Phase:
 
     @property
     def batches(self) -> int:
-        """Batches of a pass over the chunks."""
+        """The number of batches in a pass over the chunks."""
         return math.ceil(len(self.chunks) / self.batch_size)
 
 
 @dataclass(frozen=True)
 class ExamplePosition:
-    """What the number of an example means: the numbers of its phase, of the pass in this phase, and of the chunk."""
+    """The decoded number of an example: its phase, the pass in this phase, and the chunk, each as a number."""
 
     phase: int
     epoch: int
@@ -75,14 +75,14 @@ class Phases:
         ]
 
     def _batch(self, phase: int, place: int) -> list[int]:
-        """The chunks of a batch, counted from the beginning of the phase."""
+        """Returns the chunks of a batch; batches are counted from the start of the phase."""
         epoch, number = divmod(place, self.phases[phase].batches)
         count, size = len(self.phases[phase].chunks), self.phases[phase].batch_size
         order = FeistelPermutation(count, f"order {self._seed} {phase} {epoch}")
-        return [order[one] for one in range(number * size, min((number + 1) * size, count))]
+        return [order[index] for index in range(number * size, min((number + 1) * size, count))]
 
     def _phase(self, step: int) -> tuple[int, int]:
-        """The phase of an update, and the first update of that phase."""
+        """Returns the phase of an update, and the first update of that phase."""
         phase = next(number for number, end in enumerate(self._ends) if step < end)
         return phase, self._ends[phase - 1] if phase else 0
 
@@ -92,7 +92,7 @@ class Phases:
         ) + place.phase
 
     def place(self, number: int) -> ExamplePosition:
-        """What the number of an example means."""
+        """Decodes the number of an example."""
         rest, phase = divmod(number, len(self.phases))
         return ExamplePosition(phase, *divmod(rest, max(len(phase.chunks) for phase in self.phases)))
 
@@ -109,22 +109,22 @@ class Phases:
         return sum(self.phases[place.phase].chunks[place.chunk].size for place in map(self.place, numbers))
 
 
-def read_lengths(text: str | int, most: int) -> list[Length]:
-    """Phases of length: `128`, or `128:0.9,512:0.1`; the model takes at most `most` tokens."""
-    found, parts = [], str(text).split(",")
+def read_lengths(text: str | int, limit: int) -> list[Length]:
+    """Parses phases of length, `128` or `128:0.9,512:0.1`; the model takes at most `limit` tokens."""
+    lengths, parts = [], str(text).split(",")
     check_listed("length", parts)
     for part in parts:
         tokens, colon, share = part.partition(":")
         try:
-            found.append(Length(int(tokens), float(share) if colon else 1.0))
+            lengths.append(Length(int(tokens), float(share) if colon else 1.0))
         except ValueError:
             raise ArgumentError(
                 f"length is {text!r:.60}, expected a number of tokens, or phases such as 128:0.9,512:0.1"
             ) from None
-    total = sum(length.share for length in found)
-    if not math.isclose(total, 1.0, abs_tol=1e-6) or any(not 0 < length.share <= 1 for length in found):
+    total = sum(length.share for length in lengths)
+    if not math.isclose(total, 1.0, abs_tol=1e-6) or any(not 0 < length.share <= 1 for length in lengths):
         raise ArgumentError(f"length is {text!r:.60}, whose shares add up to {total:g}, expected 1")
-    for length in found:
-        if not 8 <= length.tokens <= most:
-            raise ArgumentError(f"length is {length.tokens}, expected 8 to {most} tokens, which the model takes")
-    return found
+    for length in lengths:
+        if not 8 <= length.tokens <= limit:
+            raise ArgumentError(f"length is {length.tokens}, expected 8 to {limit} tokens, the limit of the model")
+    return lengths

@@ -1,4 +1,4 @@
-"""What is asked of a pre-training run, checked before hours of work."""
+"""The settings of a pre-training run, checked before it starts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -23,13 +23,13 @@ _PAIRS: "dict[str, Pairs]" = {"nsp": "next", "sop": "order"}
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How examples are made of a corpus.
+    """The settings that decide how a corpus becomes examples.
 
     Attributes:
         corpus: The files.
-        valid: The files of another corpus to evaluate on; empty to hold out a part.
-        validation_fraction: The share of examples that are held out.
-        shards: The folder of the token ids; `None` for one next to the unfinished run.
+        valid: Other files to evaluate on; if empty, a part of the corpus is held out.
+        validation_fraction: The share of examples to hold out.
+        shards: The folder of the token ids; by default a folder inside the unfinished output.
     """
 
     panel: ClassVar[str] = "Data"
@@ -69,29 +69,29 @@ class Settings:
 
     @cached_property
     def hashes(self) -> Mapping[Path, tuple[str, Stamp]]:
-        """The SHA-256 of each file, and what it was then: what is read later has to be the same."""
+        """The SHA-256 and the stamp of each file; a file that has changed when it is read later is refused."""
         return {path: hashed(path) for path in (*self.corpus, *self.valid)}
 
     def to_dict(self) -> dict[str, Any]:
-        """What decides the examples besides the files."""
+        """Returns the settings that decide the examples, besides the files."""
         left_out = ("corpus", "valid", "shards")
         return {name: getattr(self, name) for name in (field.name for field in fields(self)) if name not in left_out}
 
 
-def files_of(given: str | Path | Sequence[str | Path] | None, name: str) -> tuple[Path, ...]:
-    """File names as paths."""
-    listed = [] if given is None else [given] if isinstance(given, str | Path) else [*given]
-    for one in listed:
-        if not isinstance(one, str | Path):
-            raise ArgumentError(f"{name} has {one!r:.60}, expected names of files")
-    return tuple(to_path(one, name) for one in listed)
+def files_of(files: str | Path | Sequence[str | Path] | None, name: str) -> tuple[Path, ...]:
+    """Returns the paths of one file, several or none."""
+    listed = [] if files is None else [files] if isinstance(files, str | Path) else [*files]
+    for file in listed:
+        if not isinstance(file, str | Path):
+            raise ArgumentError(f"{name} has {file!r:.60}, expected file names")
+    return tuple(to_path(file, name) for file in listed)
 
 
 def pairs_of(terms: Sequence[str], across: bool) -> "Pairs | None":
-    """How two texts are put together for some terms."""
-    wanted = [term for term in terms if term in _PAIRS]
-    if len(wanted) > 1:
-        raise ArgumentError(f"the objective has {' and '.join(wanted)}, expected one of them: both need other pairs")
-    if wanted and across:
-        raise ArgumentError(f"across_documents is True with {wanted[0]}, whose texts are of one document")
-    return _PAIRS[wanted[0]] if wanted else None
+    """Returns the kind of pairs that the terms need; `None` for single texts."""
+    names = [term for term in terms if term in _PAIRS]
+    if len(names) > 1:
+        raise ArgumentError(f"the objective has {' and '.join(names)}, expected one of them: they need different pairs")
+    if names and across:
+        raise ArgumentError(f"across_documents is True with {names[0]}, whose texts come from a single document")
+    return _PAIRS[names[0]] if names else None

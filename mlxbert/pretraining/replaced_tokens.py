@@ -1,6 +1,6 @@
-"""Replaced tokens (ELECTRA, arXiv:2003.10555): a generator fills hidden places, a discriminator finds what it wrote.
+"""Replaced tokens (ELECTRA, arXiv:2003.10555): a generator fills masks, a discriminator finds the replaced tokens.
 
-Shapes: B examples, L length, M hidden tokens of the batch, V vocabulary, K blocks of W words.
+Shapes: B examples, L length, M masked tokens of the batch (padded), V vocabulary, K blocks of W words.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,42 +15,42 @@ from mlxbert.pretraining.electra import Electra
 from mlxbert.pretraining.examples import PretrainingExample
 from mlxbert.pretraining.loss_terms import MaskedWords, Term, TermInputs
 
-_BLOCK = 256  # words: their probabilities are added first, as a sum over a whole vocabulary loses the small ones
+_BLOCK = 256  # words whose probabilities are added first; a sum over the whole vocabulary would lose small ones
 
 
 class ElectraInputs(TermInputs):
-    """A batch as the generator sees it, with hidden tokens, and as the discriminator does, with others instead."""
+    """A batch for the generator, with masked tokens, and for the discriminator, with the samples in their place."""
 
     @property
     def both(self) -> Electra:
-        """The network of both."""
+        """The network of generator and discriminator."""
         assert isinstance(self.network, Electra)
         return self.network
 
     @cached_property
     def words(self) -> mx.array:
-        """The scores of the generator for all words at the hidden places, (M, V)."""
+        """The generator's logits over the vocabulary at the masked positions, (M, V)."""
         generator = self.both.generator
         output = generator.encode(self.batch)
         return generator.logits("masked_lm", output.select(self.targets.rows, self.targets.columns))
 
     @cached_property
     def samples(self) -> mx.array:
-        """What the generator writes at the hidden places, int32 (M,)."""
+        """The tokens that the generator samples at the masked positions, int32 (M,)."""
         assert self.targets.draws is not None
         return sampled(self.words, self.targets.draws)
 
     @cached_property
     def ids(self) -> mx.array:
-        """The text with these tokens, int32 (B, L)."""
+        """The texts with these tokens, int32 (B, L)."""
         targets = self.targets
-        # Sums, as places that only fill up the number are all the same one, and must change nothing there.
+        # Added, because all padding has the same position, where it must change nothing.
         change = (self.samples - targets.originals) * targets.counted.astype(mx.int32)
         return targets.clean.at[targets.rows, targets.columns].add(change)
 
     @cached_property
     def replaced(self) -> mx.array:
-        """Which tokens differ from the text: a sample may be what stood there, bool (B, L)."""
+        """Which tokens differ from the text (a sample may equal the original), bool (B, L)."""
         return ops.fusion_barrier(self.ids != self.targets.clean)
 
     @cached_property
@@ -62,30 +62,30 @@ class ElectraInputs(TermInputs):
     @cached_property
     def output(self) -> EncoderOutput:
         """The output of the discriminator's encoder."""
-        # Not by `Network.__call__`, which waits for the ids to check them.
+        # Not with `Network.__call__`, which would wait for the ids to check them.
         return self.network.encoder(self.ids, self.batch.attention_mask, self.batch.token_type_ids)
 
     @cached_property
     def scores(self) -> mx.array:
-        """The scores of the discriminator, positive for a replaced token, (B, L)."""
+        """The logits of the discriminator, positive for a replaced token, (B, L)."""
         return self.network.logits("discriminator", self.output)
 
 
 class GeneratedWords(MaskedWords):
-    """The cross-entropy of hidden tokens in the generator, which is not a head of the network."""
+    """The cross-entropy of masked tokens in the generator, which is not a head of the network."""
 
     head: ClassVar[str | None] = None
 
 
 class ReplacedTokens(Term):
-    """The binary cross-entropy of all tokens but padding; special tokens are original ones, as in the authors' code."""
+    """The binary cross-entropy of all tokens but padding; special tokens count as original, as in the authors' code."""
 
     name: ClassVar[str] = "replaced"
     head: ClassVar[str | None] = "discriminator"
     shares: ClassVar[tuple[str, ...]] = ("replaced_accuracy", "original_accuracy", "replaced_share")
 
     def total(self, examples: Sequence[PretrainingExample]) -> float:
-        """The tokens."""
+        """The tokens without padding."""
         return sum(map(len, examples))
 
     def loss(self, inputs: TermInputs) -> mx.array:
@@ -94,24 +94,24 @@ class ReplacedTokens(Term):
         return (binary_cross_entropies(inputs.scores, inputs.replaced) * inputs.real).sum()
 
     def counted(self, inputs: TermInputs) -> Mapping[str, tuple[mx.array, mx.array]]:
-        """How many replaced and how many original tokens are recognized, and how many are replaced."""
+        """Counts recognized replaced tokens, recognized original tokens, and replaced tokens, each with its total."""
         assert isinstance(inputs, ElectraInputs)
-        found, replaced = inputs.scores > 0, inputs.replaced
+        predicted, replaced = inputs.scores > 0, inputs.replaced
         original = inputs.real & ~replaced
-        pairs = ((found & replaced, replaced), (~found & original, original), (replaced, inputs.real))
-        counts = ((some.sum().astype(mx.float32), of.sum().astype(mx.float32)) for some, of in pairs)
+        pairs = ((predicted & replaced, replaced), (~predicted & original, original), (replaced, inputs.real))
+        counts = ((hits.sum().astype(mx.float32), total.sum().astype(mx.float32)) for hits, total in pairs)
         return dict(zip(self.shares, counts, strict=True))
 
 
 def sampled(logits: mx.array, draws: mx.array) -> mx.array:
-    """One word for each row, with the probabilities of its softmax; no gradient flows through it.
+    """Samples a word for each row from its softmax; no gradient flows through the samples.
 
-    The first number decides the block of the word, the second one the word in it, each by where it falls among the sums
-    of probabilities. So a word is a function of scores and numbers, and the noise is two numbers instead of V.
+    The first number decides the block of the word, the second one the word in this block, each by its position among
+    the cumulative probabilities. So a word is a function of logits and numbers, and needs two numbers instead of V.
 
     Args:
         logits: (M, V).
-        draws: From 0 to less than 1, float32 (M, 2).
+        draws: Random numbers in [0, 1), float32 (M, 2).
 
     Returns:
         int32 (M,).
@@ -126,7 +126,7 @@ def sampled(logits: mx.array, draws: mx.array) -> mx.array:
 
 
 def _place(shares: mx.array, draws: mx.array) -> mx.array:
-    """Where numbers fall among the sums of shares (M, N): int32 (M,)."""
+    """Returns the position of each number among the cumulative sums of shares (M, N): int32 (M,)."""
     sums = mx.cumsum(shares, axis=-1)
     below = ops.fusion_barrier(sums <= ops.fusion_barrier(draws[:, None] * sums[:, -1:])).sum(axis=-1)
     return mx.minimum(below, shares.shape[-1] - 1).astype(mx.int32)  # a product may be rounded up to the whole sum

@@ -1,7 +1,7 @@
 """Trains subword vocabularies: WordPiece, byte-level BPE and Unigram, each with the special tokens of its family.
 
 The same texts give the same vocabulary. The WordPiece trainer of `tokenizers` would not: it numbers characters in the
-order of a hash table. Words are therefore marked at their beginning, BPE finds the merges, and the vocabulary is
+order of a hash table. Therefore the beginnings of words are marked, BPE finds the merges, and the vocabulary is
 written as WordPiece.
 """
 
@@ -21,30 +21,30 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from mlxbert.errors import ArgumentError, MlxbertError
 
-MAX_ALPHABET = 1000  # characters of a WordPiece vocabulary, as BERT has them
+MAX_ALPHABET = 1000  # characters of a WordPiece vocabulary, as in BERT
 MAX_CHARACTERS = 100  # of a token
-_COVERAGE = 0.9995  # share of the text that the characters of a Unigram vocabulary make up
-_MOST_UNIGRAM = 50_000_000  # characters that its trainer sees: it takes some 20 bytes of memory for each
+_COVERAGE = 0.9995  # share of the text that the characters of a Unigram vocabulary cover
+_MAX_UNIGRAM = 50_000_000  # characters for the Unigram trainer, which uses about 20 bytes of memory for each
 _START = "\u2581"
-_SPACE = "\u0120"  # a space, as a byte of byte-level vocabularies
+_SPACE = "\u0120"  # a space in byte-level vocabularies
 _BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _ROBERTA = ("<s>", "<pad>", "</s>", "<unk>")
 _MASK = "<mask>"
-_FAIRSEQ = 2  # tokens that XLM-RoBERTa has next to those of SentencePiece: <pad>, <mask>
+_FAIRSEQ = 2  # tokens that XLM-RoBERTa adds to the SentencePiece model: <pad>, <mask>
 
-Texts = Callable[[], Iterable[str]]  # each call begins at the first text
+Texts = Callable[[], Iterable[str]]  # each call starts again at the first text
 
 
 @dataclass(frozen=True)
 class Characters:
-    """The characters of a corpus: how often each occurs, and the number of texts."""
+    """The characters of a corpus with their counts, and the number of texts."""
 
     counts: Counter[str]
     texts: int
 
     @property
     def total(self) -> int:
-        """How many there are in all."""
+        """The number of characters."""
         return self.counts.total()
 
 
@@ -55,7 +55,7 @@ class Subwords:
     Attributes:
         files: The vocabulary files by name.
         size: The number of tokens.
-        frequent: The longer beginnings of words that training found first: the most frequent ones.
+        frequent: The longer word-initial tokens that training merged first: the most frequent ones.
     """
 
     files: dict[str, bytes]
@@ -74,7 +74,7 @@ def count_characters(texts: Iterable[str]) -> Characters:
 
 
 def word_piece(texts: Texts, characters: Characters, size: int, *, cased: bool) -> Subwords:
-    """A WordPiece vocabulary, as BERT's: `vocab.txt`."""
+    """Trains a WordPiece vocabulary like BERT's: `vocab.txt`."""
     normalizer = normalizers.BertNormalizer(lowercase=not cased)
     counts: Counter[str] = Counter()
     for character, count in characters.counts.items():
@@ -82,30 +82,29 @@ def word_piece(texts: Texts, characters: Characters, size: int, *, cased: bool) 
             if not normal.isspace() and normal != _START:
                 counts[normal] += count
     alphabet = sorted(_most_common(counts)[:MAX_ALPHABET])
-    _check_size(size, len(_BERT) + 2 * len(alphabet), f"{len(alphabet)} characters, first in a word and later")
+    _check_size(size, len(_BERT) + 2 * len(alphabet), f"{len(alphabet)} characters, at the start of a word and inside")
     trainer = Tokenizer(models.BPE())
     trainer.normalizer = normalizer
     trainer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.BertPreTokenizer(), pre_tokenizers.Metaspace(_START, prepend_scheme="always", split=False)]
     )
-    # Of these merges, some only join a mark and a character, and some have characters beyond the alphabet.
-    most = size + 2 * len(counts) + MAX_ALPHABET
-    _train(trainer, texts, vocab_size=most, max_token_length=MAX_CHARACTERS + 1)
-    known = set(alphabet)
+    # Some of these merges only join a mark and a character, and some have characters outside the alphabet.
+    limit = size + 2 * len(counts) + MAX_ALPHABET
+    _train(trainer, texts, vocab_size=limit, max_token_length=MAX_CHARACTERS + 1)
+    allowed = set(alphabet)
     merged = []
     for token in _in_order(trainer.get_vocab()):
         text = token.removeprefix(_START)
-        if len(text) > 1 and known.issuperset(text):
+        if len(text) > 1 and allowed.issuperset(text):
             merged.append(text if token.startswith(_START) else f"##{text}")
-    tokens = [*_BERT, *alphabet, *(f"##{one}" for one in alphabet), *merged][:size]
+    tokens = [*_BERT, *alphabet, *(f"##{character}" for character in alphabet), *merged][:size]
     lines = "".join(f"{token}\n" for token in tokens)
-    return Subwords(
-        {"vocab.txt": lines.encode()}, len(tokens), _whole(merged, lambda token: not token.startswith("##"))
-    )
+    frequent = _first_words(merged, lambda token: not token.startswith("##"))
+    return Subwords({"vocab.txt": lines.encode()}, len(tokens), frequent)
 
 
 def byte_pairs(texts: Texts, characters: Characters, size: int, *, cased: bool) -> Subwords:
-    """A vocabulary of byte pairs, as RoBERTa's: `vocab.json` and `merges.txt`; it is always cased."""
+    """Trains a byte-level BPE vocabulary like RoBERTa's: `vocab.json` and `merges.txt`; always cased."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     first = len(_ROBERTA) + len(alphabet)
     _check_size(size, first + 1, f"{len(alphabet)} bytes")
@@ -122,13 +121,13 @@ def byte_pairs(texts: Texts, characters: Characters, size: int, *, cased: bool) 
         "vocab.json": json.dumps(vocab, ensure_ascii=False).encode(),
         "merges.txt": "".join(["#version: 0.2\n", *(f"{left} {right}\n" for left, right in merges)]).encode(),
     }
-    return Subwords(files, len(tokens), _whole(tokens[first:-1], lambda token: token.startswith(_SPACE)))
+    return Subwords(files, len(tokens), _first_words(tokens[first:-1], lambda token: token.startswith(_SPACE)))
 
 
 def unigram(texts: Texts, characters: Characters, size: int, *, cased: bool) -> Subwords:
-    """A Unigram vocabulary, as XLM-RoBERTa's: `sentencepiece.bpe.model`; it is always cased.
+    """Trains a Unigram vocabulary like XLM-RoBERTa's: `sentencepiece.bpe.model`; always cased.
 
-    Of a long corpus it takes every second sentence, or every third, and so on.
+    For a long corpus it uses only every second sentence, or every third, and so on.
     """
     sentencepiece = _import_sentencepiece()
     counts: Counter[str] = Counter()
@@ -141,7 +140,7 @@ def unigram(texts: Texts, characters: Characters, size: int, *, cased: bool) -> 
             break
         needed, seen = needed + 1, seen + count
     _check_size(size, 3 + _FAIRSEQ + 1 + needed, f"{needed} characters")
-    step, written = -(-characters.total // _MOST_UNIGRAM), io.BytesIO()
+    step, written = -(-characters.total // _MAX_UNIGRAM), io.BytesIO()
     chosen = (text for number, text in enumerate(texts()) if number % step == 0)
     options: dict[str, Any] = {"model_type": "unigram", "vocab_size": size - _FAIRSEQ, "character_coverage": _COVERAGE}
     options |= {"max_sentence_length": 2**16, "hard_vocab_limit": False, "num_threads": 4, "minloglevel": 3}
@@ -149,10 +148,10 @@ def unigram(texts: Texts, characters: Characters, size: int, *, cased: bool) -> 
     try:
         _in_thread(lambda texts: train(sentence_iterator=texts, model_writer=written, **options), chosen)
     except RuntimeError as problem:
-        raise ArgumentError(f"size is {size:,}, and sentencepiece cannot train it: {problem}") from None
+        raise ArgumentError(f"size is {size:,}, which sentencepiece cannot train: {problem}") from None
     model = sentencepiece.SentencePieceProcessor(model_proto=written.getvalue())
     pieces = [model.id_to_piece(number) for number in range(3, model.get_piece_size())]
-    frequent = _whole(pieces, lambda piece: piece.startswith(_START))
+    frequent = _first_words(pieces, lambda piece: piece.startswith(_START))
     return Subwords({"sentencepiece.bpe.model": written.getvalue()}, len(pieces) + 3 + _FAIRSEQ, frequent)
 
 
@@ -162,7 +161,7 @@ def _train(tokenizer: Tokenizer, texts: Texts, **options: Any) -> None:
 
 
 def _in_thread(train: Callable[[Iterator[str]], object], texts: Iterable[str]) -> None:
-    """Runs a trainer, which takes minutes, while this thread handles signals; errors of the texts stay as they are."""
+    """Runs a trainer, which takes minutes, in a thread, so that this one handles signals; raises its first error."""
     problems: list[Exception] = []
     stopped = threading.Event()
 
@@ -194,20 +193,20 @@ def _in_order(vocab: dict[str, int]) -> Iterator[str]:
 
 
 def _most_common(counts: Counter[str]) -> list[str]:
-    """The characters, most frequent ones first; equally frequent ones by their code points."""
+    """Returns the characters, most frequent first; ties are ordered by code point."""
     return sorted(counts, key=lambda character: (-counts[character], character))
 
 
-def _whole(tokens: Iterable[str], begins: Callable[[str], bool]) -> tuple[str, ...]:
-    """The first tokens that begin a word and are long enough to tell something."""
-    found = (token for token in tokens if begins(token) and len(token.strip(_START + _SPACE)) > 2)
-    return tuple(itertools.islice(found, 10))
+def _first_words(tokens: Iterable[str], begins: Callable[[str], bool]) -> tuple[str, ...]:
+    """Returns the first ten tokens that begin a word and have at least three characters."""
+    words = (token for token in tokens if begins(token) and len(token.strip(_START + _SPACE)) > 2)
+    return tuple(itertools.islice(words, 10))
 
 
-def _check_size(size: int, least: int, what: str) -> None:
-    if size < least:
+def _check_size(size: int, minimum: int, what: str) -> None:
+    if size < minimum:
         raise ArgumentError(
-            f"size is {size:,}, expected at least {least:,}: special tokens and {what} of this corpus",
+            f"size is {size:,}, expected at least {minimum:,}: special tokens and {what} of this corpus",
             hint="choose a larger size; 30,000 is usual",
         )
 

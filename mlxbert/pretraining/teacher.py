@@ -1,4 +1,4 @@
-"""The model that a student of plain text learns from."""
+"""The teacher of a student that is pre-trained on plain text."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,10 +16,10 @@ from mlxbert.weights.find_model import find_model
 def find_teacher(
     teacher: str | Path | None, base: InitialModel, terms: Sequence[str], on_progress: OnProgress | None = None
 ) -> BaseModel | None:
-    """Finds a teacher for the terms that learn from one; by default it is the model that training starts from."""
+    """Finds the teacher for the terms that need one; by default the model that training starts from."""
     if not terms:
         if teacher is not None:
-            raise ArgumentError("teacher is given, but no term learns from it", hint="for example mlm,soft")
+            raise ArgumentError("teacher is given, but no loss learns from it", hint="for example mlm,soft")
         return None
     if teacher is None and base.config is not None:
         raise ArgumentError(f"the objective has {terms[0]}, which learns from a teacher, but none is given")
@@ -30,10 +30,10 @@ def find_teacher(
 
 
 def load_teacher(source: BaseModel, terms: Sequence[str], student: Model) -> Teacher:
-    """Loads a teacher for the terms that learn from it."""
+    """Loads the teacher; refuses one that the terms or the student cannot use."""
     heads = ["masked_lm"] if "soft" in terms else []
     if heads and "masked_lm" not in source.checkpoint.parts:
-        raise ArgumentError(f"{source.name}: has no masked-LM head, which the objective soft learns from")
+        raise ArgumentError(f"{source.name}: has no masked-LM head, which the loss soft learns from")
     model = source.load(heads=heads)
     if model.tokenizer.files.tokenizer.to_str() != student.tokenizer.files.tokenizer.to_str():
         raise ArgumentError(
@@ -47,9 +47,9 @@ def load_teacher(source: BaseModel, terms: Sequence[str], student: Model) -> Tea
             hint="start the student from layers of the teacher",
         )
     ours, theirs = student.config.hidden_size, model.config.hidden_size
-    if ours != theirs and (narrow := [term for term in terms if term != "soft"]):
+    if ours != theirs and (names := [term for term in terms if term != "soft"]):
         raise ArgumentError(
-            f"{source.name}: is {theirs} wide, the student {ours}, but {narrow[0]} compares states of the same width",
+            f"{source.name}: is {theirs} wide, the student {ours}, but {names[0]} compares states of the same width",
             hint="the objective mlm,soft works with any width",
         )
     embedder = model.embedder if "vectors" in terms else None

@@ -26,7 +26,7 @@ from mlxbert.weights.tokenizers.tokenizer_files import WHOLE, read_tokenizer
 
 _LOG = logging.getLogger("mlxbert")
 _MAX_LENGTH = 512
-# What a configuration has to say; sizes are those of base models.
+# Required keys of a configuration; the sizes are those of base models.
 _BASE = {
     **{"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072},
     **{"hidden_act": "gelu", "max_position_embeddings": _MAX_LENGTH, "type_vocab_size": 2},
@@ -43,11 +43,11 @@ class _Kind:
     """A kind of vocabulary.
 
     Attributes:
-        train: Trains it.
-        tokenizer: Its class in transformers.
-        model_type: The family that uses it.
+        train: The function that trains it.
+        tokenizer: The tokenizer's class in transformers.
+        model_type: The model family that uses it.
         tokens: The special tokens by role.
-        config: What the configuration has next to the sizes.
+        config: The keys of the configuration besides the sizes.
     """
 
     train: Callable[..., subwords.Subwords]
@@ -66,19 +66,19 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Vocabulary(Shown):
-    """A vocabulary that was written; its JSON is the manifest, which does not depend on where the folder is.
+    """A vocabulary that was written; its JSON is the manifest, which does not depend on the path of the folder.
 
     Attributes:
         folder: The folder.
         kind: `wordpiece`, `bpe` or `unigram`.
         size: The number of tokens.
-        wanted: The number that was asked for; there are fewer if the corpus is too small.
+        wanted: The requested number of tokens; `size` is smaller if the corpus is too small.
         cased: Whether it distinguishes case.
         files: The files of the corpus.
-        sentences: How many sentences they have.
-        characters: How many characters.
-        skipped: Lines and records that cannot be used.
-        problems: What is wrong with the first of them.
+        sentences: The number of sentences in them.
+        characters: The number of characters in them.
+        skipped: The number of unusable lines and records.
+        problems: The reasons for the first skipped lines and records.
         frequent: The most frequent tokens of several characters.
         written: The SHA-256 of each file of the folder, by name.
     """
@@ -118,21 +118,21 @@ def vocabulary(
         >>> mlxbert.vocabulary(["articles.txt.gz"], "my-vocabulary", size=8000)
 
     Args:
-        files: `.txt`, `.jsonl` or `.json`, also with `.gz` or `.xz`.
-        output: The folder to write: a new or an empty one.
-        kind: `wordpiece` as of BERT, `bpe` as of RoBERTa, or `unigram` as of XLM-RoBERTa, which needs sentencepiece.
+        files: `.txt`, `.jsonl` or `.json`, optionally compressed (`.gz`, `.xz`).
+        output: The folder to write, new or empty.
+        kind: `wordpiece` like BERT, `bpe` like RoBERTa, or `unigram` like XLM-RoBERTa, which needs sentencepiece.
         size: The number of tokens, special tokens included.
         cased: Whether a `wordpiece` vocabulary distinguishes case; the other kinds always do.
-        field: The field of JSON objects that is the text.
-        documents: Where documents of a .txt end: `blank`, at an empty line, or `line`, at each line, whose sentences
-            are found first.
-        encoding: That of the files.
-        overwrite: Whether a folder that an earlier call wrote is replaced.
+        field: The field of the text in JSON objects.
+        documents: Where a document of a .txt ends: at an empty line (`blank`) or after each line (`line`); a line is
+            split into sentences.
+        encoding: The encoding of the files.
+        overwrite: Whether to replace a folder that an earlier call wrote.
         on_progress: Called with the read and the total bytes; the files are read twice.
 
     Raises:
         ArgumentError: An argument is invalid, or `size` is too small for the characters of the corpus.
-        InputError: A file cannot be read, or has no usable text.
+        InputError: A file is unreadable or has no usable text.
         MlxbertError: sentencepiece is missing, or the folder cannot be written.
     """
     if kind not in KINDS:
@@ -144,26 +144,18 @@ def vocabulary(
     characters = subwords.count_characters(corpus())
     if not characters.texts:
         raise InputError(f"{', '.join(map(str, paths[:3]))}: no text, expected sentences")
-    found = KINDS[kind].train(corpus, characters, size, cased=cased)
-    if found.size < size:
-        _LOG.warning("the vocabulary has %s tokens, not %s: the corpus has no more", f"{found.size:,}", f"{size:,}")
+    cased = cased or kind != "wordpiece"
+    trained = KINDS[kind].train(corpus, characters, size, cased=cased)
+    if trained.size < size:
+        _LOG.warning("the vocabulary has %s tokens, not %s: the corpus is too small", f"{trained.size:,}", f"{size:,}")
     with destination.partial_folder(targets[0], paths[0], overwrite) as partial:
-        _write(partial, KINDS[kind], found, cased or kind != "wordpiece")
+        _write(partial, KINDS[kind], trained, cased)
         names = [path.name for path in destination.written_files(partial)]
         result = Vocabulary(
-            folder=targets[0],
-            kind=kind,
-            size=found.size,
-            wanted=size,
-            cased=cased or kind != "wordpiece",
-            files=tuple(map(str, paths)),
-            sentences=characters.texts,
-            characters=characters.total,
-            skipped=corpus.skipped,
-            problems=corpus.problems,
-            frequent=found.frequent,
-            written={name: sha256(partial / name) for name in names},
-        )
+            folder=targets[0], kind=kind, size=trained.size, wanted=size, cased=cased, files=tuple(map(str, paths)),
+            sentences=characters.texts, characters=characters.total, skipped=corpus.skipped, problems=corpus.problems,
+            frequent=trained.frequent, written={name: sha256(partial / name) for name in names},
+        )  # fmt: skip
         manifest = json.dumps(result.to_dict(), indent=2, ensure_ascii=False) + "\n"
         (partial / VOCABULARY).write_text(manifest, encoding="utf-8")
         destination.move(partial, targets[0])
@@ -171,17 +163,17 @@ def vocabulary(
 
 
 class _CorpusSentences:
-    """The sentences of a corpus, from the first one with each call; the corpus is read twice."""
+    """The sentences of a corpus; each call reads the files again, and there are two calls."""
 
-    def __init__(self, paths: Sequence[Path], how: Mapping[str, Any], on_progress: OnProgress | None) -> None:
-        self._paths, self._how, self._on_progress = paths, how, on_progress
-        self._stamps = [stamp_of(path) for path in paths]  # the second reading is of the same files
+    def __init__(self, paths: Sequence[Path], options: Mapping[str, Any], on_progress: OnProgress | None) -> None:
+        self._paths, self._options, self._on_progress = paths, options, on_progress
+        self._stamps = [stamp_of(path) for path in paths]  # to refuse files that changed before the second pass
         self._before = 0
         self.skipped = 0
         self.problems: tuple[str, ...] = ()
 
     def __call__(self) -> Iterator[str]:
-        reader = DocumentReader(self._paths, **self._how, stamps=self._stamps)
+        reader = DocumentReader(self._paths, **self._options, stamps=self._stamps)
         for part in reader:
             yield from part.sentences
             if self._on_progress is not None:
@@ -190,9 +182,9 @@ class _CorpusSentences:
         self.skipped, self.problems = reader.place.skipped, reader.place.problems
 
 
-def _write(folder: Path, kind: _Kind, found: subwords.Subwords, cased: bool) -> None:
-    """Writes the vocabulary files, and what the loader of mlxbert makes of them as a `tokenizer.json`."""
-    for name, content in found.files.items():
+def _write(folder: Path, kind: _Kind, trained: subwords.Subwords, cased: bool) -> None:
+    """Writes the vocabulary files, the configurations, and the `tokenizer.json` that mlxbert converts them to."""
+    for name, content in trained.files.items():
         (folder / name).write_bytes(content)
     settings: dict[str, Any] = {"tokenizer_class": kind.tokenizer, "model_max_length": _MAX_LENGTH}
     settings |= {f"{role}_token": token for role, token in kind.tokens.items()}
@@ -202,10 +194,10 @@ def _write(folder: Path, kind: _Kind, found: subwords.Subwords, cased: bool) -> 
         mask = {"content": "<mask>", "lstrip": True, "normalized": False, "rstrip": False, "single_word": False}
         settings |= {"mask_token": {"__type": "AddedToken", **mask}}
     _put(folder / "tokenizer_config.json", settings)
-    config = {"model_type": kind.model_type, "vocab_size": found.size} | _BASE | dict(kind.config)
-    described = ModelFolder(folder, described_by=ConfigJson(folder / "config.json", config))
-    whole = read_tokenizer(described).tokenizer.to_str(pretty=True)
-    (folder / WHOLE).write_text(whole, encoding="utf-8")
+    config = {"model_type": kind.model_type, "vocab_size": trained.size} | _BASE | dict(kind.config)
+    unfinished = ModelFolder(folder, described_by=ConfigJson(folder / "config.json", config))
+    tokenizer = read_tokenizer(unfinished).tokenizer
+    (folder / WHOLE).write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
     _put(folder / "config.json", config)
 
 

@@ -111,7 +111,7 @@ def test_texts_and_updates_per_second_are_those_of_a_median_round(fakes: dict[st
     assert even[OURS]["texts_per_second"] == 2 and even[OURS]["tokens_per_second"] == 16
     assert even[PEER]["texts_per_second"] == 0.8 and even["ratio"] == 2.5
     assert encoding["start_seconds"] == {OURS: 0.1, PEER: 0.1} and encoding["peer"]["device"] == "mps"
-    assert fakes[OURS].asked == [(4, measure._LEAST)] * 4 + [(2, measure._LEAST)] * 4  # a round warms up
+    assert fakes[OURS].asked == [(4, measure._MIN_SECONDS)] * 4 + [(2, measure._MIN_SECONDS)] * 4  # a round warms up
     training = measure._training(JOB, [OURS, PEER], {"4 x 8": [8] * 4}, 1)
     assert training["speeds"][0][OURS]["updates_per_second"] == 0.5 and training["speeds"][0]["ratio"] == 2.5
 
@@ -119,7 +119,9 @@ def test_texts_and_updates_per_second_are_those_of_a_median_round(fakes: dict[st
 def test_the_first_update_is_what_the_process_is_asked_for_first_and_once(fakes: dict[str, Fake]) -> None:
     found = measure._training(JOB, [OURS, PEER], {"4 x 8": [8] * 4}, 1)
     assert found["first_update_seconds"] == {OURS: 2.0, PEER: 5.0}
-    assert all(fake.asked == [(4, 0.0), (4, measure._LEAST), (4, measure._LEAST)] for fake in fakes.values())
+    assert all(
+        fake.asked == [(4, 0.0), (4, measure._MIN_SECONDS), (4, measure._MIN_SECONDS)] for fake in fakes.values()
+    )
 
 
 @pytest.mark.parametrize("train", [False, True])
@@ -186,7 +188,7 @@ def test_both_sides_have_the_same_device_dtype_and_precision(
 ) -> None:
     monkeypatch.setattr("mlxbert.machine.device.tf32", lambda: tf32)
     ref = ModelRef(tiny_folder, None, None, False, "bfloat16", "cpu")
-    job, config = measure._prepared(ref, tmp_path / "saved", train=True)
+    job, config = measure._prepare(ref, tmp_path / "saved", train=True)
     assert job == WorkerJob(str(tmp_path / "saved"), OURS, "bfloat16", "cpu", train=True, tf32=tf32)
     assert WorkerJob(**json.loads(job.to_json())) == job and config.hidden_size == 24
     assert "sequence_classifier" in mlxbert.load(job.folder).network.heads

@@ -432,9 +432,9 @@ def test_the_facts_are_there_when_a_check_is_interrupted(monkeypatch: pytest.Mon
 
 
 def test_what_is_copied_has_a_dtype_that_the_device_does_not_emulate(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert module._copied().dtype == (mx.float16 if devices.on_gpu() else mx.float32)
+    assert module._copy_source().dtype == (mx.float16 if devices.on_gpu() else mx.float32)
     monkeypatch.setattr(devices, "on_gpu", lambda: True)
-    assert module._copied().dtype == mx.float16
+    assert module._copy_source().dtype == mx.float16
 
 
 def test_a_report_is_text_to_paste_that_names_nobody(
@@ -556,9 +556,9 @@ def test_what_follows_from_a_fault_is_none_of_its_own() -> None:
 
 
 def test_a_cpu_compiles_no_update_and_stays_as_it_was() -> None:
-    with updates._by_hand():
+    with updates._uncompiled():
         assert not updates._compiles()
-        with updates._by_hand():
+        with updates._uncompiled():
             assert not updates._compiles()
         assert not updates._compiles()  # it was off before
     assert updates._compiles()

@@ -105,15 +105,13 @@ def test_what_would_be_another_model_is_not_written(
         monkeypatch.setattr(convert, "verify", lambda *sides: found)
 
     differing("config")
-    with pytest.raises(CheckpointError, match="another model: x: 1 and 2"):
+    with pytest.raises(CheckpointError, match="different model: x: 1 and 2"):
         mlxbert.convert(a, tmp_path / "b")
     assert names(tmp_path) == ["a"] and not caplog.records
     differing("output")
     found = mlxbert.convert(a, tmp_path / "b")
     assert not found.difference.agree and found.difference.notes == ("a note",)
-    assert [record.getMessage() for record in caplog.records] == [
-        f"{a}: the result computes something else: x: 1 and 2"
-    ]
+    assert [record.getMessage() for record in caplog.records] == [f"{a}: the outputs of the result differ: x: 1 and 2"]
 
 
 @MEASURED

@@ -120,7 +120,9 @@ def test_case_is_told_where_only_the_vocabulary_tells_it(cased: bool, tmp_path: 
     assert "paris" in words and "do_lower_case" not in settings
     (a / "vocab.txt").write_text(words.replace("paris", "Paris") if cased else words, encoding="utf-8")
     found = check_manifest(mlxbert.convert(a, b))["changed"]
-    assert found == (["tokenizer_config.json: do_lower_case is false, as the vocabulary is cased"] if cased else [])
+    assert found == (
+        ["tokenizer_config.json: do_lower_case is false, because the vocabulary is cased"] if cased else []
+    )
     assert json.loads(read_settings(b)) == settings | ({"do_lower_case": False} if cased else {})
 
 

@@ -54,7 +54,7 @@ def test_a_copy_in_half_precision_agrees_with_a_note(a: Path, b: Path, dtype: mx
         assert counts.equal + counts.rounded == counts.compared and counts.rounded > 0
         (note,) = found.notes
         assert "F32" in note and stored in note
-        assert note.endswith(f"{counts.equal} are equal, {counts.rounded} more once rounded to the same dtype")
+        assert f"{counts.equal} are equal" in note and f"{counts.rounded} more once rounded" in note
         assert 0 < hidden(found) < 1
     assert mlxbert.verify(a, b).outputs.tolerance == module.TOLERANCES[stored]
 
@@ -114,7 +114,7 @@ def test_a_transposed_matrix(a: Path, b: Path, eight: bool, request: pytest.Fixt
     change(a, **{f"{LAYER}.value.weight": lambda array: array.T + 0})
     for one, other in ((a, packed), (packed, a)):
         (difference,) = mlxbert.verify(one, other).differences
-        assert difference.text == f"{OURS}.value.weight of B is that of A transposed"
+        assert difference.text == f"{OURS}.value.weight of B is the transposed tensor of A"
 
 
 def test_the_two_halves_of_one_model_agree(a: Path, b: Path) -> None:
@@ -139,9 +139,7 @@ def test_outputs_that_differ_without_another_reason_are_a_difference(a: Path, b:
     (difference,) = found.differences
     assert (difference.kind, difference.name, difference.b) == ("output", "outputs", 1e-7)
     assert difference.a == pytest.approx(max(hidden(found), *found.outputs.heads.values()), 1)
-    assert difference.text.endswith(
-        "more than 1e-07, as tensors are equal only once rounded to the same dtype: F32 in A; BF16 in B"
-    )
+    assert "more than 1e-07" in difference.text and difference.text.endswith("same dtype: F32 in A; BF16 in B")
     assert [difference.name for difference in mlxbert.verify(a, b, tolerance=0).differences] == ["outputs"]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import mlxbert
 from mlxbert.errors import ArgumentError, CheckpointError, InputError
-from mlxbert.pretraining.chunks import CorpusChunk, apart_from, full_sentences, held_out, sentence_pairs
+from mlxbert.pretraining.chunks import CorpusChunk, full_sentences, held_out, sentence_pairs, without_overlap
 from mlxbert.pretraining.corpus import number_files
 from mlxbert.pretraining.corpus.token_store import Corpus
 from mlxbert.pretraining.corpus_examples import Maker
@@ -88,7 +88,7 @@ def test_pairs_have_two_sentences_of_one_document_and_lose_none() -> None:
 def test_many_documents_are_held_out_whole() -> None:
     chunks = in_memory(full_sentences(random_corpus(300), ROOM))
     held = held_out(chunks, 0.05, 1000, seed=1)
-    train = [*apart_from(chunks, held)]
+    train = [*without_overlap(chunks, held)]
     assert len(train) + len(held) == len(chunks)
     assert 0.02 * len(chunks) < len(held) <= round(0.05 * len(chunks))
     assert not {chunk.document for chunk in train} & {chunk.document for chunk in held}
@@ -98,7 +98,7 @@ def test_many_documents_are_held_out_whole() -> None:
 def test_of_few_documents_chunks_are_held_out() -> None:
     chunks = in_memory(full_sentences(corpus([[20] * 100, [20] * 100]), ROOM))
     held = held_out(chunks, 0.1, 1000, seed=0)
-    assert len(held) == round(0.1 * len(chunks)) and len([*apart_from(chunks, held)]) + len(held) == len(chunks)
+    assert len(held) == round(0.1 * len(chunks)) and len([*without_overlap(chunks, held)]) + len(held) == len(chunks)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_nothing_that_is_held_out_is_trained_on_in_examples_of_other_lengths() -
         hidden[start:stop] = True
     for chunks in (sentence_pairs(found, ROOM, 0), full_sentences(found, 300), full_sentences(found, 30)):
         whole = in_memory(chunks)
-        rest = [*apart_from(whole, held)]
+        rest = [*without_overlap(whole, held)]
         assert 0 < len(rest) < len(whole)
         assert not any(hidden[start:stop].any() for start, stop, _ in rest)
         assert len(rest) + sum(hidden[start:stop].any() for start, stop, _ in whole) == len(whole)

@@ -1,1 +1,1 @@
-"""What `doctor --check` computes on a device, each operation next to its reference."""
+"""The computations of `doctor --check` on a device, each compared with a reference."""

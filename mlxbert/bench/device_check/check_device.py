@@ -1,7 +1,7 @@
-"""`mlxbert doctor --check`: whether this device computes what it should.
+"""`mlxbert doctor --check`: checks whether this device computes correctly.
 
-First each operation and its gradient, then the update of the weights, then what is made of them: tiny models of every
-family, training, the built-in model; then the speed.
+First come the operations and their gradients, then the update of the weights, then combinations of them (tiny models of
+every family, training, the built-in model), then the speed.
 """
 
 import tempfile
@@ -44,26 +44,26 @@ from mlxbert.tasks.embed import embed
 from mlxbert.weights.formats.config_json import read_config as read_config_json
 from mlxbert.weights.model_source import builtin_folder
 
-OnStep = Callable[[str, int, int], None]  # takes what is checked now, how many steps are done, and how many there are
-_CASE = "pairs"  # of the inputs of the models: several lengths, two segments
-# The first numbers of a vector, computed on a CPU in float32, and how far others may be from them, as a share of the
-# largest: half precision misses them by 0.2 and 1 %.
+OnStep = Callable[[str, int, int], None]  # called with the current step, the number of finished steps, and the total
+_CASE = "pairs"  # the inputs of the models: several lengths, two segments
+# The first numbers of a vector, computed on a CPU in float32, and the allowed difference as a share of the largest:
+# half precision differs by 0.2 and 1 %.
 _TEXT = "The cat sat on the mat."
 _VECTOR = (0.1154600, 0.0264329, -0.0272983, 0.0667805, -0.0665263, 0.0151762, 0.0547519, 0.0109963)
 _VECTOR_ALLOWED = {"float32": 1e-4, "float16": 8e-3, "bfloat16": 4e-2}
 _SIZE = 4096  # of the matrices whose product is timed on a GPU
-# A gradient's length and its projections, as a share of its length, or of a ten-thousandth of the longest: that of the
-# biases of keys is 0, which a softmax takes no notice of.
+# Allowed errors of a gradient's length and projections, as a share of its length, or of a ten-thousandth of the longest
+# gradient: the gradient of the biases of keys is 0, because a softmax ignores them.
 _GRADIENT_ALLOWED, _SHORTEST, _LOSS_ALLOWED = 1e-3, 1e-4, 1e-4
 
 
 @dataclass(frozen=True)
 class _CheckStage:
-    """A part of a check.
+    """A stage of a check.
 
     Attributes:
-        title: What is checked, for a progress bar.
-        run: Gives what was found.
+        title: The title for a progress bar.
+        run: Runs the checks and yields findings.
     """
 
     title: str
@@ -71,23 +71,23 @@ class _CheckStage:
 
 
 def check(device: str = "auto", *, quick: bool = False, on_step: OnStep | None = None) -> dict[str, Any]:
-    """Checks a device: operations and gradients next to float64, models next to `transformers`, training, speed.
+    """Checks a device: operations and gradients against float64, models against `transformers`, training, speed.
 
     Args:
         device: See `mlxbert.load`.
-        quick: Whether to check only the operations and gradients that all models have, in few shapes, in float32 and in
-            the dtype that the device uses, the update, and the built-in model.
-        on_step: Told before each step what is checked, how many steps are done and how many there are; after the last
-            one, too.
+        quick: Whether to check only the operations and gradients that all models use (in few shapes, in float32 and the
+            default dtype of the device), the update, and the built-in model.
+        on_step: Called before each step, and after the last one, with the title of the step, the number of finished
+            steps, and the total.
 
     Returns:
-        `groups`: for each the number of `checks`, of `faults` and of `consequences`, and the worst error as a share of
-        what is allowed; `faults`: what is wrong, with its operation, name, dtype, error, a hint, and whether
-        `published_models` are concerned; `consequences`: what is wrong because of them (`follows_from`); `speed`:
-        GFLOP/s of a product in the dtype that is used, GB/s of copying, seconds of a first and a second pass, `None`
-        where that failed, or where the check is `quick`; `memory`: peak bytes; `seconds`.
+        `groups`: for each the number of `checks`, `faults` and `consequences`, and the worst error as a share of the
+        allowed one; `faults`: wrong results with operation, name, dtype, error, a hint, and whether they affect
+        `published_models`; `consequences`: wrong results that follow from faults (`follows_from`); `speed`: GFLOP/s
+        of a product in the default dtype, GB/s of copying, seconds of a first and a second pass, or `None` if that
+        failed or the check is `quick`; `memory`: peak bytes; `seconds`.
     """
-    begun = time.perf_counter()
+    started = time.perf_counter()
     devices.use(device)
     mx.reset_peak_memory()
     findings, speed = list[Finding](), None
@@ -112,12 +112,12 @@ def check(device: str = "auto", *, quick: bool = False, on_step: OnStep | None =
         "quick": quick,
         "speed": speed,
         "memory": mx.get_peak_memory(),
-        "seconds": round(time.perf_counter() - begun, 1),
+        "seconds": round(time.perf_counter() - started, 1),
     }
 
 
 def operations() -> Iterator[CheckedOperation]:
-    """All operations and gradients."""
+    """Yields all operations, gradients and updates."""
     yield from kernels()
     yield from gradients()
     yield from updates()
@@ -125,11 +125,11 @@ def operations() -> Iterator[CheckedOperation]:
 
 def _steps(folder: Path, *, quick: bool) -> Iterator[_CheckStage]:
     used = _used()
-    for one in operations():
-        for dtype in one.dtypes:
+    for operation in operations():
+        for dtype in operation.dtypes:
             full = not quick and (dtype_name(dtype) in used or not _compiles_slowly())
-            if full or (one.quick and not quick) or (dtype in one.quick and dtype_name(dtype) in used):
-                yield _CheckStage(one.name, partial(_operation, one, dtype, few=not full))
+            if full or (operation.quick and not quick) or (dtype in operation.quick and dtype_name(dtype) in used):
+                yield _CheckStage(operation.name, partial(_operation, operation, dtype, few=not full))
     if not quick:
         yield from _model_steps(folder)
         yield _CheckStage("training", partial(_training, folder))
@@ -139,41 +139,41 @@ def _steps(folder: Path, *, quick: bool) -> Iterator[_CheckStage]:
 
 
 def _used() -> set[str]:
-    """The dtypes that this device uses unless it is told otherwise; float32 is for training, too."""
+    """Returns the default dtype of this device, and float32, which training uses."""
     return {"float32", dtype_name(devices.choose_dtype())}
 
 
 def _compiles_slowly() -> bool:
-    """Whether each kernel that is made here takes a second: CUDA, where float16, which it seldom uses, is checked less.
+    """Whether compiling a kernel takes about a second, as on CUDA; then the rarely used float16 is checked less.
 
-    It shares the source of its kernels with bfloat16.
+    The kernels of float16 have the same source as those of bfloat16.
     """
     return devices.on_gpu() and not gpu_attention.on_metal()
 
 
 def _model_steps(folder: Path) -> Iterator[_CheckStage]:
-    """Each family and head, BERT first, which stands for those of its kind in half precision."""
-    models = sorted(golden_models(), key=lambda one: one[0] != "bert")
+    """Yields a stage for each family and head; BERT comes first, to represent its kind in half precision."""
+    models = sorted(golden_models(), key=lambda model: model[0] != "bert")
     if not models:
         missing = FileNotFoundError(f"{GOLDENS} has no models: reinstall mlxbert")
         yield _CheckStage("families", lambda: iter([_failed("families", "families", "all", "float32", missing)]))
     half = {*models_in_half(models)}
     for family, head in models:
-        kept = _used() if _compiles_slowly() else BOUNDS
-        dtypes = [name for name in BOUNDS if name in kept] if (family, head) in half else ["float32"]
+        allowed = _used() if _compiles_slowly() else BOUNDS
+        dtypes = [name for name in BOUNDS if name in allowed] if (family, head) in half else ["float32"]
         yield _CheckStage(family, partial(_models, family, head, folder, dtypes))
 
 
 def models_in_half(models: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """The models that are checked in half precision, too: one head of one family for each kind of encoder.
+    """Yields the models that are also checked in half precision: one head of one family for each kind of encoder.
 
-    Heads, and families of the same kind, differ in names and facts, which have no dtype; float32 checks them all.
+    Heads, and families of the same kind, differ only in names and facts, which do not depend on the dtype.
     """
     seen = set()
     for family, head in models:
         try:
             kind = kind_of(read_config(family, head))
-        except Exception:  # a damaged model, which float32 reports
+        except Exception:  # a damaged model, which the check in float32 reports
             continue
         if kind not in seen:
             seen.add(kind)
@@ -181,34 +181,35 @@ def models_in_half(models: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str
 
 
 def _operation(operation: CheckedOperation, dtype: mx.Dtype, *, few: bool) -> Iterator[Finding]:
-    """All checks of an operation, computed at once: a GPU is not waited for in between.
+    """Runs all checks of an operation together, without waiting for a GPU in between.
 
-    Whatever a device does, the others are checked: what fails together is computed again, one by one.
+    If they fail together, each is computed again by itself, so that one failure does not hide the others.
     """
-    name, made = dtype_name(dtype), list[ComputedOperation]()
+    name, computations = dtype_name(dtype), list[ComputedOperation]()
     failed: Exception | None = None
     try:
         for computed in operation.check(dtype, few=few):
-            made.append(computed)
+            computations.append(computed)
     except Exception as problem:
         failed = problem
     try:
-        mx.eval([one.found for one in made])
+        mx.eval([computed.found for computed in computations])
     except Exception as problem:
         failed = failed or problem
-    found = []
-    for one in made:
-        allowed = 0.0 if one.exact else ALLOWED[name] * one.factor
-        found.append(
-            _compared(operation.group, operation.name, one.name, name, allowed, one.error, operation.uses, odd=one.odd)
+    findings = []
+    for computed in computations:
+        allowed = 0.0 if computed.exact else ALLOWED[name] * computed.factor
+        title, error = computed.name, computed.error
+        findings.append(
+            _compared(operation.group, operation.name, title, name, allowed, error, operation.uses, odd=computed.odd)
         )
-    yield from found
-    if failed is not None and all(one.problem is None for one in found):
+    yield from findings
+    if failed is not None and all(finding.problem is None for finding in findings):
         yield _failed(operation.group, operation.name, f"the rest of {operation.name}", name, failed, operation.uses)
 
 
 def _models(family: str, head: str, folder: Path, names: Sequence[str]) -> Iterator[Finding]:
-    """A tiny model in some dtypes next to `transformers`; its widths are odd, so that each tail is computed."""
+    """Compares a tiny model in some dtypes with `transformers`; odd widths test the tails of kernels."""
     uses = _operations_of(lambda: read_config(family, head))
     title = f"{family}, {head}"
     for dtype in names:
@@ -217,7 +218,7 @@ def _models(family: str, head: str, folder: Path, names: Sequence[str]) -> Itera
 
 
 def _operations_of(read: Callable[[], EncoderConfig]) -> frozenset[str]:
-    """The operations that a model is computed with; none if it cannot be read, which its check says."""
+    """Returns the operations of a model; none if it cannot be read, which its own check reports."""
     try:
         return operations_of(read())
     except Exception:
@@ -225,35 +226,35 @@ def _operations_of(read: Callable[[], EncoderConfig]) -> frozenset[str]:
 
 
 def _training(folder: Path) -> Iterator[Finding]:
-    """Gradients of a classifier for each parameter, then the losses of some updates, next to torch in float64."""
+    """Compares the gradients of a classifier and the losses of some updates with torch in float64."""
     uses = tiny_classifier.operations()
     try:
-        found, losses = tiny_classifier.trained(folder)
+        first_gradients, losses = tiny_classifier.trained(folder)
     except Exception as problem:
         yield _failed("training", "training", "training", "float32", problem, uses)
         return
-    right = tiny_classifier.golden()
-    longest = max(one["projections"][0] for one in right["parameters"].values())
-    weight = float(np.array(found.weight))
-    for number, (name, one) in enumerate(right["parameters"].items()):
-        expected = np.array(one["projections"])
+    reference = tiny_classifier.golden()
+    longest = max(parameter["projections"][0] for parameter in reference["parameters"].values())
+    weight = float(np.array(first_gradients.weight))
+    for number, (name, parameter) in enumerate(reference["parameters"].items()):
+        expected = np.array(parameter["projections"])
         scale = max(expected[0], _SHORTEST * longest)
 
         def error(
-            number: int = number, ours: str = one["ours"], expected: Any = expected, scale: float = scale
+            number: int = number, ours: str = parameter["ours"], expected: Any = expected, scale: float = scale
         ) -> float:
-            gradient = np.array(found.arrays[ours], np.float64) / weight
+            gradient = np.array(first_gradients.arrays[ours], np.float64) / weight
             return float(np.abs(np.array(tiny_classifier.project(gradient, number)) - expected).max() / scale)
 
         yield _compared("training", "training", f"gradient of {name}", "float32", _GRADIENT_ALLOWED, error, uses)
     yield _compared(
         "training", "training", f"losses of {tiny_classifier.UPDATES} updates", "float32", _LOSS_ALLOWED,
-        partial(_error_of, losses, right["losses"]), uses,
+        partial(_error_of, losses, reference["losses"]), uses,
     )  # fmt: skip
 
 
 def _built_in(dtype: str, allowed: float) -> Iterator[Finding]:
-    """A vector of the built-in model, a BERT."""
+    """Checks a vector of the built-in model, a BERT."""
     uses = _operations_of(lambda: facts_of(read_config_json(builtin_folder())))
     yield _compared("built-in model", "built-in model", "a vector", dtype, allowed, partial(_vector_error, dtype), uses)
 
@@ -270,13 +271,13 @@ def _compared(
     odd: bool = False,
 ) -> Finding:
     try:
-        found = error()
+        value = error()
     except Exception as problem:
         return _failed(group, operation, name, dtype, problem, uses, odd=odd)
-    finite = np.isfinite(found)
+    finite = np.isfinite(value)
     return Finding(
-        group, operation, name, dtype, found if finite else None, allowed,
-        None if finite else "the result is not finite, or has another shape", uses, odd,
+        group, operation, name, dtype, value if finite else None, allowed,
+        None if finite else "the result is not finite, or has the wrong shape", uses, odd,
     )  # fmt: skip
 
 
@@ -290,14 +291,14 @@ def _failed(
     *,
     odd: bool = False,
 ) -> Finding:
-    said = f"{type(problem).__name__}: {problem}"[:500]
-    return Finding(group, operation, name, dtype, None, 0.0, said, uses, odd)
+    message = f"{type(problem).__name__}: {problem}"[:500]
+    return Finding(group, operation, name, dtype, None, 0.0, message, uses, odd)
 
 
-def _error_of(found: Sequence[float], expected: Sequence[float]) -> float:
-    """The largest difference as a share of the largest expected number; infinite where a number is not finite."""
-    away = float(np.abs(np.array(found) - np.array(expected)).max())
-    return away / float(np.abs(np.array(expected)).max()) if np.isfinite(away) else float("inf")
+def _error_of(values: Sequence[float], expected: Sequence[float]) -> float:
+    """Returns the largest difference as a share of the largest expected number; infinite if a number is not finite."""
+    largest = float(np.abs(np.array(values) - np.array(expected)).max())
+    return largest / float(np.abs(np.array(expected)).max()) if np.isfinite(largest) else float("inf")
 
 
 def _vector_error(dtype: str) -> float:
@@ -308,14 +309,14 @@ def _model_error(family: str, head: str, folder: Path, dtype: str) -> float:
     network = load_network(write_model(family, head, folder), dtype)
     config = network.encoder.config
     case = make_cases(config.vocab_size, config.max_length, config.pad_token_id, config.type_vocab_size or 1)[_CASE]
-    found, start = outputs(network, case), f"{head}/{_CASE}/"
-    frozen = arrays(GOLDENS / family / "outputs.safetensors")
-    expected = {name.removeprefix(start): np.array(value) for name, value in frozen.items() if name.startswith(start)}
-    return max(difference(found[name], value) for name, value in expected.items())
+    ours, start = outputs(network, case), f"{head}/{_CASE}/"
+    golden = arrays(GOLDENS / family / "outputs.safetensors")
+    expected = {name.removeprefix(start): np.array(value) for name, value in golden.items() if name.startswith(start)}
+    return max(difference(ours[name], value) for name, value in expected.items())
 
 
 def vector(dtype: str) -> tuple[float, ...]:
-    """The first numbers of the built-in model's vector of a text."""
+    """Returns the first numbers of the built-in model's vector for a text."""
     model = load("builtin", dtype=dtype, device="gpu" if devices.on_gpu() else "cpu")
     return tuple(float(value) for value in embed(model, [_TEXT])[0][:8])
 
@@ -324,7 +325,7 @@ def _speed() -> dict[str, Any]:
     dtype = devices.choose_dtype()
     on_gpu = devices.on_gpu()
     gflops = devices.measure_gflops(_SIZE if on_gpu else 1024, dtype=dtype)
-    block = _copied()
+    block = _copy_source()
     seconds = min(_seconds(lambda: mx.eval(block + 1)) for _ in range(3))
     model = load("builtin", device="gpu" if on_gpu else "cpu")
     first, second = (_seconds(lambda: embed(model, [_TEXT] * 16)) for _ in range(2))
@@ -335,12 +336,12 @@ def _speed() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _copied() -> mx.array:
-    """What is copied to time it: 512 MiB on a GPU, 128 on a CPU, which emulates float16."""
+def _copy_source() -> mx.array:
+    """Returns an array to time copying: 512 MiB on a GPU, 128 MiB on a CPU, which emulates float16."""
     return mx.zeros((2**28,), mx.float16) if devices.on_gpu() else mx.zeros((2**25,), mx.float32)
 
 
 def _seconds(work: Callable[[], object]) -> float:
-    begun = time.perf_counter()
+    started = time.perf_counter()
     work()
-    return time.perf_counter() - begun
+    return time.perf_counter() - started

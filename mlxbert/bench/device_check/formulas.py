@@ -1,4 +1,4 @@
-"""What the layers compute, in numpy with float64, written apart from MLX: references of `doctor --check`.
+"""The formulas of the layers in numpy with float64, independent of MLX: the references of `doctor --check`.
 
 Shapes: N rows, D width, B batch, H heads, L length, K keys, d head size.
 """
@@ -27,24 +27,24 @@ ACTIVATIONS: dict[str, Function] = {
 
 
 def slope(function: Function, x: F64) -> F64:
-    """The derivative of an elementwise function, by central differences, to about 1e-8."""
+    """Returns the derivative of an elementwise function by central differences, accurate to about 1e-8."""
     return (function(x + _STEP) - function(x - _STEP)) / (2 * _STEP)
 
 
 def softmax(scores: F64) -> F64:
-    """Softmax over the last axis."""
+    """Returns the softmax over the last axis."""
     shares = np.exp(scores - scores.max(-1, keepdims=True))
     return shares / shares.sum(-1, keepdims=True)
 
 
 def log_sum_exp(x: F64) -> F64:
-    """The logarithm of the sum of exponentials over the last axis, which stays with length 1."""
+    """Returns the logarithm of the sum of exponentials over the last axis, which is kept with length 1."""
     largest = x.max(-1, keepdims=True)
     return np.log(np.exp(x - largest).sum(-1, keepdims=True)) + largest
 
 
 def layer_norm(x: F64, weight: F64, bias: F64, eps: float, up: F64) -> tuple[F64, F64, F64, F64]:
-    """Layer norm of (N, D), and the gradients of x, weight and bias for the cotangent `up`."""
+    """Returns the layer norm of (N, D), and the gradients of x, weight and bias for the cotangent `up`."""
     centred = x - x.mean(-1, keepdims=True)
     scale = 1 / np.sqrt((centred**2).mean(-1, keepdims=True) + eps)
     normed, pulled = centred * scale, up * weight
@@ -53,37 +53,37 @@ def layer_norm(x: F64, weight: F64, bias: F64, eps: float, up: F64) -> tuple[F64
 
 
 def rms_norm(x: F64, weight: F64, eps: float, up: F64) -> tuple[F64, F64, F64]:
-    """RMS norm of (N, D), and the gradients of x and weight for the cotangent `up`."""
+    """Returns the RMS norm of (N, D), and the gradients of x and weight for the cotangent `up`."""
     scale = 1 / np.sqrt((x**2).mean(-1, keepdims=True) + eps)
     normed, pulled = x * scale, up * weight
     return normed * weight, scale * (pulled - normed * (pulled * normed).mean(-1, keepdims=True)), (up * normed).sum(0)
 
 
 def attention_weights(q: F64, k: F64, scale: float, shift: F64) -> F64:
-    """The softmax of products times `scale` plus `shift`, (B, H, L, K)."""
+    """Returns the softmax of the products times `scale` plus `shift`, (B, H, L, K)."""
     return softmax(q @ k.swapaxes(-1, -2) * scale + shift)
 
 
 def attention_gradients(q: F64, k: F64, v: F64, scale: float, shift: F64, up: F64) -> tuple[F64, F64, F64]:
-    """The gradients of queries, keys and values for the cotangent `up` of attention, (B, H, L, d)."""
+    """Returns the gradients of queries, keys and values for the cotangent `up` of attention, (B, H, L, d)."""
     weights = attention_weights(q, k, scale, shift)
     return *weights_gradients(q, k, scale, weights, up @ v.swapaxes(-1, -2)), weights.swapaxes(-1, -2) @ up
 
 
 def weights_gradients(q: F64, k: F64, scale: float, weights: F64, up: F64) -> tuple[F64, F64]:
-    """The gradients of queries and keys for the cotangent `up` of the weights of attention."""
+    """Returns the gradients of queries and keys for the cotangent `up` of the attention weights."""
     scores = weights * (up - (weights * up).sum(-1, keepdims=True))
     return scores @ k * scale, scores.swapaxes(-1, -2) @ q * scale
 
 
 def rotated(x: F64, cosines: F64, sines: F64) -> F64:
-    """Vectors (…, L, d): element n of the first half rotated with element n of the second; cosines (L, d / 2)."""
+    """Rotates vectors (…, L, d): element n of the first half with element n of the second; cosines (L, d / 2)."""
     first, second = np.split(x, 2, axis=-1)
     return np.concatenate([first * cosines - second * sines, second * cosines + first * sines], axis=-1)
 
 
 def cross_entropy(logits: F64, targets: NDArray[Any]) -> tuple[float, F64]:
-    """The sum over the rows of the cross-entropy of logits (N, C), and its gradient."""
+    """Returns the cross-entropy of logits (N, C), summed over rows, and its gradient."""
     rows = np.arange(len(logits))
     value = (log_sum_exp(logits)[:, 0] - logits[rows, targets]).sum()
     gradient = softmax(logits)
@@ -94,35 +94,35 @@ def cross_entropy(logits: F64, targets: NDArray[Any]) -> tuple[float, F64]:
 def mixture(
     tokens: F64, up: F64, down: F64, chosen: NDArray[Any], weights: F64, activation: Function, cotangent: F64
 ) -> tuple[F64, tuple[F64, F64, F64, F64]]:
-    """Tokens (N, D) through the experts (E, I, D) that each has chosen (N, K), token by token.
+    """Sends tokens (N, D) through their chosen (N, K) experts (E, I, D), one token at a time.
 
     Returns:
-        The result, and the gradients of tokens, up, down and weights for a cotangent (N, D).
+        The outputs, and the gradients of tokens, up, down and weights for a cotangent (N, D).
     """
-    found = np.zeros_like(tokens)
+    outputs = np.zeros_like(tokens)
     slopes = np.zeros_like(tokens), np.zeros_like(up), np.zeros_like(down), np.zeros_like(weights)
     for row, place in np.ndindex(*chosen.shape):
         expert, share, pulled = chosen[row, place], weights[row, place], cotangent[row]
         before = up[expert] @ tokens[row]
         inner = activation(before)
-        found[row] += share * (inner @ down[expert])
+        outputs[row] += share * (inner @ down[expert])
         inside = share * (down[expert] @ pulled) * slope(activation, before)
         slopes[0][row] += inside @ up[expert]
         slopes[1][expert] += np.outer(inside, tokens[row])
         slopes[2][expert] += share * np.outer(inner, pulled)
         slopes[3][row, place] = inner @ down[expert] @ pulled
-    return found, slopes
+    return outputs, slopes
 
 
 class Adam:
-    """AdamW (arXiv:1711.05101) of one array, in the order of the paper: decay, moments, correction, step."""
+    """AdamW (arXiv:1711.05101) for one array, in the order of the paper: decay, moments, correction, step."""
 
     def __init__(self, parameter: F64) -> None:
         self.parameter, self.mean, self.square = parameter, np.zeros_like(parameter), np.zeros_like(parameter)
         self._updates = 0
 
     def update(self, gradient: F64, rate: float, decay: float) -> None:
-        """An update; `mean` and `square` are the moments before their correction."""
+        """Makes an update; `mean` and `square` are the moments before bias correction."""
         self._updates += 1
         self.mean = 0.9 * self.mean + 0.1 * gradient
         self.square = 0.999 * self.square + 0.001 * gradient**2

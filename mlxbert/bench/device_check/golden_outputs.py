@@ -1,6 +1,6 @@
-"""Tiny models of every family and head with the outputs that `transformers` has for them: `goldens/`.
+"""Tiny models of every family and head with their outputs in `transformers`, in `goldens/`.
 
-A folder per family has the tensors of the encoder, and for each head its configuration, its tensors and the outputs.
+The folder of a family has the tensors of the encoder, and for each head a configuration, tensors and the outputs.
 """
 
 import json
@@ -24,13 +24,13 @@ from mlxbert.weights.formats.config_json import ConfigJson
 
 Array = NDArray[np.float32]
 GOLDENS = Path(__file__).parents[1] / "goldens"
-# Largest difference allowed, as a share of max(1, largest reference value).
+# The allowed difference, as a share of max(1, largest reference value).
 BOUNDS = {"float32": 2e-5, "float16": 1e-2, "bfloat16": 8e-2}
 
 
 @dataclass(frozen=True)
 class Case:
-    """One input of the model; `mask` and `segments` may be omitted."""
+    """An input of a model; `mask` and `segments` may be omitted."""
 
     input_ids: NDArray[np.int32]
     mask: NDArray[np.int32] | None = None
@@ -43,12 +43,12 @@ class Case:
 
 
 def make_cases(vocab_size: int, max_length: int, pad_id: int, segments: int) -> dict[str, Case]:
-    """The inputs every model is compared on; padding is on the right only."""
+    """Makes the inputs on which every model is compared; padding is on the right."""
     generator = np.random.default_rng(7)
 
     def ids(batch: int, length: int) -> NDArray[np.int32]:
-        found = generator.integers(0, vocab_size - 1, (batch, length), dtype=np.int32)
-        return (found + (found >= pad_id)).astype(np.int32)
+        numbers = generator.integers(0, vocab_size - 1, (batch, length), dtype=np.int32)
+        return (numbers + (numbers >= pad_id)).astype(np.int32)
 
     lengths = np.array([[5], [max_length // 2], [1], [max_length // 2 - 3]])
     mask = (np.arange(max_length // 2)[None] < lengths).astype(np.int32)
@@ -63,23 +63,23 @@ def make_cases(vocab_size: int, max_length: int, pad_id: int, segments: int) -> 
 
 
 def golden_models() -> Iterator[tuple[str, str]]:
-    """The families and their heads."""
+    """Yields the families and their heads."""
     for encoder in sorted(GOLDENS.glob("*/encoder.safetensors")):
         for path in sorted(encoder.parent.glob("*.json")):
             yield encoder.parent.name, path.stem
 
 
 def arrays(path: Path) -> dict[str, mx.array]:
-    """The tensors of a safetensors file; empty if there is no file."""
+    """Loads the tensors of a safetensors file; empty if there is no file."""
     if not path.is_file():
         return {}
-    found = mx.load(str(path))
-    assert isinstance(found, dict)
-    return found
+    tensors = mx.load(str(path))
+    assert isinstance(tensors, dict)
+    return tensors
 
 
 def write_model(family: str, head: str, folder: Path) -> Path:
-    """Writes the model as transformers saved it; returns the folder."""
+    """Writes a model as transformers saved it; returns the folder."""
     source = GOLDENS / family
     golden = json.loads((source / f"{head}.json").read_text(encoding="utf-8"))
     encoder = arrays(source / "encoder.safetensors")
@@ -92,75 +92,76 @@ def write_model(family: str, head: str, folder: Path) -> Path:
 
 
 def read_config(family: str, head: str) -> EncoderConfig:
-    """The facts of a model."""
+    """Reads the facts of a model."""
     path = GOLDENS / family / f"{head}.json"
     return facts_of(ConfigJson(path, json.loads(path.read_text(encoding="utf-8"))["config"]))
 
 
 def facts_of(config: ConfigJson) -> EncoderConfig:
-    """The facts in a `config.json`."""
+    """Returns the facts in a `config.json`."""
     return family_of(config)[1].read_config(config)
 
 
 def kind_of(config: EncoderConfig) -> tuple[object, ...]:
-    """What an encoder computes, but for sizes, names, biases and activations: the same of most descendants of BERT."""
+    """Returns the structure of an encoder without sizes, names, biases, activations; most BERT variants share one."""
     positions = config.positions
     rotations = positions.rotations if isinstance(positions, Rotary) else ()
     return (
         type(positions), config.block, config.norm, config.gated, config.experts is None, config.query_key_norm,
-        config.num_key_value_heads is None, config.convolution is None, any(one.window for one in rotations),
-        any(one.causal for one in rotations),
+        config.num_key_value_heads is None, config.convolution is None, any(rotation.window for rotation in rotations),
+        any(rotation.causal for rotation in rotations),
     )  # fmt: skip
 
 
 def operations_of(config: EncoderConfig) -> frozenset[str]:
-    """The operations of `mlxbert.bench.device_check.kernels` that a model is computed with."""
+    """Returns the operations of `mlxbert.bench.device_check.kernels` that a model uses."""
     transforms = [facts.transform.activation for facts in config.heads.values() if facts.transform is not None]
     convolution = [] if config.convolution is None else [config.convolution.activation]
     used = {config.hidden_act, *transforms, *convolution, *(["tanh"] if config.pooler else [])}
-    found = {
-        next((one for one in formulas.ACTIVATIONS if ACTIVATIONS[one] is ACTIVATIONS[name]), name) for name in used
+    operations = {
+        next((key for key in formulas.ACTIVATIONS if ACTIVATIONS[key] is ACTIVATIONS[name]), name) for name in used
     }
-    found |= {"products", "linear layers", "attention", "attention weights", "rows of a table"}
-    if "gelu" in found:
-        found.add("activated layers")  # which are checked with it
-    found.add("layer norm" if config.norm == "layer" else "RMS norm")
+    operations |= {"products", "linear layers", "attention", "attention weights", "rows of a table"}
+    if "gelu" in operations:
+        operations.add("activated layers")  # checked only with gelu
+    operations.add("layer norm" if config.norm == "layer" else "RMS norm")
     if isinstance(config.positions, Rotary):
-        found.add("rotation")
-    return frozenset(found | ({"mixture of experts"} if config.experts else set()))
+        operations.add("rotation")
+    return frozenset(operations | ({"mixture of experts"} if config.experts else set()))
 
 
 def load_network(folder: Path, dtype: str = "float32") -> Network:
-    """The network with all parts of a checkpoint."""
+    """Loads the network with all parts of a checkpoint."""
     checkpoint = open_checkpoint(folder)
     return build_network(checkpoint, checkpoint.parts, choose_dtype(dtype))
 
 
 def outputs(network: Network, case: Case) -> dict[str, Array]:
-    """All outputs of the network for an input in float32, with zeros for padding."""
+    """Computes all outputs of a network for an input in float32, with zeros for padding."""
     mask, segments = (None if values is None else mx.array(values) for values in (case.mask, case.segments))
-    found = network.encoder(mx.array(case.input_ids), mask, segments, output_hidden_states=True, output_attentions=True)
-    assert found.hidden_states is not None and found.attentions is not None
-    named = {f"hidden {layer}": array for layer, array in enumerate(found.hidden_states)}
-    named |= {f"attention {layer}": array for layer, array in enumerate(found.attentions)}
-    named["last hidden"] = found.last_hidden_state
-    if found.pooler_output is not None:
-        named["pooler"] = found.pooler_output
-    named |= {name: network.logits(name, found) for name in network.heads}
+    ids = mx.array(case.input_ids)
+    output = network.encoder(ids, mask, segments, output_hidden_states=True, output_attentions=True)
+    assert output.hidden_states is not None and output.attentions is not None
+    named = {f"hidden {layer}": array for layer, array in enumerate(output.hidden_states)}
+    named |= {f"attention {layer}": array for layer, array in enumerate(output.attentions)}
+    named["last hidden"] = output.last_hidden_state
+    if output.pooler_output is not None:
+        named["pooler"] = output.pooler_output
+    named |= {name: network.logits(name, output) for name in network.heads}
     return {name: without_padding(np.array(array.astype(mx.float32)), case) for name, array in named.items()}
 
 
 def without_padding(array: Array, case: Case) -> Array:
-    """The array with zeros for padding."""
+    """Returns the array with zeros for padding."""
     if array.shape[:2] == case.real.shape:
         return array * case.real.reshape(*case.real.shape, *(1,) * (array.ndim - 2))
-    if array.ndim == 4:  # attention weights: of real tokens
+    if array.ndim == 4:  # attention weights: rows of padding
         return array * case.real[:, None, :, None]
     return array
 
 
 def difference(ours: NDArray[Any], reference: NDArray[Any]) -> float:
-    """The largest difference as a share of max(1, largest reference value); infinite where a value is not finite."""
+    """Returns the largest difference as a share of max(1, largest reference); infinite if a value is not finite."""
     if ours.shape != reference.shape or not np.isfinite(ours).all():
         return float("inf")
     return float(np.abs(ours - reference).max() / max(1.0, np.abs(reference).max()))

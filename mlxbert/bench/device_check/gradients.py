@@ -1,7 +1,7 @@
-"""Gradients of what models are computed with, each next to its formula in float64.
+"""The gradients of the operations of models, each compared with its formula in float64.
 
-They are taken as training takes them, through mlxbert's own layers and functions. A gradient that is wrong by 1 % is a
-fault, see `ComputedOperation.error`: Adam divides gradients by their size, so a run that has such a fault trains on.
+They are computed as in training, through mlxbert's own layers and functions. A gradient that is wrong by 1 % is a
+fault, see `ComputedOperation.error`: Adam divides gradients by their size, so training would not reveal it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -28,21 +28,21 @@ from mlxbert.bench.device_check.kernels import (
     linear,
     masked,
     mixture_inputs,
-    of_scores,
     positioned,
     rotation_inputs,
     rows_of,
+    score_factor,
 )
 from mlxbert.bench.device_check.operations import DTYPES, CheckedOperation, ComputedOperation, Make, RandomInputs
 from mlxbert.machine.device import mx, on_gpu
 from mlxbert.nn import dropout, gpu_attention, losses, ops
 from mlxbert.nn.ops import PositionedQK
 
-_ROWS = (1, 5, 40, 4100)  # of layer norms; sums over many rows take two passes on a GPU
+_ROWS = (1, 5, 40, 4100)  # of layer norms; a GPU sums many rows in two passes
 _WORDS = 30_522  # the vocabulary of BERT
 _FLOAT32 = DTYPES[:1]
-# Head size, length and mask. On Metal, MLX 0.32.4 has fused gradients for head sizes of 64 and more without a mask, and
-# raises for 8 queries and fewer; with MLX_SDPA_VJP_FALLBACK=1, which mlxbert sets, it differentiates the operations.
+# Head size, length and mask. On Metal, MLX 0.32.4 has fused gradients for head sizes from 64 on without a mask, and
+# raises for up to 8 queries; with MLX_SDPA_VJP_FALLBACK=1, which mlxbert sets, it differentiates the operations.
 _PLAIN = ((64, 5, NONE), (64, 8, NONE), (64, 128, NONE), (96, 128, NONE))
 _CASES = (
     *_PLAIN,
@@ -62,7 +62,7 @@ _TRAINED_CASES = (
 
 
 def gradients() -> Iterator[CheckedOperation]:
-    """The gradients, each of an operation of `kernels`, and that of a loss with its value."""
+    """Yields the gradients of the operations of `kernels`, and a loss with its gradient."""
 
     def of(
         name: str, make: Make, *uses: str, dtypes: tuple[mx.Dtype, ...] = DTYPES, quick: tuple[mx.Dtype, ...] = ()
@@ -74,13 +74,13 @@ def gradients() -> Iterator[CheckedOperation]:
         always = name == "gelu"
         make, dtypes = partial(_activation, name), DTYPES if always else _FLOAT32
         yield of(name, make, dtypes=dtypes, quick=_FLOAT32 if always else ())
-    sums = () if on_gpu() else ("products",)  # of rows: a CPU multiplies by ones
+    sums = () if on_gpu() else ("products",)  # sums of rows: a CPU multiplies by ones
     yield of("layer norm", _layer_norm, *sums, quick=DTYPES)
     yield of("RMS norm", _rms_norm, *sums)
     yield of("attention", _attention, "products", quick=DTYPES)
     yield of("attention weights", _attention_weights, "products")
-    # Those whose gradient training takes of weights and products; of the others it takes that of `attention`.
-    unfused = tuple(one for one in DTYPES if not gpu_attention.differentiates_attention(one))
+    # In these dtypes, training differentiates weights and products; in the others, it differentiates `attention`.
+    unfused = tuple(dtype for dtype in DTYPES if not gpu_attention.differentiates_attention(dtype))
     if on_gpu() and unfused:
         parts = "products", "attention weights", "gradient of attention weights"
         yield of("attention in training", _trained_attention, *parts, dtypes=unfused, quick=unfused)
@@ -91,9 +91,9 @@ def gradients() -> Iterator[CheckedOperation]:
     yield CheckedOperation("cross entropy", "gradients", _cross_entropy, _FLOAT32, frozenset({"sums"}), quick=_FLOAT32)
 
 
-def _pulled(function: Callable[..., mx.array], given: list[mx.array], up: mx.array) -> list[mx.array]:
-    """The gradients of a function of some arrays for a cotangent."""
-    return mx.vjp(function, given, [up])[1]
+def _vjp(function: Callable[..., mx.array], arrays: list[mx.array], up: mx.array) -> list[mx.array]:
+    """Returns the gradients of a function with respect to arrays, for a cotangent."""
+    return mx.vjp(function, arrays, [up])[1]
 
 
 def _linear(inputs: RandomInputs) -> Iterator[ComputedOperation]:
@@ -107,12 +107,12 @@ def _linear(inputs: RandomInputs) -> Iterator[ComputedOperation]:
 
         for rows in (1, 5, 40, 1024) if inputs.wide else (40, 1024):
             (x, a), (up, u) = inputs.draw(rows, width), inputs.draw(rows, size)
-            found = _pulled(run, [x, *arrays], up)
-            for name, one, expected in zip(
-                ("input", "weight", "bias"), found, (u @ weight, u.T @ a, u.sum(0)), strict=True
+            gradients = _vjp(run, [x, *arrays], up)
+            for name, gradient, expected in zip(
+                ("input", "weight", "bias"), gradients, (u @ weight, u.T @ a, u.sum(0)), strict=True
             ):
                 yield ComputedOperation(
-                    f"gradient of linear layer {width} -> {size}, {rows} rows: {name}", one, expected,
+                    f"gradient of linear layer {width} -> {size}, {rows} rows: {name}", gradient, expected,
                     odd=is_odd(width, size),
                 )  # fmt: skip
 
@@ -120,14 +120,14 @@ def _linear(inputs: RandomInputs) -> Iterator[ComputedOperation]:
 def _activation(name: str, inputs: RandomInputs) -> Iterator[ComputedOperation]:
     x, values = activation_inputs(inputs)
     up, u = inputs.draw(len(values))
-    kept = values != 0 if name == "relu" else np.ones_like(values, bool)  # whose slope at 0 is a convention
-    (found,) = _pulled(lambda x: ops.activate(name, x), [x], up)
+    kept = values != 0 if name == "relu" else np.ones_like(values, bool)  # its slope at 0 is a convention
+    (gradient,) = _vjp(lambda x: ops.activate(name, x), [x], up)
     expected = formulas.slope(formulas.ACTIVATIONS[name], values) * u * kept
-    yield ComputedOperation(f"gradient of {name}", found * mx.array(kept), expected)
+    yield ComputedOperation(f"gradient of {name}", gradient * mx.array(kept), expected)
 
 
 def _layer_norm(inputs: RandomInputs) -> Iterator[ComputedOperation]:
-    """Of 40 rows also for a cotangent that nobody else has: a GPU writes its results over it."""
+    """Checks 40 rows also with a cotangent that has no other references: a GPU overwrites it with results."""
     for width, rows in product(WIDTHS, _ROWS) if inputs.wide else product((30, 768), (40,)):
         (x, a, scale), (weight, w), (bias, b) = rows_of(inputs, rows, width), inputs.draw(width), inputs.draw(width)
         up, u = inputs.draw(rows, width)
@@ -138,12 +138,12 @@ def _layer_norm(inputs: RandomInputs) -> Iterator[ComputedOperation]:
             return layer(x)
 
         _, *expected = formulas.layer_norm(a, w, b, EPS, u)
-        yield from _of_norm(
+        yield from _norm_gradients(
             f"gradient of layer norm of {width}, {rows} rows", run, [x, weight, bias], up, expected, scale
         )
         if rows == 40:
             name = f"gradient of layer norm of {width}, {rows} rows, a cotangent that is overwritten"
-            yield from _of_norm(name, run, [x, weight, bias], up * 1, expected, scale)
+            yield from _norm_gradients(name, run, [x, weight, bias], up * 1, expected, scale)
 
 
 def _rms_norm(inputs: RandomInputs) -> Iterator[ComputedOperation]:
@@ -156,46 +156,46 @@ def _rms_norm(inputs: RandomInputs) -> Iterator[ComputedOperation]:
             return layer(x)
 
         _, *expected = formulas.rms_norm(a, w, EPS, u)
-        yield from _of_norm(f"gradient of RMS norm of {width}", run, [x, weight], up, expected, scale)
+        yield from _norm_gradients(f"gradient of RMS norm of {width}", run, [x, weight], up, expected, scale)
 
 
-def _of_norm(
-    name: str, run: Callable[..., mx.array], given: list[mx.array], up: mx.array, expected: list[F64], scale: F64
+def _norm_gradients(
+    name: str, run: Callable[..., mx.array], arrays: list[mx.array], up: mx.array, expected: list[F64], scale: F64
 ) -> Iterator[ComputedOperation]:
-    """The gradients of the input, of which each row is multiplied by its scale, of the weight and of the bias."""
+    """Yields the gradients of the input, with each row multiplied by its scale, of the weight and of the bias."""
     odd = is_odd(up.shape[-1])
-    first, *others = _pulled(run, given, up)
+    of_input, *of_parameters = _vjp(run, arrays, up)
     yield ComputedOperation(
-        f"{name}: input", first.astype(mx.float32) * mx.array(scale, dtype=mx.float32), expected[0] * scale,
+        f"{name}: input", of_input.astype(mx.float32) * mx.array(scale, dtype=mx.float32), expected[0] * scale,
         odd=odd,
     )  # fmt: skip
-    for part, found, right in zip(("weight", "bias"), others, expected[1:], strict=False):
-        yield ComputedOperation(f"{name}: {part}", found, right, odd=odd)
+    for part, gradient, right in zip(("weight", "bias"), of_parameters, expected[1:], strict=False):
+        yield ComputedOperation(f"{name}: {part}", gradient, right, odd=odd)
 
 
 def _attention(inputs: RandomInputs) -> Iterator[ComputedOperation]:
-    """On a GPU those of MLX's own function, which has a kernel for some; on a CPU also those of mlxbert's functions.
+    """Checks the gradients of MLX's attention, which has kernels for some shapes; on a CPU also of mlxbert's functions.
 
-    Layers that lower scores by distances train with the former; others where `gpu.differentiates_attention`.
+    On a GPU, layers with a distance penalty train with MLX's; others do if `gpu_attention.differentiates_attention`.
     """
     for size, length, kind in _FEW_CASES if inputs.few else _CASES if inputs.wide else _HALF_CASES:
         name = f"gradient of attention, head size {size}, length {length}, {kind}"
-        ways = {name: _asked} if on_gpu() or length > 17 else {name: _asked, f"{name}, a CPU's": _trained}
-        yield from _of_attention(inputs, size, length, kind, ways)
+        cpu_functions = {} if on_gpu() or length > 17 else {f"{name}, CPU function": _trained}
+        yield from _attention_gradients(inputs, size, length, kind, {name: _requested, **cpu_functions})
 
 
 def _trained_attention(inputs: RandomInputs) -> Iterator[ComputedOperation]:
-    """As layers take it in training on a GPU without dropout."""
+    """Checks attention as layers compute it in training on a GPU without dropout."""
     for size, length, kind in _FEW_CASES if inputs.few else _TRAINED_CASES:
         name = f"gradient of attention in training, head size {size}, length {length}, {kind}"
-        yield from _of_attention(inputs, size, length, kind, {name: _trained})
+        yield from _attention_gradients(inputs, size, length, kind, {name: _trained})
 
 
-# Attention of queries, keys and values, with a scale, a mask and its kind.
+# Computes attention from queries, keys and values, a scale, a mask and its kind.
 _Attend = Callable[[mx.array, mx.array, mx.array, float, mx.array | None, str], mx.array]
 
 
-def _asked(q: mx.array, k: mx.array, v: mx.array, scale: float, mask: mx.array | None, kind: str) -> mx.array:
+def _requested(q: mx.array, k: mx.array, v: mx.array, scale: float, mask: mx.array | None, kind: str) -> mx.array:
     return gpu_attention.attention(q, k, v, scale, mask, gradient=True)
 
 
@@ -203,22 +203,22 @@ def _trained(q: mx.array, k: mx.array, v: mx.array, scale: float, mask: mx.array
     return ops.attention(positioned(q, k, mask, kind), v, scale, NO_DROPOUT)
 
 
-def _of_attention(
-    inputs: RandomInputs, size: int, length: int, kind: str, ways: Mapping[str, _Attend]
+def _attention_gradients(
+    inputs: RandomInputs, size: int, length: int, kind: str, functions: Mapping[str, _Attend]
 ) -> Iterator[ComputedOperation]:
-    """The gradients of attention computed in some ways, by their titles."""
+    """Yields the gradients of each attention function, by title."""
     (q, a), (k, b), (v, c), (up, u) = (inputs.draw(BATCH, HEADS, length, size) for _ in range(4))
     (mask, shift), scale = masked(inputs, length, kind), size**-0.5
     expected = formulas.attention_gradients(a, b, c, scale, shift, u)
-    for title, way in ways.items():
+    for title, attend in functions.items():
 
-        def run(q: mx.array, k: mx.array, v: mx.array, way: _Attend = way) -> mx.array:
-            return way(q, k, v, scale, mask, kind)
+        def run(q: mx.array, k: mx.array, v: mx.array, attend: _Attend = attend) -> mx.array:
+            return attend(q, k, v, scale, mask, kind)
 
-        for part, found, right in zip(
-            ("queries", "keys", "values"), _pulled(run, [q, k, v], up), expected, strict=True
+        for part, gradient, right in zip(
+            ("queries", "keys", "values"), _vjp(run, [q, k, v], up), expected, strict=True
         ):
-            yield ComputedOperation(f"{title}: {part}", found, right, factor=of_scores(inputs), odd=is_odd(size))
+            yield ComputedOperation(f"{title}: {part}", gradient, right, factor=score_factor(inputs), odd=is_odd(size))
 
 
 def _attention_weights(inputs: RandomInputs) -> Iterator[ComputedOperation]:
@@ -235,50 +235,51 @@ def _attention_weights(inputs: RandomInputs) -> Iterator[ComputedOperation]:
             return ops.attention_weights(PositionedQK(q, k, mask=mask), size**-0.5)
 
         expected = formulas.weights_gradients(a, b, size**-0.5, weights, u)
-        for part, one, right in zip(("queries", "keys"), _pulled(run, [q, k], up), expected, strict=True):
+        for part, gradient, right in zip(("queries", "keys"), _vjp(run, [q, k], up), expected, strict=True):
             name = f"gradient of attention weights, head size {size}, length {length}, {kind}: {part}"
-            yield ComputedOperation(name, one, right, factor=of_scores(inputs))
+            yield ComputedOperation(name, gradient, right, factor=score_factor(inputs))
 
 
 def _rotation(inputs: RandomInputs) -> Iterator[ComputedOperation]:
-    """The gradient is rotated the other way."""
+    """Checks that the gradient is rotated in the opposite direction."""
     (x, cosines, sines), (_, c, s) = rotation_inputs(inputs)
     up, u = inputs.draw(*x.shape)
-    (found,) = _pulled(lambda x: ops.rotate(x, cosines, sines), [x], up)
-    yield ComputedOperation("gradient of rotation", found, formulas.rotated(u, c, -s))
+    (gradient,) = _vjp(lambda x: ops.rotate(x, cosines, sines), [x], up)
+    yield ComputedOperation("gradient of rotation", gradient, formulas.rotated(u, c, -s))
 
 
 def _mixture(inputs: RandomInputs) -> Iterator[ComputedOperation]:
-    given, (t, u, d, w), chosen = mixture_inputs(inputs)
-    pulled, p = inputs.draw(*given[0].shape)
+    arrays, (t, u, d, w), chosen = mixture_inputs(inputs)
+    pulled, p = inputs.draw(*arrays[0].shape)
     _, expected = formulas.mixture(t, u, d, chosen, w, formulas.ACTIVATIONS["gelu"], p)
-    found = _pulled(
+    gradients = _vjp(
         lambda tokens, up, down, weights: ops.mixture(tokens, up, down, mx.array(chosen), weights, "gelu"),
-        given,
+        arrays,
         pulled,
     )
-    for part, one, right in zip(("tokens", "first weights", "second weights", "shares"), found, expected, strict=True):
-        yield ComputedOperation(f"gradient of mixture of experts: {part}", one, right, factor=2)
+    parts = "tokens", "first weights", "second weights", "shares"
+    for part, gradient, right in zip(parts, gradients, expected, strict=True):
+        yield ComputedOperation(f"gradient of mixture of experts: {part}", gradient, right, factor=2)
 
 
 def _rows(inputs: RandomInputs) -> Iterator[ComputedOperation]:
-    """Each row is taken several times."""
+    """Checks rows that are used several times, so that their gradients add up."""
     for width in (30, 64) if inputs.wide else (64,):
         (table, t), (up, u), ids = inputs.draw(1000, width), inputs.draw(8, 40, width), inputs.ids(50, 8, 40)
         expected = np.zeros_like(t)
         np.add.at(expected, ids, u)
-        (found,) = _pulled(lambda table, ids=ids: table[mx.array(ids)], [table], up)
-        yield ComputedOperation(f"gradient of rows of a table of {width}", found, expected, odd=is_odd(width))
+        (gradient,) = _vjp(lambda table, ids=ids: table[mx.array(ids)], [table], up)
+        yield ComputedOperation(f"gradient of rows of a table of {width}", gradient, expected, odd=is_odd(width))
 
 
 def _dropout(inputs: RandomInputs) -> Iterator[ComputedOperation]:
-    """The gradient is what the same mask keeps."""
+    """Checks that the same mask applies to the gradient."""
     (x, _), (up, u), layer, key = inputs.draw(40, 64), inputs.draw(40, 64), dropout.KeyedDropout(0.25), mx.random.key(3)
     with mx.stream(mx.cpu), dropout.seeded(key):
         bits = np.array(dropout.draw_mask((40, 64), 0.25)[0])
     with dropout.seeded(key):
-        (found,) = _pulled(layer, [x], up)
-    yield ComputedOperation("gradient of dropout", found, u * bits / 0.75)
+        (gradient,) = _vjp(layer, [x], up)
+    yield ComputedOperation("gradient of dropout", gradient, u * bits / 0.75)
 
 
 def _cross_entropy(inputs: RandomInputs) -> Iterator[ComputedOperation]:
@@ -286,6 +287,6 @@ def _cross_entropy(inputs: RandomInputs) -> Iterator[ComputedOperation]:
         x, a = inputs.draw(8, classes)
         targets = inputs.ids(classes, 8)
         value, slopes = formulas.cross_entropy(a, targets)
-        found, gradient = mx.value_and_grad(losses.cross_entropy)(x, mx.array(targets))
-        yield ComputedOperation(f"cross entropy of {classes:,} classes", found, np.array(value))
+        loss, gradient = mx.value_and_grad(losses.cross_entropy)(x, mx.array(targets))
+        yield ComputedOperation(f"cross entropy of {classes:,} classes", loss, np.array(value))
         yield ComputedOperation(f"gradient of cross entropy of {classes:,} classes", gradient, slopes)

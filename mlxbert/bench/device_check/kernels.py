@@ -1,9 +1,9 @@
-"""What models are computed with, next to numpy in float64, in shapes that take different paths on a GPU.
+"""The operations of models, compared with numpy in float64, in shapes that take different paths on a GPU.
 
-Inputs are rounded to the dtype first, so that only the operation's own error counts. A GPU that is new to this compiles
-a kernel for most of what is asked here, up to a second or two each: on CUDA each function that is fused, each gather or
-scatter of a dtype, and in half precision each shape of attention. So half precision has fewer shapes: its kernels are
-made from the same source as those of float32, and differ in how they load, convert and round. `tests/bench` counts.
+Inputs are rounded to the dtype first, so that only the error of the operation counts. The first run on a GPU compiles a
+kernel for most operations, up to a second or two each: on CUDA for each fused function, for each gather or scatter in
+each dtype, and in half precision for each shape of attention. Therefore half precision has fewer shapes: its kernels
+have the same source as in float32, and differ in loading, converting and rounding. `tests/bench` counts the kernels.
 """
 
 from collections.abc import Iterator
@@ -24,23 +24,23 @@ from mlxbert.nn.cpu import window_attention
 from mlxbert.nn.ops import PositionedQK
 
 _WIDTH, BATCH, HEADS = 512, 2, 3
-EPS = 1e-5  # of norms; of some rows the variance is not much more
-HALF_ACTIVATIONS = ("gelu", "gelu_new")  # those with a sum that has no digits left, or overflows, in half precision
+EPS = 1e-5  # of norms; the variance of some rows is not much larger
+HALF_ACTIVATIONS = ("gelu", "gelu_new")  # have a sum that loses all digits, or overflows, in half precision
 WIDTHS = (17, 30, 32, 384, 768)  # of layer norms
 RMS_WIDTHS = (10, 30, 128, 256, 512, 768)
-_OF_PRODUCTS = frozenset({"products"})
+_USES_PRODUCTS = frozenset({"products"})
 _EXPERTS = 4
 
 
 def is_odd(*widths: int) -> bool:
-    """Whether no published model has one of these widths: each is a multiple of 8."""
+    """Whether one of the widths occurs in no published model; published widths are multiples of 8."""
     return any(width % 8 for width in widths)
 
 
 def kernels() -> Iterator[CheckedOperation]:
-    """The operations; each is checked before those that use it."""
+    """Yields the operations; each comes before the operations that use it."""
     yield CheckedOperation("products", "products", _products, quick=DTYPES)
-    yield CheckedOperation("linear layers", "products", _linear, uses=_OF_PRODUCTS)
+    yield CheckedOperation("linear layers", "products", _linear, uses=_USES_PRODUCTS)
     yield CheckedOperation("quantized products", "quantized", _quantized)
     for name in formulas.ACTIVATIONS:
         half = name in HALF_ACTIVATIONS
@@ -49,15 +49,15 @@ def kernels() -> Iterator[CheckedOperation]:
     yield CheckedOperation(
         "activated layers", "activations", _activated, DTYPES[:1], frozenset({"linear layers", "products", "gelu"})
     )
-    sums = frozenset() if on_gpu() else _OF_PRODUCTS  # of rows: a CPU multiplies by ones
+    sums = frozenset() if on_gpu() else _USES_PRODUCTS  # sums of rows: a CPU multiplies by ones
     yield CheckedOperation("layer norm", "norms", _layer_norm, uses=sums, quick=DTYPES)
     yield CheckedOperation("RMS norm", "norms", _rms_norm, uses=sums)
-    yield CheckedOperation("attention", "attention", _attention, uses=_OF_PRODUCTS, quick=DTYPES)
+    yield CheckedOperation("attention", "attention", _attention, uses=_USES_PRODUCTS, quick=DTYPES)
     yield CheckedOperation(
         "attention to neighbors", "attention", _local_attention, uses=frozenset({"attention", "products"})
     )
     yield CheckedOperation("attention in one kernel", "attention", _fused)
-    yield CheckedOperation("attention weights", "attention", _attention_weights, uses=_OF_PRODUCTS)
+    yield CheckedOperation("attention weights", "attention", _attention_weights, uses=_USES_PRODUCTS)
     yield CheckedOperation("rotation", "attention", _rotation)
     yield CheckedOperation("mixture of experts", "mixture", _mixture, uses=frozenset({"products", "gelu"}))
     yield CheckedOperation("sums", "sums", _sums, DTYPES[:1], quick=DTYPES[:1])
@@ -69,7 +69,7 @@ def kernels() -> Iterator[CheckedOperation]:
 def _products(inputs: RandomInputs) -> Iterator[ComputedOperation]:
     for rows in (4, 64, 1024):
         (a, x), (b, y) = inputs.draw(rows, _WIDTH), inputs.draw(_WIDTH, _WIDTH)
-        scale = _WIDTH**-0.5  # results near 1
+        scale = _WIDTH**-0.5  # makes results near 1
         b, y = b * scale, as_float64(b * scale)
         yield ComputedOperation(f"product of ({rows}, {_WIDTH}) and ({_WIDTH}, {_WIDTH})", a @ b, x @ y)
         yield ComputedOperation(f"product of ({rows}, {_WIDTH}) and a transposed matrix", a @ b.T, x @ y.T)
@@ -79,7 +79,7 @@ def _products(inputs: RandomInputs) -> Iterator[ComputedOperation]:
 
 
 def linear(inputs: RandomInputs, width: int, size: int) -> tuple[ops.Linear, F64]:
-    """A layer with random weights and biases, and its weights in float64."""
+    """Makes a layer with random weights and biases; returns it with its weights in float64."""
     layer = ops.Linear(width, size)
     (layer.weight, weight), (layer.bias, _) = inputs.draw(size, width, scale=width**-0.5), inputs.draw(size)
     return layer, weight
@@ -99,31 +99,31 @@ def _linear(inputs: RandomInputs) -> Iterator[ComputedOperation]:
 def _quantized(inputs: RandomInputs) -> Iterator[ComputedOperation]:
     (x, a), (weight, _) = inputs.draw(40, _WIDTH), inputs.draw(_WIDTH, _WIDTH)
     packed, scales, biases = mx.quantize(weight * _WIDTH**-0.5, bits=8, group_size=64)
-    whole = as_float64(
+    unpacked = as_float64(
         mx.dequantize(packed, scales.astype(mx.float32), biases.astype(mx.float32), bits=8, group_size=64)
     )
     yield ComputedOperation(
         f"product of (40, {_WIDTH}) and 8-bit weights",
-        mx.quantized_matmul(x, packed, scales, biases, bits=8, group_size=64), a @ whole.T,
-        # Weights are rounded once more when they are unpacked; a CPU sums half precision in half precision.
+        mx.quantized_matmul(x, packed, scales, biases, bits=8, group_size=64), a @ unpacked.T,
+        # Unpacking rounds the weights again; a CPU accumulates half precision in half precision.
         factor=1.0 if inputs.wide else 8.0 if mx.default_device() == mx.cpu else 2.0,
     )  # fmt: skip
 
 
 def activation_inputs(inputs: RandomInputs) -> tuple[mx.array, F64]:
-    """Numbers on both sides of 0, and the same in float64."""
+    """Returns numbers on both sides of 0, also in float64."""
     x = mx.array(np.linspace(-9, 9, 4099, dtype=np.float32)).astype(inputs.dtype)
     return x, as_float64(x)
 
 
 def _activation(name: str, inputs: RandomInputs) -> Iterator[ComputedOperation]:
-    assert {ACTIVATIONS[one] for one in formulas.ACTIVATIONS} == {*ACTIVATIONS.values()} - {ACTIVATIONS["linear"]}
+    assert {ACTIVATIONS[name] for name in formulas.ACTIVATIONS} == {*ACTIVATIONS.values()} - {ACTIVATIONS["linear"]}
     x, values = activation_inputs(inputs)
     yield ComputedOperation(name, ops.activate(name, x), formulas.ACTIVATIONS[name](values))
 
 
 def _activated(inputs: RandomInputs) -> Iterator[ComputedOperation]:
-    """A layer with its activation, which a CPU computes in one pass in inference."""
+    """Checks a layer with its activation, which a CPU computes in one pass in inference."""
     layer, weight = linear(inputs, 64, 128)
     x, a = inputs.draw(1024, 64)
     expected = formulas.ACTIVATIONS["gelu"](a @ weight.T + as_float64(layer.bias))
@@ -133,9 +133,9 @@ def _activated(inputs: RandomInputs) -> Iterator[ComputedOperation]:
 
 
 def rows_of(inputs: RandomInputs, rows: int, width: int) -> tuple[mx.array, F64, F64]:
-    """Rows for a norm, the same in float64, and the scale of each, (N, 1): every other one is so small that EPS counts.
+    """Returns rows for a norm, also in float64, and their scales, (N, 1); every other row is so small that EPS counts.
 
-    Their gradients are as large as they are small; times the scale, all rows weigh the same.
+    The gradients of small rows are large; multiplied by the scale, all rows have the same weight.
     """
     x, _ = inputs.draw(rows, width)
     scale = np.where(np.arange(rows)[:, None] % 2, 2.0**-7, 1.0)
@@ -165,8 +165,8 @@ def _rms_norm(inputs: RandomInputs) -> Iterator[ComputedOperation]:
             yield ComputedOperation(f"RMS norm of {width}, in inference", layer(x), expected, odd=is_odd(width))
 
 
-# Of attention: head size, length and masks. Metal has a kernel for each head size of 64 and more, one for 8 queries and
-# fewer, and pads narrow heads from 256 keys on; CUDA computes float32 in products, half precision with cuDNN's plans.
+# Cases of attention: head size, length and mask. Metal has a kernel for each head size from 64 on, another for up to 8
+# queries, and pads narrow heads from 256 keys on; CUDA uses products in float32, and plans of cuDNN in half precision.
 MASKS = NONE, BOOLEAN, ADDED = ("no mask", "a boolean mask", "an additive mask")
 WHOLE = "one input masked as a whole"
 _FEW = (64, 5, NONE)
@@ -181,9 +181,9 @@ _FEW_CASES = ((64, 17, WHOLE), (64, 128, BOOLEAN))
 
 
 def masked(inputs: RandomInputs, length: int, kind: str) -> tuple[mx.array | None, F64]:
-    """A mask for texts of which the second is padded, or a bias of each head, and what it adds to the scores.
+    """Returns a mask for two texts with the second padded, or a bias of each head, and its additive form in float64.
 
-    A text that is masked as a whole has no right result; but it must not change those of the others.
+    A text that is masked as a whole has no defined result, but it must not change the results of others.
     """
     if kind == ADDED:
         return inputs.draw(1, HEADS, length, length)
@@ -197,31 +197,32 @@ def masked(inputs: RandomInputs, length: int, kind: str) -> tuple[mx.array | Non
 
 
 def _attention(inputs: RandomInputs) -> Iterator[ComputedOperation]:
-    """As layers ask for it on a GPU; on a CPU also its own functions."""
+    """Checks attention as layers call it on a GPU; on a CPU also the CPU functions."""
     for size, length, kind in _FEW_CASES if inputs.few else _CASES if inputs.wide else _HALF_CASES:
         (q, a), (k, b), (v, c) = (inputs.draw(BATCH, HEADS, length, size) for _ in range(3))
         mask, shift = masked(inputs, length, kind)
-        kept = slice(1) if kind == WHOLE else slice(None)
-        expected = (formulas.attention_weights(a, b, size**-0.5, shift) @ c)[kept]
+        defined = slice(1) if kind == WHOLE else slice(None)
+        expected = (formulas.attention_weights(a, b, size**-0.5, shift) @ c)[defined]
         name = f"attention, head size {size}, length {length}, {kind}"
-        found, near = gpu_attention.attention(q, k, v, size**-0.5, mask, gradient=False)[kept], of_scores(inputs)
-        yield ComputedOperation(name, found, expected, factor=near)
+        factor = score_factor(inputs)
+        result = gpu_attention.attention(q, k, v, size**-0.5, mask, gradient=False)[defined]
+        yield ComputedOperation(name, result, expected, factor=factor)
         if not on_gpu():
-            given = positioned(q, k, mask, kind)
-            found = ops.attention(given, v, size**-0.5, NO_DROPOUT)[kept]
-            yield ComputedOperation(f"{name}, a CPU's", found, expected, factor=near)
+            qk = positioned(q, k, mask, kind)
+            result = ops.attention(qk, v, size**-0.5, NO_DROPOUT)[defined]
+            yield ComputedOperation(f"{name}, CPU function", result, expected, factor=factor)
             with inference():
-                found = ops.attention(given, v, size**-0.5, NO_DROPOUT)[kept]
-            yield ComputedOperation(f"{name}, a CPU's in inference", found, expected, factor=near)
+                result = ops.attention(qk, v, size**-0.5, NO_DROPOUT)[defined]
+            yield ComputedOperation(f"{name}, CPU function in inference", result, expected, factor=factor)
 
 
-def of_scores(inputs: RandomInputs) -> float:
-    """The factor of what is allowed where scores are rounded before their softmax: twice the rounding of others."""
+def score_factor(inputs: RandomInputs) -> float:
+    """Returns the factor of the allowed error where scores are rounded before the softmax, a second rounding."""
     return 1.0 if inputs.wide else 1.8
 
 
 def positioned(q: mx.array, k: mx.array, mask: mx.array | None, kind: str) -> PositionedQK:
-    """Queries and keys as layers have them, with a mask of a kind."""
+    """Returns queries and keys as in layers, with a mask or a bias."""
     return PositionedQK(q, k, bias=mask) if kind == ADDED else PositionedQK(q, k, mask=mask)
 
 
@@ -229,38 +230,38 @@ NO_DROPOUT = dropout.KeyedDropout(None)
 
 
 def _local_attention(inputs: RandomInputs) -> Iterator[ComputedOperation]:
-    """In blocks, as layers with a sliding window do on GPUs; of the second input half is padding."""
+    """Checks attention in blocks, as in layers with a sliding window on GPUs; half of the second input is padding."""
     length, window, size = 600, 64, 64
     (q, a), (k, b), (v, c) = (inputs.draw(BATCH, HEADS, length, size) for _ in range(3))
     seen = (np.arange(length) < np.array([[length], [length // 2]]))[:, None]
     blocks = window_attention.blocks(length, window, mx.array(seen)[:, None])
     assert blocks is not None
-    found = gpu_attention.attention_in_blocks(q, k, v, size**-0.5, blocks)
+    result = gpu_attention.attention_in_blocks(q, k, v, size**-0.5, blocks)
     near = np.abs(np.arange(length)[:, None] - np.arange(length)) <= window
     shift = np.where(near & seen, 0, -1e9)[:, None]
     real = seen[:, :, :, None]
     yield ComputedOperation(
         f"attention to {window} tokens on each side, head size {size}, length {length}",
-        found * mx.array(real), formulas.attention_weights(a, b, size**-0.5, shift) @ c * real,
-        factor=of_scores(inputs),
+        result * mx.array(real), formulas.attention_weights(a, b, size**-0.5, shift) @ c * real,
+        factor=score_factor(inputs),
     )  # fmt: skip
 
 
 def _fused(inputs: RandomInputs) -> Iterator[ComputedOperation]:
-    """Whether MLX has one kernel for the shapes that `gpu.is_fused` says; only MLX newer than 0.32.1 can be asked."""
+    """Checks that MLX has one kernel for the shapes that `gpu_attention.is_fused` names; needs MLX above 0.32.1."""
     if not (on_gpu() and gpu_attention.on_metal()):
         return
     for size, queries in product((32, 48, 64, 72, 80, 96, 128), (8, 128)):
         q, _ = inputs.draw(1, 1, queries, size)
         try:
             mx.fast.scaled_dot_product_attention(q, q, q, scale=1.0, force_fused=True)
-            found = True
+            fused = True
         except ValueError:
-            found = False
+            fused = False
         except TypeError:  # an unknown argument
             return
         yield ComputedOperation(
-            f"attention of {queries} queries, head size {size}, in one kernel", mx.array(found),
+            f"attention of {queries} queries, head size {size}, in one kernel", mx.array(fused),
             np.array(gpu_attention.is_fused(size, queries, inputs.dtype, None, gradient=False)), exact=True,
         )  # fmt: skip
 
@@ -272,18 +273,18 @@ def _attention_weights(inputs: RandomInputs) -> Iterator[ComputedOperation]:
         yield ComputedOperation(
             f"attention weights, head size {size}, length {length}",
             ops.attention_weights(PositionedQK(q, k, mask=mask), size**-0.5),
-            formulas.attention_weights(a, b, size**-0.5, shift), factor=of_scores(inputs), odd=is_odd(size),
+            formulas.attention_weights(a, b, size**-0.5, shift), factor=score_factor(inputs), odd=is_odd(size),
         )  # fmt: skip
 
 
 def rotation_inputs(inputs: RandomInputs) -> tuple[list[mx.array], list[F64]]:
-    """Vectors, cosines and sines of angles that are as positions give them, and the same in float64."""
+    """Returns vectors, and cosines and sines of the angles of positions, also in float64."""
     angles = np.arange(17)[:, None] * 10_000.0 ** (-np.arange(32) / 32)
-    given = [
+    arrays = [
         inputs.draw(BATCH, HEADS, 17, 64)[0],
         *(mx.array(x).astype(inputs.dtype) for x in (np.cos(angles), np.sin(angles))),
     ]
-    return given, [as_float64(one) for one in given]
+    return arrays, [as_float64(array) for array in arrays]
 
 
 def _rotation(inputs: RandomInputs) -> Iterator[ComputedOperation]:
@@ -295,31 +296,31 @@ Mixture = tuple[list[mx.array], list[F64], NDArray[np.int32]]
 
 
 def mixture_inputs(inputs: RandomInputs) -> Mixture:
-    """Tokens, both weights of the experts and the weights of the choices, each in float64, too; the choices."""
+    """Returns tokens, both weights of the experts and the weights of the choices, also in float64; and the choices."""
     drawn = [
         inputs.draw(40, 32), *(inputs.draw(_EXPERTS, 48, 32, scale=scale) for scale in (32**-0.5, 48**-0.5)),
         inputs.draw(40, 2),
     ]  # fmt: skip
     first = inputs.ids(_EXPERTS, 40)
     chosen = np.stack([first, (first + 1 + inputs.ids(_EXPERTS - 1, 40)) % _EXPERTS], axis=1)
-    return [one for one, _ in drawn], [one for _, one in drawn], chosen
+    return [array for array, _ in drawn], [values for _, values in drawn], chosen
 
 
 def _mixture(inputs: RandomInputs) -> Iterator[ComputedOperation]:
     (tokens, up, down, weights), (t, u, d, w), chosen = mixture_inputs(inputs)
     expected, _ = formulas.mixture(t, u, d, chosen, w, formulas.ACTIVATIONS["gelu"], np.zeros_like(t))
-    given = tokens, up, down, mx.array(chosen), weights, "gelu"
-    yield ComputedOperation("mixture of experts", ops.mixture(*given), expected, factor=2)
-    if not on_gpu():  # a GPU has no other way in inference
+    arguments = tokens, up, down, mx.array(chosen), weights, "gelu"
+    yield ComputedOperation("mixture of experts", ops.mixture(*arguments), expected, factor=2)
+    if not on_gpu():  # a GPU computes inference in the same way
         with inference():
-            yield ComputedOperation("mixture of experts, in inference", ops.mixture(*given), expected, factor=2)
+            yield ComputedOperation("mixture of experts, in inference", ops.mixture(*arguments), expected, factor=2)
 
 
 def _sums(inputs: RandomInputs) -> Iterator[ComputedOperation]:
-    """Over a vocabulary, in float32 as the losses are."""
+    """Checks sums over a vocabulary, in float32 like the losses."""
     x, a = inputs.draw(8, 30_000)
     yield ComputedOperation("logsumexp over 30,000", ops.log_sum_exp(x), formulas.log_sum_exp(a))
-    # MLX on a CPU adds one number after the other.
+    # MLX on a CPU adds the numbers sequentially.
     yield ComputedOperation("softmax over 30,000", ops.softmax(x).max(-1), formulas.softmax(a).max(-1), factor=4)
     yield ComputedOperation("sum of 30,000", (x**2).sum(-1), (a**2).sum(-1), factor=4)
 
@@ -346,9 +347,9 @@ _RATE, _DRAWN = 0.1, (40, 384)
 
 
 def _dropout(inputs: RandomInputs) -> Iterator[ComputedOperation]:
-    """The same bits as the CPU: a run that is resumed on another device drops the same values. No two places the same.
+    """Checks that masks have the same bits as on the CPU, so that a run can resume elsewhere, and that they differ.
 
-    A share of 15,360 numbers is right to 0.0024, its standard deviation; that of equal bits of two masks to 0.0031.
+    The share of kept numbers among 15,360 has a standard deviation of 0.0024, the share of equal bits one of 0.0031.
     """
     key = mx.random.key(7)
     with dropout.seeded(key):
@@ -357,14 +358,14 @@ def _dropout(inputs: RandomInputs) -> Iterator[ComputedOperation]:
         bits = [np.array(dropout.draw_mask(_DRAWN, _RATE)[0]) for _ in range(2)]
     for place, (found, expected) in enumerate(zip((here, next_one), bits, strict=True), 1):
         yield ComputedOperation(f"bits of dropout, place {place}", found, expected, exact=True)
-    near = 0.12 / 1e-5  # 0.02 of the share, see `ComputedOperation.error`
+    loose = 0.12 / 1e-5  # allows 0.02 of the share, see `ComputedOperation.error`
     yield ComputedOperation(
-        "share that dropout keeps", here.astype(mx.float32).mean(), np.array(1 - _RATE), factor=near
+        "share that dropout keeps", here.astype(mx.float32).mean(), np.array(1 - _RATE), factor=loose
     )
     same = (here == next_one).astype(mx.float32).mean()
-    yield ComputedOperation("dropout masks of two places", same, np.array(_RATE**2 + (1 - _RATE) ** 2), factor=near)
+    yield ComputedOperation("dropout masks of two places", same, np.array(_RATE**2 + (1 - _RATE) ** 2), factor=loose)
     x, a = inputs.draw(*_DRAWN)
     layer = dropout.KeyedDropout(_RATE)
     with dropout.seeded(key):
-        yield ComputedOperation("dropout of numbers", layer(x), a * bits[0] / (1 - _RATE), factor=10)  # to 1 / 65536
+        yield ComputedOperation("dropout of numbers", layer(x), a * bits[0] / (1 - _RATE), factor=10)  # 1 / 65536
     assert abs(factor - 1 / (1 - _RATE)) < 1e-4

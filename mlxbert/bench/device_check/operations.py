@@ -1,4 +1,4 @@
-"""One computation next to its reference: what a check is made of."""
+"""The elements of a check: a computation with its reference, and the operation that it belongs to."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,23 +11,23 @@ from mlxbert.bench.device_check.formulas import F64
 from mlxbert.machine.device import mx
 
 DTYPES = (mx.float32, mx.float16, mx.bfloat16)
-# Allowed errors, see `ComputedOperation.error`. TF32 misses the first by far.
+# Allowed errors, see `ComputedOperation.error`. TF32 exceeds the first by far.
 ALLOWED = {"float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2}
-# The root of the mean squared error counts this many times: a factor of 1.01 misses all of them, and the rounding of
-# half precision, a tenth to a third of a percent, none.
+# The weight of the root mean squared error: chosen so that a result that is 1 % too large fails in every dtype, and the
+# rounding of half precision, a tenth to a third of a percent, passes.
 _MEAN = 6
 
 
 @dataclass(frozen=True)
 class ComputedOperation:
-    """What an operation computed.
+    """A result of an operation, with its reference.
 
     Attributes:
-        name: What was computed, with its shape.
-        found: The result; nothing is evaluated yet.
-        expected: The result in float64.
-        exact: Whether both have to be equal.
-        factor: How much more error is allowed than of others.
+        name: The name of the computation, with its shape.
+        found: The result, not evaluated yet.
+        expected: The reference, computed in float64.
+        exact: Whether both must be equal.
+        factor: The factor of the allowed error.
         odd: Whether no published model has such a shape.
     """
 
@@ -39,23 +39,23 @@ class ComputedOperation:
     odd: bool = False
 
     def error(self) -> float:
-        """The error as a share of what is expected; infinite where the result is not finite or has another shape.
+        """Returns the relative error; infinite if the result is not finite or has the wrong shape.
 
-        The larger of the largest difference as a share of the largest expected value, and of the mean error as a share
-        of the mean value, see `_MEAN`. Where 0 is expected everywhere, the largest difference.
+        It is the larger of the largest difference as a share of the largest expected value, and `_MEAN` times the root
+        mean squared error as a share of the root mean square; the largest difference if all expected values are 0.
         """
         found, expected = as_float64(self.found), np.asarray(self.expected, np.float64)
         if found.shape != expected.shape or not np.isfinite(found).all():
             return float("inf")
-        away, length = found - expected, float(np.linalg.norm(expected))
-        largest = float(np.abs(away).max())
+        errors, length = found - expected, float(np.linalg.norm(expected))
+        largest = float(np.abs(errors).max())
         if not length:
             return largest
-        return max(largest / float(np.abs(expected).max()), _MEAN * float(np.linalg.norm(away)) / length)
+        return max(largest / float(np.abs(expected).max()), _MEAN * float(np.linalg.norm(errors)) / length)
 
 
 class RandomInputs:
-    """Random inputs in a dtype, and the same values in float64: only the operation's own error counts.
+    """Random inputs in a dtype, with the same values in float64, so that only the error of the operation counts.
 
     Args:
         dtype: The dtype.
@@ -67,17 +67,17 @@ class RandomInputs:
 
     @property
     def wide(self) -> bool:
-        """Whether they are float32."""
+        """Whether the dtype is float32."""
         return self.dtype == mx.float32
 
     def draw(self, *shape: int, scale: float = 1.0) -> tuple[mx.array, F64]:
-        """Normal numbers with the standard deviation `scale`."""
+        """Draws normally distributed numbers with the standard deviation `scale`."""
         array = mx.array(self._rng.standard_normal(shape, np.float32) * np.float32(scale)).astype(self.dtype)
         return array, as_float64(array)
 
-    def ids(self, most: int, *shape: int) -> NDArray[np.int32]:
-        """Integers from 0 to `most - 1`."""
-        return self._rng.integers(0, most, shape, np.int32)
+    def ids(self, limit: int, *shape: int) -> NDArray[np.int32]:
+        """Draws integers from 0 to `limit - 1`."""
+        return self._rng.integers(0, limit, shape, np.int32)
 
 
 Make = Callable[[RandomInputs], Iterator[ComputedOperation]]
@@ -85,15 +85,15 @@ Make = Callable[[RandomInputs], Iterator[ComputedOperation]]
 
 @dataclass(frozen=True)
 class CheckedOperation:
-    """Something that models are computed with, and its checks.
+    """An operation of models, with its checks.
 
     Attributes:
-        name: Its name; that of a gradient starts with `gradient of`.
+        name: The name; names of gradients start with `gradient of`.
         group: The group of its checks.
         make: Makes the checks in a dtype.
         dtypes: The dtypes in which it is checked.
-        uses: The operations that it computes with: where one of them is wrong, it is wrong, too.
-        quick: The dtypes of a quick check; empty if it is not in one.
+        uses: The operations that it consists of: if one of them is wrong, it is wrong, too.
+        quick: The dtypes in a quick check; empty if it is not part of one.
     """
 
     name: str
@@ -104,10 +104,10 @@ class CheckedOperation:
     quick: tuple[mx.Dtype, ...] = ()
 
     def check(self, dtype: mx.Dtype, *, few: bool = False) -> Iterator[ComputedOperation]:
-        """The checks in a dtype, or few of them."""
+        """Yields the checks in a dtype; with `few`, only some."""
         return self.make(RandomInputs(dtype, few=few))
 
 
 def as_float64(array: mx.array) -> F64:
-    """An array of MLX for numpy."""
+    """Converts an array of MLX to numpy in float64."""
     return np.array(array.astype(mx.float32)).astype(np.float64)

@@ -1,7 +1,7 @@
-"""A tiny classifier of the width of a small published model, with the gradients and losses that torch has for it.
+"""A tiny classifier with the width of a small published model, and its gradients and losses in torch.
 
-`scripts/make_goldens.py` writes `goldens/classifier/classifier.json`: torch in float64, `transformers`' BERT, torch's
-AdamW. The weights are drawn, not stored.
+`scripts/make_goldens.py` writes `goldens/classifier/classifier.json` with torch in float64, `transformers`' BERT and
+torch's AdamW. The weights are random numbers from a fixed seed, not stored.
 """
 
 import json
@@ -41,37 +41,37 @@ PROJECTIONS = 3
 
 
 def operations() -> frozenset[str]:
-    """What an update of it is computed with: the operations, their gradients, the loss and AdamW."""
+    """Returns the operations of an update: those of the model, their gradients, the loss and AdamW."""
     used = operations_of(facts_of(ConfigJson(PATH, CONFIG)))
-    gradients = {f"gradient of {one}" for one in (*used, "attention in training")}
+    gradients = {f"gradient of {name}" for name in (*used, "attention in training")}
     return used | gradients | {"cross entropy", "update"}
 
 
 def draw_weights(shapes: dict[str, Sequence[int]]) -> dict[str, NDArray[np.float32]]:
-    """Weights for parameters by their names in a checkpoint, float32; those of norms are around 1."""
-    found = {}
+    """Draws float32 weights for parameters, by name in a checkpoint; weights of norms are around 1."""
+    weights = {}
     for number, (name, shape) in enumerate(shapes.items()):
-        drawn = np.random.default_rng(number).standard_normal(tuple(shape), np.float32) * np.float32(0.2)
-        found[name] = drawn + np.float32(name.endswith("LayerNorm.weight"))
-    return found
+        noise = np.random.default_rng(number).standard_normal(tuple(shape), np.float32) * np.float32(0.2)
+        weights[name] = noise + np.float32(name.endswith("LayerNorm.weight"))
+    return weights
 
 
 def project(gradient: NDArray[np.float64], number: int) -> list[float]:
-    """The length of a gradient, and its products with random vectors of length about 1; `number` of its parameter."""
-    drawn = np.random.default_rng(1000 + number).standard_normal((PROJECTIONS, gradient.size))
-    return [float(np.linalg.norm(gradient)), *(drawn @ gradient.ravel() / gradient.size**0.5).tolist()]
+    """Returns the length of a gradient, and its products with random vectors of length about 1, seeded by `number`."""
+    directions = np.random.default_rng(1000 + number).standard_normal((PROJECTIONS, gradient.size))
+    return [float(np.linalg.norm(gradient)), *(directions @ gradient.ravel() / gradient.size**0.5).tolist()]
 
 
 def case() -> Case:
-    """The texts: four, padded."""
+    """Returns the four texts, padded."""
     return make_cases(CONFIG["vocab_size"], CONFIG["max_position_embeddings"], 0, 1)["padding"]
 
 
 @cache
 def golden() -> dict[str, Any]:
-    """The numbers of torch: `parameters`, for each `ours`, `shape` and `projections`, in order; `losses`."""
-    found: dict[str, Any] = json.loads(PATH.read_text(encoding="utf-8"))
-    return found
+    """Reads the results of torch: `parameters` (`ours`, `shape` and `projections` of each, in order) and `losses`."""
+    results: dict[str, Any] = json.loads(PATH.read_text(encoding="utf-8"))
+    return results
 
 
 def write(folder: Path, shapes: dict[str, Sequence[int]]) -> Path:
@@ -89,7 +89,7 @@ class _ClassObjective(LoopObjective[Example]):
     name, metric, pure = "classify", "loss", True
 
     def collate(self, examples: Sequence[Example], rng: random.Random) -> TrainBatch:
-        """The only batch."""
+        """Returns the only batch."""
         return batch()
 
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, mx.array | float]:
@@ -99,16 +99,16 @@ class _ClassObjective(LoopObjective[Example]):
 
 
 def batch() -> TrainBatch:
-    """The texts with their classes."""
+    """Returns the texts with their classes."""
     texts = case()
     ids, mask = mx.array(texts.input_ids), mx.array(texts.real)
-    known = KnownIds(frozenset(map(int, np.unique(texts.input_ids))))
-    return TrainBatch(Batch(ids, mask, ids=known), mx.arange(len(texts.input_ids)) % CLASSES)
+    ids_used = KnownIds(frozenset(map(int, np.unique(texts.input_ids))))
+    return TrainBatch(Batch(ids, mask, ids=ids_used), mx.arange(len(texts.input_ids)) % CLASSES)
 
 
 def trained(folder: Path) -> tuple[Gradients, list[float]]:
-    """The gradients of the first of some updates, and the losses of all, computed as `finetune` does on this device."""
-    shapes = {name: one["shape"] for name, one in golden()["parameters"].items()}
+    """Trains like `finetune` on this device; returns the gradients of the first update, and the losses of all."""
+    shapes = {name: parameter["shape"] for name, parameter in golden()["parameters"].items()}
     network = load_network(write(folder, shapes))
     network.train()
     parameters: Arrays = dict(nn.utils.tree_flatten(network.parameters()))
@@ -116,34 +116,34 @@ def trained(folder: Path) -> tuple[Gradients, list[float]]:
     step = _DeviceUpdates(parameters) if on_gpu() else _CpuUpdates(parameters)
     losses, first = list[float](), None
     for _ in range(UPDATES):
-        found = differentiate(step.parameters, [lambda: (batch(), dropout_key(0))])
-        mx.eval(found.arrays)
-        first = first or found
-        losses.append(scalar(found.loss) / scalar(found.weight))
-        step.update(found)
+        gradients = differentiate(step.parameters, [lambda: (batch(), dropout_key(0))])
+        mx.eval(gradients.arrays)
+        first = first or gradients
+        losses.append(scalar(gradients.loss) / scalar(gradients.weight))
+        step.update(gradients)
     assert first is not None
     return first, losses
 
 
 class _CpuUpdates:
-    """Updates as the loop makes them on a CPU."""
+    """The updates of the training loop on a CPU."""
 
     def __init__(self, parameters: Arrays) -> None:
         self.parameters, self._optimizer = parameters, AdamW.new(parameters)
         self._rates, self._decays = dict.fromkeys(parameters, RATE), dict.fromkeys(parameters, DECAY)
 
-    def update(self, found: Gradients) -> None:
-        """An update, not clipped."""
-        weight = scalar(found.weight)
-        factor = clipping(scalar(norm(found.arrays)) / weight, 0) / weight
+    def update(self, gradients: Gradients) -> None:
+        """Makes an update without clipping."""
+        weight = scalar(gradients.weight)
+        factor = clipping(scalar(norm(gradients.arrays)) / weight, 0) / weight
         assert isinstance(factor, float)
         self._optimizer, self.parameters = self._optimizer.update(
-            self.parameters, found.arrays, factor, self._rates, self._decays
+            self.parameters, gradients.arrays, factor, self._rates, self._decays
         )
 
 
 class _DeviceUpdates:
-    """Updates as the loop makes them on a GPU."""
+    """The updates of the training loop on a GPU."""
 
     def __init__(self, parameters: Arrays) -> None:
         self.parameters, self._optimizer = parameters, AdamW.new(parameters)
@@ -151,8 +151,8 @@ class _DeviceUpdates:
         self._step = DeviceStep(factors, decays, 0, scaled=False)
         self._counters = self._step.counters(Progress())
 
-    def update(self, found: Gradients) -> None:
-        """An update, not clipped."""
+    def update(self, gradients: Gradients) -> None:
+        """Makes an update without clipping."""
         _, self.parameters, self._optimizer, self._counters = self._step(
-            self.parameters, self._optimizer, found, self._counters, RATE
+            self.parameters, self._optimizer, gradients, self._counters, RATE
         )

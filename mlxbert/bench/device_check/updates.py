@@ -1,4 +1,4 @@
-"""Updates of the weights as the product makes them, next to AdamW in float64 by the paper's formulas."""
+"""Updates of the weights as in training, compared with AdamW in float64 by the paper's formulas."""
 
 import contextlib
 import math
@@ -15,23 +15,23 @@ from mlxbert.training.loop.gradients import Gradients
 from mlxbert.training.loop.optimizer import AdamW, Arrays, clipping, norm
 from mlxbert.training.loop.saved_run import Progress
 
-ARRAYS = 204  # more than bert-base has: from some sixty on, a kernel that takes them all would be too large for Metal
-_RATE, _WEIGHT, _MOST = 1e-2, 4.0, 1.0  # the learning rate, the weight of the batch, the norm to clip to
+ARRAYS = 204  # more than in bert-base; from about 60 arrays on, a single kernel for all would be too large for Metal
+_RATE, _WEIGHT, _MAX_NORM = 1e-2, 4.0, 1.0  # the learning rate, the weight of the batch, the norm to clip to
 _NAMES = [f"array {number}" for number in range(ARRAYS)]
 _KINDS = ((1.0, 0.01), (0.5, 0.0))  # factors of the learning rate and weight decays
-# Of what an update changes by about 1: float32 parameters of 1 have 6e-6 left of a change of 0.01.
+# Factor of the allowed error of changes of about 1: a change of 0.01 to a float32 parameter of 1 is rounded to 6e-6.
 _NEAR = 10.0
 
 
 def updates() -> Iterator[CheckedOperation]:
-    """The update of a GPU, and on a CPU that of a CPU as well."""
-    # Products: of vectors with themselves, for the norm.
+    """Yields the update of a GPU; on a CPU also the update of a CPU."""
+    # It uses products of vectors with themselves, for the norm.
     yield CheckedOperation("update", "update", _updates, DTYPES[:1], frozenset({"products"}), quick=DTYPES[:1])
 
 
 @dataclass(frozen=True)
 class _CheckedModel:
-    """Parameters, and the gradients of two updates, as the sum over a batch; each in float64, too."""
+    """Parameters and the gradients of two updates, summed over a batch; both also in float64."""
 
     parameters: Arrays
     gradients: list[Arrays]
@@ -39,17 +39,17 @@ class _CheckedModel:
     slopes: list[dict[str, F64]]
 
 
-def _drawn(inputs: RandomInputs) -> _CheckedModel:
-    """Vectors, matrices, and matrices whose gradient is transposed, as that of a dense layer's weight is."""
+def _draw_model(inputs: RandomInputs) -> _CheckedModel:
+    """Draws vectors, matrices, and matrices with a transposed gradient, as a dense layer's weight has."""
     parameters, values = Arrays(), dict[str, F64]()
     gradients, slopes = ([Arrays(), Arrays()], [dict[str, F64](), dict[str, F64]()])
     for number, name in enumerate(_NAMES):
         shape = ((33,), (6, 10), (10, 6))[number % 3]
         parameters[name], values[name] = inputs.draw(*shape)
         for update in range(2):
-            turned = number % 3 == 2
-            one, slope = inputs.draw(*(shape[::-1] if turned else shape), scale=_WEIGHT)
-            gradients[update][name], slopes[update][name] = (one.T, slope.T) if turned else (one, slope)
+            transposed = number % 3 == 2
+            array, slope = inputs.draw(*(shape[::-1] if transposed else shape), scale=_WEIGHT)
+            gradients[update][name], slopes[update][name] = (array.T, slope.T) if transposed else (array, slope)
     return _CheckedModel(parameters, gradients, values, slopes)
 
 
@@ -58,11 +58,11 @@ def _kind(name: str) -> tuple[float, float]:
 
 
 def _expected(model: _CheckedModel) -> tuple[dict[str, Adam], list[float]]:
-    """Every array after two clipped updates, and the norms of the mean gradients."""
+    """Computes every array after two clipped updates, and the norms of the mean gradients."""
     adams, lengths = {name: Adam(value) for name, value in model.values.items()}, []
     for slopes in model.slopes:
-        lengths.append(math.sqrt(sum(float((one**2).sum()) for one in slopes.values())) / _WEIGHT)
-        factor = min(1.0, _MOST / (lengths[-1] + 1e-6)) / _WEIGHT
+        lengths.append(math.sqrt(sum(float((slope**2).sum()) for slope in slopes.values())) / _WEIGHT)
+        factor = min(1.0, _MAX_NORM / (lengths[-1] + 1e-6)) / _WEIGHT
         for name, adam in adams.items():
             rate, decay = _kind(name)
             adam.update(slopes[name] * factor, _RATE * rate, decay)
@@ -70,27 +70,27 @@ def _expected(model: _CheckedModel) -> tuple[dict[str, Adam], list[float]]:
 
 
 def _updates(inputs: RandomInputs) -> Iterator[ComputedOperation]:
-    model = _drawn(inputs)
+    model = _draw_model(inputs)
     adams, lengths = _expected(model)
     for scaled in (False, True):
-        with _by_hand():
+        with _uncompiled():
             name = f"update of {ARRAYS} arrays{', scaled' * scaled}"
-            found, optimizer, numbers, overflowed = _on_a_gpu(model, scaled=scaled)
-            yield from _compared(name, model, adams, found, optimizer)
+            updated, optimizer, numbers, overflowed = _on_a_gpu(model, scaled=scaled)
+            yield from _compare(name, model, adams, updated, optimizer)
             expected = np.array([[1.0, _WEIGHT, length] for length in lengths])
             yield ComputedOperation(f"{name}: loss, weight, norm", numbers, expected)
             if overflowed is not None:
                 yield overflowed
     if not on_gpu():
-        yield from _compared(f"update of {ARRAYS} arrays, a CPU's", model, adams, *_on_a_cpu(model))
+        yield from _compare(f"update of {ARRAYS} arrays, on the CPU", model, adams, *_on_a_cpu(model))
 
 
-def _compared(
-    name: str, model: _CheckedModel, adams: dict[str, Adam], found: Arrays, optimizer: AdamW
+def _compare(
+    name: str, model: _CheckedModel, adams: dict[str, Adam], updated: Arrays, optimizer: AdamW
 ) -> Iterator[ComputedOperation]:
-    """What two updates changed, in learning rates; the moments, which `AdamW` keeps divided by (1 - beta)."""
+    """Compares the changes of two updates, in learning rates, and the moments, which `AdamW` divides by (1 - beta)."""
     for part, arrays, right in (
-        ("parameters", {n: (found[n] - model.parameters[n]) / _RATE for n in _NAMES},
+        ("parameters", {n: (updated[n] - model.parameters[n]) / _RATE for n in _NAMES},
          {n: (adams[n].parameter - model.values[n]) / _RATE for n in _NAMES}),
         ("first moments", {n: optimizer.means[n] for n in _NAMES}, {n: adams[n].mean / 0.1 for n in _NAMES}),
         ("second moments", {n: optimizer.squares[n] for n in _NAMES}, {n: adams[n].square / 0.001 for n in _NAMES}),
@@ -101,24 +101,24 @@ def _compared(
 
 
 def _on_a_gpu(model: _CheckedModel, *, scaled: bool) -> tuple[Arrays, AdamW, mx.array, ComputedOperation | None]:
-    """Two updates as on a GPU, the numbers of each, and of a loss with a scale: whether an overflow changes nothing."""
-    step = DeviceStep({n: _kind(n)[0] for n in _NAMES}, {n: _kind(n)[1] for n in _NAMES}, _MOST, scaled=scaled)
+    """Makes two updates as on a GPU; returns also their numbers, and with a loss scale a check of an overflow."""
+    step = DeviceStep({n: _kind(n)[0] for n in _NAMES}, {n: _kind(n)[1] for n in _NAMES}, _MAX_NORM, scaled=scaled)
     scale = FIRST_SCALE if scaled else 1.0
     counters = step.counters(Progress(scale=scale))
     parameters, optimizer, numbers = dict(model.parameters), AdamW.new(model.parameters), []
     for gradients in model.gradients:
-        given = {name: one * scale for name, one in gradients.items()}
-        said, parameters, optimizer, counters = step(parameters, optimizer, _batch(given), counters, _RATE)
-        numbers.append(said)
+        batch = _batch({name: gradient * scale for name, gradient in gradients.items()})
+        reported, parameters, optimizer, counters = step(parameters, optimizer, batch, counters, _RATE)
+        numbers.append(reported)
     mx.eval(parameters, optimizer.means, optimizer.squares, numbers, counters)
     overflowed = None
     if scaled:
-        infinite = {name: one * math.inf for name, one in model.gradients[0].items()}
+        infinite = {name: gradient * math.inf for name, gradient in model.gradients[0].items()}
         kept = dict(parameters)
         _, after, _, counters = step(dict(kept), optimizer, _batch(infinite), counters, _RATE)
         moved = mx.stack([mx.abs(after[name] - kept[name]).max() for name in _NAMES]).max()
         overflowed = ComputedOperation(
-            "update that overflows: what changes, the scale", mx.stack([moved, counters["scale"]]),
+            "update that overflows: largest change, scale", mx.stack([moved, counters["scale"]]),
             np.array([0.0, scale / 2]), exact=True,
         )  # fmt: skip
         mx.eval(overflowed.found)
@@ -130,10 +130,9 @@ def _batch(gradients: Arrays) -> Gradients:
 
 
 def _on_a_cpu(model: _CheckedModel) -> tuple[Arrays, AdamW]:
-    """Two updates as on a CPU."""
     parameters, optimizer = dict(model.parameters), AdamW.new(model.parameters)
     for gradients in model.gradients:
-        factor = clipping(scalar(norm(gradients)) / _WEIGHT, _MOST) / _WEIGHT
+        factor = clipping(scalar(norm(gradients)) / _WEIGHT, _MAX_NORM) / _WEIGHT
         assert isinstance(factor, float)
         rates = {name: _RATE * _kind(name)[0] for name in _NAMES}
         optimizer, parameters = optimizer.update(
@@ -143,8 +142,8 @@ def _on_a_cpu(model: _CheckedModel) -> tuple[Arrays, AdamW]:
 
 
 @contextlib.contextmanager
-def _by_hand() -> Iterator[None]:
-    """Within it a CPU compiles nothing: that takes a C++ compiler, which users lack."""
+def _uncompiled() -> Iterator[None]:
+    """Disables compilation on a CPU, because it needs a C++ compiler, which users may lack."""
     if on_gpu() or not _compiles():
         yield
         return
@@ -156,7 +155,7 @@ def _by_hand() -> Iterator[None]:
 
 
 def _compiles() -> bool:
-    """Whether MLX compiles now: a function that is compiled runs once, and is repeated the second time."""
+    """Whether MLX compiles now: Python runs a compiled function only once."""
     calls = []
 
     def count(x: mx.array) -> mx.array:

@@ -1,1 +1,1 @@
-"""`verify`: two model folders compared, their facts, tensors and outputs."""
+"""The comparison behind `verify`: the facts, tensors and outputs of two model folders."""

@@ -1,4 +1,4 @@
-"""A model folder opened once: everything in it that can be loaded, and why the rest cannot."""
+"""A model folder opened for comparison: all parts that can be loaded, and the reasons why others cannot."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from mlxbert.weights.model_folder import WITH_WEIGHTS, ModelFolder
 
 @dataclass(frozen=True, eq=False)
 class ComparedTensor:
-    """A tensor in float32, its dtype in the file, and its storage there if that is not plain floats."""
+    """A tensor in float32, its dtype in the file, and its storage there unless it is plain floats."""
 
     array: mx.array
     stored: str
@@ -36,11 +36,11 @@ class OpenedModel:
     """A model folder with its tokenizer; the network is built when it is first needed.
 
     Attributes:
-        source: The name or path that was given.
-        folder: Its folder.
-        checkpoint: Its opened checkpoint.
-        tokenizer: Its tokenizer.
-        embedder: How it makes vectors, or why it makes none.
+        source: The name or path from the caller.
+        folder: The folder.
+        checkpoint: The opened checkpoint.
+        tokenizer: The tokenizer.
+        embedder: The embedder, or the error that explains why the model makes no vectors.
     """
 
     source: str
@@ -55,7 +55,7 @@ class OpenedModel:
 
     @cached_property
     def model(self) -> Model:
-        """The parts that can be loaded, computing in float32."""
+        """The model in float32, with the parts that can be loaded."""
         network, config = self._built[0], self._built[0].encoder.config
         labels = config.labels
         return Model(
@@ -67,72 +67,73 @@ class OpenedModel:
 
     @property
     def problems(self) -> Mapping[str, str]:
-        """Why the other parts cannot be loaded, without the path of the folder."""
+        """The parts that cannot be loaded, with the reasons; these do not contain the path of the folder."""
         return self._built[1]
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The parts that the weights hold, loaded or not."""
+        """The parts in the weights, loaded or not."""
         return self.checkpoint.parts
 
     @property
     def config(self) -> EncoderConfig:
-        """The facts."""
+        """The facts of the model."""
         return self.model.config
 
     @property
     def no_vectors(self) -> str | None:
-        """Why it makes no vectors, if so."""
+        """The reason if the model makes no vectors."""
         return None if isinstance(self.embedder, Embedder) else _without_path(self.embedder.message, self.folder.path)
 
     def has_loaded(self, part: str) -> bool:
-        """Whether the weights hold a part that can be loaded."""
+        """Whether a part is in the weights and can be loaded."""
         return part in self.parts and part not in self.problems
 
     def tensors(self) -> Mapping[str, ComparedTensor]:
-        """The tensors of the loaded parts and of the layers after the pooling, by the network's names; lazy."""
+        """Returns the tensors of loaded parts and of layers after the pooling, by name in the network; lazy."""
         checkpoint = self.checkpoint
-        ours = shapes(checkpoint, filter(self.has_loaded, self.parts))
-        table = keymap.pairs(checkpoint.table, checkpoint.config, ours)
+        expected = shapes(checkpoint, filter(self.has_loaded, self.parts))
+        table = keymap.pairs(checkpoint.table, checkpoint.config, expected)
         entries = {name: entry for entry in table for name in entry.ours}
         arrays = checkpoint.arrays(mx.float32)
-        after: dict[str, mx.array] = {}
+        later: dict[str, mx.array] = {}
         if isinstance(self.embedder, Embedder):
-            after_stored = _stored_after(self.folder)
-            after = {f"embedder.{name}": array for name, array in parameters(self.embedder).items()}
+            later_dtype = _stored_after(self.folder)
+            later = {f"embedder.{name}": array for name, array in parameters(self.embedder).items()}
 
         def read(name: str) -> ComparedTensor:
-            if name in after:
-                return ComparedTensor(after[name], after_stored)
+            if name in later:
+                return ComparedTensor(later[name], later_dtype)
             entry = entries[name]
             coarsest = min(entry.theirs, key=lambda theirs: coarseness(self._stored(theirs)))
             return self._tensor(keymap.load(entry, arrays)[name], coarsest)
 
-        return Lazy([*ours, *after], read)
+        return Lazy([*expected, *later], read)
 
     def raw(self, names: set[str]) -> dict[str, ComparedTensor]:
-        """Tensors of the files by their plain names: those of `names` that exist and have a known dtype."""
+        """Returns tensors of the files by plain name: those in `names` that exist and have a known dtype."""
         arrays, storage = self.checkpoint.arrays(mx.float32), self.checkpoint.storage
-        known = {*FLOATS, *storage.dtypes} if storage else {*FLOATS}
-        return {name: self._tensor(arrays[name], name) for name in names & arrays.keys() if self._stored(name) in known}
+        dtypes = {*FLOATS, *storage.dtypes} if storage else {*FLOATS}
+        present = [name for name in names & arrays.keys() if self._stored(name) in dtypes]
+        return {name: self._tensor(arrays[name], name) for name in present}
 
     def _stored(self, plain: str) -> str:
-        """The dtype of a tensor in the file, by its plain name."""
+        """Returns the dtype of a tensor in the file, by plain name."""
         return self.checkpoint.tensors[self.checkpoint.names[plain]].dtype
 
     def _tensor(self, array: mx.array, plain: str) -> ComparedTensor:
-        """A tensor that is read from the one with this plain name."""
+        """Describes an array that was read from the tensor with this plain name."""
         storage, stored = self.checkpoint.storage, self._stored(plain)
         packed = storage is not None and stored in storage.dtypes
-        how = storage.of(self.checkpoint.names[plain]) if storage is not None and packed else None
-        return ComparedTensor(array.astype(mx.float32), stored, how)
+        used_storage = storage.of(self.checkpoint.names[plain]) if storage is not None and packed else None
+        return ComparedTensor(array.astype(mx.float32), stored, used_storage)
 
 
 def open_model(source: str, folder: ModelFolder) -> OpenedModel:
     """Opens a model folder; its network is built later.
 
     Args:
-        source: The name or path that was given for it.
+        source: The name or path from the caller.
         folder: The folder.
     """
     checkpoint = open_checkpoint(folder)
@@ -141,19 +142,19 @@ def open_model(source: str, folder: ModelFolder) -> OpenedModel:
 
 
 def _stored_after(folder: ModelFolder) -> str:
-    """The coarsest dtype of the layers after the pooling."""
+    """Returns the coarsest dtype of the layers after the pooling."""
     modules = [module for module in folder.modules[1:] if module.kind in WITH_WEIGHTS]
     dtypes = {info.dtype for module in modules for info in open_weights(module.folder).tensors.values()}
     return min(dtypes & FLOATS.keys(), key=coarseness, default="F32")
 
 
 def coarseness(dtype: str) -> int:
-    """The rank of a dtype in a file, the coarsest first: Q4, Q8, I8, BF16, F16, F32."""
+    """Returns the rank of a dtype in a file; from the coarsest: Q4, Q8, I8, BF16, F16, F32."""
     return int(dtype[1:]) if dtype.startswith("Q") else {"I8": 8, "BF16": 32, "F16": 33}.get(dtype, 34)
 
 
 def _build(checkpoint: Checkpoint) -> tuple[Network, dict[str, str]]:
-    """The network of the parts that can be built, and why the others cannot."""
+    """Builds the network from the parts that can be built; also returns the problems of the others."""
     parts: list[str] = []
     problems: dict[str, str] = {}
     for part in sorted(checkpoint.parts, key=lambda part: part != "pooler"):  # heads may need the pooler
@@ -169,10 +170,10 @@ def _build(checkpoint: Checkpoint) -> tuple[Network, dict[str, str]]:
         if not tied:
             raise
         rest = [part for part in parts if part not in tied]
-        network = build_network(checkpoint, rest, mx.float32, streamed=True)  # raises if another part is to blame
+        network = build_network(checkpoint, rest, mx.float32, streamed=True)  # raises if a different part is to blame
         return network, problems | dict.fromkeys(tied, _without_path(problem.message, checkpoint.folder))
 
 
 def _without_path(message: str, folder: Path) -> str:
-    """A message without the path of the folder: two copies of a model have the same problems."""
+    """Removes the path of the folder from a message, so that two copies of a model have the same problems."""
     return message.removeprefix(f"{folder}: ").replace(f"{folder}/", "")

@@ -1,4 +1,4 @@
-"""How far the outputs of two models are apart on the fixed texts."""
+"""Measures the differences between the outputs of two models on the fixed texts."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_WORDS = 10  # the best ones for a mask, whose probabilities are compared
+_WORDS = 10  # the most probable ones for a mask are compared
 _TINY = 1e-9  # a probability
 _HIDDEN = "last_hidden_state"
 
@@ -40,41 +40,41 @@ def compare(a: OpenedModel, b: OpenedModel) -> tuple[OutputDifferences, dict[str
     """Runs both models on the fixed texts.
 
     Returns:
-        The differences, without a tolerance, and why model `A` or `B` computes nothing that can be compared, by its
-        letter. If one does not, there are no differences of what would have followed.
+        The differences, without a tolerance, and the errors of model `A` or `B` by letter. After an error, the later
+        outputs are not compared.
     """
     broken: dict[str, str] = {}
-    found = _of_networks(a, b, broken)
-    one, other = a.embedder, b.embedder
-    if not broken and isinstance(one, Embedder) and isinstance(other, Embedder) and one.size == other.size:
-        found = replace(found, vectors=_of_vectors(a, b, broken))
+    differences = _network_differences(a, b, broken)
+    first, second = a.embedder, b.embedder
+    if not broken and isinstance(first, Embedder) and isinstance(second, Embedder) and first.size == second.size:
+        differences = replace(differences, vectors=_vector_differences(a, b, broken))
     if not broken and a.has_loaded("masked_lm") and b.has_loaded("masked_lm"):
-        found = replace(found, fill_mask=_of_masks(a, b, broken))
-    return found, broken
+        differences = replace(differences, fill_mask=_mask_differences(a, b, broken))
+    return differences, broken
 
 
 def _on_each(a: OpenedModel, b: OpenedModel, compute: Callable[[OpenedModel], T], broken: dict[str, str]) -> list[T]:
-    """The results of both models; if one fails, the reason goes to `broken`."""
-    found = []
+    """Returns the results of both models; if one fails, the reason goes to `broken`."""
+    results = []
     for letter, model in (("A", a), ("B", b)):
         try:
-            found.append(compute(model))
+            results.append(compute(model))
         except InputError:
             raise
         except MlxbertError as problem:
             broken[letter] = problem.message
-    return found
+    return results
 
 
-def _of_networks(a: OpenedModel, b: OpenedModel, broken: dict[str, str]) -> OutputDifferences:
+def _network_differences(a: OpenedModel, b: OpenedModel, broken: dict[str, str]) -> OutputDifferences:
     inputs = [
-        (one, other)
-        for one, other in zip(encoded(a), encoded(b), strict=True)
-        if spelled(a, one) == spelled(b, other) and one.token_type_ids == other.token_type_ids
+        (encoding_a, encoding_b)
+        for encoding_a, encoding_b in zip(encoded(a), encoded(b), strict=True)
+        if spelled(a, encoding_a) == spelled(b, encoding_b) and encoding_a.token_type_ids == encoding_b.token_type_ids
     ]
     if not inputs:
         return OutputDifferences(texts=0)
-    heads = [part for part in a.parts if part in HEADS and HEADS[part].scope != "vocabulary"]  # see `_of_masks`
+    heads = [part for part in a.parts if part in HEADS and HEADS[part].scope != "vocabulary"]  # see `_mask_differences`
     heads = [part for part in heads if a.has_loaded(part) and b.has_loaded(part)]
     both = _on_each(a, b, lambda model: _run(model.model, [pair[model is b] for pair in inputs], heads), broken)
     if broken:
@@ -86,33 +86,33 @@ def _of_networks(a: OpenedModel, b: OpenedModel, broken: dict[str, str]) -> Outp
             differences[name] = max(_apart(x[name], y[name]) for x, y in zip(first, second, strict=True))
     hidden = differences.pop(_HIDDEN, None)
     choices = {name: _same_choices(name, [x[name] for x in first], [y[name] for y in second]) for name in differences}
-    known = {name: share for name, share in choices.items() if share is not None}
-    return OutputDifferences(len(inputs), hidden, heads=FrozenDict(differences), choices=FrozenDict(known))
+    measured = {name: share for name, share in choices.items() if share is not None}
+    return OutputDifferences(len(inputs), hidden, heads=FrozenDict(differences), choices=FrozenDict(measured))
 
 
 def _same_choices(head: str, first: list["Array"], second: list["Array"]) -> float | None:
-    """How far a head chooses the same in both, see `OutputDifferences`; the logits are those of each input."""
+    """Returns how often a head chooses the same in both models, see `OutputDifferences`; logits are per input."""
     import numpy as np
 
     if HEADS[head].scope == "span":  # (tokens, 2): the best token for each end
         same = [x.argmax(axis=0) == y.argmax(axis=0) for x, y in zip(first, second, strict=True)]
         return float(np.concatenate(same).mean())
     joined = np.stack if HEADS[head].scope == "text" else np.concatenate
-    one, other = joined(first), joined(second)
-    if one.ndim == 1:  # a number for each token, of which the sign counts
-        return float(((one > 0) == (other > 0)).mean())
-    if one.shape[1] > 1:
-        return float((one.argmax(axis=1) == other.argmax(axis=1)).mean())
-    varies = one.std() > 0 and other.std() > 0
-    return float(np.corrcoef(one[:, 0], other[:, 0])[0, 1]) if varies else None
+    logits_a, logits_b = joined(first), joined(second)
+    if logits_a.ndim == 1:  # a number for each token, whose sign is the choice
+        return float(((logits_a > 0) == (logits_b > 0)).mean())
+    if logits_a.shape[1] > 1:
+        return float((logits_a.argmax(axis=1) == logits_b.argmax(axis=1)).mean())
+    varies = logits_a.std() > 0 and logits_b.std() > 0
+    return float(np.corrcoef(logits_a[:, 0], logits_b[:, 0])[0, 1]) if varies else None
 
 
-def _apart(one: "Array", other: "Array") -> float:
-    return float(abs(one - other).max(initial=0.0))
+def _apart(left: "Array", right: "Array") -> float:
+    return float(abs(left - right).max(initial=0.0))
 
 
 def _run(model: Model, encodings: Sequence[Encoding], heads: Sequence[str]) -> list[dict[str, "Array"]]:
-    """For each input the hidden states of its tokens, and the logits of heads."""
+    """Returns the hidden states of the tokens and the logits of heads, for each input."""
     import numpy as np
 
     network = model.network
@@ -124,16 +124,16 @@ def _run(model: Model, encodings: Sequence[Encoding], heads: Sequence[str]) -> l
             arrays[name] = network.logits(name, output)
         return {name: array.astype(mx.float32) for name, array in arrays.items()}
 
-    def read(found: dict[str, mx.array], group: list[int]) -> list[dict[str, "Array"]]:
-        whole = {name: np.array(array) for name, array in found.items()}
-        if not all(np.isfinite(array).all() for array in whole.values()):
-            raise MlxbertError(_not_finite(whole))
+    def read(outputs: dict[str, mx.array], group: list[int]) -> list[dict[str, "Array"]]:
+        arrays = {name: np.array(array) for name, array in outputs.items()}
+        if not all(np.isfinite(array).all() for array in arrays.values()):
+            raise MlxbertError(_not_finite(arrays))
         return [
             {
                 name: array[row, : len(encodings[number])]
                 if name == _HIDDEN or HEADS[name].scope in ("token", "span")
                 else array[row]
-                for name, array in whole.items()
+                for name, array in arrays.items()
             }
             for row, number in enumerate(group)
         ]
@@ -142,7 +142,7 @@ def _run(model: Model, encodings: Sequence[Encoding], heads: Sequence[str]) -> l
 
 
 def _not_finite(arrays: Mapping[str, "Array"]) -> str:
-    """Which of these arrays hold NaN or infinite numbers, in a sentence."""
+    """Says which of the arrays has NaN or infinite numbers."""
     import numpy as np
 
     name, array = next((name, array) for name, array in arrays.items() if not np.isfinite(array).all())
@@ -150,46 +150,46 @@ def _not_finite(arrays: Mapping[str, "Array"]) -> str:
     return f"the model computed {what} that are not numbers ({'NaN' if np.isnan(array).any() else 'infinite'})"
 
 
-def _of_vectors(a: OpenedModel, b: OpenedModel, broken: dict[str, str]) -> VectorDifferences | None:
+def _vector_differences(a: OpenedModel, b: OpenedModel, broken: dict[str, str]) -> VectorDifferences | None:
     import numpy as np
 
-    found = _on_each(a, b, lambda model: list(embed_stream(model.model, TEXTS, on_error="return")), broken)
+    results = _on_each(a, b, lambda model: list(embed_stream(model.model, TEXTS, on_error="return")), broken)
     if broken:
         return None
     cosines, differences = [], []
-    for one, other in zip(*found, strict=True):
-        if isinstance(one, Embedding) and isinstance(other, Embedding):
-            x, y = one.embedding.astype(np.float64), other.embedding.astype(np.float64)
+    for result_a, result_b in zip(*results, strict=True):
+        if isinstance(result_a, Embedding) and isinstance(result_b, Embedding):
+            x, y = result_a.embedding.astype(np.float64), result_b.embedding.astype(np.float64)
             length = float(np.linalg.norm(x) * np.linalg.norm(y)) or 1.0
             cosines.append(1.0 if (x == y).all() else float(x @ y) / length)  # exactly 1, whatever the rounding
-            differences.append(_apart(one.embedding, other.embedding))
+            differences.append(_apart(result_a.embedding, result_b.embedding))
     if not cosines:
         return None
     return VectorDifferences(sum(cosines) / len(cosines), min(cosines), max(differences))
 
 
-def _of_masks(a: OpenedModel, b: OpenedModel, broken: dict[str, str]) -> MaskDifferences | None:
+def _mask_differences(a: OpenedModel, b: OpenedModel, broken: dict[str, str]) -> MaskDifferences | None:
     count = min(_WORDS, a.model.tokenizer.vocab_size, b.model.tokenizer.vocab_size)
     try:
-        found = _on_each(a, b, lambda model: list(fill_mask(model.model, list(MASKED), top_k=count)), broken)
+        results = _on_each(a, b, lambda model: list(fill_mask(model.model, list(MASKED), top_k=count)), broken)
     except InputError:  # a vocabulary without a mask token
         return None
     if broken:
         return None
-    same, apart, kept = [], [0.0], []
-    for one, other in zip(*found, strict=True):
-        assert isinstance(one, FillMask) and isinstance(other, FillMask)
-        for first, second in zip(one.masks, other.masks, strict=False):  # a tokenizer may miss a mask
-            same.append(first.fills[0].token == second.fills[0].token)
-            scores = {fill.token: fill.score for fill in second.fills}
-            apart += [abs(fill.score - scores[fill.token]) for fill in first.fills if fill.token in scores]
-            kept.append(math.exp(-_divergence({fill.token: fill.score for fill in first.fills}, scores)))
-    return MaskDifferences(len(same), sum(same) / len(same), sum(kept) / len(kept), max(apart))
+    same, gaps, shares = [], [0.0], []
+    for result_a, result_b in zip(*results, strict=True):
+        assert isinstance(result_a, FillMask) and isinstance(result_b, FillMask)
+        for mask_a, mask_b in zip(result_a.masks, result_b.masks, strict=False):  # a tokenizer may miss a mask
+            same.append(mask_a.fills[0].token == mask_b.fills[0].token)
+            scores = {fill.token: fill.score for fill in mask_b.fills}
+            gaps += [abs(fill.score - scores[fill.token]) for fill in mask_a.fills if fill.token in scores]
+            shares.append(math.exp(-_divergence({fill.token: fill.score for fill in mask_a.fills}, scores)))
+    return MaskDifferences(len(same), sum(same) / len(same), sum(shares) / len(shares), max(gaps))
 
 
-def _divergence(one: Mapping[str, float], other: Mapping[str, float]) -> float:
-    """Kullback and Leibler's divergence of probabilities of some words, in nats; all others count as one word each."""
-    least = min(*other.values(), max(1 - sum(other.values()), _TINY))  # no word that is left out is likelier
-    known = sum(p * math.log(p / max(other.get(word, least), _TINY)) for word, p in one.items() if p > 0)
-    rest, other_rest = (max(1 - sum(each.values()), _TINY) for each in (one, other))
-    return max(0.0, known + rest * math.log(rest / other_rest))
+def _divergence(probabilities: Mapping[str, float], other: Mapping[str, float]) -> float:
+    """Returns the Kullback-Leibler divergence for the listed words, in nats; all other words count as one."""
+    least = min(*other.values(), max(1 - sum(other.values()), _TINY))  # no unlisted word is more probable
+    listed = sum(p * math.log(p / max(other.get(word, least), _TINY)) for word, p in probabilities.items() if p > 0)
+    rest, other_rest = (max(1 - sum(values.values()), _TINY) for values in (probabilities, other))
+    return max(0.0, listed + rest * math.log(rest / other_rest))

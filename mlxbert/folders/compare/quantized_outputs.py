@@ -1,7 +1,7 @@
-"""Whether two models whose weights are equal as far as quantized weights can tell still do the same work.
+"""Judges whether two models whose weights are equal up to quantization still give the same results.
 
-Weights of few bits allow no bound for numbers. What the models are used for is judged: vectors, words for masks, and
-what heads choose, each by a number that says how much of it is kept.
+Weights of few bits allow no bound for outputs. Therefore the results that matter in use are judged: vectors, words for
+masks, and choices of heads, each by a number from 0 to 1.
 """
 
 from collections.abc import Iterator
@@ -9,35 +9,35 @@ from collections.abc import Iterator
 from mlxbert.folders.compare.reports import Difference, OutputDifferences
 from mlxbert.weights.formats.quantized import BITS, GROUP_SIZES, Quantization
 
-# The least that is kept where models agree. In 8 bits all-MiniLM keeps 0.9999 of its cosines, in 4 bits plainly rounded
-# 0.96: vectors of the two should not be mixed.
-LEAST_COSINE = 0.98  # of the vectors of a text, in the mean
-LEAST_WORDS = 0.9  # e to the minus divergence (in nats) of the words for a mask, in the mean
-LEAST_CHOICES = 0.9  # of the classes of texts and tokens, and of spans; the correlation of scores
+# The minimum for models that agree. all-MiniLM in 8 bits has a mean cosine of 0.9999 with the original, in 4 bits with
+# plain rounding 0.96: such vectors should not be mixed with the original ones.
+LEAST_COSINE = 0.98  # of the two vectors of a text, on average
+LEAST_WORDS = 0.9  # e to the minus divergence (in nats) of the words for a mask, on average
+LEAST_CHOICES = 0.9  # share of equal classes of texts and tokens, and of equal spans; correlation of scores
 
 
 def more_bits(how: Quantization) -> str:
-    """What keeps more than weights that are quantized so."""
+    """Says which options keep more accuracy than this quantization."""
     smaller = f"group_size={min(GROUP_SIZES)}" if how.group_size > min(GROUP_SIZES) else ""
     more = "quantize=8" if how.bits < max(BITS) else ""
     return f"{' or '.join(filter(None, (more, smaller))) or 'a dtype without quantize'} keeps more"
 
 
 def judge(found: OutputDifferences, *, makes_vectors: bool) -> Iterator[Difference]:
-    """What is kept too little of.
+    """Yields the results that differ too much.
 
     Args:
-        found: How far the outputs are apart.
-        makes_vectors: Whether the models are made for vectors; else these count only if there is nothing else.
+        found: The differences of the outputs.
+        makes_vectors: Whether the models are made for vectors; otherwise vectors count only if there is nothing else.
     """
-    kept: list[tuple[str, str, float, float]] = []
+    measures: list[tuple[str, str, float, float]] = []
     for head, share in found.choices.items():
-        kept.append((head, f"same choices of {head}", share, LEAST_CHOICES))
+        measures.append((head, f"same choices of {head}", share, LEAST_CHOICES))
     if found.fill_mask is not None:
-        kept.append(("masked_lm", "probabilities of words", found.fill_mask.kept_probability, LEAST_WORDS))
-    if found.vectors is not None and (makes_vectors or not kept):
-        kept.append(("vectors", "the cosine of a text's vectors", found.vectors.mean_cosine, LEAST_COSINE))
-    for name, what, share, least in kept:
+        measures.append(("masked_lm", "probabilities of words", found.fill_mask.kept_probability, LEAST_WORDS))
+    if found.vectors is not None and (makes_vectors or not measures):
+        measures.append(("vectors", "the cosine of a text's vectors", found.vectors.mean_cosine, LEAST_COSINE))
+    for name, what, share, least in measures:
         if not share >= least:
-            text = f"{what}: {share:.3f} in the mean, expected at least {least:g}"
+            text = f"{what}: {share:.3f} on average, expected at least {least:g}"
             yield Difference("output", name, round(share, 6), least, text)

@@ -1,4 +1,4 @@
-"""What `verify` and `convert` return."""
+"""The result classes of `verify` and `convert`."""
 
 import math
 from dataclasses import dataclass, field
@@ -13,18 +13,18 @@ from mlxbert.version import __version__
 
 
 def finite_or_name(value: float) -> float | str:
-    """A number; infinity and NaN, for which JSON has no numbers, as text."""
+    """Returns a finite number unchanged; infinity and NaN, which JSON lacks, as text."""
     return value if math.isfinite(value) else str(value)
 
 
 def config_facts(config: EncoderConfig) -> dict[str, Any]:
-    """The facts of a model by their names in results, which have the labels among the heads."""
+    """Returns the facts of a model by their names in results, where the labels are in `heads`."""
     facts = {name: value for name, value in vars(config).items() if name != "labels"}
     return facts | {"heads": {"labels": config.labels, **config.heads}}
 
 
 def all_config_facts(config: EncoderConfig) -> dict[str, Any]:
-    """The facts of a model by their names in results, and the properties that follow from them."""
+    """Returns the facts of a model by their names in results, and the properties that follow from them."""
     properties = [name for name, value in vars(type(config)).items() if isinstance(value, property)]
     return config_facts(config) | {name: getattr(config, name) for name in properties}
 
@@ -35,9 +35,9 @@ class Difference(Shown):
 
     Attributes:
         kind: `config`, `part`, `tokenizer`, `embedding`, `tensor` or `output`.
-        name: What differs: a fact by its dotted name, a part, a tensor by its name in the network.
-        a: Its value in the first model; of a tensor the number that differs most.
-        b: Its value in the second model.
+        name: The dotted name of a fact, the name of a part, or the name of a tensor in the network.
+        a: The value in the first model; for a tensor, the number that differs most.
+        b: The value in the second model.
         text: The difference in one sentence.
     """
 
@@ -53,10 +53,10 @@ class TensorCounts(Shown):
     """How the tensors of two models compare.
 
     Attributes:
-        compared: How many both models have.
-        equal: How many of them are equal.
-        rounded: How many more are equal once both are rounded to the coarser of their dtypes.
-        different: How many are neither.
+        compared: The number of tensors that both models have.
+        equal: The number of equal ones.
+        rounded: The number of further ones that are equal once both are rounded to the coarser dtype.
+        different: The number of all others.
     """
 
     compared: int
@@ -67,7 +67,7 @@ class TensorCounts(Shown):
 
 @dataclass(frozen=True)
 class VectorDifferences(Shown):
-    """How far the vectors of texts are apart: their cosines, and the largest difference of one value."""
+    """The differences of the vectors of texts: their cosines, and the largest difference of one value."""
 
     mean_cosine: float
     smallest_cosine: float
@@ -76,14 +76,14 @@ class VectorDifferences(Shown):
 
 @dataclass(frozen=True)
 class MaskDifferences(Shown):
-    """How far the words for masks are apart.
+    """The differences of the words for masks.
 
     Attributes:
-        masks: How many masks were filled.
-        same_first_word: The share of them for which both models find the same word most probable.
-        kept_probability: e to the minus divergence of the second model's words from the first's, the mean over masks:
-            1 for equal ones. Only likely words are told apart.
-        largest_score_difference: The largest difference of probabilities of words that both find likely.
+        masks: The number of masks that were filled.
+        same_first_word: The share of masks whose most probable word is the same in both models.
+        kept_probability: e to the minus divergence of the second model's words from the first's, averaged over masks:
+            1 for equal ones. Only probable words are distinguished.
+        largest_score_difference: The largest difference of the probabilities of words that are probable in both models.
     """
 
     masks: int
@@ -94,17 +94,17 @@ class MaskDifferences(Shown):
 
 @dataclass(frozen=True)
 class OutputDifferences(Shown):
-    """How far the outputs of two models on fixed texts are apart; `None` for what cannot be compared.
+    """The differences of the outputs of two models on fixed texts; `None` for outputs that cannot be compared.
 
     Attributes:
-        texts: How many texts and pairs both models split into the same tokens; `None` if a model computes no numbers.
+        texts: The number of texts and pairs with the same tokens in both models; `None` if outputs are not numbers.
         last_hidden_state: The largest difference of hidden states at the tokens of these texts.
         heads: The largest difference of logits, by the names of heads that both models have.
-        choices: How far heads choose the same, 0 to 1: the share of texts, tokens or spans with the same best class;
-            of a head with one number, the correlation.
+        choices: How often heads choose the same, 0 to 1: the share of texts, tokens or spans with the same best class;
+            for a head with one number, the correlation.
         vectors: The differences of the vectors of texts.
         fill_mask: The differences of the words for masks.
-        tolerance: How far outputs may be apart; `None` if it is judged how much of their use is kept, see
+        tolerance: The allowed difference of outputs; `None` if results were judged instead, see
             `mlxbert.folders.compare.quantized_outputs`.
     """
 
@@ -119,15 +119,15 @@ class OutputDifferences(Shown):
     @property
     def largest(self) -> float:
         """The largest difference of all."""
-        found = [self.last_hidden_state or 0.0, *self.heads.values()]
+        differences = [self.last_hidden_state or 0.0, *self.heads.values()]
         if self.vectors is not None:
-            found += [self.vectors.largest_difference, 1 - self.vectors.smallest_cosine]
+            differences += [self.vectors.largest_difference, 1 - self.vectors.smallest_cosine]
         if self.fill_mask is not None:
-            found.append(self.fill_mask.largest_score_difference)
-        return max(found)
+            differences.append(self.fill_mask.largest_score_difference)
+        return max(differences)
 
     def to_dict(self, each: Each[Any] = listed) -> dict[str, Any]:
-        """The differences without those that could not be measured."""
+        """Returns the differences that could be measured."""
         left_out = {name for name, value in vars(self).items() if value is None and name != "tolerance"}
         left_out |= set() if self.texts else {"heads", "choices"}
         return {name: value for name, value in super().to_dict(each).items() if name not in left_out}
@@ -135,16 +135,16 @@ class OutputDifferences(Shown):
 
 @dataclass(frozen=True)
 class Verification(Shown):
-    """Whether two models agree; it is true if they do: `if mlxbert.verify(a, b):`.
+    """The result of a comparison; it is true if the models agree: `if mlxbert.verify(a, b):`.
 
     Attributes:
         agree: Whether there are no differences.
         a: The name or path of the first model.
         b: The name or path of the second model.
-        differences: What differs.
-        notes: What else is worth knowing: another storage, facts that change no output, what was not compared.
-        tensors: How many tensors were compared, are equal, are equal once rounded alike, are different.
-        outputs: How far the outputs are apart.
+        differences: The differences.
+        notes: Remarks: a different storage, facts that change no output, outputs that were not compared.
+        tensors: The number of tensors that are equal, equal once rounded alike, or different.
+        outputs: The differences of the outputs.
     """
 
     agree: bool
@@ -162,7 +162,7 @@ class Verification(Shown):
 
 @dataclass(frozen=True)
 class Conversion(Shown):
-    """What a conversion wrote, and how it differs from its source.
+    """The files of a conversion, and its differences from the source.
 
     Attributes:
         folder: The folder that was written.
@@ -170,7 +170,7 @@ class Conversion(Shown):
         revision: The commit of a model on the hub.
         family: The family of the model.
         format: The format of the weights that were read.
-        changed: What differs from the source, in sentences; empty if nothing does.
+        changed: The changes from the source, in sentences; empty if there are none.
         left_out: Tensors of the source that were not written: copies, buffers, the state of an optimizer.
         read: SHA-256 of the files that were read, by name.
         written: SHA-256 of the files that were written, by name, without the manifest.
@@ -191,7 +191,7 @@ class Conversion(Shown):
     difference: Verification
 
     def to_dict(self, each: Each[Any] = listed) -> dict[str, Any]:
-        """The conversion as JSON and in the manifest: without its folder."""
+        """Returns the conversion for JSON and the manifest, without its folder."""
         values = super().to_dict(each)
         names = ("source", "revision", "bytes", "family", "format", "changed", "left_out")
         compared = ("agree", "differences", "notes", "tensors", "outputs")

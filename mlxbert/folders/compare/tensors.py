@@ -1,8 +1,8 @@
 """Compares the tensors of two models: equal, equal once rounded alike, transposed, or different.
 
 Tensors are rounded alike when both are rounded to the coarser of their dtypes. A number in a quantized storage equals
-every number that quantizing turns into it. In 4 bits and less that holds for rows: the root mean square of their errors
-is no more than a step, but a single number may be off by several, to make up for the errors of others.
+every number that is quantized to it. With 4 bits or fewer, whole rows are compared: the root mean square of their
+errors is at most a step, but a single number may be off by several, to compensate for the errors of others.
 """
 
 import math
@@ -27,12 +27,12 @@ _Tensors = Mapping[str, ComparedTensor]
 
 @dataclass
 class TensorComparison:
-    """What was found so far.
+    """The result of comparing tensors so far.
 
     Attributes:
-        compared: How many tensors were compared.
-        equal: How many of them are equal.
-        rounded: How many more are equal once rounded alike.
+        compared: The number of compared tensors.
+        equal: The number of equal ones.
+        rounded: The number of further ones that are equal once rounded alike.
         coarsest: The coarsest dtype that tensors were rounded to.
         differences: The differences of the others.
     """
@@ -45,13 +45,13 @@ class TensorComparison:
 
     @property
     def counts(self) -> TensorCounts:
-        """How many tensors compare in which way; tensors that one model lacks are not compared."""
+        """The counts for the report; tensors that one model lacks are not counted."""
         different = self.compared - self.equal - self.rounded
         return TensorCounts(self.compared, self.equal, self.rounded, different)
 
 
 def compare(a: OpenedModel, b: OpenedModel) -> TensorComparison:
-    """Compares the tensors of two models: by their names in the network, or in the files for parts that do not run."""
+    """Compares the tensors of two models, by name in the network, or by name in the files for parts that do not run."""
     parts = dict.fromkeys((*a.parts, *b.parts))
     not_loaded = [part for part in parts if not (a.has_loaded(part) and b.has_loaded(part))]
     left_out = {*not_loaded}  # a part that one model lacks is already reported
@@ -61,19 +61,19 @@ def compare(a: OpenedModel, b: OpenedModel) -> TensorComparison:
     def compared(tensors: _Tensors) -> _Tensors:
         return Lazy([name for name in tensors if part_of(name) not in left_out], tensors.__getitem__)
 
-    found = TensorComparison()
-    _compare(compared(a.tensors()), compared(b.tensors()), found)
+    comparison = TensorComparison()
+    _compare(compared(a.tensors()), compared(b.tensors()), comparison)
     if a.checkpoint.family is b.checkpoint.family:
         names = {name for part in not_loaded if part in a.parts and part in b.parts for name in _names(a, part)}
         names |= {*a.checkpoint.ignored} & {*b.checkpoint.ignored}
-        one, other = (model.raw(names) if names else {} for model in (a, b))
-        shared = sorted(one.keys() & other.keys())
-        _compare({name: one[name] for name in shared}, {name: other[name] for name in shared}, found)
-    return found
+        tensors_a, tensors_b = (model.raw(names) if names else {} for model in (a, b))
+        shared = sorted(tensors_a.keys() & tensors_b.keys())
+        _compare({name: tensors_a[name] for name in shared}, {name: tensors_b[name] for name in shared}, comparison)
+    return comparison
 
 
 def _names(model: OpenedModel, part: str) -> Iterator[str]:
-    """Plain names of the tensors of a part, with copies of tied ones."""
+    """Yields the plain names of the tensors of a part, including copies of tied ones."""
     family = model.checkpoint.family
     for entry in keymap.expand(family.parts[part], 1):
         yield from (f"{stem}.{suffix}" for stem in entry.theirs for suffix in keymap.SUFFIXES)
@@ -81,66 +81,66 @@ def _names(model: OpenedModel, part: str) -> Iterator[str]:
         yield from family.tied
 
 
-def _compare(a: _Tensors, b: _Tensors, found: TensorComparison) -> None:
+def _compare(a: _Tensors, b: _Tensors, comparison: TensorComparison) -> None:
     for name in dict.fromkeys((*a, *b)):
         if name not in a or name not in b:
             has = "A" if name in a else "B"
             present = name in a, name in b
-            found.differences.append(differ("tensor", name, *present, f"{name}: only {has} has it"))
+            comparison.differences.append(differ("tensor", name, *present, f"{name}: only {has} has it"))
             continue
-        found.compared += 1
-        one, other = a[name], b[name]
-        if one.array.shape != other.array.shape:
-            shapes = one.array.shape, other.array.shape
+        comparison.compared += 1
+        tensor_a, tensor_b = a[name], b[name]
+        if tensor_a.array.shape != tensor_b.array.shape:
+            shapes = tensor_a.array.shape, tensor_b.array.shape
             message = f"{name}: " + both(*(" x ".join(map(str, shape)) or "one number" for shape in shapes))
-            found.differences.append(differ("tensor", name, list(shapes[0]), list(shapes[1]), message))
-        elif mx.array_equal(one.array, other.array, equal_nan=True).item():
-            found.equal += 1
-        elif alike(one, other).all().item():
-            found.rounded += 1
-            found.coarsest = min(found.coarsest, *_rounded_to(one, other), key=coarseness)
+            comparison.differences.append(differ("tensor", name, list(shapes[0]), list(shapes[1]), message))
+        elif mx.array_equal(tensor_a.array, tensor_b.array, equal_nan=True).item():
+            comparison.equal += 1
+        elif alike(tensor_a, tensor_b).all().item():
+            comparison.rounded += 1
+            comparison.coarsest = min(comparison.coarsest, *_rounded_to(tensor_a, tensor_b), key=coarseness)
         else:
-            found.differences.append(_explain(name, one, other))
+            comparison.differences.append(_explain(name, tensor_a, tensor_b))
 
 
 def _rounded_to(a: ComparedTensor, b: ComparedTensor) -> tuple[str, str]:
-    """The dtypes that two tensors were rounded to: float32 for a storage that only had to be expanded."""
-    one, other = _expanded(a), _expanded(b)
-    if (a.storage or b.storage) and alike(one, other).all().item():
-        return one.stored, other.stored
+    """Returns the dtypes that two tensors were rounded to: float32 for a storage that only had to be expanded."""
+    expanded_a, expanded_b = _expanded(a), _expanded(b)
+    if (a.storage or b.storage) and alike(expanded_a, expanded_b).all().item():
+        return expanded_a.stored, expanded_b.stored
     return a.stored, b.stored
 
 
 def _expanded(tensor: ComparedTensor) -> ComparedTensor:
-    """The tensor as if it were stored as plain floats."""
+    """Returns the tensor as if it were stored as plain floats."""
     return tensor if tensor.storage is None else ComparedTensor(tensor.array, "F32")
 
 
 def alike(a: ComparedTensor, b: ComparedTensor) -> mx.array:
-    """Which numbers of two tensors of one shape are equal once both are rounded to the coarser dtype."""
-    one, other = a.array, b.array
-    same = mx.logical_or(one == other, mx.logical_and(mx.isnan(one), mx.isnan(other)))
+    """Returns which numbers of two tensors of one shape are equal once both are rounded to the coarser dtype."""
+    left, right = a.array, b.array
+    same = mx.logical_or(left == right, mx.logical_and(mx.isnan(left), mx.isnan(right)))
     if a.stored == b.stored and not a.stored.startswith("Q"):  # scales of MLX's layout may be rounded as well
         return same
     if any(tensor.storage is not None and tensor.storage.carries_errors for tensor in (a, b)):
         allowed = _rounding_error(a) + _rounding_error(b)
-        near = mx.broadcast_to(_row_means(one - other) <= _row_means(allowed), one.shape)
+        near = mx.broadcast_to(_row_means(left - right) <= _row_means(allowed), left.shape)
     elif a.storage or b.storage or {a.stored, b.stored} == {"F16", "BF16"}:
-        near = mx.abs(one - other) <= _rounding_error(a) + _rounding_error(b)
+        near = mx.abs(left - right) <= _rounding_error(a) + _rounding_error(b)
     else:
         coarser = FLOATS[min(a.stored, b.stored, key=coarseness)]
-        near = one.astype(coarser) == other.astype(coarser)
-    finite = mx.logical_and(mx.isfinite(one), mx.isfinite(other))  # a number too large for a dtype becomes inf
+        near = left.astype(coarser) == right.astype(coarser)
+    finite = mx.logical_and(mx.isfinite(left), mx.isfinite(right))  # a number too large for a dtype becomes inf
     return mx.logical_or(same, mx.logical_and(finite, near))
 
 
 def _row_means(numbers: mx.array) -> mx.array:
-    """The root of the mean square of each row, (rows, 1)."""
+    """Returns the root mean square of each row, (rows, 1)."""
     return mx.sqrt(mx.square(numbers).mean(axis=-1, keepdims=True))
 
 
 def _rounding_error(tensor: ComparedTensor) -> mx.array:
-    """The rounding error that each number may have."""
+    """Returns the maximum rounding error of each number."""
     if tensor.storage is not None:
         return tensor.storage.rounding_error(tensor.array)
     if tensor.stored not in _HALF_ULPS:
@@ -149,9 +149,8 @@ def _rounding_error(tensor: ComparedTensor) -> mx.array:
 
 
 def _explain(name: str, a: ComparedTensor, b: ComparedTensor) -> Difference:
-    """How two tensors of one name and shape differ."""
     if _is_transposed(a, b):
-        return differ("tensor", name, "as it is", "transposed", f"{name} of B is that of A transposed")
+        return differ("tensor", name, "as it is", "transposed", f"{name} of B is the transposed tensor of A")
     return _largest_difference(name, a, b)
 
 
@@ -167,16 +166,15 @@ def _transposed(tensor: ComparedTensor) -> ComparedTensor:
 
 
 def _largest_difference(name: str, a: ComparedTensor, b: ComparedTensor) -> Difference:
-    """How many numbers differ, and the index of the largest difference."""
+    """Describes how many numbers differ, and where the largest difference is."""
     changed = mx.logical_not(alike(a, b))
-    far = mx.where(changed, mx.abs(a.array - b.array), 0)
-    far = mx.where(mx.isnan(far), mx.inf, far)  # NaN differs most
-    index = cast(int, far.argmax().item())
-    one, other = (cast(float, tensor.array.flatten()[index].item()) for tensor in (a, b))
-    where = [index // math.prod(far.shape[axis + 1 :]) % far.shape[axis] for axis in range(far.ndim)]
+    distances = mx.where(changed, mx.abs(a.array - b.array), 0)
+    distances = mx.where(mx.isnan(distances), mx.inf, distances)  # NaN differs most
+    index = cast(int, distances.argmax().item())
+    number_a, number_b = (cast(float, tensor.array.flatten()[index].item()) for tensor in (a, b))
+    where = [index // math.prod(distances.shape[axis + 1 :]) % distances.shape[axis] for axis in range(distances.ndim)]
     count = cast(int, changed.sum().item())
-    most = f"by up to {abs(one - other):.3g} at" if math.isfinite(one - other) else "most at"
-    message = f"{name}: {count:,} of {far.size:,} numbers differ, {most} {where}"
-    return differ(
-        "tensor", name, finite_or_name(one), finite_or_name(other), f"{message}: {both(f'{one:.6g}', f'{other:.6g}')}"
-    )
+    largest = f"by up to {abs(number_a - number_b):.3g} at" if math.isfinite(number_a - number_b) else "most at"
+    message = f"{name}: {count:,} of {distances.size:,} numbers differ, {largest} {where}"
+    message += f": {both(f'{number_a:.6g}', f'{number_b:.6g}')}"
+    return differ("tensor", name, finite_or_name(number_a), finite_or_name(number_b), message)

@@ -1,1 +1,1 @@
-"""Corpora: text files to documents, documents to token ids on disk."""
+"""The text corpus: reads documents from files, and stores their token ids on disk."""

@@ -1,7 +1,7 @@
-"""Text files to documents, lists of sentences, in bounded memory.
+"""Reads text files as documents, which are lists of sentences, in bounded memory.
 
-A long sentence is split into pieces, and a long document is read in parts. A line or record that cannot be used is left
-out and counted.
+A long sentence is split into pieces, and a long document is read in parts. An unusable line or record is skipped and
+counted.
 """
 
 import re
@@ -20,12 +20,12 @@ from mlxbert.readers.text_lines import UTF8
 
 BOUNDARIES = ("blank", "line")
 MAX_SENTENCE = 10_000  # characters
-MAX_PART = 200_000  # characters, of a document that is read in parts
+MAX_PART = 200_000  # characters of a part of a long document
 _MAX_LINE = 2**28  # bytes; text8, a corpus in a single line, has 10**8
-MAX_PROBLEMS = 20  # that are described; all are counted
-# Also of Chinese and Japanese.
+MAX_PROBLEMS = 20  # with a description; all are counted
+# Ends of sentences, also in Chinese and Japanese.
 _END = re.compile(r"[.!?][\"'\u201d\u2019»)\]}]*\s+|[\u3002\uff01\uff1f][\u300d\u300f\u201d\u2019)]*\s*")
-# Up to whitespace, or as many characters as there may be where there is none.
+# As many characters as allowed, up to whitespace if there is any.
 _PIECE = re.compile(rf".{{1,{MAX_SENTENCE}}}(?!\S)|.{{1,{MAX_SENTENCE}}}", re.DOTALL)
 
 
@@ -34,9 +34,9 @@ class FilePart:
     """A document, or a part of a long one.
 
     Attributes:
-        sentences: Its sentences, none of them blank.
+        sentences: The sentences, none of them blank.
         continues: Whether the next part belongs to the same document.
-        resumable: Whether reading can begin after this part; not within a line.
+        resumable: Whether reading can resume after this part; false within a line.
     """
 
     sentences: list[str]
@@ -46,15 +46,15 @@ class FilePart:
 
 @dataclass(frozen=True)
 class CorpusPosition:
-    """How far files have been read.
+    """The position up to which files have been read.
 
     Attributes:
-        file: The number of the file.
+        file: The number of the current file.
         records: How many of its lines or records were read.
         usable: How many of these have text.
-        skipped: How many lines and records of all files cannot be used.
-        empty: How many files are empty.
-        problems: What is wrong with the first of them.
+        skipped: The number of unusable lines and records in all files.
+        empty: The number of empty files.
+        problems: The first reasons for skipped lines and records, and for empty files.
     """
 
     file: int = 0
@@ -65,26 +65,26 @@ class CorpusPosition:
     problems: tuple[str, ...] = ()
 
     def with_problem(self, text: str, *, skipped: int = 0, empty: int = 0) -> "CorpusPosition":
-        """The place, with another problem."""
+        """Returns the position with another problem."""
         problems = (*self.problems, text)[:MAX_PROBLEMS]
         return replace(self, skipped=self.skipped + skipped, empty=self.empty + empty, problems=problems)
 
 
 class _LineEnd:
-    """Stands in a stream of sentences where a line ends."""
+    """Marks the end of a line in a stream of sentences."""
 
 
 class _DocumentEnd:
-    """Stands in a stream of sentences where a document ends, which is always after a line."""
+    """Marks the end of a document in a stream of sentences; it is also the end of a line."""
 
 
 _Event = str | type[_LineEnd] | type[_DocumentEnd]
 
 
 def check_files(files: Sequence[str | Path], field: str, documents: str) -> tuple[Path, ...]:
-    """The files of a corpus, checked before any of them is read."""
+    """Returns the paths of a corpus; checks all files before any of them is read."""
     if isinstance(files, str | Path) or not files:
-        raise ArgumentError(f"files is {files!r:.60}, expected a list of files")
+        raise ArgumentError(f"files is {files!r:.60}, expected a list of file names")
     if documents not in BOUNDARIES:
         raise not_one_of("documents", documents, BOUNDARIES)
     if not isinstance(field, str) or not field:
@@ -92,31 +92,30 @@ def check_files(files: Sequence[str | Path], field: str, documents: str) -> tupl
     paths = tuple(to_path(file, "files") for file in files)
     for path in paths:
         if not path.is_file():
-            found = "is a folder" if path.is_dir() else "is not a regular file" if path.exists() else "no such file"
-            raise InputError(f"{path}: {found}, expected a file of text", hint="name the files themselves")
+            kind = "is a folder" if path.is_dir() else "is not a regular file" if path.exists() else "no such file"
+            raise InputError(f"{path}: {kind}, expected a text file", hint="name the files, not their folder")
         if find_format(str(path), texts=True) not in (FormatName.txt, FormatName.jsonl, FormatName.json):
-            raise ArgumentError(f"{path}: expected a .txt, .jsonl or .json, also with .gz or .xz")
+            raise ArgumentError(f"{path}: expected .txt, .jsonl or .json, optionally with .gz or .xz")
     return paths
 
 
 class DocumentReader:
-    """Reads the documents of files; iterating over it reads them, once.
+    """Reads the documents of files; it can be iterated over once.
 
     A .txt has an empty line between documents; with `documents="line"` each line is a document. A .jsonl has a document
-    per line, a .json an array of them. A sentence ends with its line; after `.`, `!` or `?`, and closing quotes and
-    brackets, before whitespace that no lower-case letter follows; and after the full-width marks of Chinese and
-    Japanese.
+    per line, a .json an array of them. A sentence ends at the end of its line; after `.`, `!` or `?` and closing quotes
+    and brackets, if whitespace and no lowercase letter follow; and after the full-width marks of Chinese and Japanese.
 
     Args:
         files: From `check_files`.
-        field: The field of JSON objects that is the text.
-        encoding: That of the files.
+        field: The field of the text in JSON objects.
+        encoding: The encoding of the files.
         documents: Where documents of a .txt end, `blank` or `line`.
-        place: Where to begin: what was read before is passed over.
-        stamps: What each file was when it was hashed or read before.
+        place: The position to resume from; earlier text is skipped.
+        stamps: The stamp of each file when it was hashed or read before.
 
     Attributes:
-        place: What has been read, up to the part that came last.
+        place: The position after the last part.
     """
 
     def __init__(
@@ -131,12 +130,12 @@ class DocumentReader:
         self._files, self._field, self._documents, self._encoding = files, field, documents, encoding
         self._stamps = [stamp_of(path) for path in files] if stamps is None else stamps
         self._records: RecordStream | None = None
-        self._problem: InputError | None = None  # the first one of a file
+        self._problem: InputError | None = None  # the first problem of the current file
         self.place = place or CorpusPosition()
 
     @property
     def total(self) -> int:
-        """Bytes of all files, compressed ones as they are."""
+        """The size of all files in bytes, before decompression."""
         return sum(stamp.size for stamp in self._stamps)
 
     @property
@@ -148,7 +147,7 @@ class DocumentReader:
     def __iter__(self) -> Iterator[FilePart]:
         first = self.place.file
         for path, stamp in zip(self._files[first:], self._stamps[first:], strict=True):
-            inside = self.place.records > 0  # perhaps of a document whose first parts were read before
+            inside = self.place.records > 0  # the file may continue a document whose first parts were read before
             with open_source(path, stamp=stamp) as file:
                 self._records = read_records(
                     file, self._field, name=str(path), choose="field=", most=_MAX_LINE, encoding=self._encoding
@@ -170,7 +169,7 @@ class DocumentReader:
         place = self.place
         if not place.usable and place.records:
             problem = self._problem or InputError("no line has text")
-            raise InputError(f"{records.name}: nothing in it can be used: {problem.message}", hint=problem.hint)
+            raise InputError(f"{records.name}: nothing in it is usable: {problem.message}", hint=problem.hint)
         if not place.records:
             place = place.with_problem(f"{records.name}: empty", empty=1)
         self._records = None
@@ -178,7 +177,7 @@ class DocumentReader:
         yield _DocumentEnd
 
     def _texts(self, records: RecordStream) -> Iterator[str | None]:
-        """The texts after those that were passed over: blank ones as `""`, those that cannot be used as `None`."""
+        """Yields the texts from `place` on: blank ones as `""`, unusable ones as `None`."""
         before = self.place.records
         for number, document in enumerate(records, 1):
             if number <= before:
@@ -203,35 +202,35 @@ def _problem(document: Record) -> InputError | None:
 
 
 def split_sentences(text: str) -> Iterator[str]:
-    """The sentences of a text, see `DocumentReader`; no piece is longer than `MAX_SENTENCE`."""
+    """Yields the sentences of a text, see `DocumentReader`; no piece is longer than `MAX_SENTENCE`."""
     start = 0
-    for found in _END.finditer(text):
-        if not text[found.end() : found.end() + 1].islower():
-            yield from _pieces(text[start : found.end()])
-            start = found.end()
+    for match in _END.finditer(text):
+        if not text[match.end() : match.end() + 1].islower():
+            yield from _pieces(text[start : match.end()])
+            start = match.end()
     yield from _pieces(text[start:])
 
 
 def _pieces(sentence: str) -> Iterator[str]:
-    """A sentence, split at whitespace if it is too long; nothing of a blank one."""
+    """Yields a sentence, split at whitespace if it is too long; nothing if it is blank."""
     if len(sentence) <= MAX_SENTENCE:
-        found: Iterable[str] = (sentence,)
+        pieces: Iterable[str] = (sentence,)
     else:
-        found = (match[0] for match in _PIECE.finditer(sentence))
-    for piece in found:
+        pieces = (match[0] for match in _PIECE.finditer(sentence))
+    for piece in pieces:
         if stripped := piece.strip():
             yield stripped
 
 
 def _parts(events: Iterable[_Event], inside: bool) -> Iterator[FilePart]:
-    """The parts that events make; `inside` a document, its end is a part even if no sentence precedes it."""
+    """Groups events into parts; with `inside`, the end of the first document is a part even without sentences."""
     sentences: list[str] = []
     size = 0
     for event in events:
         if isinstance(event, str):
             sentences.append(event)
             size += len(event)
-            if size >= 2 * MAX_PART:  # a line that is a whole book
+            if size >= 2 * MAX_PART:  # a very long line
                 yield FilePart(sentences, continues=True, resumable=False)
                 sentences, size, inside = [], 0, True
         elif event is _DocumentEnd or size >= MAX_PART:

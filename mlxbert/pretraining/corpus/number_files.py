@@ -1,4 +1,4 @@
-"""Numbers in files, read where they are needed: a corpus may be larger than the memory."""
+"""Arrays of numbers in files, read on access: a corpus may be larger than the memory."""
 
 import os
 import tempfile
@@ -18,9 +18,9 @@ _BLOCK = 2**12  # rows that are read or written at a time
 
 
 class Stored:
-    """Rows of numbers in a file, which may be closed and even removed afterwards: N of them, (N,) or (N, W).
+    """Rows of numbers in a file, which may be closed and even removed afterwards: (N,) or (N, W).
 
-    Of a memory-mapped file, all pages that were ever read would count as its memory.
+    With a memory-mapped file, all pages ever read would count as memory of the process.
     """
 
     def __init__(self, file: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
@@ -32,7 +32,7 @@ class Stored:
         return self._shape[0]
 
     def __getitem__(self, place: int | slice) -> Any:
-        """A row, or some of them one after the other."""
+        """Returns a row, or a range of consecutive rows."""
         if not isinstance(place, slice):
             return self[place : place + 1][0]
         start, stop, _ = place.indices(len(self))
@@ -42,7 +42,7 @@ class Stored:
             raise CheckpointError(
                 f"the stored corpus ends after {start * self._size + len(content):,} bytes, expected "
                 f"{len(self) * self._size:,}",
-                hint="remove its folder of shards: it will be rebuilt",
+                hint="remove its folder of shards, it will be rebuilt",
             )
         return np.frombuffer(content, self.dtype).reshape(-1, *self._shape[1:])
 
@@ -51,18 +51,18 @@ Numbers = Stored | NDArray[Any]
 
 
 def in_blocks(numbers: Numbers) -> Iterator[NDArray[Any]]:
-    """All rows in order, some at a time."""
+    """Yields all rows in order, in blocks."""
     return (numbers[start : start + _BLOCK] for start in range(0, len(numbers), _BLOCK))
 
 
 def store(rows: Iterable[tuple[int, ...]], width: int, folder: Path) -> Stored:
-    """Writes rows of `width` numbers into a file without a name in a folder, which is made; gone when unused."""
+    """Writes rows of `width` numbers to an unnamed file in a folder; the file disappears when it is unused."""
     dtype, count, waiting = np.dtype("<i8"), 0, iter(rows)
     with writing(folder, "the places of the examples "):
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as file:
-            while some := [*islice(waiting, _BLOCK)]:
-                file.write(np.array(some, dtype).tobytes())
-                count += len(some)
+            while block := [*islice(waiting, _BLOCK)]:
+                file.write(np.array(block, dtype).tobytes())
+                count += len(block)
             file.flush()
             return Stored(file, dtype, (count, width))

@@ -1,4 +1,4 @@
-"""Sentences to arrays of token ids whose highest bit says that the token continues a word."""
+"""Converts sentences to arrays of token ids whose highest bit marks tokens that continue a word."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ class Sentences:
 
     Attributes:
         ids: (T,) ids with the highest bit set where a token continues a word; see `ids_dtype`.
-        lengths: (N,) tokens of each sentence.
-        unknown: How many tokens are not in the vocabulary.
+        lengths: (N,) number of tokens of each sentence.
+        unknown: The number of unknown tokens.
     """
 
     ids: NDArray[Any]
@@ -28,29 +28,29 @@ class Sentences:
 
 
 def ids_dtype(tokenizer: Tokenizer) -> np.dtype[Any]:
-    """`uint16` where 15 bits hold every id, else `uint32`; little-endian."""
+    """Returns `uint16` if 15 bits hold every id, else `uint32`; little-endian."""
     return np.dtype("<u2" if largest_id(tokenizer.files.tokenizer) < 2**15 else "<u4")
 
 
 def tokenize(tokenizer: Tokenizer, texts: Sequence[str], begins: Sequence[bool]) -> Sentences:
-    """The tokens of N sentences; those that do not begin a document follow a space.
+    """Tokenizes N sentences; a sentence that does not begin a document follows a space.
 
-    A special token that is spelled out in a text is ordinary text; a vocabulary that nevertheless makes its id of it
-    loses the token.
+    A special token that is spelled out in a text is ordinary text; if the tokenizer nevertheless returns its id, that
+    token is left out.
     """
-    if tokenizer.files.spelling.word_start:  # the token of a word after a space is another one
+    if tokenizer.files.spelling.word_start:  # a word has a different token after a space
         texts = [text if begin else f" {text}" for text, begin in zip(texts, begins, strict=True)]
-    found = tokenizer.encode_many(texts)
-    lengths = np.fromiter(map(len, found), np.int64, len(found))
+    encodings = tokenizer.encode_many(texts)
+    lengths = np.fromiter(map(len, encodings), np.int64, len(encodings))
     total = int(lengths.sum())
-    ids = np.fromiter(chain.from_iterable(one.ids for one in found), np.int64, total)
-    words = np.fromiter(chain.from_iterable(_words(one.word_ids) for one in found), np.int64, total)
-    owners = np.repeat(np.arange(len(found)), lengths)
+    ids = np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.int64, total)
+    words = np.fromiter(chain.from_iterable(_words(encoding.word_ids) for encoding in encodings), np.int64, total)
+    owners = np.repeat(np.arange(len(encodings)), lengths)
     special = {number for role in tokenizer.special if (number := _id(tokenizer, role)) is not None and role != "unk"}
     kept = ~np.isin(ids, list(special))
     if not kept.all():
         ids, words, owners = ids[kept], words[kept], owners[kept]
-        lengths = np.bincount(owners, minlength=len(found)).astype(np.int64)
+        lengths = np.bincount(owners, minlength=len(encodings)).astype(np.int64)
     continues = np.zeros(len(ids), np.bool_)
     continues[1:] = (words[1:] == words[:-1]) & (owners[1:] == owners[:-1]) & (words[1:] >= 0)
     dtype = ids_dtype(tokenizer)

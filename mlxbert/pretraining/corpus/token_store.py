@@ -1,8 +1,8 @@
 """A corpus as token ids on disk, read once and resumable.
 
-`ids.bin` holds the tokens, `sentences.bin` where each sentence ends in tokens, `documents.bin` where each document ends
-in sentences. `corpus.json`, replaced last, says how much of these files counts, and its hashes: what lies beyond is of
-an interrupted run, and is cut off; what does not fit is read again.
+`ids.bin` holds the tokens, `sentences.bin` the end of each sentence in tokens, `documents.bin` the end of each document
+in sentences. `corpus.json`, replaced last, holds the committed sizes of these files and their hashes: what follows is
+from an interrupted run and is removed; if a hash does not match, the corpus is read again.
 """
 
 import bisect
@@ -34,20 +34,20 @@ _LOCK = ".lock"
 
 @dataclass(frozen=True)
 class CorpusReport:
-    """What a corpus was made of.
+    """A report on the contents of a corpus.
 
     Attributes:
         files: The files.
-        sha256: Their SHA-256.
-        bytes: Their size, as they are.
-        documents: Documents with at least one token.
-        sentences: Sentences with at least one token.
-        tokens: Tokens, without special tokens.
-        unknown: How many of them are not in the vocabulary.
-        skipped: Lines and records that cannot be used.
-        empty: Files without a line.
-        problems: What is wrong with the first of these.
-        seconds: How long reading took, in all runs.
+        sha256: The SHA-256 of each file.
+        bytes: The size of the files, before decompression.
+        documents: The number of documents with at least one token.
+        sentences: The number of sentences with at least one token.
+        tokens: The number of tokens, without special tokens.
+        unknown: The number of unknown tokens.
+        skipped: The number of unusable lines and records.
+        empty: The number of files without a line.
+        problems: The first reasons for skipped lines and records, and for empty files.
+        seconds: The time that reading took, in all runs.
     """
 
     files: tuple[str, ...]
@@ -68,10 +68,10 @@ class Corpus:
     """The tokens of a corpus; T tokens, S sentences, D documents.
 
     Attributes:
-        ids: (T,) token ids; the highest bit says that the token continues the word of the token before.
-        sentences: (S,) where each sentence ends, in tokens.
-        documents: (D,) where each document ends, in sentences.
-        report: What it was made of.
+        ids: (T,) token ids; the highest bit marks a token that continues the word of the previous token.
+        sentences: (S,) the end of each sentence, in tokens.
+        documents: (D,) the end of each document, in sentences.
+        report: The report on its contents.
     """
 
     ids: Numbers = field(repr=False)
@@ -80,15 +80,15 @@ class Corpus:
     report: CorpusReport
 
     def tokens(self, start: int, end: int) -> NDArray[np.int32]:
-        """The ids of the tokens from `start` up to `end`."""
+        """Returns the ids of the tokens from `start` to `end` (exclusive)."""
         return (self.ids[start:end] & (self._highest - 1)).astype(np.int32)
 
     def continues(self, start: int, end: int) -> NDArray[np.bool_]:
-        """Whether each token from `start` up to `end` continues a word."""
+        """Returns whether each token from `start` to `end` (exclusive) continues a word."""
         return np.asarray(self.ids[start:end] & self._highest != 0)
 
     def ends(self) -> Iterator[tuple[int, int]]:
-        """Each sentence in order: the number of its document, and where it ends in tokens."""
+        """Yields for each sentence in order the number of its document, and its end in tokens."""
         closed = (count for block in in_blocks(self.documents) for count in block.tolist())
         document, last = 0, next(closed)
         for number, end in enumerate(end for block in in_blocks(self.sentences) for end in block.tolist()):
@@ -97,15 +97,15 @@ class Corpus:
             yield document, end
 
     def borders(self, document: int, stop: int) -> list[int]:
-        """Where documents end, in tokens, from a document on and before `stop`."""
-        found: list[int] = []
+        """Returns the ends of documents, in tokens, from `document` on and before `stop`."""
+        ends: list[int] = []
         while document < len(self.documents) and (end := int(self.sentences[self.documents[document] - 1])) < stop:
-            found.append(end)
+            ends.append(end)
             document += 1
-        return found
+        return ends
 
     def inside(self, document: int, start: int, stop: int) -> NDArray[Any]:
-        """Where sentences of a document end after the token `start` and before `stop`."""
+        """Returns the ends of the sentences of a document that lie after token `start` and before `stop`."""
         first = int(self.documents[document - 1]) if document else 0
         first = bisect.bisect_right(self.sentences, start, first, int(self.documents[document]))
         ends: NDArray[Any] = self.sentences[first : first + stop - start]
@@ -128,11 +128,11 @@ def read_corpus(
     hashes: Mapping[Path, tuple[str, Stamp]] | None = None,
     on_progress: OnProgress | None = None,
 ) -> Corpus:
-    """Reads text files into a folder of token ids, or opens the folder if it holds them already.
+    """Reads text files into a folder of token ids, or opens the folder if it already holds them.
 
-    An interrupted call continues where it was; the result is the same. If the files, the vocabulary or an option has
-    changed, or a file of the folder is damaged, it begins anew. With `keyed`, it gets a folder of its own within
-    `folder`; `hashes` are what `hashed` said of the files before. For `field`, `documents` and `encoding` see
+    After an interruption, the same call resumes and gives the same result. If the files, the vocabulary or an option
+    has changed, or a file of the folder is damaged, it starts again. With `keyed`, each corpus has its own subfolder of
+    `folder`; `hashes` are earlier results of `hashed` for the files. For `field`, `documents` and `encoding` see
     `DocumentReader`.
     """
     paths = check_files(files, field, documents)
@@ -149,7 +149,7 @@ def read_corpus(
         folder = folder / hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
     state = load_state(folder, key)
     if not state.complete:
-        with writing(folder, "the corpus ", "; what was read before is kept"):
+        with writing(folder, "the corpus ", "; the part read so far is kept"):
             folder.mkdir(parents=True, exist_ok=True)
             with acquire_lock(folder / _LOCK, "run"):
                 state = load_state(folder, key)
@@ -167,8 +167,8 @@ def _open(
     if state.longest < 2:
         names = ", ".join(map(str, paths[:3])) + (", …" if len(paths) > 3 else "")
         raise InputError(
-            f"{names}: no sentence has two tokens, expected text of the language of the vocabulary",
-            hint="does field= name the text, and is the vocabulary the right one?",
+            f"{names}: no sentence has two tokens, expected text in the language of the vocabulary",
+            hint="check field= and the vocabulary",
         )
     ids = _stored(folder / "ids.bin", ids_dtype(tokenizer), state.tokens)
     sentences = _stored(folder / "sentences.bin", np.dtype("<i8"), state.sentences)

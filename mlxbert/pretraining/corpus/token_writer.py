@@ -1,4 +1,4 @@
-"""Writes the tokens of documents block by block, each committed by a state that is replaced last."""
+"""Writes the tokens of documents in blocks; a state that is replaced last commits each block."""
 
 import hashlib
 import time
@@ -23,19 +23,19 @@ _STATE = "corpus.json"
 
 @dataclass(frozen=True)
 class CommittedTokens:
-    """What is committed.
+    """The committed state of a corpus.
 
     Attributes:
-        key: What the corpus is made of, and the bytes of an id as `width`; with another key it begins anew.
-        place: How far the files were read.
-        tokens: Tokens on disk.
-        sentences: Sentences on disk.
-        documents: Documents on disk.
-        closed: The sentences of these documents.
-        unknown: Tokens that are not in the vocabulary.
-        longest: Tokens of the longest sentence.
-        seconds: Time of all runs.
-        sha256: The hashes of the bytes of each file that count.
+        key: The sources and options of the corpus, and the bytes of an id as `width`; another key starts again.
+        place: The position up to which the files were read.
+        tokens: The number of tokens on disk.
+        sentences: The number of sentences on disk.
+        documents: The number of documents on disk.
+        closed: The number of sentences in these documents.
+        unknown: The number of unknown tokens.
+        longest: The number of tokens of the longest sentence.
+        seconds: The time of all runs.
+        sha256: The hash of the committed bytes of each file.
         complete: Whether all files were read.
     """
 
@@ -53,7 +53,7 @@ class CommittedTokens:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The bytes of each file that count."""
+        """The number of committed bytes of each file."""
         return {
             "ids.bin": self.tokens * self.key["width"],
             **{"sentences.bin": self.sentences * 8, "documents.bin": self.documents * 8},
@@ -61,7 +61,7 @@ class CommittedTokens:
 
 
 def load_state(folder: Path, key: Mapping[str, Any]) -> CommittedTokens:
-    """The committed state, or an empty one if there is none for this key, or if it or a file is damaged."""
+    """Loads the committed state; an empty one if there is none for this key, or if it or a file is damaged."""
     try:
         values = read_record(folder / _STATE, key)
         place = CorpusPosition(**{**values["place"], "problems": tuple(values["place"]["problems"])})
@@ -74,7 +74,7 @@ def load_state(folder: Path, key: Mapping[str, Any]) -> CommittedTokens:
 
 
 class TokenWriter:
-    """Appends to the files of a corpus, after what its state says."""
+    """Appends to the files of a corpus, after the committed bytes."""
 
     def __init__(self, folder: Path, tokenizer: Tokenizer, state: CommittedTokens) -> None:
         self._folder, self._tokenizer = folder, tokenizer
@@ -84,11 +84,11 @@ class TokenWriter:
         self._hashes: dict[str, hashlib._Hash] = {}
 
     def write(self, reader: DocumentReader, on_progress: OnProgress | None) -> CommittedTokens:
-        """Writes all that a reader finds; returns the state at the end."""
-        with ExitStack() as opened:
+        """Writes all parts of a reader; returns the final state."""
+        with ExitStack() as stack:
             for name, size in self._state.sizes.items():
                 path = self._folder / name
-                self._files[name] = opened.enter_context(path.open("r+b" if path.exists() else "w+b"))
+                self._files[name] = stack.enter_context(path.open("r+b" if path.exists() else "w+b"))
                 self._files[name].truncate(size)
                 self._files[name].seek(size)
                 self._hashes[name] = hashed(path, size)
@@ -113,40 +113,40 @@ class TokenWriter:
             for place, part in enumerate(parts)
             for number in range(len(part.sentences))
         ]
-        found = tokenize(self._tokenizer, [sentence for part in parts for sentence in part.sentences], begins)
-        kept = found.lengths > 0
-        ends = state.tokens + np.cumsum(found.lengths[kept])
-        # How many sentences there are up to the end of each part, then where a document ends that has some.
+        tokens = tokenize(self._tokenizer, [sentence for part in parts for sentence in part.sentences], begins)
+        kept = tokens.lengths > 0
+        ends = state.tokens + np.cumsum(tokens.lengths[kept])
+        # The number of sentences up to the end of each part, then the ends of documents that have sentences.
         bounds = np.cumsum([len(part.sentences) for part in parts])
         counts = state.sentences + np.concatenate([[0], np.cumsum(kept)])[bounds]
         closed = counts[[not part.continues for part in parts]]
         closed = closed[np.diff(closed, prepend=state.closed) > 0]
-        for name, array in (("ids.bin", found.ids), ("sentences.bin", ends), ("documents.bin", closed)):
+        for name, array in (("ids.bin", tokens.ids), ("sentences.bin", ends), ("documents.bin", closed)):
             content = array.astype(array.dtype if name == "ids.bin" else "<i8").tobytes()
             self._files[name].write(content)
             self._hashes[name].update(content)
         self._state = replace(
             state,
-            tokens=state.tokens + len(found.ids),
+            tokens=state.tokens + len(tokens.ids),
             sentences=state.sentences + len(ends),
             documents=state.documents + len(closed),
             closed=int(closed[-1]) if len(closed) else state.closed,
-            unknown=state.unknown + found.unknown,
-            longest=max(state.longest, int(found.lengths.max(initial=0))),
+            unknown=state.unknown + tokens.unknown,
+            longest=max(state.longest, int(tokens.lengths.max(initial=0))),
         )
 
     def _commit(self, place: CorpusPosition, *, complete: bool = False) -> None:
         for file in self._files.values():
             file.flush()
-            fsync(file.fileno(), durable=False)  # the record takes them along
+            fsync(file.fileno(), durable=False)  # `write_record` makes them durable
         seconds = round(self._before + time.monotonic() - self._begun, 3)
-        hashes = {name: found.hexdigest() for name, found in self._hashes.items()}
+        hashes = {name: content.hexdigest() for name, content in self._hashes.items()}
         self._state = replace(self._state, place=place, seconds=seconds, sha256=hashes, complete=complete)
         write_record(self._folder / _STATE, asdict(self._state), self._state.key)
 
 
 def _batches(parts: DocumentReader) -> Iterator[list[FilePart]]:
-    """Parts that are tokenized together; the reader is not ahead of them."""
+    """Yields lists of parts to tokenize together; the reader never reads ahead of them."""
     batch: list[FilePart] = []
     sentences = characters = 0
     for part in parts:
