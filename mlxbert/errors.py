@@ -25,12 +25,12 @@ MlxbertError             everything below; has .message and .hint
 ```
 """
 
-MOST_SHOWN = 10**60  # integers from here on are not written out in a message, and are not labels
+INTEGER_LIMIT = 10**60  # integers from here on are not written out in a message, and are not labels
 
 
 def shown(value: object) -> str:
     """The `repr` of a value, at most 60 characters; Python refuses to write integers of thousands of digits."""
-    if isinstance(value, int) and abs(value) >= MOST_SHOWN:
+    if isinstance(value, int) and abs(value) >= INTEGER_LIMIT:
         return f"{'-' if value < 0 else ''}a number of more than 60 digits"
     try:
         return f"{value!r:.60}"

@@ -40,12 +40,12 @@ _LOG = logging.getLogger("mlxbert")
 _BFLOAT16_ERROR = 0.02  # maximum difference after rounding to bfloat16, as a share of the largest number
 
 
-def _known_and_new(checkpoint: Checkpoint, heads: Sequence[str]) -> tuple[tuple[str, ...], dict[str, None]]:
+def _stored_and_new(checkpoint: Checkpoint, heads: Sequence[str]) -> tuple[tuple[str, ...], dict[str, None]]:
     """The checkpoint's parts that the heads consist of, and the heads that the checkpoint does not have."""
-    known = [head for head in heads if head in checkpoint.parts]
-    parts = dict.fromkeys(part for head in known for part in head_parts(head, checkpoint.config))
+    stored = [head for head in heads if head in checkpoint.parts]
+    parts = dict.fromkeys(part for head in stored for part in head_parts(head, checkpoint.config))
     return tuple(part for part in parts if part in checkpoint.parts), {
-        head: None for head in heads if head not in known
+        head: None for head in heads if head not in stored
     }
 
 
@@ -171,7 +171,7 @@ class ModelFiles:
         source, folder, checkpoint, parts = str(self.ref.source), self.folder, self.checkpoint, self._parts(task)
         dtype = _choose_dtype(self.ref, checkpoint.config)
         if heads is not None:
-            parts, new_heads = _known_and_new(checkpoint, [*heads])
+            parts, new_heads = _stored_and_new(checkpoint, [*heads])
         elif new_heads is not None:
             parts = ()
         tokenizer = self.tokenizer

@@ -71,7 +71,7 @@ def scheme_of(names: Iterable[str]) -> str:
 
 
 def recognize(tags: Iterable[Sequence[str]]) -> str:
-    """The scheme of the tags of sentences, if more than half of the tags other than `O` follow it; otherwise `plain`.
+    """The scheme of the tags of sentences, if more than half of the words not tagged `O` fit it; otherwise `plain`.
 
     `iob1` and `iob2` differ in how most entities begin that do not touch another entity of the same type.
     """

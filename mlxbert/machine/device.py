@@ -259,7 +259,7 @@ def dtype_name(dtype: mx.Dtype) -> str:
 
 def describe() -> dict[str, object]:
     """The facts about the device in use that `mlxbert doctor` shows."""
-    info, this_mac = mx.device_info(), mac.look()
+    info, this_mac = mx.device_info(), mac.read_mac()
     on_metal = on_gpu() and mx.metal.is_available()  # only there, MLX has a kernel for the gradient of attention
     return {
         "device": "gpu" if on_gpu() else "cpu",
@@ -281,7 +281,7 @@ def describe() -> dict[str, object]:
 
 def mac_problems() -> list[str]:
     """Problems of a Mac to fix, each with advice; empty on other systems."""
-    this_mac = mac.look()
+    this_mac = mac.read_mac()
     return [] if this_mac is None else mac.problems(this_mac, metal=mx.is_available(mx.gpu))
 
 

@@ -26,7 +26,7 @@ _MEMORY = re.compile(
     r"\[(?:metal::)?malloc\] |Insufficient Memory|failed: out of memory|cublas.* code: 3\b|ALLOC(?:ATION)?_FAILED"
 )
 _TOO_LONG = re.compile("kIOGPUCommandBufferCallbackError(?:Timeout|ImpactingInteractivity)")  # macOS limits the time
-USUAL = "close other programs, or use a smaller model"
+DEFAULT_HINT = "close other programs, or use a smaller model"
 _CHECK = "`mlxbert doctor --check` finds out whether this device computes correctly"
 
 
@@ -39,7 +39,7 @@ def errors_seen() -> int:
 
 
 @contextmanager
-def device_errors(smaller: str = USUAL, *, wait: bool = True) -> Iterator[None]:
+def device_errors(smaller: str = DEFAULT_HINT, *, wait: bool = True) -> Iterator[None]:
     """Converts the device's errors in the block to DeviceErrors; other RuntimeErrors are raised unchanged.
 
     Releases the arrays of the failed frames, so that there is memory for another attempt.

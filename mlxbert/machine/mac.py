@@ -42,7 +42,7 @@ class Mac:
     wheel: str | None
 
 
-def look() -> Mac | None:
+def read_mac() -> Mac | None:
     """Reads the facts about this Mac; `None` on another system."""
     if sys.platform != "darwin":
         return None

@@ -8,7 +8,7 @@ from typing import Literal
 from mlxbert.machine.device import fused_attention_gradient, mx
 
 # The head sizes of Metal's attention kernels: mlx/backend/metal/scaled_dot_product_attention.cpp, `use_fallback` (the
-# same in MLX 0.32.1 and in commit 846d176 of 0.32.2). For others MLX computes products and a softmax with (B, H, L, L).
+# same in MLX 0.32.1 and in commit 846d176 of 0.32.2). Otherwise, (B, H, L, L) scores are in memory.
 _HEAD_SIZES = (64, 72, 80, 96, 128)
 _HEAD_SIZES_OF_FEW = (64, 96, 128, 256)
 _FEW = 8  # the maximum number of queries of the kernel for few queries

@@ -145,7 +145,7 @@ def softmax(x: mx.array) -> mx.array:
 
 
 def log_sum_exp(x: mx.array) -> mx.array:
-    """The logarithm of the sum of exponentials over the last axis, which stays with length 1; as accurate."""
+    """The logarithm of the sum of exponentials over the last axis, kept with length 1; as accurate as `softmax`."""
     if on_gpu():
         return mx.logsumexp(x, axis=-1, keepdims=True)
     log_sum: mx.array = cast(Any, _log_sum_exp)(x)[0]

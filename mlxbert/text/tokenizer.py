@@ -38,7 +38,7 @@ _SEGMENTS_KEPT = (
 _BATCH_SIZE = 2**17  # code points that are split at once
 _PLACEHOLDERS = ("<image_soft_token>",)  # of Gemma 3, whose text models have no embedding for it
 _MIN_ROOM = 32  # tokens of a pair and of the text in between, so that each text of the pair has some
-_MIN_CACHED = 256  # code points of a text whose tokens are cached until the next one: its questions follow each other
+_MIN_CACHED = 256  # code points of a text whose tokens are cached until the next text: its questions follow each other
 
 
 class Tokenizer:
@@ -48,7 +48,7 @@ class Tokenizer:
         files: The vocabulary files.
         max_length: The maximum input length in tokens, special tokens included.
         special: The special tokens in the vocabulary, by role: `cls`, `sep`, `pad`, `unk`, `mask`.
-        growth: How much longer normalization can make a text, and the maximum length of a text.
+        growth: How much longer the tokenizer's steps can make a text, and the maximum length of a text.
         vocab_size: The number of tokens, added tokens included.
         templates: The special tokens around one text, and around a pair.
         prompt: The prompt around the texts of a pair, if the model has one.
@@ -64,10 +64,10 @@ class Tokenizer:
         self._limit = config.max_length
         self.max_length = min(config.max_length, files.max_length or config.max_length)
         added = files.tokenizer.get_added_tokens_decoder()
-        self._beyond = {n for n, token in added.items() if n >= self._rows and token.content in _PLACEHOLDERS}
-        self.vocab_size: int = files.tokenizer.get_vocab_size() - len(self._beyond)
+        self._placeholder_ids = {n for n, token in added.items() if n >= self._rows and token.content in _PLACEHOLDERS}
+        self.vocab_size: int = files.tokenizer.get_vocab_size() - len(self._placeholder_ids)
         # Other ids are checked where they leave this class: checking all here would take a third of the startup time.
-        self._check_largest(max(self.vocab_size - 1, 0, *(added.keys() - self._beyond)))
+        self._check_largest(max(self.vocab_size - 1, 0, *(added.keys() - self._placeholder_ids)))
         self._spelling, self.growth = files.spelling, growth_of(files.tokenizer)
         self.prompt: PairPrompt | None = None
         self._last: tuple[str, Pieces] | None = None
@@ -129,7 +129,7 @@ class Tokenizer:
                     f"the maximum input length is {max_length} tokens, special tokens need {len(self._single) - 1}"
                 )
         if lower_case:
-            self._check_largest(largest_id(self._tokenizer, self._beyond))  # the copy lists all ids below it
+            self._check_largest(largest_id(self._tokenizer, self._placeholder_ids))  # the copy lists all ids below it
             copied._tokenizer, copied._last, copied._plain = lower_cased(self._tokenizer), None, None
         copied._ready = {}
         if prompt is not None:
@@ -164,7 +164,7 @@ class Tokenizer:
         """
         with suppress(UnicodeEncodeError):  # half of a surrogate pair
             number: int | None = self._tokenizer.token_to_id(token)
-            if number in self._beyond:
+            if number in self._placeholder_ids:
                 return None
             self._check_largest(number or 0)
             return number
@@ -172,10 +172,10 @@ class Tokenizer:
 
     def known_ids(self) -> list[int] | None:
         """The ids that have a token; `None` if all word embeddings have one: some checkpoints pad their embeddings."""
-        self._check_largest(largest_id(self._tokenizer, self._beyond))
+        self._check_largest(largest_id(self._tokenizer, self._placeholder_ids))
         if self.vocab_size == self._rows:
             return None
-        return sorted({*self._tokenizer.get_vocab(with_added_tokens=True).values()} - self._beyond)
+        return sorted({*self._tokenizer.get_vocab(with_added_tokens=True).values()} - self._placeholder_ids)
 
     def token(self, number: int) -> str:
         """The token with this id.
@@ -276,7 +276,7 @@ class Tokenizer:
     def encode_many(self, texts: Sequence[str]) -> list[Library]:
         """Tokenizes many texts of valid Unicode on all cores, for `ids` and `word_ids`; special tokens are text."""
         if self._plain is None:
-            self._check_largest(largest_id(self._tokenizer, self._beyond))
+            self._check_largest(largest_id(self._tokenizer, self._placeholder_ids))
             self._plain = without_special(self._tokenizer)
         with guarded("the vocabulary"):
             return list(self._plain.encode_batch(list(texts), add_special_tokens=False))
@@ -318,7 +318,7 @@ class Tokenizer:
 
     def _check(self, text: str, ids: list[int]) -> None:
         largest = max(ids, default=0)
-        if largest in self._beyond:
+        if largest in self._placeholder_ids:
             token = self._tokenizer.id_to_token(largest)
             raise InputError(
                 f"the text has {token}, for which the model has no embedding",
