@@ -105,7 +105,7 @@ class Disentangled:
 
     Attributes:
         max_length: Maximum input length in tokens, special tokens included.
-        table: A table of position vectors, if there is one as well.
+        table: An additional table of position vectors, if there is one.
         max_relative_positions: Distances are clipped to this; the table of distances has twice as many rows.
         buckets: Number of logarithmic buckets for the far distances on each side (version 2); 0 for none.
         content_to_position: Whether queries attend to distances.

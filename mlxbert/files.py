@@ -95,7 +95,7 @@ def is_system_file(name: str) -> bool:
 def is_from_system(path: Path) -> bool:
     """Whether macOS created a file by itself, judged by its name and, for `._x`, its content; ask before removing it.
 
-    A file `._x` that has vanished counts, since macOS removes it with `x`; so does an empty one, which loses nothing.
+    A vanished `._x` counts, since macOS removes it with `x`; an empty one counts, too, as nothing is lost with it.
     """
     if not path.name.startswith(_APPLE_DOUBLE):
         return is_system_file(path.name)

@@ -186,7 +186,7 @@ class ModelFiles:
         _log_loaded(source, checkpoint, dtype)
         config, labels = network.encoder.config, _labels_of(network)
         if CLASSIFIER in parts and labels is not None and len(labels) == 1:
-            tokenizer = _prompted(folder, tokenizer, network)
+            tokenizer = _with_prompt(folder, tokenizer, network)
         embedder = embedder_of(folder, config, tokenizer) if task in (None, "embed") else None
         if task is not None and isinstance(embedder, MlxbertError):
             raise embedder
@@ -215,7 +215,7 @@ def _log_loaded(source: str, checkpoint: Checkpoint, dtype: mx.Dtype) -> None:
         _LOG.info("%s: not used: %s", source, ", ".join(unused))
 
 
-def _prompted(folder: ModelFolder, tokenizer: Tokenizer, network: Network) -> Tokenizer:
+def _with_prompt(folder: ModelFolder, tokenizer: Tokenizer, network: Network) -> Tokenizer:
     """The tokenizer of a reranker, with the prompt that its chat template puts around a pair, if it has one."""
     prompt = read_prompt(folder)
     if prompt is not None:

@@ -17,7 +17,7 @@ _REPLACED = 12  # further bytes during an update on a GPU: the old weight and mo
 
 def of_batch(config: EncoderConfig, dtype: mx.Dtype) -> int:
     """Bytes that a batch of the default size takes in addition to the weights, with texts of 512 tokens."""
-    return default_batch_tokens() * dtype.size * _values(config, min(_LONGEST, config.max_length))
+    return default_batch_tokens() * dtype.size * _values_per_token(config, min(_LONGEST, config.max_length))
 
 
 def of_text(config: EncoderConfig, length: int, dtype: mx.Dtype) -> int:
@@ -27,7 +27,7 @@ def of_text(config: EncoderConfig, length: int, dtype: mx.Dtype) -> int:
             rows = length
         case positions:
             rows = ops.score_rows(config.head_size, length, dtype, sloped=isinstance(positions, Alibi))
-    return dtype.size * length * _values(config, rows)
+    return dtype.size * length * _values_per_token(config, rows)
 
 
 def of_trained(trained: int, frozen: int = 0) -> int:
@@ -43,7 +43,7 @@ def _replaced() -> int:
 
 def of_training(config: EncoderConfig, parameters: int) -> int:
     """Bytes that training all weights takes with 32 texts of 128 tokens per batch."""
-    kept = TEXTS * TEXT * (len(config.layer_schedule) + 1) * _values(config, TEXT)  # + 1: the layer being computed
+    kept = TEXTS * TEXT * (len(config.layer_schedule) + 1) * _values_per_token(config, TEXT)  # + 1: the current one
     activations = kept * devices.choose_dtype(training=True).size  # freed before the update
     return of_trained(parameters) + max(activations - _replaced() * parameters, 0)
 
@@ -61,7 +61,7 @@ def warn_unless_it_fits(what: str, needed: int) -> None:
         devices.hint_once(f"{what} {amounts}: it may run very slowly, or the system may kill it")
 
 
-def _values(config: EncoderConfig, length: int) -> int:
+def _values_per_token(config: EncoderConfig, length: int) -> int:
     """The number of values that a layer computes for each token of texts of `length` tokens.
 
     Model width: two projections, sums, norms, dropout. Width of all heads: queries, keys, values, their weighted sum

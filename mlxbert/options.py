@@ -28,13 +28,13 @@ class Bounds(NamedTuple):
     most: float
 
     def check_whole(self, name: str, value: object) -> None:
-        """Refuses a value of an argument that is not a whole number within the bounds."""
+        """Refuses an argument that is not a whole number within the bounds."""
         least = math.ceil(self.least)
         if type(value) is not int or not least <= value <= self.most:
             raise ArgumentError(f"{name} is {shown(value)}, expected a whole number from {least:,} to {self.most:,}")
 
     def check_number(self, name: str, value: object) -> None:
-        """Refuses a value of an argument that is not a finite number within the bounds."""
+        """Refuses an argument that is not a finite number within the bounds."""
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not self.least <= value <= self.most:  # type: ignore[operator]
             raise ArgumentError(f"{name} is {shown(value)}, expected a number from {self.least:,} to {self.most:,}")
@@ -85,7 +85,8 @@ class Option:
 class Written:
     """Marks an option or an argument as a path that a command writes; stands next to the declaration.
 
-    Before anything else, the command line refuses such a path if it leads to anything but a regular file or a folder.
+    Before it does anything else, the command line refuses a path where something other than a regular file, or a
+    folder, already exists.
 
     Attributes:
         kind: Whether a file or a folder is written.

@@ -10,7 +10,7 @@ from mlxbert.results.brief import Brief
 
 REGRESSION, SINGLE_LABEL, MULTI_LABEL = "regression", "single_label_classification", "multi_label_classification"
 PROBLEM_TYPES = (REGRESSION, SINGLE_LABEL, MULTI_LABEL)
-VECTOR_CLASSIFIER = "vector_classifier"  # the key of `config.json` that describes a classifier of vectors
+VECTOR_CLASSIFIER = "vector_classifier"  # the key of `config.json` that describes a vector classifier
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Labels(Brief):
         return len(self.names)
 
     def check(self) -> None:
-        """Refuses labels that a `config.json` cannot hold; not called on load, so files may have unused invalid labels.
+        """Refuses labels that a `config.json` cannot hold; files may have such labels as long as they are not used.
 
         Raises:
             ArgumentError: The names are not distinct strings, the problem type is unknown, or the thresholds do not fit

@@ -73,7 +73,7 @@ def scheme_of(names: Iterable[str]) -> str:
 def recognize(tags: Iterable[Sequence[str]]) -> str:
     """The scheme of the tags of sentences, if more than half of the words not tagged `O` fit it; otherwise `plain`.
 
-    `iob1` and `iob2` differ in how most entities begin that do not touch another entity of the same type.
+    The first letter of most entities that do not follow one of the same type distinguishes `iob1` from `iob2`.
     """
     tags = [*tags]
     counts = Counter(tag for sentence in tags for tag in sentence if tag != OUTSIDE)

@@ -38,7 +38,7 @@ class Blas:
 
 
 # The threads of OpenBLAS spin while they wait for the next product, for two to the power of this number of cycles; the
-# default, 26, is some 20 ms. Spinning takes a core from everything else that runs, as other threads of the program.
+# default, 26, is some 20 ms. Spinning takes a core from everything else that runs, even other threads of the program.
 _SPIN_EXPONENT = "14"
 
 
@@ -47,9 +47,9 @@ def load_blas() -> Blas:
 
     `MLXBERT_BLAS` is the path of a library, or `off`. Without it, the first available of: MKL in this Python
     environment (the `mkl` extra), except on AMD processors, where it has 0.70 to 0.93 of OpenBLAS's speed; the OpenBLAS
-    that is installed with mlxbert; the system's OpenBLAS. The system's is last: it is no faster, even if it is as new,
-    and one library gives the same digits on every machine. The OpenBLAS in numpy's wheel takes 64-bit integers, which
-    MLX does not pass.
+    that is installed with mlxbert; the system's OpenBLAS. The system's is last, since it is as fast only if it is as
+    recent, and since one library gives the same digits on every machine. The OpenBLAS in numpy's wheel takes 64-bit
+    integers, which MLX does not pass.
     """
     if sys.platform != "linux":
         return Blas("accelerate")

@@ -60,7 +60,7 @@ def device_errors(smaller: str = DEFAULT_HINT, *, wait: bool = True) -> Iterator
         if problem is None:
             raise
         _seen += 1
-        text = _words(problem)
+        text = _one_line(problem)
         traceback.clear_frames(raised.__traceback__)
         if _MEMORY.search(text):
             raise OutOfMemoryError(f"the device is out of memory: {text}", hint=smaller) from problem
@@ -76,10 +76,10 @@ def _on_gpu() -> Any:
 
 def is_of_device(problem: Exception) -> bool:
     """Whether an error of MLX means that the device failed, and not that an argument was wrong."""
-    return isinstance(problem, RuntimeError) and _DEVICE.match(_words(problem)) is not None
+    return isinstance(problem, RuntimeError) and _DEVICE.match(_one_line(problem)) is not None
 
 
-def _words(problem: Exception) -> str:
+def _one_line(problem: Exception) -> str:
     return " ".join(str(problem).split())
 
 

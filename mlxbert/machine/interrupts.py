@@ -9,7 +9,7 @@ from types import FrameType
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Delays signals until the end of the block; does nothing on other threads than the main one, which gets them."""
+    """Delays signals until the end of the block; does nothing off the main thread, as only that one gets signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -125,7 +125,7 @@ def problems(mac: Mac, *, metal: bool) -> list[str]:
     if not metal:
         kind = "virtual machine without a GPU for Metal" if mac.virtual else "session without a GPU for Metal"
         messages.append(f"this is a {kind}: mlxbert computes on the CPU, many times slower than on a GPU")
-    if metal and _generation(mac.chip) >= _FIRST_WITH_UNITS and (advice := _units(mac)):
+    if metal and _generation(mac.chip) >= _FIRST_WITH_UNITS and (advice := _matrix_unit_advice(mac)):
         messages.append(advice)
     return messages
 
@@ -145,7 +145,7 @@ def gpu_size(chip: str, memory: int) -> GpuSize:
     return "medium" if match[1] == "Pro" else "large"
 
 
-def _units(mac: Mac) -> str | None:
+def _matrix_unit_advice(mac: Mac) -> str | None:
     """Advice if MLX does not use the matrix units of the chip, or if the system does not support them."""
     new_wheel = mac.wheel is not None and _version(mac.wheel.removeprefix("macosx_").replace("_", ".")) >= _UNITS[:1]
     if _version(mac.macos) >= _UNITS:

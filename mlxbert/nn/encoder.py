@@ -218,7 +218,7 @@ class Encoder(nn.Module):
             x, weights = self._layer(stored, x, context, dropout.next_key() if dropping else None)
             if step == 0 and "convolution" in self:
                 x = self.convolution(embedded, x, mask)
-            hidden_states = [*hidden_states, x] if output_hidden_states else [x]  # on a CPU, they are computed
+            hidden_states = [*hidden_states, x] if output_hidden_states else [x]  # kept states take memory on a CPU
             attentions += [] if weights is None else [weights]
         if "final_norm" in self:
             x = hidden_states[-1] = self.final_norm(x)

@@ -30,7 +30,7 @@ T = TypeVar("T")
 Pass = TypeVar("Pass", bound=Callable[..., Any])
 staged, unstaged, unfilled = cores.staged, cores.unstaged, cores.unfilled  # layers import them from here
 _FAN_IN = 16  # of the tree that sums a long row
-_FAR = 4096  # tokens; in longer texts, bfloat16 does not distinguish distances
+_FAR = 4096  # from this length in tokens on, bfloat16 does not distinguish distances
 _SLOPED = 1024  # queries in a block of attention with slopes, on a GPU
 
 

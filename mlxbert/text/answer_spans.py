@@ -1,9 +1,9 @@
 """Finds the spans of a text that may answer a question, from each token's scores as the answer's first and last token.
 
-The rule is that of transformers' former pipeline: within a window, two softmaxes, for the first and the last token of
-the answer, over the tokens of the context and the first token of the input, which stands for "no answer"; the score of
-a span is the product of its two probabilities. If several windows contain a span, its best score counts; for "no
-answer", the lowest score counts.
+The rule comes from transformers' former pipeline: within a window, there are two softmaxes, for the first and the last
+token of the answer, over the tokens of the context and the first token of the input, which stands for "no answer". The
+score of a span is the product of its two probabilities. If several windows contain a span, its best score counts; for
+"no answer", the lowest score counts.
 
 Shapes: L tokens in a window, K of them at which a span may begin or end.
 """

@@ -27,10 +27,10 @@ def split_words(text: str) -> Iterator[Span]:
 
     In scripts without spaces every character is a word; a token of several joins them, see `words_of_tokens`.
     """
-    return (span for chunk in re.finditer(r"\S+", text) for span in _of_chunk(text, *chunk.span()))
+    return (span for chunk in re.finditer(r"\S+", text) for span in _chunk_words(text, *chunk.span()))
 
 
-def _of_chunk(text: str, start: int, end: int) -> Iterator[Span]:
+def _chunk_words(text: str, start: int, end: int) -> Iterator[Span]:
     core = start
     while core < end and _is_mark(text, core, end):
         core = _mark_end(text, core, end)
@@ -42,11 +42,11 @@ def _of_chunk(text: str, start: int, end: int) -> Iterator[Span]:
         tail += 1
     if _INITIALS.fullmatch(text, core, min(tail + 1, end)):
         tail += 1
-    yield from _of_core(text, core, tail)
+    yield from _core_words(text, core, tail)
     yield from _marks(text, tail, end)
 
 
-def _of_core(text: str, start: int, end: int) -> Iterator[Span]:
+def _core_words(text: str, start: int, end: int) -> Iterator[Span]:
     """Splits a run of characters that neither begins nor ends with punctuation into words."""
     cuts = {start, end}
     clitic = _CLITIC.search(text, start, end)
