@@ -46,23 +46,23 @@ _decode_json = json.JSONDecoder(parse_int=_parse_int).decode
 
 
 def from_json(text: str) -> Any:
-    """Parses JSON from outside; refuses integers with so many digits that Python cannot compute with or print them."""
+    """Parses JSON from outside; refuses integers with too many digits to compute with or to print."""
     try:
         return _decode_json(text)
     except RecursionError:
         raise ValueError("lists or objects are nested too deeply") from None
 
 
-def to_path(given: str | Path, name: str) -> Path:
+def to_path(value: str | Path, name: str) -> Path:
     """Converts an argument to a path and expands `~`; `name` is the argument's name in errors."""
     try:
-        path = Path(given).expanduser()
+        path = Path(value).expanduser()
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         pass
     except (OSError, RuntimeError, ValueError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else problem
-        raise ArgumentError(f"{name} is {str(given)!r:.200}, which is not the name of a file ({reason})") from None
+        raise ArgumentError(f"{name} is {str(value)!r:.200}, which is not the name of a file ({reason})") from None
     return path
 
 

@@ -154,7 +154,7 @@ class ModelFiles:
         if task is None:
             return checkpoint.parts
         is_reranker = TASKS[task] == CLASSIFIER and generates(checkpoint.config_json)
-        reason = ", and a chat template of Qwen3-Reranker, which would make it one, is missing, too" * is_reranker
+        reason = ", nor the chat template of Qwen3-Reranker that would make it a reranker" * is_reranker
         check_parts(str(self.ref.source), task, checkpoint.config, checkpoint.parts, reason)
         return task_parts(task, checkpoint.config)
 

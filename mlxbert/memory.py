@@ -57,7 +57,7 @@ def warn_unless_it_fits(what: str, needed: int) -> None:
     """
     available = devices.available_memory()
     if available is not None and needed > available:
-        amounts = f"{needed / 1e9:.1f} GB of memory, of {available / 1e9:.1f}"
+        amounts = f"{needed / 1e9:.1f} GB of memory, {available / 1e9:.1f} are available"
         devices.hint_once(f"{what} {amounts}: it may run very slowly, or the system may kill it")
 
 

@@ -204,13 +204,13 @@ class Model(Brief):
         return (*self.network.heads, *(("pooler",) if self.config.pooler else ()))
 
 
-def check_parts(source: str, task: str, config: EncoderConfig, parts: tuple[str, ...], more: str = "") -> None:
-    """Refuses a task whose parts a checkpoint does not have; `more` is added to the message."""
+def check_parts(source: str, task: str, config: EncoderConfig, parts: tuple[str, ...], reason: str = "") -> None:
+    """Refuses a task whose parts a checkpoint does not have; `reason` is added to the message."""
     missing = missing_parts(task, config, parts)
     if missing:
         tasks = [name for name in TASKS if not missing_parts(name, config, parts)]
         raise MissingHeadError(
-            f"{source}: this checkpoint has no {titles(missing)}{more}",
+            f"{source}: this checkpoint has no {titles(missing)}{reason}",
             hint=f"{HEADS[TASKS[task] or ''].hint}; this one can be used for {', '.join(tasks)}",
         )
 

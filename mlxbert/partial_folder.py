@@ -148,7 +148,7 @@ def _other_data(saved: Any, current: Any) -> list[str]:
     before, now = (hashes if isinstance(hashes, dict) else {} for hashes in (saved, current))
     changed = {*before.values()} ^ {*now.values()}
     phrases = [
-        f"{name} was not there" if name not in before else
+        f"{name} is new" if name not in before else
         f"{name} is no longer there" if name not in now else
         f"{name} {'have' if name.endswith('records') else 'has'} changed"
         for name in {**before, **now} if {before.get(name), now.get(name)} & changed

@@ -175,5 +175,5 @@ def _log_sum(scores: "Array") -> "Array":
     import numpy as np
 
     largest = scores.max(axis=0)
-    found: Array = largest + np.log(np.exp(scores - largest).sum(axis=0))
-    return found
+    log_sum: Array = largest + np.log(np.exp(scores - largest).sum(axis=0))
+    return log_sum
