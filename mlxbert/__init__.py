@@ -7,7 +7,7 @@ model = mlxbert.load("builtin")
 print(mlxbert.fill_mask(model, "Tokyo is the largest city in [MASK].").masks[0].fills[0].token)
 ```
 
-Importing the package does nothing; what is used is imported when it is used.
+Importing the package loads nothing else; each name is imported on first use.
 """
 
 import functools
@@ -15,7 +15,7 @@ import importlib
 import re
 from types import FunctionType
 
-_homes: dict[str, str] = {}  # the module of each name; read when the first one is used
+_homes: dict[str, str] = {}  # the module of each name; read when the first name is used
 
 
 def _read_homes() -> dict[str, str]:
@@ -41,7 +41,7 @@ def __getattr__(name: str) -> object:
 
 @functools.cache
 def _public(value: object) -> object:
-    """A function with its keyword arguments checked; anything else as it is."""
+    """Wraps a function so that it checks its keyword arguments; returns any other value unchanged."""
     from mlxbert.counterparts import checks_names
 
     return checks_names(value) if isinstance(value, FunctionType) else value

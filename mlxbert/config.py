@@ -13,8 +13,8 @@ class Absolute:
 
     Attributes:
         max_position_embeddings: Rows of the position table.
-        first_position: Row of the first token; 0 in BERT, pad id + 1 in models like RoBERTa, which do not count pad
-            tokens.
+        first_position: Row of the first token: 0 in BERT; pad id + 1 in models like RoBERTa, whose positions skip
+            padding.
     """
 
     max_position_embeddings: int
@@ -22,7 +22,7 @@ class Absolute:
 
     @property
     def max_length(self) -> int:
-        """The longest input in tokens, special tokens included."""
+        """Maximum input length in tokens, special tokens included."""
         return self.max_position_embeddings - self.first_position
 
     @property
@@ -38,7 +38,7 @@ class RelativeBias:
     Attributes:
         table: The table of position vectors.
         num_buckets: Rows of the table of biases; half of them for tokens on the right.
-        max_distance: From this distance on all share the last bucket.
+        max_distance: All distances from this one on share the last bucket.
     """
 
     table: Absolute
@@ -47,18 +47,18 @@ class RelativeBias:
 
     @property
     def max_length(self) -> int:
-        """The longest input in tokens, special tokens included."""
+        """Maximum input length in tokens, special tokens included."""
         return self.table.max_length
 
 
 @dataclass(frozen=True)
 class Rotation:
-    """How a layer rotates queries and keys (arXiv:2104.09864), and how far it sees.
+    """How a layer rotates queries and keys (arXiv:2104.09864), and how far it attends.
 
     Attributes:
         theta: Base of the wavelengths.
         window: The greatest distance at which a token may be attended to; `None` for no limit.
-        wavelength_scale: Factor of every wavelength ("NTK" scaling has one, in addition to a larger base).
+        wavelength_scale: Factor of every wavelength ("NTK" scaling has a factor as well as a larger base).
         causal: Whether a token attends to itself and earlier tokens only.
     """
 
@@ -73,7 +73,7 @@ class Rotary:
     """Queries and keys rotated by their position; no table.
 
     Attributes:
-        max_length: The longest input in tokens, special tokens included.
+        max_length: Maximum input length in tokens, special tokens included.
         rotations: The rotation of each stored layer.
     """
 
@@ -89,10 +89,10 @@ class Rotary:
 
 @dataclass(frozen=True)
 class Alibi:
-    """Scores lowered by the distance, in each head by another slope; no table (arXiv:2108.12409).
+    """Scores lowered in proportion to the distance, with a different slope in each head; no table (arXiv:2108.12409).
 
     Attributes:
-        max_length: The longest input in tokens, special tokens included.
+        max_length: Maximum input length in tokens, special tokens included.
     """
 
     max_length: int
@@ -104,8 +104,8 @@ class Disentangled:
     """Scores of content to content, content to position and position to content (DeBERTa, arXiv:2006.03654).
 
     Attributes:
-        max_length: The longest input in tokens, special tokens included.
-        table: A table of position vectors, if there is one as well.
+        max_length: Maximum input length in tokens, special tokens included.
+        table: An additional table of position vectors, if there is one.
         max_relative_positions: Distances are clipped to this; the table of distances has twice as many rows.
         buckets: Number of logarithmic buckets for the far distances on each side (version 2); 0 for none.
         content_to_position: Whether queries attend to distances.
@@ -162,7 +162,7 @@ class Projection:
     """The projection of embeddings that are narrower than the model.
 
     Attributes:
-        before_norm: Whether it comes before the norm, which is then as wide as the model.
+        before_norm: Whether it precedes the norm, which is then as wide as the model.
         bias: Whether it has a bias.
     """
 
@@ -175,9 +175,9 @@ class Convolution:
     """A convolution over the embeddings, added to the output of the first layer (DeBERTa v2).
 
     Attributes:
-        kernel_size: Its width in tokens, an odd number.
-        groups: How many groups the channels are divided into.
-        activation: The activation after it.
+        kernel_size: Width of the kernel in tokens, an odd number.
+        groups: Number of groups of channels.
+        activation: The activation of its output.
     """
 
     kernel_size: int
@@ -190,9 +190,9 @@ class Experts:
     """Layers with several feed-forward networks, of which each token uses a few (arXiv:1701.06538).
 
     Attributes:
-        count: How many there are.
-        used: How many each token uses: those that its router prefers, weighted by the router's softmax over all.
-        layers: The numbers of the layers that have them.
+        count: Number of experts.
+        used: Number of experts per token: those with the highest router scores, weighted by a softmax over all scores.
+        layers: The numbers of the layers with experts.
     """
 
     count: int
@@ -202,7 +202,7 @@ class Experts:
 
 @dataclass(frozen=True)
 class Biases:
-    """Which layers of a block have a bias; `attention`: queries, keys and values."""
+    """Which layers of a block have a bias; `attention` stands for queries, keys and values."""
 
     attention: bool = True
     attention_output: bool = True
@@ -213,7 +213,7 @@ class Biases:
 
 @dataclass(frozen=True)
 class Transform:
-    """A dense layer, an activation and optionally a norm, before the last layer of many heads."""
+    """A dense layer, an activation and an optional norm before the last layer of many heads."""
 
     activation: str
     norm: bool = False
@@ -225,7 +225,7 @@ class Dropout:
     """Dropout rates in the encoder, by position; `None` where the family has none.
 
     Attributes:
-        embeddings: On the embeddings, after their norm; before a projection that follows the norm.
+        embeddings: On the embeddings, after their norm, but before a projection that follows the norm.
         attention: On the attention weights.
         attention_output: On the output of the attention's last projection.
         activation: On the input of the feed-forward's last projection.
@@ -245,13 +245,13 @@ class Dropout:
 
 @dataclass(frozen=True, kw_only=True)
 class Initialization:
-    """How new weights are drawn: normal with mean 0; biases are 0 and the weights of norms 1.
+    """How new weights are drawn: from a normal distribution with mean 0; biases are 0 and the weights of norms 1.
 
     Attributes:
         std: Standard deviation of the normal distribution.
-        cutoff: The distribution is truncated at that many standard deviations; `None` for no truncation.
-        output_std: That of layers whose output is added to the residual stream, and of dense layers of heads.
-        classifier_std: That of the last layer of a head.
+        cutoff: The distribution is truncated at this number of standard deviations; `None` for no truncation.
+        output_std: Standard deviation in layers that add to the residual stream, and in dense layers of heads.
+        classifier_std: Standard deviation in the last layer of a head.
         zero_pad: Whether the embeddings of padding start at 0.
         sinusoidal_positions: Whether the table of positions starts as sines and cosines.
     """
@@ -266,11 +266,11 @@ class Initialization:
 
 @dataclass(frozen=True)
 class HeadFacts:
-    """The facts in which families differ in a head; those of some heads have more fields, see `mlxbert.nn.heads`.
+    """How the families' versions of a head differ; some heads have subclasses with more fields, see `mlxbert.nn.heads`.
 
     Attributes:
-        transform: What the head computes before its last layer, if anything.
-        dropout: Rate of dropout before its last layer; `None` where the family has none.
+        transform: The layers before the head's last layer; `None` for none.
+        dropout: Rate of the dropout before the head's last layer; `None` where the family has none.
     """
 
     transform: Transform | None = None
@@ -279,31 +279,32 @@ class HeadFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderConfig:
-    """The facts in which encoders differ; names as in a checkpoint's `config.json` where it has one.
+    """The configuration of an encoder; fields are named as in a checkpoint's `config.json` where it has such a key.
 
     Attributes:
         embedding_size: Width of the embedding tables; smaller than `hidden_size` where the model projects them up.
         projection: The projection; `None` if there is none.
         layer_schedule: Which stored layer runs at each step; `(0, 1, 2)`, or `(0, 0, 0)` where layers are shared.
-        num_key_value_heads: Heads of keys and values, each of which serves as many query heads as any other
+        num_key_value_heads: Number of heads of keys and values, each shared by equally many query heads
             (arXiv:2305.13245); `None` for as many as query heads.
         own_head_size: Width of an attention head where it is not `hidden_size / num_attention_heads`.
         attention_scale: Factor of the attention scores; `None` for 1 / sqrt(head size).
-        query_key_norm: Norms of queries and keys before positions: of each `head`, or of `all` heads together.
-        norm: The kind of all norms: LayerNorm, RMSNorm (arXiv:1910.07467), or RMSNorm times 1 + its weight.
+        query_key_norm: Norms of queries and keys before positions: over each `head`, or over `all` heads together.
+        norm: The kind of all norms: LayerNorm, RMSNorm (arXiv:1910.07467), or RMSNorm with 1 added to its weight.
         embedding_norm: Whether the embeddings are normed.
         embedding_scale: Factor of the embeddings.
-        wide_range: Whether hidden states grow beyond what float16 holds.
+        wide_range: Whether hidden states exceed the range of float16.
         gated: Whether the feed-forward's activation gates a second projection (GLU, arXiv:2002.05202).
-        experts: The layers with several feed-forward networks, if there are any.
+        experts: The layers with several feed-forward networks; `None` for none.
         pad_token_id: The token that pads the shorter inputs of a batch; masked out.
         type_vocab_size: Number of segment types; 0 where the model has no segments.
-        pooler: Whether a dense + tanh layer over the first token belongs to the model.
+        pooler: Whether the model has a dense + tanh layer over the first token.
         dropout: Rates of dropout.
         initialization: How new weights are drawn.
-        heads: The facts of each head that models of the family can have, by its name in `mlxbert.nn.heads.HEADS`.
-        labels: The classes of a classification head; `None` where `config.json` names them in a way that cannot be
-            used, which only classification heads need.
+        heads: The configuration of each head that models of the family can have, by its name in
+            `mlxbert.nn.heads.HEADS`.
+        labels: The classes of a classification head; `None` if `config.json` names them in an unusable way, which
+            matters to classification heads only.
     """
 
     vocab_size: int
@@ -349,5 +350,5 @@ class EncoderConfig:
 
     @property
     def max_length(self) -> int:
-        """The longest input in tokens, special tokens included."""
+        """Maximum input length in tokens, special tokens included."""
         return self.positions.max_length

@@ -1,6 +1,6 @@
-"""What users of transformers and sentence-transformers look for, and what mlxbert has instead.
+"""Names that users of transformers and sentence-transformers look for, and what mlxbert has instead.
 
-Only what is unknown here is looked up: a name of ours is never taken away.
+They are looked up only after a name was not found in mlxbert, so none of its own names is ever hidden.
 """
 
 import difflib
@@ -14,7 +14,7 @@ from mlxbert.errors import ArgumentError, UnknownArgumentError, shown
 _TOKENIZER = "mlxbert.load(…).tokenizer, or mlxbert.tokenize(model, texts)"
 _LOAD = "mlxbert.load(name)"
 
-# Attributes of a model, and of the package.
+# Attributes of a model and of the package.
 ATTRIBUTES: Mapping[str, str] = {
     "encode": "mlxbert.embed(model, texts) gives vectors; model.tokenizer.encode(text) gives token ids",
     "encode_query": "mlxbert.embed(model, texts, kind='query')",
@@ -47,7 +47,7 @@ ATTRIBUTES: Mapping[str, str] = {
     "quantize": "mlxbert.convert(name, folder, quantize=8), then mlxbert.load(folder)",
 }
 
-# Keyword arguments: the names of ours, of which the first that a function has is meant; or a sentence.
+# Keyword arguments: names in mlxbert, of which the function's first match is suggested; or a sentence.
 ARGUMENTS: Mapping[str, tuple[str, ...] | str] = {
     "aggregation_strategy": ("aggregation",),
     "batch_size": ("batch_tokens",),
@@ -88,7 +88,7 @@ ARGUMENTS: Mapping[str, tuple[str, ...] | str] = {
     "warmup_ratio": ("warmup",),
 }
 
-# Values: tasks of transformers' pipelines.
+# Values: the tasks of transformers' pipelines.
 VALUES: Mapping[str, str] = {
     "feature-extraction": "embed",
     "ner": "tag",
@@ -109,34 +109,34 @@ def no_attribute(owner: str, name: str) -> AttributeError:
 
 
 def not_one_of(name: str, value: object, choices: Iterable[object]) -> ArgumentError:
-    """The error about an argument that is not among the choices, with the one that is probably meant."""
-    known = [str(choice) for choice in choices]
+    """The error about a value that is not among the choices; suggests the choice that is probably meant."""
+    names = [str(choice) for choice in choices]
     text = str(value) if isinstance(value, str) else ""
-    near = [VALUES[text]] if VALUES.get(text) in known else difflib.get_close_matches(text, known, n=1)
+    near = [VALUES[text]] if VALUES.get(text) in names else difflib.get_close_matches(text, names, n=1)
     hint = f"did you mean {near[0]!r}?" if near else None
-    return ArgumentError(f"{name} is {shown(value)}, expected one of {', '.join(known)}", hint=hint)
+    return ArgumentError(f"{name} is {shown(value)}, expected one of {', '.join(names)}", hint=hint)
 
 
 def no_argument(name: str, known: Iterable[str], message: str) -> UnknownArgumentError:
-    """The error about an argument that is not among those that are known, with the one that is probably meant."""
+    """The error about an unknown argument; suggests the known argument that is probably meant."""
     known, instead = sorted(known), ARGUMENTS.get(name, ())
     if isinstance(instead, str):
         return UnknownArgumentError(message, hint=instead)
-    near = [one for one in instead if one in known] or difflib.get_close_matches(name, known, n=1)
+    near = [other for other in instead if other in known] or difflib.get_close_matches(name, known, n=1)
     return UnknownArgumentError(message, hint=f"did you mean {near[0]}?" if near else None)
 
 
 def checks_names(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, which refuses unknown keyword arguments; one with options of all kinds checks them itself."""
+    """Decorates a function to refuse unknown keyword arguments; a function with `**options` checks them itself."""
     parameters = inspect.signature(function).parameters
-    takes_others = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
+    takes_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
 
     @functools.wraps(function)
-    def checked(*args: Any, **given: Any) -> Any:
-        if not takes_others:
-            for name in given.keys() - parameters.keys():
+    def checked(*args: Any, **options: Any) -> Any:
+        if not takes_any:
+            for name in options.keys() - parameters.keys():
                 raise no_argument(name, parameters, f"{function.__name__} has no argument {name!r}")
-        return function(*args, **given)
+        return function(*args, **options)
 
-    checked.__module__ = "mlxbert"  # where it is found by pickle, too
+    checked.__module__ = "mlxbert"  # pickle looks it up there
     return checked

@@ -2,7 +2,7 @@
 
 ```
 MlxbertError             everything below; has .message and .hint
-├── ConfigError          config.json: a missing key, a value that is not a known kind
+├── ConfigError          config.json: a missing key, an unknown kind of value
 ├── CheckpointError      weight files: damaged, missing, a tensor too many or too few
 │   └── MissingHeadError a head that a task needs and the checkpoint does not have
 ├── TokenizerError       vocabulary files
@@ -13,24 +13,24 @@ MlxbertError             everything below; has .message and .hint
 │   └── UnreadableError  a document that cannot be read, see `mlxbert.readers.documents.document`
 ├── ArgumentError        an argument outside what a function takes
 │   └── UnknownArgumentError  an argument that a function does not have; a TypeError, too
-├── HubError             a name that the hub does not know, may not be read, cannot be reached, or is not cached
+├── HubError             a model of the hub that is unknown, not permitted, not reachable, or not cached
 ├── DeviceError          no such device, MLX not available on this platform, a device that fails
 │   └── OutOfMemoryError the device has too little memory
 ├── StoreError           an index that is damaged, or made by another model or a newer version
 │   └── BusyError        an index that another process is updating
-├── OverloadedError      an engine for which too much waits
-├── ModelChangedError    a model of an engine whose files are others than before
+├── OverloadedError      an engine whose queue is full
+├── ModelChangedError    a model of an engine whose files have changed
 ├── DivergedError        training whose loss or gradient is no longer finite
 └── ThreadError          a model used from another thread than its own
 ```
 """
 
-MOST_SHOWN = 10**60  # a whole number that is written out in a message, or is a label
+INTEGER_LIMIT = 10**60  # integers from here on are not written out in a message, and are not labels
 
 
 def shown(value: object) -> str:
-    """A value in a few characters; Python refuses to write whole numbers of thousands of digits."""
-    if isinstance(value, int) and abs(value) >= MOST_SHOWN:
+    """The `repr` of a value, at most 60 characters; Python refuses to write integers of thousands of digits."""
+    if isinstance(value, int) and abs(value) >= INTEGER_LIMIT:
         return f"{'-' if value < 0 else ''}a number of more than 60 digits"
     try:
         return f"{value!r:.60}"
@@ -42,8 +42,8 @@ class MlxbertError(Exception):
     """Base of every error that a user of mlxbert can cause.
 
     Args:
-        message: What is wrong: the value met and what was expected.
-        hint: What to do next, where there is something.
+        message: What is wrong: the value found and what was expected.
+        hint: What to do next, if there is something to do.
     """
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
@@ -53,7 +53,7 @@ class MlxbertError(Exception):
 
     @property
     def __notes__(self) -> list[str]:  # type: ignore[override]
-        """What a traceback shows below the message: the hint."""
+        """The hint, which a traceback shows below the message."""
         return [] if self.hint is None else [f"hint: {self.hint}"]
 
 
@@ -98,15 +98,15 @@ class UnknownArgumentError(ArgumentError, TypeError):
 
 
 class HubError(MlxbertError):
-    """A model of the hub that cannot be had: unknown, not permitted, not reachable, or not cached while offline."""
+    """A model of the hub that is unavailable: unknown, not permitted, not reachable, or not cached while offline."""
 
 
 class DeviceError(MlxbertError):
-    """A device that is not there, or fails; or a platform on which MLX does not run."""
+    """A device that does not exist or fails, or a platform on which MLX does not run."""
 
 
 class OutOfMemoryError(DeviceError):
-    """The device has too little memory for what was computed."""
+    """The device has too little memory for the computation."""
 
 
 class StoreError(MlxbertError):
@@ -118,11 +118,11 @@ class BusyError(StoreError):
 
 
 class OverloadedError(MlxbertError):
-    """An engine for which so much waits that it takes nothing more."""
+    """An engine whose queue is full, so that it accepts no more requests."""
 
 
 class ModelChangedError(MlxbertError):
-    """A model that an engine loads again, and whose files are others than before."""
+    """A model that an engine loads again, and whose files have changed since."""
 
 
 class DivergedError(MlxbertError):

@@ -1,6 +1,6 @@
-"""Files that survive interruptions and damage: atomic writes, hashes that are checked when a file is read, locks.
+"""Files that survive interruptions and damage: atomic writes, hashes checked when a file is read, and locks.
 
-And what macOS writes into folders on its own account, which belongs to nobody's work.
+Also recognizes the files that macOS adds to folders by itself, such as `.DS_Store`.
 """
 
 import errno
@@ -23,53 +23,53 @@ from mlxbert.paths import IrregularError, file_to_write, open_regular, open_unli
 
 _LOG = logging.getLogger("mlxbert")
 _ON_MAC = sys.platform == "darwin"
-_DIGEST = "digest"  # of a record, next to its values
+_DIGEST = "digest"  # the key of a record's hash, next to its values
 _BLOCK = 2**20  # bytes
-_MOST_DIGITS = 60  # of a number in JSON; a tokenizer without a limit has 31, and Python writes at most 4,300
-# macOS keeps some folders from programs, whatever their permissions say: with EPERM, where permissions give EACCES.
+_MAX_DIGITS = 60  # of a number in JSON; a tokenizer without a length limit states 31, and Python writes at most 4,300
+# macOS denies programs access to some folders, whatever the permissions: with EPERM, where permissions give EACCES.
 PRIVACY = "System Settings > Privacy & Security > Files and Folders (or Full Disk Access): allow your terminal"
-_SYSTEM_FILES = (".DS_Store", ".localized", "Icon\r")  # how Finder shows a folder
-_APPLE_DOUBLE = "._"  # how the name of such a file begins
-_MAGIC = bytes.fromhex("00051607")  # how the file begins
+_SYSTEM_FILES = (".DS_Store", ".localized", "Icon\r")  # the settings of a folder's view in Finder
+_APPLE_DOUBLE = "._"  # prefix of the name of an AppleDouble file, which holds extended attributes
+_MAGIC = bytes.fromhex("00051607")  # the first bytes of an AppleDouble file
 _PURGEABLE = "Finder also counts purgeable space as available, which programs cannot use before macOS frees it"
-# Not ENOLCK: NFS also gives it where another process may hold the lock, and only the protocol fails for now.
+# Without ENOLCK: NFS also returns it for temporary failures, while another process may hold the lock.
 _NO_LOCKS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
-def _whole(digits: str) -> int:
-    if len(digits) > _MOST_DIGITS:
-        raise ValueError(f"a whole number of {len(digits):,} digits, expected at most {_MOST_DIGITS}")
+def _parse_int(digits: str) -> int:
+    if len(digits) > _MAX_DIGITS:
+        raise ValueError(f"a whole number of {len(digits):,} digits, expected at most {_MAX_DIGITS}")
     return int(digits)
 
 
-_decode_json = json.JSONDecoder(parse_int=_whole).decode
+_decode_json = json.JSONDecoder(parse_int=_parse_int).decode
 
 
 def from_json(text: str) -> Any:
-    """The value of JSON that somebody else wrote, whose whole numbers can be computed with and shown."""
+    """Parses JSON from outside; refuses integers with too many digits to compute with or to print."""
     try:
         return _decode_json(text)
     except RecursionError:
         raise ValueError("lists or objects are nested too deeply") from None
 
 
-def to_path(given: str | Path, name: str) -> Path:
-    """A path, its `~` expanded."""
+def to_path(value: str | Path, name: str) -> Path:
+    """Converts an argument to a path and expands `~`; `name` is the argument's name in errors."""
     try:
-        path = Path(given).expanduser()
+        path = Path(value).expanduser()
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         pass
     except (OSError, RuntimeError, ValueError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else problem
-        raise ArgumentError(f"{name} is {str(given)!r:.200}, which is not the name of a file ({reason})") from None
+        raise ArgumentError(f"{name} is {str(value)!r:.200}, which is not the name of a file ({reason})") from None
     return path
 
 
 def identity(path: str | Path) -> object:
-    """What is equal for two paths to one file or folder, however they are spelled; the path where there is nothing.
+    """A value that is equal for all paths to one file or folder; the path itself if nothing exists there.
 
-    Macs ignore case and Unicode forms in names, which no comparison of paths knows; and there are hard links.
+    Paths cannot be compared as text: Macs ignore case and Unicode forms in names, and there are hard links.
     """
     try:
         state = os.stat(path)
@@ -79,12 +79,12 @@ def identity(path: str | Path) -> object:
 
 
 def is_forbidden(problem: BaseException) -> bool:
-    """Whether a Mac's privacy settings keep something from this program: permissions of files give EACCES."""
+    """Whether a Mac's privacy settings deny this program access; file permissions give EACCES instead of EPERM."""
     return _ON_MAC and isinstance(problem, OSError) and problem.errno == errno.EPERM
 
 
 def is_system_file(name: str) -> bool:
-    """Whether macOS writes files of this name on its own account.
+    """Whether macOS creates files of this name by itself.
 
     On volumes that cannot keep the extended attributes of `x` (exFAT, FAT, some network volumes), macOS keeps the
     attributes in a file `._x` next to `x`.
@@ -93,9 +93,9 @@ def is_system_file(name: str) -> bool:
 
 
 def is_from_system(path: Path) -> bool:
-    """Whether macOS wrote a file on its own account, by its name and the content of `._x`; before the file is removed.
+    """Whether macOS created a file by itself, judged by its name and, for `._x`, its content; ask before removing it.
 
-    A file `._x` that has vanished counts, for macOS removes it with `x`; an empty file holds nothing to lose.
+    A vanished `._x` counts, since macOS removes it with `x`; an empty one counts, too, as nothing is lost with it.
     """
     if not path.name.startswith(_APPLE_DOUBLE):
         return is_system_file(path.name)
@@ -109,10 +109,10 @@ def is_from_system(path: Path) -> bool:
 
 
 def remove_folder(folder: Path) -> None:
-    """Removes a folder and its content; entries that vanish meanwhile do not matter.
+    """Removes a folder and its content; ignores entries that vanish meanwhile.
 
-    Where macOS keeps `._x` next to `x`, deleting `x` deletes both, and the listing that is being worked through still
-    names `._x`: before Python 3.13, `shutil.rmtree` fails there.
+    Where macOS keeps `._x` next to `x`, deleting `x` deletes both, but `._x` is still in the directory listing that
+    `shutil.rmtree` works through: before Python 3.13, it fails there.
     """
 
     def stop(function: object, path: str, problem: BaseException) -> None:
@@ -131,41 +131,41 @@ def remove_folder(folder: Path) -> None:
 
 
 def remove_empty(folder: Path) -> None:
-    """Removes a folder if it is there and empty: what is left of a removed folder whose lock was held.
+    """Removes a folder if it exists and is empty: what remains of a removed folder whose lock was held.
 
-    Network volumes keep a removed file under another name until it is closed, and so the folder of the file.
+    Network volumes keep a removed file under another name until it is closed, and with it the file's folder.
     """
     with suppress(OSError):
         folder.rmdir()
 
 
 class DamagedError(ValueError):
-    """A file is not the one that was written."""
+    """A file differs from what was written."""
 
 
 class HashedFile(io.BufferedWriter):
-    """A new file that is hashed while it is written; it is not written through a link."""
+    """A new file that is hashed while it is written; does not follow a link."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(io.FileIO(path, "wb", opener=open_unlinked))
         self._hash = hashlib.sha256()
 
     def write(self, data: Any) -> int:
-        """Writes bytes after those before."""
+        """Appends bytes and updates the hash."""
         self._hash.update(data)
         return super().write(data)
 
     def seekable(self) -> bool:
-        """No: the hash is that of the bytes in the order in which they are written."""
+        """Always false: the hash covers the bytes in the order in which they are written."""
         return False
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """Fails."""
+        """Raises `io.UnsupportedOperation`."""
         raise io.UnsupportedOperation("seek")
 
     @property
     def sha256(self) -> str:
-        """The SHA-256 of what was written so far, in hexadecimal digits."""
+        """The SHA-256 of the bytes written so far, in hexadecimal digits."""
         return self._hash.hexdigest()
 
 
@@ -175,24 +175,24 @@ def sha256(path: Path, size: int | None = None) -> str:
 
 
 def hashed(path: Path, size: int | None = None) -> "hashlib._Hash":
-    """The SHA-256 of a file, or of its first `size` bytes, to which more can be added."""
+    """A SHA-256 object fed with a file, or with its first `size` bytes; the caller may add more."""
     with open(path, "rb", opener=open_regular) as file:
         if size is None:
             return hashlib.file_digest(file, "sha256")
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         while size and (block := file.read(min(size, _BLOCK))):
-            found.update(block)
+            digest.update(block)
             size -= len(block)
-        return found
+        return digest
 
 
 def check_space(target: Path, size: int, *, hint: str | None = None) -> None:
-    """Refuses a disk with less free space than is needed.
+    """Raises an error if the disk has too little free space.
 
     Args:
-        target: Where it will be written; folders that do not exist yet are allowed.
-        size: How many bytes will be written.
-        hint: For the error.
+        target: The path that will be written; its folders need not exist yet.
+        size: The number of bytes that will be written.
+        hint: The hint of the error.
     """
     parent = next(path for path in target.absolute().parents if path.exists())
     free = shutil.disk_usage(parent).free
@@ -204,12 +204,12 @@ def check_space(target: Path, size: int, *, hint: str | None = None) -> None:
 
 @contextmanager
 def writing(path: Path, what: str = "", kept: str = "") -> Iterator[None]:
-    """Writes a file or a folder.
+    """Converts an OSError of the block to an error that says what could not be written.
 
     Args:
-        path: For the error.
+        path: The file or folder that the block writes.
         what: What is written there, followed by a space.
-        kept: What is kept and resumed nevertheless, after a semicolon.
+        kept: A semicolon, and what is kept and can be resumed nevertheless.
     """
     try:
         yield
@@ -225,12 +225,12 @@ def writing(path: Path, what: str = "", kept: str = "") -> Iterator[None]:
 
 
 def fsync(descriptor: int, *, durable: bool = True) -> None:
-    """Makes what was written survive a power failure.
+    """Makes the written data survive a power failure.
 
     Args:
         descriptor: An open file or folder.
-        durable: Whether macOS empties the cache of the whole disk, which takes tens of milliseconds. `os.fsync` leaves
-            there what it writes: the next durable write of any file takes that along. Elsewhere `os.fsync` does both.
+        durable: Whether macOS flushes the cache of the whole disk, which takes tens of milliseconds. `os.fsync` leaves
+            its data in that cache, and the next durable write of any file flushes it. Elsewhere `os.fsync` does both.
     """
     if durable and sys.platform == "darwin":
         with suppress(OSError):  # a file system without it
@@ -251,19 +251,19 @@ def fsync_dir(folder: Path, *, durable: bool = True) -> None:
 
 @contextmanager
 def atomic_write(path: Path, *, locked: bool = True, durable: bool = True) -> Iterator[HashedFile]:
-    """A file that gets its name once it is complete and on disk; nothing remains of a failed write.
+    """Opens a file that gets its name once it is complete and on disk; a failed write leaves nothing behind.
 
     Args:
-        path: The file, see `file_to_write`. Until it is complete it is called `NAME.unfinished`.
-        locked: Whether a lock keeps other processes from writing it; otherwise each has an unfinished file of its own.
-        durable: See `fsync`. `False` for files whose hash is checked before they are used, of which a power failure
-            may take the last ones; and for those that a durable file names, which is written after them.
+        path: The file, see `file_to_write`. Until it is complete, its name is `NAME.unfinished`.
+        locked: Whether a lock keeps other processes from writing the file; otherwise each has its own unfinished file.
+        durable: See `fsync`. `False` for files whose hash is checked before use, so that a power failure may lose the
+            last ones; and for files that are named by a durable file that is written after them.
     """
     path = file_to_write(path)
     unfinished = path.with_name(f"{path.name}{'' if locked else f'.{os.getpid()}'}.unfinished")
-    opened = HashedFile(unfinished)
+    hashed_file = HashedFile(unfinished)
     try:
-        with opened as file:
+        with hashed_file as file:
             yield file
             file.flush()
             fsync(file.fileno(), durable=durable)
@@ -276,17 +276,17 @@ def atomic_write(path: Path, *, locked: bool = True, durable: bool = True) -> It
 
 def check_hash(path: Path, digest: str, size: int | None = None) -> None:
     """Checks a file, or its first `size` bytes, against the SHA-256 that was recorded when it was written."""
-    if (found := sha256(path, size)) != digest:
-        raise DamagedError(f"the SHA-256 of {path.name} is {found:.12}…, expected {digest:.12}…")
+    if (actual := sha256(path, size)) != digest:
+        raise DamagedError(f"the SHA-256 of {path.name} is {actual:.12}…, expected {digest:.12}…")
 
 
 def write_record(path: Path, values: Mapping[str, Any], owner: object = None, *, durable: bool = True) -> None:
-    """Writes a JSON object with a hash of its values, its name and its owner, so that `read_record` knows all of them.
+    """Writes a JSON object with a hash of its values, its file name and its owner, which `read_record` checks.
 
     Args:
         path: The file, which is replaced.
         values: JSON values by name, such as the hashes of other files.
-        owner: What else has to be the same when it is read, a JSON value: records of others count as damaged.
+        owner: A JSON value that must be the same when the record is read: a record of another owner counts as damaged.
         durable: See `atomic_write`.
     """
     content = json.loads(json.dumps(values))
@@ -295,7 +295,7 @@ def write_record(path: Path, values: Mapping[str, Any], owner: object = None, *,
 
 
 def read_record(path: Path, owner: object = None) -> dict[str, Any]:
-    """The values that `write_record` wrote under this name for this owner."""
+    """Reads the values that `write_record` wrote under this name for this owner."""
     try:
         values = dict(json.loads(path.read_bytes()))
         digest = values.pop(_DIGEST)
@@ -311,15 +311,15 @@ def _digest(path: Path, content: Mapping[str, Any], owner: object) -> str:
 
 
 def acquire_lock(path: Path, holder: str, *, hint: str | None = None) -> BinaryIO:
-    """Locks a folder through a file in it. On a volume without locks nothing is locked, and a warning says so.
+    """Locks a folder through a file in it. On a volume without locks it only logs a warning.
 
     Args:
-        path: The file in the folder; made if it is missing.
+        path: The file in the folder; created if it is missing.
         holder: What else might hold the lock, for example "run".
-        hint: For the error.
+        hint: The hint of the error.
 
     Returns:
-        The open file. Closing it releases the lock, and so does the end of the process, however it ends.
+        The open file. The lock is released when it is closed, or when the process ends, however it ends.
     """
     file = open(path, "ab", opener=open_regular)  # noqa: SIM115 - the caller closes it
     try:
@@ -334,7 +334,7 @@ def acquire_lock(path: Path, holder: str, *, hint: str | None = None) -> BinaryI
 def _lock(file: BinaryIO, path: Path) -> bool:
     try:
         _flock(file, path)
-        # Since the file was opened, its holder may have finished and removed it, and a third process made a new one.
+        # After this process opened the file, the holder may have removed it, and a third process made a new one.
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except (BlockingIOError, FileNotFoundError):
         return False
@@ -347,7 +347,7 @@ def _flock(file: BinaryIO, path: Path) -> None:
         if problem.errno not in _NO_LOCKS:
             raise
         _LOG.warning(
-            "%s: this volume has no locks (%s); while mlxbert works there, start it only once",
+            "%s: this volume has no locks (%s); do not start mlxbert there twice at the same time",
             path.parent,
             problem.strerror,
         )

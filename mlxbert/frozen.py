@@ -7,12 +7,12 @@ V = TypeVar("V")
 
 
 class FrozenDict(Mapping[str, V]):
-    """An immutable dictionary, with its entries in the order in which they were given.
+    """An immutable dictionary that keeps the order of its entries.
 
-    It equals any mapping with the same entries, and has a hash if its values have.
+    It equals any mapping with the same entries, and is hashable if its values are.
 
     Args:
-        entries: What `dict` takes: a mapping, or pairs of names and values.
+        entries: A mapping, or pairs of names and values.
     """
 
     __slots__ = ("_entries",)

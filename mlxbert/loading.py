@@ -37,31 +37,31 @@ from mlxbert.weights.model_source import BUILTIN, ModelRef, check_source, find_f
 from mlxbert.weights.sentence_transformers import read_embedder
 
 _LOG = logging.getLogger("mlxbert")
-_ROUNDED = 0.02  # of the largest number: how far numbers that were rounded to bfloat16 may be apart
+_BFLOAT16_ERROR = 0.02  # maximum difference after rounding to bfloat16, as a share of the largest number
 
 
-def _known_and_new(checkpoint: Checkpoint, heads: Sequence[str]) -> tuple[tuple[str, ...], dict[str, None]]:
-    """The parts of a checkpoint that some heads consist of, and the heads that it does not have."""
-    known = [head for head in heads if head in checkpoint.parts]
-    parts = dict.fromkeys(part for head in known for part in head_parts(head, checkpoint.config))
+def _stored_and_new(checkpoint: Checkpoint, heads: Sequence[str]) -> tuple[tuple[str, ...], dict[str, None]]:
+    """The checkpoint's parts that the heads consist of, and the heads that the checkpoint does not have."""
+    stored = [head for head in heads if head in checkpoint.parts]
+    parts = dict.fromkeys(part for head in stored for part in head_parts(head, checkpoint.config))
     return tuple(part for part in parts if part in checkpoint.parts), {
-        head: None for head in heads if head not in known
+        head: None for head in heads if head not in stored
     }
 
 
 def _check_all(checkpoint: Checkpoint) -> None:
-    """Refuses a checkpoint with a part that cannot be built; the hint names the tasks that do not need the part."""
+    """Refuses a checkpoint with a part that cannot be built; the hint names the tasks that do not need that part."""
     problem = first_problem(checkpoint, checkpoint.parts)
     if problem is None:
         return
-    can = [
+    tasks = [
         f"task={task!r}"
         for task in TASKS
         if not missing_parts(task, checkpoint.config, checkpoint.parts)
         and first_problem(checkpoint, task_parts(task, checkpoint.config)) is None
     ]
-    works = f"can be loaded for one task: {', '.join(can)}" if can else None
-    raise CheckpointError(problem.message, hint="; ".join(filter(None, (problem.hint, works))) or None)
+    usable = f"can be loaded for one task: {', '.join(tasks)}" if tasks else None
+    raise CheckpointError(problem.message, hint="; ".join(filter(None, (problem.hint, usable))) or None)
 
 
 def load(
@@ -87,35 +87,35 @@ def load(
 
     Args:
         source: A name on the Hugging Face hub, the folder of a checkpoint, or `builtin`. Files in the hub's cache are
-            used as they are; missing ones are downloaded. The folder of an adapter stands for its base with it. A
-            `ModelRef` is also the adapter, dtype, device and revision, and whether to be offline.
+            used as they are; missing ones are downloaded. The folder of an adapter loads its base model with the
+            adapter. A `ModelRef` also sets the adapter, dtype, device, revision and `offline`.
         adapter: An adapter in PEFT's format (LoRA, DoRA, rsLoRA) that is merged into the weights: its folder, or its
-            name on the hub. Or one that the model has itself, by its task: `retrieval.query` of Jina v3, say, or
-            `retrieval` of v5.
+            name on the hub. Or an adapter of the model's own, by its task, for example `retrieval.query` of Jina v3
+            or `retrieval` of v5.
         task: `fill-mask`, `next-sentence`, `classify`, `tag`, `answer`, `replaced` or `embed`: loads only the parts
-            that it needs, and refuses a checkpoint without them. `None` loads every part.
-        new_heads: Heads with fresh weights on the loaded encoder, by their names in `mlxbert.nn.heads.HEADS`, and the
-            labels of those that have labels; heads of the checkpoint are not loaded then.
-        heads: Exactly these heads, which have no labels; those that the checkpoint does not have get fresh weights.
+            that the task needs, and refuses a checkpoint without them. `None` loads every part.
+        new_heads: Heads with fresh weights on the loaded encoder, by their names in `mlxbert.nn.heads.HEADS`, each
+            with its labels or `None`; the checkpoint's own heads are not loaded then.
+        heads: Loads exactly these heads, which have no labels; heads missing in the checkpoint get fresh weights.
         dtype: `float32`, `float16`, `bfloat16`, or `auto`, which chooses by the device.
         device: `gpu`, `cpu`, or `auto`: the GPU if there is one.
         revision: Branch, tag or commit of a model on the hub; its main branch if `None`.
         offline: Make no requests to the hub.
-        quantized: Whether weights that are stored in 4 or 8 bits stay so in the memory of a GPU; otherwise, and always
-            on a CPU, they are expanded to `dtype`. Training needs them expanded.
+        quantized: Whether weights that are stored in 4 or 8 bits stay quantized in the memory of a GPU; otherwise, and
+            always on a CPU, they are expanded to `dtype`. Training needs expanded weights.
         seed: Seed of the fresh weights.
         on_progress: Called with the downloaded and the total bytes during a download; without it, a notebook shows a
-            bar.
+            progress bar.
 
     Raises:
-        MlxbertError: A ConfigError, CheckpointError, TokenizerError, ArgumentError, HubError or DeviceError, which says
-            what is wrong.
+        MlxbertError: A ConfigError, CheckpointError, TokenizerError, ArgumentError, HubError or DeviceError, whose
+            message says what is wrong.
     """
     ref = _ref(source, adapter, revision, offline, dtype, device)
     if task is not None and task not in TASKS:
         raise not_one_of("task", task, TASKS)
-    given = {"task": task, "new_heads": new_heads, "heads": heads}
-    if len(named := [name for name, value in given.items() if value is not None]) > 1:
+    selections = {"task": task, "new_heads": new_heads, "heads": heads}
+    if len(named := [name for name, value in selections.items() if value is not None]) > 1:
         raise ArgumentError(f"{' and '.join(named)} are given, expected one of them")
     devices.use(ref.device)
     files = ModelFiles(ref, find_model(ref, on_progress))
@@ -124,11 +124,11 @@ def load(
 
 @dataclass(frozen=True, eq=False)
 class ModelFiles:
-    """The files of a model, which are opened once, however often the model is loaded.
+    """The files of a model, opened once, however often the model is loaded.
 
     Attributes:
-        ref: What the model is called, and how it computes.
-        folder: The folder, with the adapter of the model if it has one.
+        ref: The name of the model, its device and its dtype.
+        folder: The model's folder, with its adapter if it has one.
     """
 
     ref: ModelRef
@@ -136,12 +136,12 @@ class ModelFiles:
 
     @cached_property
     def checkpoint(self) -> Checkpoint:
-        """The opened weights and configuration; no weights are read yet."""
+        """The configuration and the opened weight files; no weights are read yet."""
         return open_checkpoint(self.folder)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer."""
+        """The tokenizer, read once."""
         checkpoint = self.checkpoint
         tokenizer = load_tokenizer(self.folder, checkpoint.config)
         states_pad = checkpoint.config_json.get("pad_token_id") is not None
@@ -149,13 +149,13 @@ class ModelFiles:
         return tokenizer
 
     def _parts(self, task: str | None) -> tuple[str, ...]:
-        """The parts that a task needs; all without a task."""
+        """The parts that a task needs; every part without a task."""
         checkpoint = self.checkpoint
         if task is None:
             return checkpoint.parts
-        judges = TASKS[task] == CLASSIFIER and generates(checkpoint.config_json)
-        more = ", and a chat template of Qwen3-Reranker, which would make it one, is missing, too" * judges
-        check_parts(str(self.ref.source), task, checkpoint.config, checkpoint.parts, more)
+        is_reranker = TASKS[task] == CLASSIFIER and generates(checkpoint.config_json)
+        reason = ", nor the chat template of Qwen3-Reranker that would make it a reranker" * is_reranker
+        check_parts(str(self.ref.source), task, checkpoint.config, checkpoint.parts, reason)
         return task_parts(task, checkpoint.config)
 
     def load(
@@ -167,32 +167,29 @@ class ModelFiles:
         quantized: bool = True,
         seed: int = 0,
     ) -> Model:
-        """Builds the network, and reads its weights; see the function `load`."""
+        """Builds the network and reads its weights; see the function `load`."""
         source, folder, checkpoint, parts = str(self.ref.source), self.folder, self.checkpoint, self._parts(task)
-        chosen = _choose_dtype(self.ref, checkpoint.config)
+        dtype = _choose_dtype(self.ref, checkpoint.config)
         if heads is not None:
-            parts, new_heads = _known_and_new(checkpoint, [*heads])
+            parts, new_heads = _stored_and_new(checkpoint, [*heads])
         elif new_heads is not None:
             parts = ()
         tokenizer = self.tokenizer
         if task is None and new_heads is None:
             _check_all(checkpoint)
-        # On a CPU MLX takes a hundred times as long for quantized weights as for floats: there they are expanded.
+        # On a CPU, MLX is a hundred times slower with quantized weights than with floats: they are expanded there.
         packed = quantized and devices.on_gpu()
-        _warn_unless_it_fits(source, checkpoint, (*parts, *(new_heads or ())), chosen, packed=packed)
+        _warn_unless_it_fits(source, checkpoint, (*parts, *(new_heads or ())), dtype, packed=packed)
         with device_errors():
-            network = build_network(checkpoint, parts, chosen, new_heads=new_heads, seed=seed, packed=packed)
+            network = build_network(checkpoint, parts, dtype, new_heads=new_heads, seed=seed, packed=packed)
         checkpoint.weights.release()
-        _log_loaded(source, checkpoint, chosen)
-        config = network.encoder.config
-        labels = config.labels if any(HEADS[head].labelled for head in network.heads) else None
+        _log_loaded(source, checkpoint, dtype)
+        config, labels = network.encoder.config, _labels_of(network)
         if CLASSIFIER in parts and labels is not None and len(labels) == 1:
-            tokenizer = _prompted(folder, tokenizer, network)
-        embedder = None
-        if task in (None, "embed"):
-            embedder = embedder_of(folder, config, tokenizer)
-            if task is not None and isinstance(embedder, MlxbertError):
-                raise embedder
+            tokenizer = _with_prompt(folder, tokenizer, network)
+        embedder = embedder_of(folder, config, tokenizer) if task in (None, "embed") else None
+        if task is not None and isinstance(embedder, MlxbertError):
+            raise embedder
         return Model(
             *(source, folder.own, config, tokenizer, network, labels),
             architecture=checkpoint.without_weights(),
@@ -203,8 +200,13 @@ class ModelFiles:
         )
 
 
+def _labels_of(network: Network) -> Labels | None:
+    """The labels of a network with a classification head; `None` without such a head."""
+    return network.encoder.config.labels if any(HEADS[head].labelled for head in network.heads) else None
+
+
 def _log_loaded(source: str, checkpoint: Checkpoint, dtype: mx.Dtype) -> None:
-    """Logs how a model computes, and which of its tensors are not used."""
+    """Logs the dtype and device of a model, and the tensors of its checkpoint that are not used."""
     _LOG.info(
         "%s: %s in %s, computing in %s on %s (%s)",
         source, checkpoint.family_name, checkpoint.folder, dtype_name(dtype), mx.default_device(), devices.BLAS.name,
@@ -213,34 +215,34 @@ def _log_loaded(source: str, checkpoint: Checkpoint, dtype: mx.Dtype) -> None:
         _LOG.info("%s: not used: %s", source, ", ".join(unused))
 
 
-def _prompted(folder: ModelFolder, tokenizer: Tokenizer, network: Network) -> Tokenizer:
-    """The tokenizer of a model that gives a pair one score, with the prompt that it reads around the pair, if any."""
+def _with_prompt(folder: ModelFolder, tokenizer: Tokenizer, network: Network) -> Tokenizer:
+    """The tokenizer of a reranker, with the prompt that its chat template puts around a pair, if it has one."""
     prompt = read_prompt(folder)
     if prompt is not None:
-        limited = folder.has_modules and folder.transformer_settings.get("max_seq_length") is not None
-        limit = folder.transformer_settings.integer("max_seq_length") if limited else None
+        has_limit = folder.has_modules and folder.transformer_settings.get("max_seq_length") is not None
+        limit = folder.transformer_settings.integer("max_seq_length") if has_limit else None
         return tokenizer.adapted(max_length=limit, prompt=prompt)
     ids = [tokenizer.token_id(word) for word in ("yes", "no")]
-    out = parameters(network).get(f"heads.{CLASSIFIER}.out.weight")
-    if None in ids or out is None or out.shape != (1, network.encoder.config.embedding_size):
+    classifier = parameters(network).get(f"heads.{CLASSIFIER}.out.weight")
+    if None in ids or classifier is None or classifier.shape != (1, network.encoder.config.embedding_size):
         return tokenizer
     yes, no = network.encoder.embeddings.word(mx.array(ids)).astype(mx.float32)
-    if (mx.abs(yes - no - out).max() <= _ROUNDED * mx.abs(out).max()).item():
+    if (mx.abs(yes - no - classifier).max() <= _BFLOAT16_ERROR * mx.abs(classifier).max()).item():
         raise CheckpointError(
-            f"{folder.transformer}: the classifier is what tells yes from no, of a converted Qwen3-Reranker, but the "
-            "folder lacks a chat template with its prompt, without which all scores are almost the same",
+            f"{folder.transformer}: this is a converted Qwen3-Reranker, whose classifier is the difference of yes and "
+            "no, but the folder lacks a chat template with its prompt, without which all scores are almost the same",
             hint=f"copy {TEMPLATE} or tokenizer_config.json of Qwen/Qwen3-Reranker-0.6B into the folder",
         )
     return tokenizer
 
 
-def _ref(source: str | Path | ModelRef, *others: Any) -> ModelRef:
-    """The reference that is given, which excludes its other fields, or one of all of them."""
+def _ref(source: str | Path | ModelRef, *fields: Any) -> ModelRef:
+    """Returns `source` if it is a `ModelRef`, which excludes the other arguments; otherwise makes one of them all."""
     if not isinstance(source, ModelRef):
-        return ModelRef(source, *others)
-    if ModelRef(BUILTIN, *others) != ModelRef():
+        return ModelRef(source, *fields)
+    if ModelRef(BUILTIN, *fields) != ModelRef():
         raise ArgumentError(
-            "source is a ModelRef, which has its own adapter, revision, offline, dtype and device",
+            "source is a ModelRef, which already sets adapter, revision, offline, dtype and device",
             hint="dataclasses.replace(ref, …) changes them",
         )
     return source
@@ -255,7 +257,7 @@ def new_model(
     device: str = "auto",
     seed: int = 0,
 ) -> Model:
-    """Makes a model with fresh weights from a configuration alone.
+    """Makes a model with fresh weights from a configuration.
 
     Example:
         >>> sizes = {"model_type": "bert", "vocab_size": 30522, "hidden_size": 128, "num_hidden_layers": 2}
@@ -265,8 +267,8 @@ def new_model(
     Args:
         config: The content of a `config.json`, as transformers writes it: at least `model_type` and the sizes.
         vocabulary: The folder, hub name or `builtin` whose vocabulary files the model uses.
-        heads: The heads by their names in `mlxbert.nn.heads.HEADS`, and the labels of those that have labels; `None`
-            for the encoder alone.
+        heads: The heads, by their names in `mlxbert.nn.heads.HEADS`, each with its labels or `None`; without heads,
+            the model is the encoder alone.
         dtype: The dtype of the weights, see `load`.
         device: The device, see `load`.
         seed: Seed of the weights.
@@ -290,31 +292,28 @@ def new_model(
     tokenizer = load_tokenizer(folder, architecture.config)
     _warn_about_tokenizer(str(vocabulary), tokenizer, architecture.config)
     network = new_network(architecture, {} if heads is None else heads, devices.choose_dtype(dtype), seed)
-    facts = network.encoder.config
-    labels = facts.labels if any(HEADS[head].labelled for head in network.heads) else None
-    name = str(vocabulary)
     return Model(
-        *(name, folder.path, facts, tokenizer, network, labels),
+        *(str(vocabulary), folder.path, network.encoder.config, tokenizer, network, _labels_of(network)),
         architecture=architecture,
         files=folder,
         _embedder=CheckpointError(
-            "a new model has no pooling yet", hint="save it and load it: the pooling of its family is assumed"
+            "a new model has no pooling yet", hint="save the model and load it: it gets the pooling of its family"
         ),
     )
 
 
 def _choose_dtype(ref: ModelRef, config: EncoderConfig) -> mx.Dtype:
-    """The dtype to compute in, with a warning about one that cannot hold the values of the model."""
-    chosen = devices.choose_dtype(ref.dtype, wide_range=config.wide_range)
-    if chosen == mx.float16 and config.wide_range:
-        _LOG.warning("%s: float16 cannot hold the values of such a model: results may not be numbers", ref.source)
-    return chosen
+    """Chooses the dtype to compute in, and warns if it cannot hold the values of the model."""
+    dtype = devices.choose_dtype(ref.dtype, wide_range=config.wide_range)
+    if dtype == mx.float16 and config.wide_range:
+        _LOG.warning("%s: float16 cannot hold the values of this model: results may be NaN", ref.source)
+    return dtype
 
 
 def _warn_unless_it_fits(
     source: str, checkpoint: Checkpoint, parts: Iterable[str], dtype: mx.Dtype, *, packed: bool
 ) -> None:
-    """Warns of a network with these parts that the device does not have the memory for."""
+    """Warns if the device does not have the memory for a network with these parts."""
     if packed and checkpoint.storage is not None:
         weights = sum(path.stat().st_size for path in checkpoint.weights.headers)
     else:
@@ -327,15 +326,15 @@ def _warn_about_tokenizer(source: str, tokenizer: Tokenizer, config: EncoderConf
     """Warns if the tokenizer seems to belong to another model; `load_tokenizer` refuses one with too many tokens.
 
     Args:
-        source: What the model is called.
+        source: The name of the model.
         tokenizer: The tokenizer.
         config: The configuration.
-        stated: Whether its file says which token pads.
+        stated: Whether `config.json` names the padding token.
     """
     pad, eos = (tokenizer.token_id(tokenizer.special.get(role, "")) for role in ("pad", "eos"))
     if 2 * tokenizer.vocab_size < config.vocab_size:
         reason = f"has {tokenizer.vocab_size:,} tokens, the model {config.vocab_size:,} word embeddings"
-    elif stated and pad not in (None, config.pad_token_id) and eos != config.pad_token_id:  # EuroBERT's states eos
+    elif stated and pad not in (None, config.pad_token_id) and eos != config.pad_token_id:  # EuroBERT names eos there
         reason = f"pads with token {pad}, but pad_token_id is {config.pad_token_id}"
     else:
         return
@@ -343,7 +342,7 @@ def _warn_about_tokenizer(source: str, tokenizer: Tokenizer, config: EncoderConf
 
 
 def embedder_of(folder: ModelFolder, config: EncoderConfig, tokenizer: Tokenizer) -> Embedder | MlxbertError:
-    """How a model makes vectors, or why it cannot: read now, as the files may change, and raised when it is used."""
+    """The embedder of a model, or the error to raise when it is used; read now, as the files may change later."""
     try:
         embedder = read_embedder(folder, config.hidden_size)
         embedding_tokenizer(tokenizer, embedder)

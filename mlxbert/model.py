@@ -1,7 +1,6 @@
 """A model: tokenizer, network and labels, loaded from a folder."""
 
 import importlib
-import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 else:
 
     class _Method:
-        """A function of the package as a method of its first argument; it is imported when it is used."""
+        """A function of the package as a method of its first argument, imported when it is first used."""
 
         def __init__(self, name: str) -> None:
             self._name = name
@@ -41,9 +40,6 @@ else:
             return function if model is None else MethodType(function, model)
 
     functions = type("_Functions", (), {"__getattr__": lambda self, name: _Method(name)})()
-
-_LOG = logging.getLogger("mlxbert")
-_ROUNDED = 0.02  # of the largest number: how far numbers that were rounded to bfloat16 may be apart
 
 
 @dataclass
@@ -55,13 +51,13 @@ class _OwnerThread:
 
 @dataclass(frozen=True, eq=False)
 class Model(Brief):
-    """A loaded model; see `load`. `model.embed(texts)` is short for `mlxbert.embed(model, texts)`; so are the others.
+    """A loaded model; see `load`. `model.embed(texts)` is short for `mlxbert.embed(model, texts)`, as are all methods.
 
     Attributes:
-        source: The name or path that was given.
-        folder: The folder with its files; that of the adapter, if it has one.
-        config: The facts of the encoder and its heads.
-        tokenizer: Text to token ids.
+        source: The name or path that the model was loaded from.
+        folder: The folder with its files; with an adapter, the adapter's folder.
+        config: The configuration of the encoder and its heads.
+        tokenizer: Converts text to token ids.
         network: The network, a differentiable `mlx.nn.Module` that can be used on its own.
         labels: The classes of a classification head; `None` without one.
         device: The device that its tasks run on.
@@ -82,10 +78,10 @@ class Model(Brief):
         default_factory=_OwnerThread, repr=False
     )  # copies by `replace` share it, as they share weights
     _embedder: Embedder | MlxbertError | None = field(default=None, repr=False)
-    # Loads the model with another of its own adapters; `None` if the weights are in memory alone.
+    # Loads the model with another of its own adapters; `None` if the weights exist only in memory.
     _load_with_adapter: Callable[[str], "Model"] | None = field(default=None, repr=False)
     _loaded: Mapping[str, mx.array | None] = field(default_factory=dict, repr=False)  # only vectors: they are small
-    _others: dict[str, "Model"] = field(default_factory=dict, repr=False)  # see `for_prompt`
+    _with_adapters: dict[str, "Model"] = field(default_factory=dict, repr=False)  # by prompt, see `for_prompt`
 
     # Written by scripts/signatures.py.
     answer = functions.answer
@@ -117,7 +113,7 @@ class Model(Brief):
         """How the model makes a vector of a text, read from its sentence-transformers files.
 
         Raises:
-            MlxbertError: These files cannot be used, or the model was loaded for another task.
+            MlxbertError: The files cannot be used, or the model was loaded for another task.
         """
         if isinstance(self._embedder, Embedder):
             return self._embedder
@@ -127,38 +123,38 @@ class Model(Brief):
 
     @cached_property
     def embed_tokenizer(self) -> Tokenizer:
-        """The tokenizer for `embed`: embedding models may define another longest input and lower-casing."""
+        """The tokenizer for `embed`: embedding models may set their own maximum length and lowercasing."""
         return embedding_tokenizer(self.tokenizer, self.embedder)
 
     def for_prompt(self, name: str | None, text: str) -> "Model":
-        """The model to use for texts with a prompt: with the checkpoint's own adapter for that prompt, if it has one.
+        """The model to use for texts with a prompt: this model, or this model with its own adapter for the prompt.
 
-        The model with the adapter is loaded once and kept. Without an adapter it is this model.
+        A model with an adapter is loaded once and kept.
 
         Args:
             name: The name of the prompt; `None` if only its text is known.
-            text: The prompt, which is used to look up the name if it is not given.
+            text: The text of the prompt, used to look up the name if `name` is `None`.
         """
         if self._load_with_adapter is None or self.files.adapter is not None:
             return self
         adapters = own_adapters(self.architecture.config_json)
         if adapters and not self._as_loaded():  # adapters belong to the weights in the folder
-            devices.hint_once(f"{self.source}: its weights have changed, so that prompts choose none of its adapters")
+            devices.hint_once(f"{self.source}: the weights have changed, so prompts do not select an adapter")
             return self
         if name is None and text:
             name = next((task for task in adapters if self.embedder.config.prompts.get(task) == text), None)
         if name not in adapters or name == self.files.own_adapter:
             return self
-        if name not in self._others:
+        if name not in self._with_adapters:
             loaded = self._load_with_adapter(name)
-            self._others[name] = replace(loaded, source=self.source, _owner=self._owner)
-        return self._others[name]
+            self._with_adapters[name] = replace(loaded, source=self.source, _owner=self._owner)
+        return self._with_adapters[name]
 
     def _as_loaded(self) -> bool:
-        """Whether the network has the parameters that were loaded: updates, as of `mlx.optimizers`, make new arrays."""
-        now = parameters(self.network)
-        return now.keys() == self._loaded.keys() and all(
-            array is None or array is now[name] for name, array in self._loaded.items()
+        """Whether the network still has the loaded parameters; an optimizer of `mlx.optimizers` makes new arrays."""
+        current = parameters(self.network)
+        return current.keys() == self._loaded.keys() and all(
+            array is None or array is current[name] for name, array in self._loaded.items()
         )
 
     def require(self, task: str) -> None:
@@ -173,23 +169,23 @@ class Model(Brief):
         mx.set_default_device(self.device)  # another model may have been loaded since
 
     def check_thread(self) -> None:
-        """Refuses use from another thread than the owner: the one that loaded the model, or adopted it since.
+        """Refuses to be used on any thread but the owner: the thread that loaded the model, or adopted it later.
 
         Raises:
-            ThreadError: This is another thread; MLX's streams, and arrays that are not computed yet, belong to one.
+            ThreadError: This is another thread; MLX's streams and arrays that are not evaluated belong to one thread.
         """
         if threading.current_thread() is not self._owner.thread:
             raise ThreadError(
-                "the model belongs to another thread, which has loaded or adopted it",
-                hint="send that thread its inputs through a queue; or call model.adopt() on this thread, once that "
+                "the model belongs to another thread, which loaded or adopted it",
+                hint="send inputs to that thread through a queue; or call model.adopt() on this thread, once that "
                 "thread has finished with the model",
             )
 
     def adopt(self) -> None:
-        """Makes the calling thread the owner. The former one is refused from now on, and must not be computing.
+        """Makes the calling thread the owner. The former owner is refused from now on, and must not be computing.
 
         Raises:
-            ThreadError: There are weights that the former owner has changed, but not computed.
+            ThreadError: The former owner has changed weights that are not evaluated yet.
         """
         try:
             with device_errors():
@@ -198,7 +194,7 @@ class Model(Brief):
             if "Stream" not in str(problem):  # there is no such stream on this thread
                 raise
             raise ThreadError(
-                "the model has weights that are not computed yet, and only the thread that made them can do that",
+                "some weights are not evaluated yet, and only the thread that made them can evaluate them",
                 hint="call mx.eval(model.network.parameters()) on that thread",
             ) from None
         self._owner.thread = threading.current_thread()
@@ -208,17 +204,17 @@ class Model(Brief):
         return (*self.network.heads, *(("pooler",) if self.config.pooler else ()))
 
 
-def check_parts(source: str, task: str, config: EncoderConfig, parts: tuple[str, ...], more: str = "") -> None:
-    """Refuses a task whose parts a checkpoint does not have; `more` is added to the message."""
+def check_parts(source: str, task: str, config: EncoderConfig, parts: tuple[str, ...], reason: str = "") -> None:
+    """Refuses a task whose parts a checkpoint does not have; `reason` is added to the message."""
     missing = missing_parts(task, config, parts)
     if missing:
-        can = [name for name in TASKS if not missing_parts(name, config, parts)]
+        tasks = [name for name in TASKS if not missing_parts(name, config, parts)]
         raise MissingHeadError(
-            f"{source}: this checkpoint has no {titles(missing)}{more}",
-            hint=f"{HEADS[TASKS[task] or ''].hint}; this one can be used for {', '.join(can)}",
+            f"{source}: this checkpoint has no {titles(missing)}{reason}",
+            hint=f"{HEADS[TASKS[task] or ''].hint}; this one can be used for {', '.join(tasks)}",
         )
 
 
 def embedding_tokenizer(tokenizer: Tokenizer, embedder: Embedder) -> Tokenizer:
-    """A tokenizer with the longest input and the lower-casing of an embedder."""
+    """The tokenizer with the maximum length and the lowercasing of an embedder."""
     return tokenizer.adapted(max_length=embedder.config.max_length, lower_case=embedder.config.lower_case)

@@ -1,4 +1,4 @@
-"""The folder `X.partial/` in which `X` is made: for one process at a time, and one call, which resumes its own work."""
+"""The folder `X.partial/` in which `X` is made, by one process at a time; the same call resumes its own work."""
 
 import json
 import re
@@ -29,13 +29,13 @@ class PartialFolder:
     """The folder of unfinished work, with the manifest of its call.
 
     Args:
-        target: What is made.
-        manifest: What a call must have in common with an interrupted one to resume it.
+        target: The path of the finished work.
+        manifest: The settings that a call must share with an interrupted call to resume its work.
 
     Attributes:
-        names: The names of all that the work consists of in the folder: a regular expression.
-        work: Globs of what only its own call can use.
-        begun: A glob of files of which there is one if there is something to resume.
+        names: A regular expression for the names of all files and folders of the work.
+        work: Globs of the files that only the call with the same manifest can use.
+        begun: A glob of files of which at least one exists if there is something to resume.
         hint: What to do about the work of another call.
     """
 
@@ -50,17 +50,17 @@ class PartialFolder:
 
     @contextmanager
     def locked(self, *, overwrite: bool) -> Iterator[str | None]:
-        """Locks the folder for this process, and removes what this call cannot resume.
+        """Locks the folder for this process, and removes work that this call cannot resume.
 
         Args:
-            overwrite: Whether the work of another call is removed, too.
+            overwrite: Whether to remove the work of another call, too, instead of raising an error.
 
         Yields:
-            Whose work was removed, in words; `None` if there was none.
+            A description of the other call's work that was removed; `None` if there was none.
         """
         with writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            for path in self.folder.iterdir():  # it is removed at the end
+            for path in self.folder.iterdir():  # the folder is removed at the end, with everything in it
                 if not is_from_system(path) and not self._is_own(path.name.removesuffix(".unfinished")):
                     raise ArgumentError(
                         f"{self.folder}: holds {path.name}, which mlxbert did not write",
@@ -70,8 +70,8 @@ class PartialFolder:
         try:
             with lock:
                 with writing(self.folder):
-                    dropped = self._claim(overwrite)
-                yield dropped
+                    removed = self._claim(overwrite)
+                yield removed
         finally:
             if not (self.folder / LOCK).exists():
                 remove_empty(self.folder)
@@ -80,24 +80,25 @@ class PartialFolder:
         return name in (MANIFEST, LOCK) or re.fullmatch(self.names, name) is not None
 
     def _claim(self, overwrite: bool) -> str | None:
-        path, found = self.folder / MANIFEST, None
+        """Prepares the folder for this call; see `locked`."""
+        path, saved = self.folder / MANIFEST, None
         try:
-            found = read_record(path)
+            saved = read_record(path)
         except FileNotFoundError:
-            other = "its manifest is missing"
+            difference = "its manifest is missing"
         except (OSError, DamagedError) as problem:
-            other = f"its manifest is damaged: {problem}"
+            difference = f"its manifest is damaged: {problem}"
         else:
-            same = comparable(found) == comparable(self.manifest)
-            other = "" if same else differences(found, self.manifest) or "other options"
-        begun = path.exists() and self._has_begun() and self.resumable(found or {})
-        said = f"the unfinished work of another run: {other}" if begun and other else None
-        if said is not None and not overwrite:
-            raise ArgumentError(f"{self.folder}: holds {said}", hint=self.hint)
-        if other or not begun:
+            equal = comparable(saved) == comparable(self.manifest)
+            difference = "" if equal else differences(saved, self.manifest) or "other options"
+        begun = path.exists() and self._has_begun() and self.resumable(saved or {})
+        message = f"the unfinished work of another run: {difference}" if begun and difference else None
+        if message is not None and not overwrite:
+            raise ArgumentError(f"{self.folder}: holds {message}", hint=self.hint)
+        if difference or not begun:
             self.clear()
             write_record(path, self.manifest)
-        return said
+        return message
 
     def _has_begun(self) -> bool:
         return not all(is_system_file(path.name) for path in self.folder.glob(self.begun))
@@ -116,47 +117,47 @@ class PartialFolder:
                     path.unlink(missing_ok=True)
 
     def remove(self) -> None:
-        """Removes the folder: the work is done. The manifest goes first, so that nobody resumes from the rest."""
+        """Removes the folder when the work is done: the manifest first, so that no call resumes what remains of it."""
         (self.folder / MANIFEST).unlink(missing_ok=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def comparable(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A manifest as it is compared: of the hashes of data by name, `sha256`, only the hashes, in their order."""
+    """A manifest in the form that is compared: `sha256`, the hashes of data by name, becomes a list of hashes."""
     hashes = manifest.get("sha256")
     return {**manifest, "sha256": [*hashes.values()]} if isinstance(hashes, dict) else manifest
 
 
-def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
-    """What differs between two manifests, in words: `lr is 2e-05, was 5e-05`."""
-    there, here = _flat(found), _flat(wanted)
-    names = [name for name in {**there, **here} if there.get(name) != here.get(name)]
-    words = [
+def differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> str:
+    """The differences between a saved manifest and this call's, in words: `lr is 2e-05, was 5e-05`."""
+    before, now = _flat(saved), _flat(current)
+    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    phrases = [
         f"another {name}"
-        if any(_HASH.search(str(values.get(name))) for values in (there, here))
-        else f"{name} is {here.get(name)!r:.60}, was {there.get(name)!r:.60}"
+        if any(_HASH.search(str(values.get(name))) for values in (before, now))
+        else f"{name} is {now.get(name)!r:.60}, was {before.get(name)!r:.60}"
         for name in names
     ]
-    if data := _other_data(found.get("sha256"), wanted.get("sha256")):
-        words.insert(0, f"the training data differ: {', '.join(data)}")
-    return "; ".join(words[:6])
+    if data := _other_data(saved.get("sha256"), current.get("sha256")):
+        phrases.insert(0, f"the training data differ: {', '.join(data)}")
+    return "; ".join(phrases[:6])
 
 
-def _other_data(found: Any, wanted: Any) -> list[str]:
-    """In what the data differ, by their hashes: `train.csv has changed`."""
-    there, here = (hashes if isinstance(hashes, dict) else {} for hashes in (found, wanted))
-    other = {*there.values()} ^ {*here.values()}
-    said = [
-        f"{name} was not there" if name not in there else
-        f"{name} is no longer there" if name not in here else
+def _other_data(saved: Any, current: Any) -> list[str]:
+    """The differences between the data, by their hashes: `train.csv has changed`."""
+    before, now = (hashes if isinstance(hashes, dict) else {} for hashes in (saved, current))
+    changed = {*before.values()} ^ {*now.values()}
+    phrases = [
+        f"{name} is new" if name not in before else
+        f"{name} is no longer there" if name not in now else
         f"{name} {'have' if name.endswith('records') else 'has'} changed"
-        for name in {**there, **here} if {there.get(name), here.get(name)} & other
+        for name in {**before, **now} if {before.get(name), now.get(name)} & changed
     ]  # fmt: skip
-    return said or (["they are in another order"] if [*there.values()] != [*here.values()] else [])
+    return phrases or (["they are in another order"] if [*before.values()] != [*now.values()] else [])
 
 
 def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of all mappings but the hashes of the data by their names."""
+    """The values of nested mappings in one; the hashes of the data are left out."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, dict):

@@ -1,6 +1,6 @@
-"""What stands at a path that is read or written: files are regular ones, and nothing else is replaced or waited for.
+"""Opens and replaces regular files only.
 
-A FIFO makes whoever opens it wait, and a device, a FIFO or a socket that a file is renamed to is gone.
+Opening a FIFO blocks, and renaming a file to the path of a device, a FIFO or a socket would destroy it.
 """
 
 import errno
@@ -23,16 +23,16 @@ _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
 
 
 class IrregularError(OSError):
-    """What stands at a path is not a regular file."""
+    """A path leads to something other than a regular file."""
 
 
 def kind_of(mode: int) -> str:
-    """What a path leads to, in words: `a file`, `a folder`, `a device`."""
-    return next((name for is_such, name in _KINDS if is_such(mode)), "something else")
+    """The kind of a file, by its mode: `a file`, `a folder`, `a device`."""
+    return next((name for matches, name in _KINDS if matches(mode)), "something else")
 
 
 def check_regular(path: str | Path, mode: int) -> None:
-    """Refuses what is not a regular file."""
+    """Raises an OSError unless a mode is a regular file's."""
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
     if not stat.S_ISREG(mode):
@@ -40,37 +40,37 @@ def check_regular(path: str | Path, mode: int) -> None:
 
 
 def file_to_write(path: str | Path) -> Path:
-    """Where a file is written: the regular file at a path, or the place of a new one.
+    """The real path of a file to write: a regular file, or a new file.
 
-    Whatever mlxbert writes or replaces goes through this function. Links are followed: a link stays a link, and what it
-    leads to is written.
+    Everything that mlxbert writes or replaces goes through this function. Links are followed: a link stays a link, and
+    its target is written.
     """
     with suppress(FileNotFoundError):
-        check_regular(path, os.stat(path).st_mode)  # of the path itself: a link to a pipe has no real path
+        check_regular(path, os.stat(path).st_mode)  # the path itself: a link to a pipe has no real path
     return Path(os.path.realpath(path))
 
 
 def may_write(folder: str | Path) -> bool:
-    """Whether permissions let this process make files in a folder; a process may act for another user."""
+    """Whether permissions let this process create files in a folder, as its effective user."""
     return os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 def replace_file(new: str | Path, path: str | Path) -> None:
-    """Renames a file to a path, where it replaces a regular file alone; see `file_to_write`."""
+    """Renames a file to a path, where it may replace a regular file only; see `file_to_write`."""
     os.replace(new, file_to_write(path))
 
 
 def open_unlinked(path: str | Path, flags: int) -> int:
-    """As `open_regular`, of a path that is not a link itself."""
+    """Like `open_regular`, but refuses a path that is itself a link."""
     return open_regular(path, flags | os.O_NOFOLLOW)
 
 
 def open_below(root: str | Path, path: str | Path) -> int:
-    """Opens a regular file in a folder for reading, as `open_regular`; no link is followed below the folder.
+    """Opens a regular file in a folder for reading, like `open_regular`, without following links below the folder.
 
     Args:
-        root: The folder, or the file itself; links that lead to it are followed.
-        path: The file, spelled as the folder.
+        root: The folder, or the file itself; links on the way to it are followed.
+        path: The file, spelled with `root` as its prefix.
 
     Returns:
         The descriptor.
@@ -89,14 +89,14 @@ def open_below(root: str | Path, path: str | Path) -> int:
 
 
 def open_regular(path: str | Path, flags: int, *, folder: int | None = None) -> int:
-    """Opens a regular file, for reading or writing; waits for no other process. An `opener` of `open`.
+    """Opens a regular file for reading or writing, without blocking; can be the `opener` of `open`.
 
-    A FIFO or a device is not even opened, unless it has come between two calls of the system.
+    A FIFO or a device is not even opened, unless it appears between two system calls.
 
     Args:
         path: The file.
-        flags: As of `os.open`.
-        folder: The descriptor of the folder that a relative path begins at.
+        flags: Flags of `os.open`.
+        folder: The descriptor of the folder that a relative path starts from.
 
     Returns:
         The descriptor.

@@ -1,4 +1,4 @@
-"""Progress of long work: told to a function, drawn in a notebook, and silent in a script."""
+"""Progress of long work: reported to a function, drawn as a bar in a notebook, and silent in a script."""
 
 import sys
 import warnings
@@ -6,23 +6,23 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-OnProgress = Callable[[int, int], None]  # takes what is done and what there is in all
+OnProgress = Callable[[int, int], None]  # takes the completed and the total count
 _DELAY = 1.0  # seconds: shorter work needs no bar
 
 
 def in_notebook() -> bool:
-    """Whether this Python runs the cells of a notebook; a terminal with IPython is not one."""
+    """Whether this Python runs the cells of a notebook; IPython in a terminal does not count."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return shell is not None and "IPKernelApp" in shell.config
 
 
 @contextmanager
 def progress(on_progress: OnProgress | None, unit: str) -> Iterator[OnProgress | None]:
-    """What long work calls as it proceeds: `on_progress`; without one a bar in a notebook, and nothing in a script.
+    """Yields the function for long work to call: `on_progress`, or a notebook's bar; `None` in a script without either.
 
     Args:
-        on_progress: The function that the user gave; it takes the place of the bar.
-        unit: What is counted: `B` for bytes, or the plural of anything else.
+        on_progress: The user's function; it replaces the bar.
+        unit: The unit of the counts: `B` for bytes, or a plural noun.
     """
     if on_progress is not None:
         yield on_progress
@@ -38,7 +38,7 @@ def progress(on_progress: OnProgress | None, unit: str) -> Iterator[OnProgress |
 
 @contextmanager
 def notebook_bar(unit: str, delay: float = 0.0) -> Iterator[Any]:
-    """A bar of tqdm in a notebook, `None` elsewhere."""
+    """A tqdm bar in a notebook, `None` elsewhere."""
     if not in_notebook():
         yield None
         return

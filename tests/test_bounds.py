@@ -11,7 +11,7 @@ import mlxbert
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.files import to_path
 from mlxbert.nn.embedder import parse_poolings
-from mlxbert.options import MOST_LISTED, Bounds
+from mlxbert.options import MAX_LISTED, Bounds
 from mlxbert.pretraining.phases import read_lengths
 from mlxbert.readers import text_lines
 from mlxbert.tasks.zero_shot import check_labels
@@ -130,7 +130,7 @@ def test_numbers_of_thousands_of_digits_are_named_in_errors(tiny: mlxbert.Model)
 
 
 def test_lists_have_bounds() -> None:
-    more = MOST_LISTED + 1
+    more = MAX_LISTED + 1
     calls: list[tuple[str, Callable[[], object]]] = [
         ("dimensions", lambda: VectorLoss(None, dimensions=(8,) * more)),
         ("labels", lambda: check_labels(tuple(map(str, range(more))))),

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from mlxbert.counterparts import not_one_of
 from mlxbert.data.columns import ColumnNames
-from mlxbert.errors import MOST_SHOWN, InputError, shown
+from mlxbert.errors import INTEGER_LIMIT, InputError, shown
 from mlxbert.files import from_json
 from mlxbert.options import Bounds
 from mlxbert.readers.parsing import json_type
@@ -166,7 +166,7 @@ def _name(value: Any, column: str) -> str:
         return found
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, int) and abs(value) < MOST_SHOWN:
+    if isinstance(value, int) and abs(value) < INTEGER_LIMIT:
         return str(value)
     if isinstance(value, float) and math.isfinite(value):
         return str(int(value)) if value.is_integer() else repr(value)

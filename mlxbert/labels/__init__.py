@@ -1,1 +1,1 @@
-"""The classes of a head, and schemes of tags."""
+"""The classes of a head, and tagging schemes."""

@@ -1,4 +1,4 @@
-"""The classes of a classification head, as `config.json` holds them."""
+"""The classes of a classification head, as stored in `config.json`."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +10,7 @@ from mlxbert.results.brief import Brief
 
 REGRESSION, SINGLE_LABEL, MULTI_LABEL = "regression", "single_label_classification", "multi_label_classification"
 PROBLEM_TYPES = (REGRESSION, SINGLE_LABEL, MULTI_LABEL)
-VECTOR_CLASSIFIER = "vector_classifier"  # the key of `config.json` that describes a classifier of vectors
+VECTOR_CLASSIFIER = "vector_classifier"  # the key of `config.json` that describes a vector classifier
 
 
 @dataclass(frozen=True)
@@ -18,17 +18,16 @@ class Labels(Brief):
     """The classes of a classification head.
 
     Attributes:
-        names: Their names, in the order of the outputs.
-        problem_type: `regression`, `single_label_classification`, `multi_label_classification`, or `None` where the
-            checkpoint does not name one.
-        thresholds: Of `multi_label_classification`: for each class the probability from which on it is chosen; `None`
-            for 0.5.
-        crf: Of the tags of words: whether the model has a score for every tag after every other, too, see
+        names: The names of the classes, in the order of the outputs.
+        problem_type: `regression`, `single_label_classification`, `multi_label_classification`, or `None` if the
+            checkpoint does not state it.
+        thresholds: For `multi_label_classification`: the minimum probability to choose each class; `None` for 0.5.
+        crf: For tags of words: whether the model also has a score for every tag after every other tag, see
             `mlxbert.nn.crf`.
-        no_answer_threshold: Of question answering: the share of "no answer" above which no answer is given; `None` for
-            0.5, 1 for an answer always.
-        head_pooling: Of whole texts: the pooling, or several joined by `+`, whose vector the scores of the classes are
-            a linear function of, see `mlxbert.nn.embedder`; `None` for the head that transformers has.
+        no_answer_threshold: For question answering: the share of "no answer" above which no answer is given; `None` for
+            0.5, 1 to always give an answer.
+        head_pooling: For whole texts: the pooling, or several joined by `+`, whose vector a linear layer turns into the
+            scores of the classes, see `mlxbert.nn.embedder`; `None` for the head of transformers.
     """
 
     names: tuple[str, ...] = ("LABEL_0", "LABEL_1")
@@ -47,16 +46,16 @@ class Labels(Brief):
         return len(self.names)
 
     def check(self) -> None:
-        """Refuses what a `config.json` cannot hold; files may have such labels, as long as nobody uses them.
+        """Refuses labels that a `config.json` cannot hold; files may have such labels as long as they are not used.
 
         Raises:
-            ArgumentError: The names are not different strings, the problem type is unknown, or the thresholds do not
-                fit them.
+            ArgumentError: The names are not distinct strings, the problem type is unknown, or the thresholds do not fit
+                the names.
         """
         if not isinstance(self.names, tuple) or not all(isinstance(name, str) for name in self.names):
             raise ArgumentError(f"names of labels are {self.names!r:.60}, expected a tuple of strings")
         if any("\ud800" <= letter <= "\udfff" for name in self.names for letter in name):
-            raise ArgumentError(f"names of labels are {self.names!r:.60}: one contains half of a surrogate pair")
+            raise ArgumentError(f"names of labels are {self.names!r:.60}: a name contains half of a surrogate pair")
         if not self.names or len({*self.names}) < len(self.names):
             raise ArgumentError(f"names of labels are {self.names!r:.60}, expected at least one, all different")
         if self.problem_type not in (None, *PROBLEM_TYPES):
@@ -71,19 +70,19 @@ class Labels(Brief):
             )
 
     def thresholds_problem(self) -> str | None:
-        """What is expected instead of the thresholds, if they cannot be used."""
-        given = self.thresholds
-        if given is None:
+        """The expectation that the thresholds do not meet; `None` if they are valid."""
+        values = self.thresholds
+        if values is None:
             return None
         if self.problem_type != MULTI_LABEL:
             return f"none: problem_type is not {MULTI_LABEL!r}"
-        numbers = isinstance(given, tuple) and all(map(_is_probability, given))
-        if not numbers or len(given) != len(self.names):
+        numbers = isinstance(values, tuple) and all(map(_is_probability, values))
+        if not numbers or len(values) != len(self.names):
             return f"a number from 0 to 1 for each of the {len(self.names)} labels"
         return None
 
     def crf_problem(self) -> str | None:
-        """What is expected instead of `crf`, if it cannot be used."""
+        """The expectation that `crf` does not meet; `None` if it is valid."""
         if not isinstance(self.crf, bool):
             return "true or false"
         try:
@@ -113,22 +112,22 @@ class Labels(Brief):
         return self.names[index]
 
     def to_config(self) -> dict[str, Any]:
-        """The keys of `config.json` that describe them; `None` for a key that is omitted.
+        """The keys of `config.json` that describe the labels; `None` for a key that is omitted.
 
-        The last four are keys of mlxbert's own, which other programs ignore. The classes of a classifier of vectors are
-        in the last one: a program that does not know the classifier must not give their names to another one.
+        The last four keys are mlxbert's own, which other programs ignore. The classes of a vector classifier are in the
+        last key only: a program that does not know this head must not use their names for another head.
         """
-        own = {"labels": [*self.names], "problem_type": self.problem_type, "pooling": self.head_pooling}
-        alone = self.head_pooling is not None
+        description = {"labels": [*self.names], "problem_type": self.problem_type, "pooling": self.head_pooling}
+        of_vectors = self.head_pooling is not None
         return {
-            "id2label": None if alone else {str(index): name for index, name in enumerate(self.names)},
-            "label2id": None if alone else {name: index for index, name in enumerate(self.names)},
+            "id2label": None if of_vectors else {str(index): name for index, name in enumerate(self.names)},
+            "label2id": None if of_vectors else {name: index for index, name in enumerate(self.names)},
             "num_labels": None,  # the length of id2label
-            "problem_type": None if alone else self.problem_type,
+            "problem_type": None if of_vectors else self.problem_type,
             "thresholds": None if self.thresholds is None else [*map(float, self.thresholds)],
             "crf": self.crf or None,
             "no_answer_threshold": self.no_answer_threshold,
-            VECTOR_CLASSIFIER: own if alone else None,
+            VECTOR_CLASSIFIER: description if of_vectors else None,
         }
 
 

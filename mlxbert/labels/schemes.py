@@ -1,15 +1,15 @@
-"""Schemes of tags: how the tags of words say where entities begin and end.
+"""Tagging schemes: how the tags of words mark where entities begin and end.
 
 | scheme | "New York" and "Paris" in a row, both LOC | a tag of an entity |
 |---|---|---|
-| `iob1` | `I-LOC I-LOC B-LOC` | `B-` only where the entity before has the same type and ends right there |
-| `iob2` | `B-LOC I-LOC B-LOC` | `B-` begins it, `I-` continues it |
-| `bioes` | `B-LOC E-LOC S-LOC` | `E-` ends it, `S-` is all of it; also called IOBES |
+| `iob1` | `I-LOC I-LOC B-LOC` | `B-` only directly after an entity of the same type |
+| `iob2` | `B-LOC I-LOC B-LOC` | `B-` begins an entity, `I-` continues it |
+| `bioes` | `B-LOC E-LOC S-LOC` | `E-` ends an entity, `S-` is an entity of one word; also called IOBES |
 | `bilou` | `B-LOC L-LOC U-LOC` | the same with `L-` and `U-` |
-| `plain` | a tag of its own for each word | there are no entities: parts of speech |
+| `plain` | an independent tag for each word | there are no entities, as in parts of speech |
 
 Words outside of entities have the tag `O`. A tag that breaks its scheme is read as in `conlleval` and in the default
-mode of seqeval: an entity begins where its type begins, whatever its letter.
+mode of seqeval: an entity begins where its type begins, whatever the letter.
 """
 
 from collections import Counter
@@ -33,7 +33,7 @@ Entity = tuple[str, int, int]  # type, first word, and the end, exclusive
 
 @cache
 def parts(tag: str, scheme: str) -> tuple[str, str]:
-    """The letter of a tag, in the letters of BIOES, and its type: `L-PER` of `bilou` is `("E", "PER")`."""
+    """Splits a tag into its letter, as in BIOES, and its type: `L-PER` in `bilou` becomes `("E", "PER")`."""
     if tag == OUTSIDE:
         return OUTSIDE, ""
     letter, dash, kind = tag[:1], tag[1:2], tag[2:]
@@ -44,7 +44,7 @@ def parts(tag: str, scheme: str) -> tuple[str, str]:
 
 
 def spelled(name: str, scheme: str) -> str:
-    """A label of a model as a tag of a scheme; one that is not a tag becomes a type of its own: `PAD` is `I-PAD`."""
+    """A model's label as a tag of a scheme; a label that is not a tag becomes a type: `PAD` becomes `I-PAD`."""
     if scheme == "plain":
         return name
     try:
@@ -55,25 +55,25 @@ def spelled(name: str, scheme: str) -> str:
 
 
 def scheme_of(names: Iterable[str]) -> str:
-    """The scheme of a set of tags, from their letters; `iob1` where a type has no `B-`, which `iob2` needs.
+    """The scheme of a set of tags, from their letters; `iob1` if a type has no `B-`, which `iob2` requires.
 
-    Tags make up entities if more than half of those other than `O` have a letter of a scheme and a type.
+    Tags mark entities if more than half of the tags other than `O` have a letter of a scheme and a type.
     """
-    found = {name for name in names if name and name != OUTSIDE}
-    letters = [name[0] for name in found if name[0] in "BIESLU" and name[1:2] in ("", "-")]
-    if 2 * len(letters) <= len(found):
+    tags = {name for name in names if name and name != OUTSIDE}
+    letters = [name[0] for name in tags if name[0] in "BIESLU" and name[1:2] in ("", "-")]
+    if 2 * len(letters) <= len(tags):
         return "plain"
-    bioes, bilou = (sum(letter in own for letter in letters) for own in ("ES", "LU"))
+    bioes, bilou = (sum(letter in endings for letter in letters) for endings in ("ES", "LU"))
     if bioes or bilou:
         return "bioes" if bioes >= bilou else "bilou"
-    begun, continued = ({name[2:] for name in found if name[0] == letter} for letter in "BI")
+    begun, continued = ({name[2:] for name in tags if name[0] == letter} for letter in "BI")
     return "iob2" if continued <= begun else "iob1"
 
 
 def recognize(tags: Iterable[Sequence[str]]) -> str:
-    """The scheme of the tags of sentences: of more than half of the words that have another one than `O`.
+    """The scheme of the tags of sentences, if more than half of the words not tagged `O` fit it; otherwise `plain`.
 
-    `iob1` is told from `iob2` by how most entities begin that do not touch one of the same type.
+    The first letter of most entities that do not follow one of the same type distinguishes `iob1` from `iob2`.
     """
     tags = [*tags]
     counts = Counter(tag for sentence in tags for tag in sentence if tag != OUTSIDE)
@@ -95,21 +95,21 @@ def decode(tags: Sequence[str], scheme: str) -> list[Entity]:
     """The entities of a sentence: type, first word, end word (exclusive); none for `plain`."""
     if scheme == "plain":
         return []
-    found: list[Entity] = []
+    entities: list[Entity] = []
     before, type_before, start = OUTSIDE, "", 0
     for word, tag in enumerate([*tags, OUTSIDE]):
         letter, kind = parts(tag, scheme)
         new = kind != type_before
         if before != OUTSIDE and (new or before in "ES" or letter in "BS"):
-            found.append((type_before, start, word))
+            entities.append((type_before, start, word))
         if letter != OUTSIDE and (new or letter in "BS" or before in "ES"):
             start = word
         before, type_before = letter, kind
-    return found
+    return entities
 
 
 def encode(entities: Iterable[Entity], length: int, scheme: str) -> list[str]:
-    """The tags of a sentence of `length` words with these entities, in their order; the scheme is not `plain`."""
+    """The tags of a sentence of `length` words with these entities, in order; the scheme must not be `plain`."""
     tags, last = [OUTSIDE] * length, ("", 0, 0)
     for kind, start, end in entities:
         if scheme in ("iob1", "iob2"):
@@ -128,7 +128,7 @@ def _tag(letter: str, kind: str) -> str:
 
 
 def convert(tags: Sequence[str], from_scheme: str, to_scheme: str) -> list[str]:
-    """Tags of one scheme in another one; in the same one, tags that break it are mended."""
+    """Converts tags to another scheme; tags that break their scheme are repaired, even if the scheme stays the same."""
     if "plain" in (from_scheme, to_scheme):
         if from_scheme != to_scheme:
             raise ArgumentError(f"tags of the scheme {from_scheme} cannot be written as {to_scheme}")
@@ -137,7 +137,7 @@ def convert(tags: Sequence[str], from_scheme: str, to_scheme: str) -> list[str]:
 
 
 def names_of(tags: Iterable[str], scheme: str) -> tuple[str, ...]:
-    """All tags of a scheme for the types of some of its tags: `O`, then those of each type, by the alphabet."""
+    """All tags of a scheme for the types in `tags`: `O`, then the tags of each type, in alphabetical order."""
     if scheme == "plain":
         return tuple(sorted({*tags}))
     kinds = sorted({parts(tag, scheme)[1] for tag in tags if tag != OUTSIDE})
@@ -145,7 +145,7 @@ def names_of(tags: Iterable[str], scheme: str) -> tuple[str, ...]:
 
 
 def types_of(names: Sequence[str]) -> tuple[str, ...]:
-    """The types of entities among the labels of a model, each once, or the labels themselves where these are plain."""
+    """The distinct entity types among the labels of a model, or the labels themselves if they are plain."""
     scheme = scheme_of(names)
     if scheme == "plain":
         return tuple(names)
@@ -154,21 +154,21 @@ def types_of(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def inside(tag: str, scheme: str) -> str:
-    """The tag of a word's later sub-words, where the first one has `tag`: `B-PER` continues with `I-PER`."""
+    """The tag of a word's later sub-words if the first sub-word has `tag`: `B-PER` continues with `I-PER`."""
     if scheme == "plain" or tag == OUTSIDE:
         return tag
     return "I" + tag[1:]
 
 
 def allowed(scheme: str, names: Sequence[str]) -> tuple[list[bool], list[list[bool]], list[bool]]:
-    """What a scheme allows in a sentence.
+    """The tag sequences that a scheme allows in a sentence.
 
     Args:
-        scheme: Everything is allowed in `plain`.
+        scheme: The scheme; `plain` allows everything.
         names: The C tags.
 
     Returns:
-        Which tags may begin it, (C,); which may follow which, (C, C), from row to column; which may end it, (C,).
+        Which tags may begin a sentence, (C,); which (column) may follow which (row), (C, C); which may end it, (C,).
     """
     if scheme == "plain":
         return [True] * len(names), [[True] * len(names) for _ in names], [True] * len(names)
@@ -182,7 +182,7 @@ def allowed(scheme: str, names: Sequence[str]) -> tuple[list[bool], list[list[bo
 
 
 def breaks(tags: Sequence[str], scheme: str) -> int:
-    """How many places of a sentence break its scheme; see `allowed`."""
+    """The number of places in a sentence where its tags break the scheme; see `allowed`."""
     if scheme == "plain":
         return 0
     return sum(1 for before, tag in _pairs(tags, scheme) if not _follows(before, tag, scheme))
@@ -194,7 +194,7 @@ def _pairs(tags: Sequence[str], scheme: str) -> Iterator[tuple[tuple[str, str], 
 
 
 def _follows(before: tuple[str, str], tag: tuple[str, str], scheme: str) -> bool:
-    """Whether a tag may follow another one, both as letter and type; a sentence stands between two `O`."""
+    """Whether a tag may follow another, both as letter and type; a sentence has an implicit `O` at both ends."""
     same = before[1] == tag[1]
     if scheme == "iob1":
         return tag[0] != "B" or same
@@ -204,6 +204,6 @@ def _follows(before: tuple[str, str], tag: tuple[str, str], scheme: str) -> bool
 
 
 def marks_entities(names: Iterable[str]) -> bool:
-    """Whether tags mark entities, and not something that every word has, as parts of speech."""
+    """Whether tags mark entities, rather than a property of every word, such as its part of speech."""
     names = {*names}
     return OUTSIDE in names or scheme_of(names) != "plain"

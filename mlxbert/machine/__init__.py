@@ -1,1 +1,1 @@
-"""What computes here: the BLAS, the device, cores, and processes that share a run."""
+"""The machine: the BLAS, the device, the cores, and processes that share a run."""

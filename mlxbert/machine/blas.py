@@ -1,6 +1,6 @@
-"""The library of matrix products on a CPU: a fast one is loaded before MLX, whose Linux wheel brings a slow one.
+"""Loads a fast BLAS, the library of matrix products on a CPU, before MLX, whose Linux wheel ships a slow one.
 
-The wheel's reference BLAS has 5 to 8 GFLOP/s on two cores that can do 250. `device` loads both in order.
+The wheel's reference BLAS reaches 5 to 8 GFLOP/s on two cores that can do 250. `device` loads both in order.
 """
 
 import contextlib
@@ -26,9 +26,9 @@ class Blas:
 
     Attributes:
         name: `accelerate`, `scipy-openblas32` with its version, `openblas`, `mkl`, `reference`, or the requested path.
-        path: The file that was loaded, if one was.
-        hint: How to get a faster one, if that is possible.
-        set_threads: Sets how many threads it uses, if it has a function for that.
+        path: The file that was loaded, if any.
+        hint: How to get a faster library, if that is possible.
+        set_threads: Sets the number of threads, if the library has a function for that.
     """
 
     name: str
@@ -37,33 +37,34 @@ class Blas:
     set_threads: Callable[[int], None] | None = None
 
 
-# Threads of OpenBLAS wait for their next product by spinning, for two to the power of this many cycles; by default 26,
-# some 20 ms. That takes a core from whatever else runs, other threads of the same program first of all.
-_AWAKE = "14"
+# The threads of OpenBLAS spin while they wait for the next product, for two to the power of this number of cycles; the
+# default, 26, is some 20 ms. Spinning takes a core from everything else that runs, even other threads of the program.
+_SPIN_EXPONENT = "14"
 
 
 def load_blas() -> Blas:
-    """Loads a fast BLAS into the global symbol scope, where MLX's own calls then find it.
+    """Loads a fast BLAS into the global symbol scope, where MLX's own calls find it.
 
-    `MLXBERT_BLAS` names a library, or is `off`. Without it: MKL if this Python environment has it (the `mkl` extra),
-    but on AMD's processors, where it has 0.70 to 0.93 of OpenBLAS's speed; the OpenBLAS that is installed with mlxbert;
-    the system's. The system's comes last: it is as fast where it is as new, and one library gives the same digits on
-    every machine. The OpenBLAS inside numpy's wheel takes 64-bit integers, which MLX does not pass.
+    `MLXBERT_BLAS` is the path of a library, or `off`. Without it, the first available of: MKL in this Python
+    environment (the `mkl` extra), except on AMD processors, where it has 0.70 to 0.93 of OpenBLAS's speed; the OpenBLAS
+    that is installed with mlxbert; the system's OpenBLAS. The system's is last, since it is as fast only if it is as
+    recent, and since one library gives the same digits on every machine. The OpenBLAS in numpy's wheel takes 64-bit
+    integers, which MLX does not pass.
     """
     if sys.platform != "linux":
         return Blas("accelerate")
     if "mlx.core" in sys.modules:
         return Blas("unknown", hint="import mlxbert.machine.device before mlx: a fast BLAS has to be loaded first")
-    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", _AWAKE)
-    wanted = os.environ.get("MLXBERT_BLAS", "")
-    if wanted == "off":
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", _SPIN_EXPONENT)
+    requested = os.environ.get("MLXBERT_BLAS", "")
+    if requested == "off":
         return Blas("reference")
-    if wanted:
+    if requested:
         try:
-            return _load(wanted, wanted)
+            return _load(requested, requested)
         except OSError as problem:
             raise DeviceError(
-                f"MLXBERT_BLAS={wanted}: the library cannot be loaded ({problem})",
+                f"MLXBERT_BLAS={requested}: the library cannot be loaded ({problem})",
                 hint="give the path of a shared library with cblas_sgemm, or 'off'",
             ) from None
     problems = []
@@ -107,15 +108,15 @@ def _is_amd() -> bool:
 def _load_openblas() -> Blas:
     """Loads the OpenBLAS that is installed with mlxbert: SciPy's build, which needs no other library.
 
-    Its symbols begin with `scipy_`; MLX calls the standard names. A copy with these is made once and kept in the user's
-    cache; where that cannot be written, each process makes one in memory, in a tenth of a second.
+    Its symbols begin with `scipy_`, but MLX calls the standard names. A copy with standard names is made once and kept
+    in the user's cache; if the cache is not writable, each process makes a copy in memory, in a tenth of a second.
     """
     source, version, digest = _installed()
     name = f"scipy-openblas32 {version}"
     if (cache := cache_folder()) is not None:
         copy = cache / f"openblas-{version}-{digest}.so"
-        with contextlib.suppress(OSError):  # not made yet, or damaged
-            # The linker maps a file as its header says: one that is too short would crash the process.
+        with contextlib.suppress(OSError):  # missing or damaged
+            # The linker trusts the header when it maps the file: a file that is too short would crash the process.
             if copy.stat().st_size >= source.stat().st_size and is_private(copy):
                 return _load(name, str(copy))
         with contextlib.suppress(OSError):
@@ -134,19 +135,19 @@ def _load_openblas() -> Blas:
 def _installed() -> tuple[Path, str, str]:
     """The library of scipy-openblas32, its version, and the start of its SHA-256.
 
-    All from names and one small file: `importlib.metadata` takes 17 ms to import, the hash of the library 20 ms.
+    All come from file names and one small file: importing `importlib.metadata` takes 17 ms, hashing the library 20 ms.
     """
-    found = importlib.util.find_spec("scipy_openblas32")
-    for folder in (found.submodule_search_locations or ()) if found is not None else ():
+    spec = importlib.util.find_spec("scipy_openblas32")
+    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
         for record in Path(folder).parent.glob("scipy_openblas32-*.dist-info/RECORD"):
-            if listed := _OPENBLAS.search(record.read_text(encoding="utf-8")):
+            if entry := _OPENBLAS.search(record.read_text(encoding="utf-8")):
                 version = record.parent.name.removesuffix(".dist-info").partition("-")[2]
-                return Path(folder, "lib", "libscipy_openblas.so"), version, listed[1][:16]
+                return Path(folder, "lib", "libscipy_openblas.so"), version, entry[1][:16]
     raise OSError("scipy-openblas32 is not installed")
 
 
 def _write_copy(source: Path, copy: Path) -> None:
-    """Writes the copy under its name once it is complete, whatever other processes do there."""
+    """Writes the copy under another name, and renames it once it is complete; safe with several processes."""
     import tempfile
 
     copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -160,13 +161,13 @@ def _write_copy(source: Path, copy: Path) -> None:
 
 
 def _rename_symbols(source: Path, target: str, symbols: str, *descriptors: int) -> None:
-    """Copies a library without `scipy_` in front of its symbols.
+    """Copies a library and removes the prefix `scipy_` of its symbols.
 
     Args:
         source: The library.
         target: The copy.
-        symbols: A file for the list of their names.
-        descriptors: Open files that the paths name.
+        symbols: A file for the list of symbols to rename.
+        descriptors: Open files that the paths refer to, to be inherited.
     """
     import importlib.metadata
     import subprocess

@@ -1,6 +1,6 @@
 """The cores of a Linux CPU: streams for the parts of a batch, threads for the parts of a training step.
 
-MLX computes everything but matrix products on one core; on a GPU and on a Mac all of this is one stream.
+MLX computes everything but matrix products on one core. On a GPU and on a Mac there is only one stream.
 """
 
 import contextlib
@@ -24,15 +24,15 @@ _passes = threading.local()
 
 
 def cpu_streams(batch: int) -> list[mx.Stream]:
-    """The streams that the parts of a batch run on in parallel, and the threads that BLAS then has in each.
+    """The streams on which the parts of a batch run in parallel; also sets the number of BLAS threads accordingly.
 
     Fewer than two streams mean: do not split the batch.
 
     MLX computes everything but matrix products on one core. On a Linux CPU each core gets its own stream, and BLAS
-    one thread in each; a batch that cannot be split leaves the cores to BLAS.
+    one thread in each stream; a batch that cannot be split leaves all cores to BLAS.
     """
     if on_gpu() or sys.platform != "linux" or mx.default_stream(mx.cpu) in _stream_per_core():
-        return []  # the last: this is a part already, of a step of training
+        return []  # in the last case, this thread already computes a part of a training step
     cores = _cores()
     count = min(cores, batch)
     if BLAS.set_threads is not None:
@@ -44,9 +44,9 @@ def cpu_streams(batch: int) -> list[mx.Stream]:
 
 @contextlib.contextmanager
 def inference() -> Iterator[None]:
-    """Within it, forward passes of this thread on a Linux CPU compute as they go, on all cores.
+    """Within it, this thread's forward passes on a Linux CPU are evaluated eagerly, on all cores.
 
-    Like torch's `inference_mode`: nothing can be differentiated or compiled. Outside, a pass is an MLX graph like any.
+    Like torch's `inference_mode`: nothing can be differentiated or compiled. Outside, a pass is an ordinary MLX graph.
     """
     outside = inferring(), evaluating()
     _passes.inferring, _passes.evaluating = not on_gpu() and sys.platform == "linux", True
@@ -57,7 +57,7 @@ def inference() -> Iterator[None]:
 
 
 def inferring() -> bool:
-    """Whether passes of this thread compute as they go, see `inference`."""
+    """Whether this thread's passes are evaluated eagerly, see `inference`."""
     return getattr(_passes, "inferring", False)
 
 
@@ -71,36 +71,36 @@ Stage = mx.array | Callable[[], None]
 
 @contextlib.contextmanager
 def stages(*, filled: bool = False) -> Iterator[list[Stage]]:
-    """Collects, in order, what passes of this thread within it pass to `staged`, to be evaluated after them.
+    """Collects, in order, the arrays that this thread's passes give to `staged`, to be evaluated after the passes.
 
-    MLX makes a thread wait that adds an operation while some hundred wait in all streams together, and wakes it only
-    once their number has fallen: it may wait on while its own stream has nothing left to compute, a tenth of the time
-    with two of them. A step of training that is evaluated in these stages never reaches that number.
+    When about a hundred operations wait in all streams together, MLX blocks a thread that adds another one until their
+    number has fallen: the thread may still wait when its own stream has nothing left to compute, a tenth of the time
+    with two threads. A training step that is evaluated in these stages never reaches that number.
 
     Args:
-        filled: Whether they may include functions, which compute what MLX is slow at and write it into arrays that
-            the graph has already: all of these take memory at once.
+        filled: Whether the stages may include functions, which compute what MLX is slow at and write the results into
+            arrays of the graph: all of these arrays take memory at once.
     """
-    found: list[Stage] = []
-    with _collecting(None if on_gpu() else (found, filled)):
-        yield found
+    collected: list[Stage] = []
+    with _collecting(None if on_gpu() else (collected, filled)):
+        yield collected
 
 
 def unstaged() -> AbstractContextManager[None]:
-    """Within it, nothing is collected."""
+    """Within it, no stages are collected."""
     return _collecting(None)
 
 
 def unfilled() -> AbstractContextManager[None]:
-    """Within it, no functions are collected: of what has no gradients, MLX frees each array as soon as it is used."""
+    """Within it, no functions are collected: where nothing needs gradients, MLX frees each array after its last use."""
     outside = getattr(_passes, "stages", None)
     return _collecting(None if outside is None else (outside[0], False))
 
 
 @contextlib.contextmanager
-def _collecting(into: tuple[list[Stage], bool] | None) -> Iterator[None]:
-    """Within it, `staged` and `fill` collect into a list, or nothing; with it stands whether functions may be."""
-    outside, _passes.stages = getattr(_passes, "stages", None), into
+def _collecting(target: tuple[list[Stage], bool] | None) -> Iterator[None]:
+    """Within it, `staged` and `fill` append to the target's list; its flag says whether functions are allowed."""
+    outside, _passes.stages = getattr(_passes, "stages", None), target
     try:
         yield
     finally:
@@ -108,7 +108,7 @@ def _collecting(into: tuple[list[Stage], bool] | None) -> Iterator[None]:
 
 
 def staged(x: mx.array) -> mx.array:
-    """`x`; where a core computes a part of a training step, it is evaluated before what comes after it."""
+    """Returns `x`; where stages are collected, `x` becomes one: it is evaluated before the operations that follow."""
     if (collected := getattr(_passes, "stages", None)) is not None:
         collected[0].append(x)
     return x
@@ -121,18 +121,18 @@ def fills() -> bool:
 
 
 def fill(function: Callable[[], None]) -> None:
-    """Has a function called before anything is evaluated that comes after it in this pass."""
+    """Has a function called before the later operations of this pass are evaluated."""
     _passes.stages[0].append(function)
 
 
 def training_workers() -> list[ThreadPoolExecutor]:
     """The threads that compute the parts of a training batch in parallel; empty where the calling thread does it all.
 
-    Each has a stream of its own. A stream accepts few operations beyond the one that it runs, so a single thread that
-    hands work to several streams keeps only one of them busy.
+    Each thread has its own stream. A stream accepts few operations beyond the running one, so a single thread that
+    feeds several streams would keep only one of them busy.
 
-    Call it before every update: an evaluation in between changes the threads of BLAS. See `cpu_streams`; here the
-    number of workers is always the same, as sums of gradients depend on it in their last digits.
+    Call it before every update, since an evaluation in between changes the number of BLAS threads (see `cpu_streams`).
+    The number of workers is always the same, as the last digits of gradient sums depend on it.
     """
     if on_gpu() or sys.platform != "linux":
         return []
@@ -142,47 +142,47 @@ def training_workers() -> list[ThreadPoolExecutor]:
 def in_parallel(jobs: Sequence[Callable[[], T]]) -> list[T]:
     """Runs the jobs of a training step on `training_workers`, or in turn where there are none; results in order.
 
-    Arrays that jobs take must be evaluated, and jobs evaluate what they return: a thread cannot evaluate what another
-    one left lazy.
+    Jobs must take evaluated arrays and evaluate the arrays that they return: a thread cannot evaluate the lazy arrays
+    of another thread.
     """
     workers = training_workers()
     if not workers:
         return [job() for job in jobs]
-    waiting = [workers[number % len(workers)].submit(job) for number, job in enumerate(jobs)]
-    return [one.result() for one in waiting]
+    futures = [workers[number % len(workers)].submit(job) for number, job in enumerate(jobs)]
+    return [future.result() for future in futures]
 
 
 def as_cores_get_free(jobs: Sequence[Callable[[], T]]) -> Iterator[T]:
-    """Like `in_parallel`, but a core that is done takes the next job; results in order, one after the other.
+    """Like `in_parallel`, but a core that is done takes the next job; yields the results in order.
 
-    So that they do not fill the memory, no more than half as many results as there are cores wait for an earlier one.
+    To bound memory, at most half as many results as there are cores wait for an earlier result.
     """
     workers = training_workers()
     if not workers:
         yield from (job() for job in jobs)
         return
-    waiting = deque(Future[T]() for _ in jobs)
-    left = deque(zip(jobs, waiting, strict=True))
+    futures = deque(Future[T]() for _ in jobs)
+    queue = deque(zip(jobs, futures, strict=True))
     room = threading.Semaphore(len(workers) + (len(workers) + 1) // 2)
 
     def work() -> None:
-        with contextlib.suppress(IndexError):  # none is left
+        with contextlib.suppress(IndexError):  # the queue is empty
             while room.acquire():
-                _fulfil(*left.popleft())
+                _fulfil(*queue.popleft())
 
     for worker in workers:
         worker.submit(work)
     try:
-        while waiting:
-            yield waiting.popleft().result()
+        while futures:
+            yield futures.popleft().result()
             room.release()
     finally:
-        left.clear()
+        queue.clear()
         room.release(len(workers))
 
 
 def _fulfil(job: Callable[[], T], result: "Future[T]") -> None:
-    """Keeps no result longer than whoever waits for it."""
+    """Runs a job and passes its result or exception on; a function, so that no local name keeps the result alive."""
     try:
         result.set_result(job())
     except BaseException as problem:
@@ -190,19 +190,19 @@ def _fulfil(job: Callable[[], T], result: "Future[T]") -> None:
 
 
 def cores_at_hand() -> int:
-    """How many parts `over_cores` computes at a time here: a part of a batch has one core."""
+    """The number of parts that `over_cores` computes at a time on this thread: 1 within a part of a batch."""
     return max(len(training_workers()), 1)
 
 
 def over_cores(function: Callable[[list[T]], list[R]], parts: list[T]) -> list[R]:
-    """`function` of all parts, in their order; each core takes a share, so that one long text keeps all of them busy.
+    """Maps a function over parts on all cores, so that one long text keeps all of them busy; results in order.
 
-    A part of a batch has one core and takes all. Arrays as for `in_parallel`. Afterwards BLAS has all threads again.
+    Within a part of a batch, one core takes all parts. For arrays, see `in_parallel`. BLAS gets all threads back.
     """
     count = min(cores_at_hand(), len(parts))
-    found = in_parallel([functools.partial(function, parts[number::count]) for number in range(count)])
+    shares = in_parallel([functools.partial(function, parts[number::count]) for number in range(count)])
     cpu_streams(1)
-    return [found[number % count][number // count] for number in range(len(parts))]
+    return [shares[number % count][number // count] for number in range(len(parts))]
 
 
 @functools.cache
@@ -211,10 +211,10 @@ def _worker(number: int) -> ThreadPoolExecutor:
 
 
 def _own_stream() -> None:
-    """Gives the calling thread one stream, on which it computes everything."""
-    _streams.found = [mx.new_stream(mx.cpu)]
+    """Gives the calling thread a single stream for all its computations."""
+    _streams.streams = [mx.new_stream(mx.cpu)]
     mx.set_default_device(mx.cpu)
-    mx.set_default_stream(_streams.found[0])
+    mx.set_default_stream(_streams.streams[0])
 
 
 def _cores() -> int:
@@ -223,7 +223,7 @@ def _cores() -> int:
 
 def _stream_per_core() -> list[mx.Stream]:
     """The streams of this thread, on a Linux CPU."""
-    if not hasattr(_streams, "found"):
-        _streams.found = [mx.new_stream(mx.cpu) for _ in range(_cores())]
-    found: list[mx.Stream] = _streams.found
-    return found
+    if not hasattr(_streams, "streams"):
+        _streams.streams = [mx.new_stream(mx.cpu) for _ in range(_cores())]
+    streams: list[mx.Stream] = _streams.streams
+    return streams

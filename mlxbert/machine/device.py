@@ -1,7 +1,7 @@
-"""Which device and which dtype: the only file that imports MLX.
+"""Chooses the device and the dtype; the only file that imports MLX.
 
 All other modules write `from mlxbert.machine.device import mx, nn`. This guarantees that on Linux, where the MLX wheel
-brings the reference BLAS (5 to 8 GFLOP/s on two cores that can do 250), a fast BLAS is loaded before MLX binds its
+ships the reference BLAS (5 to 8 GFLOP/s on two cores that can do 250), a fast BLAS is loaded before MLX binds its
 symbols. Loading it later has no effect.
 """
 
@@ -25,7 +25,7 @@ from mlxbert.options import Device, DType, check_choice
 
 _GIB = 2**30
 # By default MLX caches freed buffers up to about the memory of the device (mlx-lm and others were seen at ten times the
-# size of their weights); a gibibyte is more than one batch of any encoder allocates.
+# size of their weights); one batch of any encoder allocates less than a gibibyte.
 _CACHE = _GIB
 _CONTAINER = Path("/sys/fs/cgroup")
 _LOG = logging.getLogger("mlxbert")
@@ -34,9 +34,9 @@ _LOG = logging.getLogger("mlxbert")
 def _keep_freed_memory() -> None:
     """Keeps glibc from returning every large buffer to the kernel.
 
-    On a CPU, MLX takes each intermediate array from malloc. Above 32 MB (128 KB at first) glibc maps fresh pages for
-    it, and clearing them costs more than the arithmetic: a GELU over 4096 x 3072 takes 164 ms instead of 65. With one
-    arena for all threads, what one of them frees is there for the others: training takes a fifth less memory.
+    On a CPU, MLX allocates each intermediate array with malloc. Above 32 MB (128 KB at first) glibc maps fresh pages
+    for it, and clearing them costs more than the arithmetic: a GELU over 4096 x 3072 takes 164 ms instead of 65. With
+    one arena, all threads can reuse what one of them has freed: training takes a fifth less memory.
     """
     try:
         libc = ctypes.CDLL(None)
@@ -44,13 +44,13 @@ def _keep_freed_memory() -> None:
         libc.mallopt(m_mmap_threshold, _GIB)
         libc.mallopt(m_trim_threshold, 2**31 - 1)
         libc.mallopt(m_arena_max, 1)
-    except (OSError, AttributeError):  # another libc: nothing to set, only slower
+    except (OSError, AttributeError):  # another libc without these settings; only slower
         pass
 
 
-os.environ.setdefault("MLX_ENABLE_TF32", "0")  # MLX reads it once; M5 chips and CUDA round float32 products without it
-# MLX 0.32.4 has a kernel for the gradient of attention on Metal. It raises for 8 tokens or fewer, and whether its
-# numbers are right has not been verified.
+os.environ.setdefault("MLX_ENABLE_TF32", "0")  # MLX reads it once; without it, M5 chips and CUDA round float32 products
+# MLX 0.32.4 has a kernel for the gradient of attention on Metal. It raises an error for 8 tokens or fewer, and its
+# numbers have not been verified.
 os.environ.setdefault("MLX_SDPA_VJP_FALLBACK", "1")
 BLAS = load_blas()
 if sys.platform == "linux":
@@ -93,25 +93,25 @@ __all__ = [
 
 
 def use(device: str = "auto", *, fast_float32: bool = False) -> mx.Device:
-    """Makes `device` MLX's default and bounds the memory that MLX takes, and what it keeps of freed buffers.
+    """Makes `device` MLX's default, and limits the memory that MLX takes and its cache of freed buffers.
 
     Args:
-        device: `auto` (that of `MLXBERT_DEVICE`, else the GPU if there is one), `gpu` or `cpu`.
-        fast_float32: Whether float32 products may be rounded to TF32; MLX asks once, before its first product.
+        device: `gpu`, `cpu` or `auto`: the device in `MLXBERT_DEVICE`, else the GPU if there is one.
+        fast_float32: Whether float32 products may be rounded to TF32; MLX reads this once, before its first product.
 
     Returns:
         The device now in use.
     """
-    named = "device"
+    argument = "device"
     if device == "auto" and os.environ.get("MLXBERT_DEVICE"):
-        named, device = "MLXBERT_DEVICE", os.environ["MLXBERT_DEVICE"]
-    check_choice(named, device, Device)
+        argument, device = "MLXBERT_DEVICE", os.environ["MLXBERT_DEVICE"]
+    check_choice(argument, device, Device)
     gpu = mx.is_available(mx.gpu)
     _choose_tf32(fast_float32, gpu=gpu)
     if device == "gpu" and not gpu:
-        other = '; with an NVIDIA GPU, uninstall mlx-cpu, then install "mlx[cuda13]"' * (sys.platform == "linux")
+        advice = '; with an NVIDIA GPU, uninstall mlx-cpu, then install "mlx[cuda13]"' * (sys.platform == "linux")
         raise DeviceError(
-            f"{named} is 'gpu', but MLX finds no GPU here", hint=f"{named}='auto' uses what is available{other}"
+            f"{argument} is 'gpu', but MLX finds no GPU here", hint=f"{argument}='auto' uses what is available{advice}"
         )
     mx.set_default_device(mx.Device(mx.gpu if gpu and device != "cpu" else mx.cpu))
     if (limit := memory_limit()) is not None:
@@ -132,55 +132,55 @@ def _keep_kernels() -> None:
 def say_what_is_built(what: str) -> None:
     """Logs a hint if MLX has to compile the kernels of `inference` or `training` on CUDA, which takes a while."""
     if on_cuda() and kernel_cache.builds_first(what):
-        hint_once(f"kernels of {what} are built for this GPU, up to a minute, once for each version of MLX")
+        hint_once(f"compiling the {what} kernels for this GPU: up to a minute, once per version of MLX")
 
 
 _tf32_chosen: list[bool] = []
 
 
 def _choose_tf32(fast: bool, *, gpu: bool) -> None:
-    """Switches TF32 on, unless MLX may have asked already: on a GPU the first call decides for the process."""
+    """Switches TF32 on, unless MLX may have read the setting: on a GPU, the first call decides for the process."""
     if fast and gpu and _tf32_chosen == [False]:
         raise ArgumentError(
             "fast_float32 is True, but this process already computes float32 products in float32",
-            hint="ask for it in a new process, or set MLX_ENABLE_TF32=1",
+            hint="use it in a new process, or set MLX_ENABLE_TF32=1",
         )
     if fast:
         os.environ["MLX_ENABLE_TF32"] = "1"
     elif gpu and tf32() and _tf32_chosen == [True]:
-        hint_once("float32 products are rounded to TF32 in this process, as an earlier call or MLX_ENABLE_TF32 says")
+        hint_once("this process rounds float32 products to TF32: an earlier call or MLX_ENABLE_TF32 asked for it")
     _tf32_chosen[:] = _tf32_chosen or [tf32()]
 
 
 @functools.cache
 def hint_once(text: str) -> None:
-    """Logs a hint, if it is the first time in this process."""
+    """Logs a hint, once per process."""
     _LOG.warning(text)
 
 
 def _metal() -> Mapping[str, str | int]:
-    """What Metal says of the GPU and its memory; nothing on other systems."""
+    """Metal's description of the GPU and its memory; empty on other systems."""
     return mx.device_info(mx.gpu) if mx.metal.is_available() else {}
 
 
 def memory_limit() -> int | None:
-    """The bytes in use from which on MLX waits for running work: on Metal those that the system recommends.
+    """The memory limit in bytes, beyond which MLX waits for running work: on Metal, the recommended working set size.
 
-    Left to itself MLX waits at 0.95 of the machine's memory, where macOS has long begun to swap. `None` on other
-    systems, which keep MLX's own limit.
+    By default MLX waits at 0.95 of the machine's memory, when macOS has long begun to swap. `None` on other systems,
+    which keep MLX's own limit.
     """
     recommended = _metal().get("max_recommended_working_set_size")
     return recommended if isinstance(recommended, int) and recommended > 0 else None
 
 
 def reset_cache() -> None:
-    """Lets MLX keep as much freed memory as inference needs."""
+    """Sets MLX's cache of freed memory to the size that inference needs."""
     if mx.is_available(mx.gpu):
         mx.set_cache_limit(_CACHE)
 
 
 def fit_cache() -> None:
-    """Lets MLX keep, on Metal, as much freed memory as there was in use at the peak: the next update takes it again."""
+    """On Metal, lets MLX cache as much freed memory as was in use at the peak: the next update needs it again."""
     if (limit := memory_limit()) is not None:
         mx.set_cache_limit(max(min(mx.get_peak_memory(), limit - mx.get_active_memory()), 0))
 
@@ -199,12 +199,12 @@ def on_gpu() -> bool:
 
 
 def on_cuda() -> bool:
-    """Whether it computes on an NVIDIA GPU."""
+    """Whether MLX computes on an NVIDIA GPU now."""
     return on_gpu() and not mx.metal.is_available()
 
 
 def dispatch(*arrays: Any) -> None:
-    """Starts computing trees of arrays: a GPU does it while Python goes ahead, a CPU before this returns."""
+    """Starts evaluating trees of arrays: asynchronously on a GPU, before returning on a CPU."""
     (mx.async_eval if on_gpu() else mx.eval)(*arrays)
 
 
@@ -214,14 +214,14 @@ def scalar(array: mx.array) -> float:
 
 
 def tf32() -> bool:
-    """Whether float32 products may be rounded to TF32 on chips that have it: `MLX_ENABLE_TF32` is a number but 0."""
+    """Whether chips with TF32 may round float32 products to it: `MLX_ENABLE_TF32` is a number other than 0."""
     return not _is_off("MLX_ENABLE_TF32", "1")
 
 
 def _is_off(variable: str, default: str) -> bool:
-    """Whether a variable is 0, or no number, as MLX reads it."""
-    found = re.match(r"\s*[-+]?[0-9]+", os.environ.get(variable, default))
-    return found is None or float(found[0]) == 0  # Python refuses to read whole numbers of thousands of digits
+    """Whether an environment variable is 0 or not a number, as MLX reads it."""
+    number = re.match(r"\s*[-+]?[0-9]+", os.environ.get(variable, default))
+    return number is None or float(number[0]) == 0  # not int(): Python refuses integers of thousands of digits
 
 
 def fused_attention_gradient() -> bool:
@@ -230,11 +230,11 @@ def fused_attention_gradient() -> bool:
 
 
 def choose_dtype(name: str = "auto", *, training: bool = False, wide_range: bool = False) -> mx.Dtype:
-    """The dtype to compute in: as named, or the one that suits the device in use.
+    """The dtype to compute in: the named one; `auto` is the best for the device in use.
 
-    `auto` is float32 on a CPU (half precision is emulated there), float16 on an Apple GPU (M1 and M2 have no bfloat16
-    units) but float32 in training, bfloat16 on CUDA, and on an Apple GPU for a model whose values float16 cannot hold
-    (`wide_range`).
+    `auto` is float32 on a CPU (half precision is emulated there) and bfloat16 on CUDA. On an Apple GPU it is float32 in
+    training, otherwise float16 (M1 and M2 have no bfloat16 units), or bfloat16 for a model whose values float16 cannot
+    hold (`wide_range`).
     """
     check_choice("dtype", name, DType)
     if name == "auto":
@@ -253,19 +253,19 @@ def choose_dtype(name: str = "auto", *, training: bool = False, wide_range: bool
 
 
 def dtype_name(dtype: mx.Dtype) -> str:
-    """`float32` and so on."""
+    """The name of a dtype, such as `float32`."""
     return str(dtype).removeprefix("mlx.core.")
 
 
 def describe() -> dict[str, object]:
-    """What `mlxbert doctor` shows of the device in use."""
-    info, this = mx.device_info(), mac.look()
-    on_metal = on_gpu() and mx.metal.is_available()  # where alone MLX has a kernel for the gradient of attention
+    """The facts about the device in use that `mlxbert doctor` shows."""
+    info, this_mac = mx.device_info(), mac.read_mac()
+    on_metal = on_gpu() and mx.metal.is_available()  # only there, MLX has a kernel for the gradient of attention
     return {
         "device": "gpu" if on_gpu() else "cpu",
         "gpu_found": mx.is_available(mx.gpu),
-        "chip": this.chip if this else info.get("device_name") or platform.processor(),
-        **({"macos": this.macos, "wheel_for": this.wheel} if this else {}),
+        "chip": this_mac.chip if this_mac else info.get("device_name") or platform.processor(),
+        **({"macos": this_mac.macos, "wheel_for": this_mac.wheel} if this_mac else {}),
         "dtype": dtype_name(choose_dtype()),
         "float32_products": "TF32" if on_gpu() and tf32() else "float32",
         **({"attention_gradient": "fused" if fused_attention_gradient() else "unfused"} if on_metal else {}),
@@ -280,40 +280,40 @@ def describe() -> dict[str, object]:
 
 
 def mac_problems() -> list[str]:
-    """What to mend on a Mac; nothing on other systems."""
-    this = mac.look()
-    return [] if this is None else mac.problems(this, metal=mx.is_available(mx.gpu))
+    """Problems of a Mac to fix, each with advice; empty on other systems."""
+    this_mac = mac.read_mac()
+    return [] if this_mac is None else mac.problems(this_mac, metal=mx.is_available(mx.gpu))
 
 
 def measure_gflops(size: int = 1024, runs: int = 5, dtype: mx.Dtype = mx.float32) -> float:
-    """Billions of operations a second in a square matrix product, the best of a few runs."""
-    left, right = (mx.random.normal((size, size)).astype(dtype) for _ in range(2))
-    mx.eval(left @ right)
+    """Billions of operations per second in a square matrix product, the best of a few runs."""
+    a, b = (mx.random.normal((size, size)).astype(dtype) for _ in range(2))
+    mx.eval(a @ b)
     seconds = []
     for _ in range(runs):
         start = time.perf_counter()
-        mx.eval(left @ right)
+        mx.eval(a @ b)
         seconds.append(time.perf_counter() - start)
     return 2 * size**3 / min(seconds) / 1e9
 
 
 def available_memory() -> int | None:
-    """Bytes that computing on the device in use can take: what the GPU recommends, or the memory of the machine.
+    """Bytes of memory for computing on the device in use: the GPU's recommended limit, or the machine's memory.
 
-    Of a machine's memory, a container may have a part.
+    A container may be limited to a part of the machine's memory.
     """
     memory = memory_limit() or mx.device_info().get("total_memory")
     if on_gpu() and isinstance(memory, int):
         return memory
     try:
-        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError, AttributeError):
         return None
-    return min([whole, *_container_limits()])
+    return min([total, *_container_limits()])
 
 
 def _container_limits() -> Iterator[int]:
-    """The bytes that a container may use, where the kernel says so; versions 1 and 2 of its control groups."""
+    """The container's memory limits in bytes, if the kernel states them; from versions 1 and 2 of control groups."""
     for name in ("memory.max", "memory/memory.limit_in_bytes"):
         with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
             yield int((_CONTAINER / name).read_text())

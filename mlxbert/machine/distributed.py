@@ -1,7 +1,7 @@
 """Several processes that share one run, started by `mlx.launch`.
 
-In training each computes a part of every batch; otherwise they take turns. All hold the same weights, make the same
-updates and have the same results; the first one alone writes files and reports.
+In training, each process computes a part of every batch; otherwise they take turns. All hold the same weights, make the
+same updates and get the same results; only the first process writes files and reports.
 """
 
 import itertools
@@ -14,24 +14,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from mlxbert.errors import DeviceError, MlxbertError
 from mlxbert.machine.device import mx
 from mlxbert.machine.device_errors import device_errors
 
-R = TypeVar("R")
-
 Arrays = dict[str, mx.array]
 _LOG = logging.getLogger("mlxbert")
-# Seconds that the processes wait for each other. A process that ends is noticed at once; this is for a machine that is
-# suddenly gone. The first process may be busy with a large state and a slow disk.
-_PATIENCE = 1800.0
+# Seconds that the processes wait for each other. A process that ends is noticed at once; the timeout is for a machine
+# that vanishes. It is long because the first process may be writing a large state to a slow disk.
+_TIMEOUT = 1800.0
 _RESUMES = "the same command resumes from the last saved state"
 
 
 class LostError(MlxbertError):
-    """Another process of the run has ended, or does not answer."""
+    """Another process of the run has ended or does not respond."""
 
 
 @dataclass(frozen=True)
@@ -40,58 +38,58 @@ class ProcessGroup:
 
     Attributes:
         rank: The number of this process, from 0.
-        size: How many there are.
+        size: The number of processes.
     """
 
     rank: int = 0
     size: int = 1
 
     def sum(self, arrays: Arrays) -> Arrays:
-        """The sums of arrays of one dtype over all processes, by name, evaluated, in one message."""
+        """Sums arrays of one dtype over all processes, by name, in one message; the sums are evaluated."""
         if self.size == 1:
             return arrays
-        names = sorted(arrays)  # a state from disk has them in another order than a new one
-        whole = mx.concatenate([arrays[name].reshape(-1) for name in names])
-        mx.eval(whole)
-        whole = mx.distributed.all_sum(whole)  # on the device that the network between the processes can read from
-        with _patience():
+        names = sorted(arrays)  # a state from disk and a new one have different orders
+        flat = mx.concatenate([arrays[name].reshape(-1) for name in names])
+        mx.eval(flat)
+        flat = mx.distributed.all_sum(flat)  # on the device that the network between the processes can read from
+        with _timeout():
             try:
                 with device_errors():
-                    mx.eval(whole)
+                    mx.eval(flat)
             except RuntimeError as problem:
                 raise LostError(f"another process of this run was lost ({problem})", hint=_RESUMES) from None
         summed, start = {}, 0
         for name in names:
             array = arrays[name]
-            summed[name] = whole[start : start + array.size].reshape(array.shape)
+            summed[name] = flat[start : start + array.size].reshape(array.shape)
             start += array.size
         return summed
 
     def broadcast(self, value: Any, source: int = 0) -> Any:
-        """A JSON value of one process, in every process."""
+        """Sends a JSON value of one process to every process."""
         data = json.dumps(value).encode() if self.rank == source else b""
         size = cast(int, self.sum({"": mx.array([len(data)])})[""].item())
         codes = mx.array([*data] if self.rank == source else [0] * size, dtype=mx.int32)
         return json.loads(bytes(cast(list[int], self.sum({"": codes})[""].tolist())))
 
     def broadcast_arrays(self, arrays: Arrays) -> Arrays:
-        """The float32 arrays of the first process, bit by bit; those of the others only say names and shapes."""
+        """The float32 arrays of the first process, bit by bit; other processes only pass names and shapes."""
         bits = {name: array.view(mx.int32) for name, array in arrays.items()}
-        own = bits if self.rank == 0 else {name: mx.zeros_like(array) for name, array in bits.items()}
-        return {name: array.view(mx.float32) for name, array in self.sum(own).items()}
+        terms = bits if self.rank == 0 else {name: mx.zeros_like(array) for name, array in bits.items()}
+        return {name: array.view(mx.float32) for name, array in self.sum(terms).items()}
 
     @contextmanager
     def raise_together(self) -> Iterator[None]:
-        """What cannot be used on one machine, such as a missing file, ends the run on all of them, with its message."""
+        """Raises an error of one process, such as a missing file, in all of them, so that the whole run ends."""
         problem: MlxbertError | None = None
         try:
             yield
-        except MlxbertError as found:
-            problem = found
+        except MlxbertError as error:
+            problem = error
         if self.size > 1 and not isinstance(problem, LostError):
-            said = problem and [f"process {self.rank}: {problem.message}", problem.hint]
-            found_there = [self.broadcast(said, source) for source in range(self.size)]
-            problem = problem or next((MlxbertError(said[0], hint=said[1]) for said in found_there if said), None)
+            report = problem and [f"process {self.rank}: {problem.message}", problem.hint]
+            reports = [self.broadcast(report, source) for source in range(self.size)]
+            problem = problem or next((MlxbertError(report[0], hint=report[1]) for report in reports if report), None)
         if problem is not None:
             raise problem
 
@@ -101,10 +99,10 @@ class ProcessGroup:
         Args:
             facts: JSON values by name, such as hashes.
         """
-        here = json.loads(json.dumps(facts))
-        there = self.broadcast(here)
+        own = json.loads(json.dumps(facts))
+        expected = self.broadcast(own)
         with self.raise_together():
-            if names := [name for name in here if here[name] != there.get(name)]:
+            if names := [name for name in own if own[name] != expected.get(name)]:
                 raise MlxbertError(
                     f"not the same as in process 0: {', '.join(names)}",
                     hint="every machine needs the same files, packages and kind of device",
@@ -112,7 +110,7 @@ class ProcessGroup:
 
 
 class Turns:
-    """Batches that processes compute in turn, so that batches, and the bits of what they give, are those of one.
+    """Batches that processes compute in turn; batches and results are the same, bit for bit, as with one process.
 
     Args:
         group: The processes.
@@ -123,41 +121,41 @@ class Turns:
         self._turns = itertools.cycle(range(group.size))
 
     def is_mine(self) -> bool:
-        """Whether this process computes the next batch; asked once for each."""
+        """Whether this process computes the next batch; call it once for each batch."""
         return next(self._turns) == self.group.rank
 
     def all_gather(self, rows: Sequence[Any]) -> list[Any]:
-        """The rows of all batches, float32 arrays, in every process.
+        """Collects the rows of all batches, float32 arrays, in every process.
 
         Args:
-            rows: Those of this process, and `None` for those of the others.
+            rows: The rows that this process computed, with `None` in place of other processes' rows.
         """
         import numpy as np
 
         if self.group.size == 1 or not rows:
             return list(rows)
-        mine = {number: [*row.shape] for number, row in enumerate(rows) if row is not None}
+        own_shapes = {number: [*row.shape] for number, row in enumerate(rows) if row is not None}
         shapes: dict[int, list[int]] = {}
         for source in range(self.group.size):
-            shapes |= {int(number): shape for number, shape in self.group.broadcast(mine, source).items()}
+            shapes |= {int(number): shape for number, shape in self.group.broadcast(own_shapes, source).items()}
         ends = np.cumsum([math.prod(shapes[number]) for number in range(len(rows))], dtype=np.int64)
-        whole = np.zeros(ends[-1], np.float32)
+        flat = np.zeros(ends[-1], np.float32)
         for row, end in zip(rows, ends, strict=True):
             if row is not None:
-                whole[end - row.size : end] = row.reshape(-1)
-        summed = np.array(self.group.sum({"": mx.array(whole)})[""])
+                flat[end - row.size : end] = row.reshape(-1)
+        summed = np.array(self.group.sum({"": mx.array(flat)})[""])
         return [part.reshape(shapes[number]) for number, part in enumerate(np.split(summed, ends[:-1]))]
 
 
 @contextmanager
-def _patience() -> Iterator[None]:
-    """Ends this process if what is done inside takes too long: MLX cannot be interrupted while it waits."""
+def _timeout() -> Iterator[None]:
+    """Ends this process if the block takes too long: MLX cannot be interrupted while it waits."""
 
     def give_up() -> None:
-        _LOG.error("another process of this run has not answered for %.0f s; %s", _PATIENCE, _RESUMES)
+        _LOG.error("another process of this run has not responded for %.0f s; %s", _TIMEOUT, _RESUMES)
         os._exit(1)
 
-    timer = threading.Timer(_PATIENCE, give_up)
+    timer = threading.Timer(_TIMEOUT, give_up)
     timer.daemon = True
     timer.start()
     try:
@@ -167,7 +165,7 @@ def _patience() -> Iterator[None]:
 
 
 def join() -> ProcessGroup:
-    """The group that this process was started in; a process that was started alone is a group of one."""
+    """Joins the group that this process was started in; a process that was started alone is a group of one."""
     expected = _expected_size()
     if expected == 1:
         return ProcessGroup()
@@ -185,7 +183,7 @@ def join() -> ProcessGroup:
 
 
 def _expected_size() -> int:
-    """How many processes the launcher says that it started."""
+    """The number of processes that the launcher says it started."""
     if "MLX_RANK" not in os.environ:  # alone, or MPI
         return int(os.environ.get("OMPI_COMM_WORLD_SIZE", "1"))
     if "MLX_WORLD_SIZE" in os.environ:  # NCCL

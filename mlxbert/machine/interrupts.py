@@ -1,4 +1,4 @@
-"""Interrupts that wait: what must not stop halfway is done to its end."""
+"""Delays interrupts while something runs that must not stop halfway."""
 
 import signal
 import threading
@@ -9,19 +9,19 @@ from types import FrameType
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Within it no signal is handled: those that come are handled after it. Python gives them to the main thread."""
+    """Delays signals until the end of the block; does nothing off the main thread, as only that one gets signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    late: list[tuple[int, FrameType | None]] = []
-    found = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)}
-    handlers = {number: handler for number, handler in found.items() if callable(handler)}
+    delayed: list[tuple[int, FrameType | None]] = []
+    current = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)}
+    handlers = {number: handler for number, handler in current.items() if callable(handler)}
     try:
         for number in handlers:
-            signal.signal(number, lambda *given: late.append(given))
+            signal.signal(number, lambda *arguments: delayed.append(arguments))
         yield
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        for given in late:
-            handlers[signal.Signals(given[0])](*given)
+        for arguments in delayed:
+            handlers[signal.Signals(arguments[0])](*arguments)

@@ -1,12 +1,12 @@
-"""Where MLX keeps the kernels that it compiles on CUDA: next to mlxbert's other caches, for later runs.
+"""Keeps the kernels that MLX compiles on CUDA for later runs, next to mlxbert's other caches.
 
-Left to itself, MLX keeps them in the system's folder for temporary files, by their names alone: not by the GPU, and
-written in place, so that a process reads what another one has half written, and what a killed one left
-(mlx/backend/cuda/jit_module.cpp). Here a folder belongs to a version of MLX and a kind of GPU. Each process has one of
-its own, with links to the kernels that are kept, and moves the kernels that it has compiled there, each file whole:
-after the first update of a training, with each saved state, and when the program ends.
+By default, MLX stores them in the system's folder for temporary files, by kernel name only, whatever the GPU. It writes
+them in place: a process may read a file that another process has not finished, or that a killed process left behind
+(mlx/backend/cuda/jit_module.cpp). Here each version of MLX and kind of GPU has a folder of kept kernels. In it, each
+process has its own folder, with links to the kept kernels. It moves the kernels that it has compiled to the kept ones,
+each file complete: after the first update of a training, with each saved state, and when the program ends.
 
-A kernel is a `.ptx`, its code, and a `.txt`, the list of its functions; MLX divides long names into folders.
+A kernel is a `.ptx`, its code, and a `.txt`, the list of its functions; MLX splits long names into folders.
 """
 
 import atexit
@@ -23,46 +23,46 @@ from mlxbert.machine.user_folders import cache_folder, is_private
 from mlxbert.paths import replace_file
 
 VARIABLE = "MLX_PTX_CACHE_DIR"  # MLX reads it when it compiles its first kernel
-_OWN = "process-"
+_PREFIX = "process-"  # of the name of a process's folder
 _ABANDONED = 7 * 24 * 3600  # seconds after which a folder of another machine's process is removed
-_process: tuple[Path, Path, int] | None = None  # the folder of this process, that of the kept kernels, its number
+_process: tuple[Path, Path, int] | None = None  # this process's folder, the folder of kept kernels, the process id
 
 
 def keep_kernels(version: str, gpu: Mapping[str, object]) -> None:
-    """Has MLX keep the kernels that this process compiles, unless the user has named a folder.
+    """Makes MLX keep the kernels that this process compiles, unless the user has chosen a folder.
 
     Args:
-        version: That of MLX.
-        gpu: What MLX says of the GPU.
+        version: The version of MLX.
+        gpu: MLX's description of the GPU.
     """
     global _process
-    cache, named = cache_folder(), os.environ.get(VARIABLE)
-    if cache is None or (named and not _is_own(Path(named), cache)):
+    cache, variable = cache_folder(), os.environ.get(VARIABLE)
+    if cache is None or (variable and not _is_own(Path(variable), cache)):
         return
     kept = cache / "ptx" / f"{version}-{_kind(gpu)}"
     try:
         kept.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not is_private(kept):  # what is in it runs on the GPU
+        if not is_private(kept):  # the kernels in it run on the GPU
             return
         _remove_abandoned(kept)
-        own = Path(tempfile.mkdtemp(prefix=f"{_OWN}{os.getpid()}@{_machine()}-", dir=kept))
+        own = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}@{_machine()}-", dir=kept))
         for path in _files(kept):
-            if path.suffix != ".txt" or path.with_suffix(".ptx").exists():  # half of a kernel is compiled again
+            if path.suffix != ".txt" or path.with_suffix(".ptx").exists():  # an incomplete kernel is compiled again
                 link = own / path.relative_to(kept)
                 link.parent.mkdir(parents=True, exist_ok=True)
                 link.symlink_to(path)
-    except OSError:  # nothing can be written there: MLX compiles again, each time
+    except OSError:  # the folder is not writable: MLX compiles every time
         return
     os.environ[VARIABLE], _process = str(own), (own, kept, os.getpid())
     atexit.register(end)
 
 
 def move_compiled() -> None:
-    """Moves the kernels that this process has compiled to those that are kept. Not while one is being compiled."""
+    """Moves the kernels that this process has compiled to the kept kernels; must not run during a compilation."""
     if _process is None or _process[2] != os.getpid():  # a fork, which uses the folder of its parent
         return
     own, kept, _ = _process
-    # The list of a kernel's functions is read after its code: it has to be there first.
+    # The list of a kernel's functions is read after its code, so it has to be moved first.
     for path in sorted(_files(own), key=lambda path: path.suffix == ".ptx"):
         if not path.is_symlink():
             with suppress(OSError):
@@ -72,14 +72,14 @@ def move_compiled() -> None:
 
 
 def end() -> None:
-    """`move_compiled`, and removes the folder of this process."""
+    """Moves compiled kernels, see `move_compiled`, and removes the folder of this process."""
     move_compiled()
     if _process is not None and _process[2] == os.getpid():
         shutil.rmtree(_process[0], ignore_errors=True)
 
 
 def builds_first(what: str) -> bool:
-    """Whether no process has yet built the kernels of `what` (a word); asked once, as this one does."""
+    """Whether the kernels of `what` (a word) are still to be compiled; true only once, as they then count as built."""
     if _process is None or _process[2] != os.getpid() or (mark := _process[0] / f"built-{what}").exists():
         return False
     try:
@@ -90,19 +90,19 @@ def builds_first(what: str) -> bool:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """The files in a folder of kernels, but for those of processes."""
+    """The files in a folder of kernels, except those in the folders of processes."""
     for path in folder.rglob("*"):
-        if path.is_file() and not path.relative_to(folder).parts[0].startswith(_OWN):
+        if path.is_file() and not path.relative_to(folder).parts[0].startswith(_PREFIX):
             yield path
 
 
 def _is_own(folder: Path, cache: Path) -> bool:
-    """Whether a folder is that of a process: of this one, or of the one that has started it."""
-    return folder.name.startswith(_OWN) and cache / "ptx" in folder.parents
+    """Whether a folder is a process's: of this process, or of the process that started it."""
+    return folder.name.startswith(_PREFIX) and cache / "ptx" in folder.parents
 
 
 def _kind(gpu: Mapping[str, object]) -> str:
-    """The compute capability, `9.0`; without one the name of the GPU, as a name of a file."""
+    """The compute capability, such as `9.0`, or else the name of the GPU as a file name."""
     numbers = [gpu.get(f"compute_capability_{part}") for part in ("major", "minor")]
     if all(isinstance(number, int) for number in numbers):
         return ".".join(map(str, numbers))
@@ -114,12 +114,12 @@ def _machine() -> str:
 
 
 def _remove_abandoned(kept: Path) -> None:
-    """Removes the folders of processes that were killed: of this machine's at once, as their numbers are known here."""
-    for folder in kept.glob(f"{_OWN}*"):
-        number, _, machine = folder.name.removeprefix(_OWN).rpartition("-")[0].partition("@")
-        here = machine == _machine() and number.isdecimal()
+    """Removes the folders of killed processes: at once for processes of this machine, later for other machines'."""
+    for folder in kept.glob(f"{_PREFIX}*"):
+        number, _, machine = folder.name.removeprefix(_PREFIX).rpartition("-")[0].partition("@")
+        is_local = machine == _machine() and number.isdecimal()
         with suppress(OSError):
-            if not _runs(int(number)) if here else time.time() - folder.stat().st_mtime > _ABANDONED:
+            if not _runs(int(number)) if is_local else time.time() - folder.stat().st_mtime > _ABANDONED:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -128,6 +128,6 @@ def _runs(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except OSError:  # it is another user's
+    except OSError:  # the process belongs to another user
         return True
     return True

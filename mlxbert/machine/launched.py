@@ -1,4 +1,4 @@
-"""Whether `mlx.launch` or `mpirun` started this process, known before MLX is imported."""
+"""Tells whether `mlx.launch` or `mpirun` started this process, without importing MLX."""
 
 import os
 

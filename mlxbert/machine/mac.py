@@ -1,6 +1,6 @@
-"""What a Mac says of itself, and what has to be mended before mlxbert is right and fast on it.
+"""Reads the facts about a Mac, and finds problems that keep mlxbert from being correct and fast on it.
 
-Nothing here imports MLX: on a Python for Intel there is none.
+Nothing here imports MLX, which does not exist for a Python for Intel.
 """
 
 import ctypes
@@ -10,12 +10,12 @@ import sys
 from dataclasses import dataclass
 from typing import Literal
 
-_OLDEST = 14  # of macOS that MLX has wheels for
-# MLX's wheel for macOS 26 is built for 26.2 and runs the matrix units of M5 chips on 26.0 and 26.1, too, which lack
-# them there (ml-explore/mlx#4525); its wheels for older systems do not use them at all.
+_OLDEST = 14  # the oldest macOS that MLX has wheels for
+# MLX's wheel for macOS 26 is built for 26.2 and uses the matrix units of M5 chips. It does so on 26.0 and 26.1, too,
+# which do not support them (ml-explore/mlx#4525); MLX's wheels for older systems do not use them at all.
 _UNITS = (26, 2)
 _FIRST_WITH_UNITS = 5  # M5
-_FIRST_DARWIN, _DARWIN_BY_YEAR = 20, 25  # kernels of macOS 11 and 26
+_FIRST_DARWIN, _DARWIN_BY_YEAR = 20, 25  # the kernel versions of macOS 11 and 26
 _SMALL = 8 * 2**30  # bytes of memory
 
 GpuSize = Literal["small", "medium", "large"]
@@ -26,12 +26,12 @@ class Mac:
     """A Mac as its system describes it.
 
     Attributes:
-        chip: `Apple M4 Pro`; `Intel(R) Core(TM) …` without Apple silicon.
-        macos: The version of the system, also where this Python gets another one, such as 16.2 in place of 26.2.
-        python: What this Python is built for: `arm64` or `x86_64`.
+        chip: The chip, such as `Apple M4 Pro` or `Intel(R) Core(TM) …`.
+        macos: The true version of macOS, even if the system tells this Python another, such as 16.2 for 26.2.
+        python: The architecture that this Python is built for: `arm64` or `x86_64`.
         translated: Whether Rosetta translates this Python.
         virtual: Whether it is a virtual machine.
-        wheel: The system that MLX's installed wheel is for, such as `macosx_26_0_arm64`; `None` without one.
+        wheel: The system that the installed wheel of MLX is for, such as `macosx_26_0_arm64`; `None` if unknown.
     """
 
     chip: str
@@ -42,8 +42,8 @@ class Mac:
     wheel: str | None
 
 
-def look() -> Mac | None:
-    """This Mac; `None` on another system."""
+def read_mac() -> Mac | None:
+    """Reads the facts about this Mac; `None` on another system."""
     if sys.platform != "darwin":
         return None
     return Mac(
@@ -57,7 +57,7 @@ def look() -> Mac | None:
 
 
 def sysctl(name: str) -> bytes | None:
-    """A value of the kernel as it is in memory; `None` if there is none of this name."""
+    """A kernel value as raw bytes; `None` if no value has this name."""
     call, key, size = ctypes.CDLL(None).sysctlbyname, name.encode(), ctypes.c_size_t(0)
     if call(key, None, ctypes.byref(size), None, ctypes.c_size_t(0)):
         return None
@@ -78,13 +78,13 @@ def _is_set(name: str) -> bool:
 def _macos(darwin: str, product: str) -> str:
     """The version of macOS.
 
-    A program that was built for an older system gets a masked version of the product: 10.16, or 16.2 for 26.2 (XNU,
-    `sysctl_osproductversion` in bsd/kern/kern_sysctl.c). The version of the kernel is never masked: that of macOS 11 to
-    15 is Darwin 20 to 24, that of 26.2 is 25.2. It stands for a masked version only: other systems may count otherwise.
+    A program that was built for an older system gets a masked product version: 10.16, or 16.2 for 26.2 (XNU,
+    `sysctl_osproductversion` in bsd/kern/kern_sysctl.c). The kernel version is never masked: macOS 11 to 15 have Darwin
+    20 to 24, and 26.2 has 25.2. It replaces masked versions only, since other systems may number kernels differently.
 
     Args:
-        darwin: The version of the kernel, such as `25.2.0`.
-        product: The version of the product, which may be masked.
+        darwin: The kernel version, such as `25.2.0`.
+        product: The product version, which may be masked.
     """
     kernel = _version(darwin)
     if len(kernel) < 2 or kernel[0] < _FIRST_DARWIN:  # no version, or a system before macOS 11
@@ -95,18 +95,18 @@ def _macos(darwin: str, product: str) -> str:
 
 
 def _wheel() -> str | None:
-    import importlib.metadata  # a twentieth of the time of a start, and needed on Macs alone
+    import importlib.metadata  # takes a twentieth of the startup time, and only Macs need it
 
     try:
-        written = importlib.metadata.distribution("mlx-metal").read_text("WHEEL") or ""
+        metadata = importlib.metadata.distribution("mlx-metal").read_text("WHEEL") or ""
     except importlib.metadata.PackageNotFoundError:
         return None
-    found = re.search(r"^Tag: .*-(macosx_\w+)$", written, re.MULTILINE)
-    return found[1] if found else None
+    tag = re.search(r"^Tag: .*-(macosx_\w+)$", metadata, re.MULTILINE)
+    return tag[1] if tag else None
 
 
 def problems(mac: Mac, *, metal: bool) -> list[str]:
-    """What keeps MLX from running, or from running as fast as it could, each with what to do.
+    """The problems that keep MLX from running, or from running at full speed, each with advice.
 
     Args:
         mac: The Mac.
@@ -118,35 +118,35 @@ def problems(mac: Mac, *, metal: bool) -> list[str]:
             "or `uv python install 3.13`, in a terminal without Rosetta, and a new environment with it"
         ]
     if mac.python != "arm64":
-        return [f"this Mac has no Apple silicon ({mac.chip}), on which alone MLX runs"]
+        return [f"this Mac has no Apple silicon ({mac.chip}), and MLX runs on nothing else"]
     if _version(mac.macos) < (_OLDEST,):
         return [f"this is macOS {mac.macos}; MLX needs {_OLDEST} or newer"]
-    found = []
+    messages = []
     if not metal:
         kind = "virtual machine without a GPU for Metal" if mac.virtual else "session without a GPU for Metal"
-        found.append(f"this is a {kind}: mlxbert computes on the CPU, many times slower than a Mac can")
-    if metal and _generation(mac.chip) >= _FIRST_WITH_UNITS and (advice := _units(mac)):
-        found.append(advice)
-    return found
+        messages.append(f"this is a {kind}: mlxbert computes on the CPU, many times slower than on a GPU")
+    if metal and _generation(mac.chip) >= _FIRST_WITH_UNITS and (advice := _matrix_unit_advice(mac)):
+        messages.append(advice)
+    return messages
 
 
 def gpu_size(chip: str, memory: int) -> GpuSize:
-    """The size of a Mac's GPU by the name of its chip: no system call counts its cores.
+    """The size of a Mac's GPU, by the name of its chip: no system call returns the number of GPU cores.
 
-    An M chip has 7 to 10, a Pro 14 to 20, a Max 24 and more.
+    An M chip has 7 to 10 GPU cores, a Pro 14 to 20, a Max 24 and more.
 
     Args:
-        chip: The name, such as `Apple M4 Pro`; a GPU that is not known by it is small.
-        memory: Bytes of the machine's memory, which the GPU shares: with 8 GB it is small.
+        chip: The name, such as `Apple M4 Pro`; chips with other names count as small.
+        memory: Bytes of the machine's memory, which the GPU shares: with 8 GB, the GPU counts as small.
     """
-    found = re.match(r"Apple M\d+ (Pro|Max|Ultra)\b", chip)
-    if found is None or memory <= _SMALL:
+    match = re.match(r"Apple M\d+ (Pro|Max|Ultra)\b", chip)
+    if match is None or memory <= _SMALL:
         return "small"
-    return "medium" if found[1] == "Pro" else "large"
+    return "medium" if match[1] == "Pro" else "large"
 
 
-def _units(mac: Mac) -> str | None:
-    """Advice where the matrix units of the chip are not used, or where the system lacks them."""
+def _matrix_unit_advice(mac: Mac) -> str | None:
+    """Advice if MLX does not use the matrix units of the chip, or if the system does not support them."""
     new_wheel = mac.wheel is not None and _version(mac.wheel.removeprefix("macosx_").replace("_", ".")) >= _UNITS[:1]
     if _version(mac.macos) >= _UNITS:
         if new_wheel or mac.wheel is None:
@@ -154,13 +154,13 @@ def _units(mac: Mac) -> str | None:
         reported = platform.mac_ver()[0]
         masked = f"this Python reports macOS {reported} to pip; " if _version(reported) < _UNITS[:1] else ""
         return (
-            f"MLX is installed for an older system ({mac.wheel}) and does not use the matrix units of {mac.chip}; "
-            f"{masked}`SYSTEM_VERSION_COMPAT=0 pip install --force-reinstall --no-deps mlx mlx-metal` installs the one "
-            f"for macOS {mac.macos}"
+            f"the installed MLX is for an older system ({mac.wheel}) and does not use the matrix units of {mac.chip}; "
+            f"{masked}`SYSTEM_VERSION_COMPAT=0 pip install --force-reinstall --no-deps mlx mlx-metal` installs the "
+            f"version for macOS {mac.macos}"
         )
     if new_wheel and _version(mac.macos) >= _UNITS[:1]:
         return (
-            f"MLX's wheel for macOS 26 needs 26.2 on {mac.chip}, this is {mac.macos}: update macOS, or results can be "
+            f"MLX's wheel for macOS 26 needs 26.2 on {mac.chip}, this is {mac.macos}: update macOS, as results can be "
             "wrong"
         )
     return None
@@ -171,6 +171,6 @@ def _version(text: str) -> tuple[int, ...]:
 
 
 def _generation(chip: str) -> int:
-    """5 of `Apple M5 Pro`; 0 of other chips."""
-    found = re.match(r"Apple M(\d+)", chip)
-    return int(found[1]) if found else 0
+    """The generation of an M chip: 5 for `Apple M5 Pro`; 0 for other chips."""
+    match = re.match(r"Apple M(\d+)", chip)
+    return int(match[1]) if match else 0

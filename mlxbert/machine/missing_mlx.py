@@ -1,4 +1,4 @@
-"""What to do where MLX cannot be loaded."""
+"""Advice for a machine on which MLX cannot be loaded."""
 
 import importlib.metadata
 import platform
@@ -13,9 +13,9 @@ _GLIBC, _MACHINES = (2, 35), ("x86_64", "aarch64")
 
 
 def advice() -> str:
-    """What keeps MLX from being loaded on this machine, or what to install."""
-    if (this := mac.look()) is not None:
-        return next(iter(mac.problems(this, metal=True)), SUPPORTED)
+    """The reason why MLX cannot be loaded on this machine, or the package to install."""
+    if (this_mac := mac.read_mac()) is not None:
+        return next(iter(mac.problems(this_mac, metal=True)), SUPPORTED)
     if _runs_on_this_linux() and not any(map(_is_installed, LINUX_WHEELS)):
         return 'MLX has no backend: pip install "mlx[cpu]", or with an NVIDIA GPU pip install "mlx[cuda13]"'
     return SUPPORTED

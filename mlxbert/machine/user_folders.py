@@ -1,4 +1,4 @@
-"""The folders of mlxbert in a user's home: a cache, which can be made again, and data, which cannot."""
+"""The folders of mlxbert in a user's home: a cache, which can be recreated, and data, which cannot."""
 
 import os
 import time
@@ -12,7 +12,7 @@ DAY = 24 * 60 * 60  # seconds
 
 
 def cache_folder() -> Path | None:
-    """The cache, by the rules of freedesktop.org; it may not exist yet. `None` if the user has no home."""
+    """The cache folder, by the rules of freedesktop.org; it may not exist yet. `None` if the user has no home."""
     for folder in (os.environ.get("XDG_CACHE_HOME", ""), os.path.expanduser("~/.cache")):
         if os.path.isabs(folder):
             return Path(folder, "mlxbert")
@@ -20,27 +20,27 @@ def cache_folder() -> Path | None:
 
 
 def is_private(path: Path) -> bool:
-    """Whether only this user can have written a file and its folder: code is loaded from the file."""
-    states = [place.stat() for place in (path, path.parent)]
-    return all(state.st_uid == os.geteuid() and not state.st_mode & 0o022 for state in states)
+    """Whether only this user can have written a file and its folder; checked before code is loaded from the file."""
+    stats = [checked.stat() for checked in (path, path.parent)]
+    return all(stat.st_uid == os.geteuid() and not stat.st_mode & 0o022 for stat in stats)
 
 
 def data_folder() -> Path:
-    """The data folder: `MLXBERT_DATA` if that environment variable is set, otherwise the system's usual one."""
-    if named := os.environ.get(VARIABLE):
-        return Path(named).absolute()
+    """The data folder: the environment variable `MLXBERT_DATA` if it is set, otherwise the system's default."""
+    if folder := os.environ.get(VARIABLE):
+        return Path(folder).absolute()
     import platformdirs
 
     return Path(platformdirs.user_data_dir("mlxbert"))
 
 
 def is_due(name: str, seconds: float = DAY) -> bool:
-    """Whether an occasional action should run again; if so, this counts as its new last time.
+    """Whether an occasional action should run again; if so, the action counts as run now.
 
     Args:
-        name: The file in the data folder whose modification time records the last time. If that file cannot be
-            written, the action is due each time.
-        seconds: The least time between two runs of the action.
+        name: The file in the data folder whose modification time is the time of the last run. If the file cannot be
+            written, the action is always due.
+        seconds: The minimum time between two runs of the action.
     """
     try:
         mark = data_folder() / name

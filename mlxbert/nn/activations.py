@@ -58,6 +58,6 @@ ACTIVATIONS: dict[str, Activation] = {
 def check_activation(name: str) -> str:
     """Returns `name` if mlxbert knows this activation."""
     if name not in ACTIVATIONS:
-        known = ", ".join(ACTIVATIONS)
-        raise ConfigError(f"hidden_act is {name!r}, expected one of {known}")
+        names = ", ".join(ACTIVATIONS)
+        raise ConfigError(f"hidden_act is {name!r}, expected one of {names}")
     return name

@@ -28,9 +28,9 @@ class SelfAttention(nn.Module):
         self.value = Linear(width, shared, bias=bias)
         self.output = Linear(inner, width, bias=config.biases.attention_output)
         if config.query_key_norm is not None:
-            each = config.query_key_norm == "head"
-            self.query_norm = build_norm(config, self.head_size if each else inner)
-            self.key_norm = build_norm(config, self.head_size if each else shared)
+            per_head = config.query_key_norm == "head"
+            self.query_norm = build_norm(config, self.head_size if per_head else inner)
+            self.key_norm = build_norm(config, self.head_size if per_head else shared)
         self.scale = config.attention_scale or 1 / math.sqrt(self.head_size)
         self.dropout = KeyedDropout(config.dropout.attention)
 
@@ -50,9 +50,9 @@ class SelfAttention(nn.Module):
         return PositionedQK(q, k, context.bias, context.mask, slopes=context.slopes)
 
     def __call__(self, x: mx.array, context: Context) -> tuple[mx.array, mx.array | None]:
-        """(B, L, D) → (B, L, D), and the weights (B, H, L, L) if asked for.
+        """(B, L, D) → (B, L, D), and the weights (B, H, L, L) if requested.
 
-        `ops.attention` does not return weights. They are computed apart from it, lazily: unused, they cost nothing.
+        `ops.attention` does not return weights. They are computed separately and lazily: unused, they cost nothing.
         """
         positioned = self.apply_positions(*self.queries_and_keys(x), context)
         v = self.split(self.value(x))
@@ -63,7 +63,7 @@ class SelfAttention(nn.Module):
 
 
 def _normed(norm: Norm, x: mx.array) -> mx.array:
-    """(B, L, D) with norms over parts of the width of `norm`."""
+    """Applies a norm to each part of `x` (B, L, D) that is as wide as the norm."""
     return norm(x.reshape(*x.shape[:2], -1, norm.weight.size)).reshape(x.shape)
 
 
@@ -118,7 +118,7 @@ class DisentangledAttention(SelfAttention):
     def _project_distances(self, project: nn.Linear, distances: Distances, *, from_keys: bool) -> mx.array:
         """The projected vectors for tokens at the offsets -(L - 1) … L from a key or a query, (H, 2 L, d).
 
-        A distance is the position of the query minus that of the key: the offset from a key, its negative from a query.
+        A distance is the query's position minus the key's: the offset as seen from a key, its negative from a query.
         """
         vectors, rows = distances
         rows = rows if from_keys else mx.concatenate([rows[-2::-1], rows[-1:]])
@@ -142,7 +142,7 @@ def _by_distance(x: mx.array, vectors: mx.array) -> mx.array:
 
 @mx.custom_function
 def _shifted(products: mx.array) -> mx.array:
-    """(B, H, L, 2 L) → (B, H, L, L): of row i the columns from L - 1 - i on.
+    """(B, H, L, 2 L) → (B, H, L, L): row i keeps the columns from L - 1 - i on.
 
     The product of token i for token j is in column j - i + L - 1: each row starts one column further left, so a strided
     view is enough.
@@ -161,7 +161,7 @@ def _shifted_vjp(products: mx.array, cotangent: mx.array, output: mx.array) -> m
 
 
 def build_attention(config: EncoderConfig, layer: int) -> SelfAttention:
-    """The attention of a stored layer, of the class that `config.positions` needs."""
+    """Builds the attention of a stored layer; `config.positions` chooses the class."""
     match config.positions:
         case Absolute() | RelativeBias() | Alibi():
             return SelfAttention(config)

@@ -35,7 +35,7 @@ class FeedForward(nn.Module):
 
 
 class ExpertMatrices(nn.Module):
-    """Both matrices of all experts, one below the other; each (E I, D)."""
+    """The two matrices of all experts, each stacked to (E I, D)."""
 
     def __init__(self, config: EncoderConfig, count: int) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class ExpertFeedForward(nn.Module):
 
 
 def build_feed_forward(config: EncoderConfig, layer: int) -> FeedForward | ExpertFeedForward:
-    """The feed-forward of a stored layer."""
+    """Builds the feed-forward of a stored layer."""
     if config.experts is not None and layer in config.experts.layers:
         return ExpertFeedForward(config, config.experts)
     return FeedForward(config)
@@ -88,7 +88,7 @@ class PostNormBlock(nn.Module):
         self.feed_forward_dropout = KeyedDropout(config.dropout.feed_forward)
 
     def __call__(self, x: mx.array, context: Context) -> tuple[mx.array, mx.array | None]:
-        """(B, L, D) → (B, L, D), and the attention weights if asked for."""
+        """(B, L, D) → (B, L, D), and the attention weights if requested."""
         attended, weights = self.attention(x, context)
         normed = self.attention_norm(x + self.attention_dropout(attended))
         x = self.second_attention_norm(x + normed) if "second_attention_norm" in self else normed
@@ -96,7 +96,7 @@ class PostNormBlock(nn.Module):
 
 
 class PreNormBlock(nn.Module):
-    """Norm, attention, add, norm, feed-forward, add; the outputs of both may be normed as well."""
+    """Norm, attention, add, norm, feed-forward, add; the outputs of attention and feed-forward may be normed, too."""
 
     def __init__(self, config: EncoderConfig, layer: int, block: PreNorm) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ class PreNormBlock(nn.Module):
         self.feed_forward_dropout = KeyedDropout(config.dropout.feed_forward)
 
     def __call__(self, x: mx.array, context: Context) -> tuple[mx.array, mx.array | None]:
-        """(B, L, D) → (B, L, D), and the attention weights if asked for."""
+        """(B, L, D) → (B, L, D), and the attention weights if requested."""
         attended, weights = self.attention(self.attention_norm(x) if "attention_norm" in self else x, context)
         x = x + self.attention_dropout(self._normed("attention_output_norm", attended))
         fed = self.feed_forward(self.feed_forward_norm(x))
@@ -141,7 +141,7 @@ class EmbeddingConvolution(nn.Module):
 
 
 def build_block(config: EncoderConfig, layer: int) -> PostNormBlock | PreNormBlock:
-    """The stored layer number `layer`, of the class that `config.block` needs."""
+    """Builds the stored layer number `layer`; `config.block` chooses the class."""
     match config.block:
         case PostNorm(adds_input_twice=twice):
             return PostNormBlock(config, layer, adds_input_twice=twice)

@@ -1,4 +1,4 @@
-"""A linear-chain conditional random field: a score for every tag after every other, on top of those of the words.
+"""A linear-chain conditional random field: scores for every tag after every other, in addition to each word's scores.
 
 Lafferty, McCallum, Pereira (2001), "Conditional random fields"; over the output of an encoder as in arXiv:1603.01360.
 
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
     Scores = tuple[Array, Array, Array]
 
-# AdamW moves every number by about the learning rate, which suits the encoder: a hundredth of what scores need.
+# AdamW changes every number by about the learning rate; the encoder's rate is a hundredth of what the scores need.
 SCALE = 100.0
-SECTION = 256  # words whose forward pass is kept at a time
-FORBIDDEN = -1e4  # no sum of other scores comes near it, and float32 still tells its neighbours apart
+SECTION = 256  # words whose forward pass is in memory at a time
+FORBIDDEN = -1e4  # far below all sums of other scores, and float32 still has digits for differences around it
 
 
 class CRF(nn.Module):
-    """Scores of sequences of tags; what the scheme of the tags forbids is never decoded and not trained.
+    """Scores of sequences of tags; sequences that the tagging scheme forbids are never decoded, nor trained.
 
     Attributes:
         start: (C,), the score of each tag at the beginning, divided by `SCALE`.
-        transitions: (C, C), the score of each tag (column) after each other one (row), divided by `SCALE`.
+        transitions: (C, C), the score of each tag (column) after each tag (row), divided by `SCALE`.
         end: (C,), the score of each tag at the end, divided by `SCALE`.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
-        """Makes one whose scores are 0.
+        """Makes a CRF with all scores 0.
 
         Args:
-            names: The C tags. Those with B- and I- are read as IOB2, as names alone do not tell it from IOB1.
+            names: The C tags. Tags with B- and I- are read as IOB2, as names do not distinguish it from IOB1.
         """
         super().__init__()
         count = len(names)
@@ -49,9 +49,9 @@ class CRF(nn.Module):
         """Scores of the start (C,), of transitions (C, C) from row to column, and of the end (C,), in float32."""
         may_begin, may_follow, may_end = self._allowed
 
-        def scores(stored: mx.array, may: list[Any]) -> mx.array:
-            # The mask is made here: threads do not share lazy arrays.
-            return mx.where(mx.array(may), stored.astype(mx.float32) * SCALE, FORBIDDEN)
+        def scores(stored: mx.array, allowed: list[Any]) -> mx.array:
+            # The mask is made here, since threads must not share lazy arrays.
+            return mx.where(mx.array(allowed), stored.astype(mx.float32) * SCALE, FORBIDDEN)
 
         return scores(self.start, may_begin), scores(self.transitions, may_follow), scores(self.end, may_end)
 
@@ -60,26 +60,26 @@ class CRF(nn.Module):
 
         Args:
             emissions: (B, W, C), the score of each tag of each word.
-            tags: Integers (B, W); any valid one where there is no word.
-            mask: (B, W), 1 for the words of a sentence, which are the first of its row; 0 for padding. A row without
-                words counts as 0.
+            tags: Integers (B, W); any valid tag in place of padding.
+            mask: (B, W), 1 for the words of a sentence, at the beginning of its row, and 0 for padding. The loss of a
+                row without words is 0.
         """
         wide, words = emissions.astype(mx.float32), mask.astype(mx.bool_)
         start, transitions, end = self.scores()
         count = wide.shape[-1]
-        found = mx.where(words, mx.take_along_axis(wide, tags[..., None], axis=-1)[..., 0], 0.0).sum(axis=1)
+        score = mx.where(words, mx.take_along_axis(wide, tags[..., None], axis=-1)[..., 0], 0.0).sum(axis=1)
         steps = transitions.reshape(-1)[tags[:, :-1] * count + tags[:, 1:]]
-        found = found + mx.where(words[:, 1:], steps, 0.0).sum(axis=1)
+        score = score + mx.where(words[:, 1:], steps, 0.0).sum(axis=1)
         last = mx.maximum(words.astype(mx.int32).sum(axis=1, keepdims=True) - 1, 0)
-        found = found + start[tags[:, 0]] + end[mx.take_along_axis(tags, last, axis=1)[:, 0]]
-        # Forward algorithm: after each word the logarithm of the sum over all paths that end in each tag.
+        score = score + start[tags[:, 0]] + end[mx.take_along_axis(tags, last, axis=1)[:, 0]]
+        # Forward algorithm: after each word, the logarithm of the sum over all paths that end in each tag.
         with ops.step_by_step():
             paths, into = start + wide[:, 0], transitions.T
             for word in range(1, wide.shape[1]):
                 longer = mx.logsumexp(paths[:, None, :] + into, axis=-1) + wide[:, word]
                 paths = mx.where(words[:, word : word + 1], longer, paths)
         total = mx.logsumexp(paths + end, axis=-1)
-        return mx.where(words[:, 0], total - found, 0.0).sum()
+        return mx.where(words[:, 0], total - score, 0.0).sum()
 
     def decode(self, emissions: "NDArray[np.floating]") -> list[int]:
         """The most likely tags of a sentence (Viterbi).
@@ -93,14 +93,14 @@ class CRF(nn.Module):
             return []
         start, transitions, end = self._as_numpy()
         best = start + emissions[0]
-        back = np.empty(emissions.shape, np.min_scalar_type(len(start)))  # small integers: there may be many words
+        back = np.empty(emissions.shape, np.min_scalar_type(len(start)))  # small integers, as there may be many words
         for word, row in enumerate(emissions[1:], 1):
             through = best[:, None] + transitions
             back[word] = through.argmax(axis=0)
             best = through.max(axis=0) + row
         tags = [int((best + end).argmax())]
-        for places in back[:0:-1]:
-            tags.append(int(places[tags[-1]]))
+        for pointers in back[:0:-1]:
+            tags.append(int(pointers[tags[-1]]))
         return tags[::-1]
 
     def marginals(self, emissions: "NDArray[np.floating]") -> "Array":
@@ -114,10 +114,10 @@ class CRF(nn.Module):
         """
         import numpy as np
 
-        found = np.empty(emissions.shape)
+        rows = np.empty(emissions.shape)
         for word, row in self._backward(emissions):
-            found[word] = row
-        return found
+            rows[word] = row
+        return rows
 
     def shares(self, emissions: "NDArray[np.floating]", tags: Sequence[int]) -> "Array":
         """The probability of one tag of each word, over all sequences of tags, (W,).
@@ -128,40 +128,40 @@ class CRF(nn.Module):
         """
         import numpy as np
 
-        found = np.empty(len(emissions))
+        probabilities = np.empty(len(emissions))
         for word, row in self._backward(emissions):
-            found[word] = row[tags[word]]
-        return found
+            probabilities[word] = row[tags[word]]
+        return probabilities
 
     def _backward(self, emissions: "NDArray[np.floating]") -> "Iterator[tuple[int, Array]]":
-        """The marginals of each word, from the last one to the first.
+        """Yields the number and the marginals of each word, from the last word to the first.
 
-        What the forward pass finds is kept for the words before each section only, and found again within a section.
+        Keeps the forward scores only for the beginning of each section, and computes them again within a section.
         """
         import numpy as np
 
         start, transitions, end = self._as_numpy()
         sections = [*range(0, len(emissions), SECTION)]
-        before = [start]  # for the first word of each section the sum over all paths before it
+        before = [start]  # for the first word of each section, the sum over all paths before it
         for section in sections[1:]:
             *_, last = self._forward(before[-1], emissions[section - SECTION : section], transitions)
             before.append(_log_sum(last[:, None] + transitions))
         after = end
         for section in reversed(sections):
             rows = emissions[section : section + SECTION]
-            found = [*self._forward(before.pop(), rows, transitions)]
+            forward = [*self._forward(before.pop(), rows, transitions)]
             for word in reversed(range(len(rows))):
-                share = np.exp(found[word] + after - (found[word] + after).max())
+                share = np.exp(forward[word] + after - (forward[word] + after).max())
                 yield section + word, share / share.sum()
                 after = _log_sum((transitions + rows[word] + after).T)
 
     @staticmethod
     def _forward(before: "Array", rows: "NDArray[np.floating]", transitions: "Array") -> "Iterator[Array]":
-        """After each word the logarithm of the sum over all paths that end in each tag."""
+        """Yields, after each word, the logarithm of the sum over all paths that end in each tag."""
         for row in rows:
-            found = row + before
-            yield found
-            before = _log_sum(found[:, None] + transitions)
+            scores = row + before
+            yield scores
+            before = _log_sum(scores[:, None] + transitions)
 
     def _as_numpy(self) -> "Scores":
         import numpy as np
@@ -174,6 +174,6 @@ def _log_sum(scores: "Array") -> "Array":
     """The logarithm of the sum of the exponentials of each column."""
     import numpy as np
 
-    most = scores.max(axis=0)
-    found: Array = most + np.log(np.exp(scores - most).sum(axis=0))
-    return found
+    largest = scores.max(axis=0)
+    log_sum: Array = largest + np.log(np.exp(scores - largest).sum(axis=0))
+    return log_sum

@@ -1,10 +1,10 @@
-"""Dropout with explicit keys: a training step that is repeated draws the same masks.
+"""Dropout with explicit keys, so that a repeated training step draws the same masks.
 
     with dropout.seeded(key):
         loss = ...network.logits("sequence_classifier", batch)...
 
-Inside, each place in turn takes its own key from `key`; outside, from MLX's global random state. In evaluation mode,
-and at a rate of 0, nothing is drawn.
+Inside the block, each layer in turn takes its own key from `key`; outside, from MLX's global random state. In
+evaluation mode, and at a rate of 0, nothing is drawn.
 """
 
 import contextlib
@@ -17,14 +17,14 @@ from mlxbert.machine.device import mx, nn
 from mlxbert.nn import fused_kernels
 from mlxbert.options import RATE
 
-_WORD = 2**16  # masks are drawn as 16-bit words: half the work of MLX's own, which take 32 bits for each element
+_WORD = 2**16  # masks are drawn as 16-bit words: half the work of MLX's own masks, with 32 bits for each element
 _WORDS_IN_KEY = 4
 _source = threading.local()
 
 
 @contextlib.contextmanager
 def seeded(key: mx.array | None) -> Iterator[None]:
-    """Masks that are drawn in this thread come from `key`, see `mx.random.key`, in the order of the calls.
+    """Within it, this thread draws masks from `key` (see `mx.random.key`), in the order of the calls.
 
     `None` changes nothing.
     """
@@ -40,23 +40,23 @@ def seeded(key: mx.array | None) -> Iterator[None]:
 
 
 def next_key() -> mx.array:
-    """A key that nothing else uses."""
+    """A fresh key, used only once."""
     key = getattr(_source, "key", None)
     if key is None:
         return mx.view(mx.random.randint(-(2**31), 2**31 - 1, (2,)), mx.uint32)
-    _source.key, own = mx.random.split(key)
-    return own
+    _source.key, fresh = mx.random.split(key)
+    return fresh
 
 
 def draw_mask(shape: tuple[int, ...], rate: float) -> tuple[mx.array, float]:
-    """A mask and the factor of what it keeps.
+    """Draws a mask, and computes the factor of the elements that it keeps.
 
     Args:
         shape: The shape of the mask.
-        rate: The share of elements that are dropped, at least 0 and less than 1; to 1 / 65536.
+        rate: The share of elements to drop, at least 0 and less than 1; rounded to 1 / 65536.
 
     Returns:
-        bool of `shape`, false where an element is dropped, and the inverse of the share that is kept.
+        A bool array of `shape`, false where an element is dropped, and the inverse of the share of kept elements.
     """
     least, factor = _threshold(rate)
     return _draw_words(shape) >= mx.array(least, dtype=mx.uint16), factor
@@ -70,7 +70,7 @@ def _draw_words(shape: tuple[int, ...]) -> mx.array:
 
 
 def _threshold(rate: float) -> tuple[int, float]:
-    """The least word that keeps an element, and the factor of what is kept."""
+    """The smallest word that keeps an element, and the factor of kept elements."""
     least = min(round(rate * _WORD), _WORD - 1)
     return least, _WORD / (_WORD - least)
 
@@ -85,16 +85,16 @@ def _apply(x: mx.array, mask: mx.array, factor: mx.array) -> mx.array:
 def _apply_vjp(
     inputs: tuple[mx.array, mx.array, mx.array], cotangent: mx.array, output: mx.array
 ) -> tuple[mx.array, mx.array, mx.array]:
-    # So only the mask is kept until then, a byte an element.
+    # This way, only the mask is kept for the backward pass, a byte per element.
     _, mask, factor = inputs
     return cast(mx.array, _apply(cotangent, mask, factor)), mx.zeros_like(mask), mx.zeros_like(factor)
 
 
 class KeyedDropout(nn.Module):
-    """Sets elements to 0 at random in training, and scales the others so that the mean stays.
+    """Sets elements to 0 at random in training, and scales the others so that the mean stays the same.
 
     Args:
-        rate: The share that is dropped; `None` where the family has no dropout, which `set_rate` then leaves so.
+        rate: The share of elements to drop; `None` where the family has no dropout, which `set_rate` does not change.
     """
 
     def __init__(self, rate: float | None) -> None:
@@ -111,7 +111,7 @@ class KeyedDropout(nn.Module):
         return draw_mask(shape, self.rate or 0.0) if self.drops else None
 
     def __call__(self, x: mx.array) -> mx.array:
-        """`x` of any shape and dtype → the same shape and dtype."""
+        """Any shape and dtype → the same shape and dtype."""
         if not self.drops:
             return x
         if fused_kernels.applies():
@@ -128,7 +128,7 @@ def drops(network: nn.Module) -> bool:
 
 
 def set_rate(network: nn.Module, rate: float) -> None:
-    """Sets the rate of every place where the model's family has dropout, in the encoder and in the heads."""
+    """Sets the rate of all dropout layers that the model's family has, in the encoder and in the heads."""
     RATE.check_number("dropout", rate)
     for module in network.modules():
         if isinstance(module, KeyedDropout) and module.rate is not None:

@@ -1,4 +1,4 @@
-"""From hidden states to the vector of a text: pooling, the modules after it, truncation and normalization.
+"""Turns hidden states into the vector of a text: pooling, the modules after it, truncation and normalization.
 
 Shapes: B batch, L length, D hidden size, W size of a vector. Everything here runs in float32.
 """
@@ -14,8 +14,8 @@ from mlxbert.nn.encoder import EncoderOutput
 from mlxbert.nn.pooling import POOLINGS, pool
 from mlxbert.options import check_listed
 
-SMALLEST_NORM = 1e-12  # torch.nn.functional.normalize
-SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")  # those of sentence-transformers
+SMALLEST_NORM = 1e-12  # as in torch.nn.functional.normalize
+SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")  # as in sentence-transformers
 _JOIN = "+"
 
 
@@ -48,19 +48,19 @@ class Normalize(nn.Module):
 
 @dataclass(frozen=True)
 class EmbeddingConfig:
-    """How a model makes one vector of a text.
+    """How a model turns a text into one vector.
 
     Attributes:
-        poolings: Names of `POOLINGS`; the vectors of several are concatenated.
+        poolings: Names of `POOLINGS`; the vectors of several poolings are concatenated.
         include_prompt: Whether the tokens of a prompt are pooled, too.
-        dimensions: How many leading values are kept (Matryoshka); `None` for all.
+        dimensions: Number of leading values to keep (Matryoshka); `None` for all.
         normalize: Whether vectors are scaled to length 1 at the very end, after truncation.
         prompts: Prefixes for texts, by name.
-        default_prompt_name: The prompt that is used unless another one is named.
-        max_length: The longest input in tokens, where the model has its own limit.
-        lower_case: Whether texts are lower-cased before anything else.
+        default_prompt_name: The name of the default prompt.
+        max_length: Maximum input length in tokens, if embeddings have their own limit.
+        lower_case: Whether texts are lowercased before anything else.
         similarity: How vectors are compared, one of `SIMILARITIES`.
-        stated: Whether the model's files define this; otherwise the pooling is that of its family.
+        stated: Whether the model's files define the pooling; otherwise it is the default of the model's family.
     """
 
     poolings: tuple[str, ...] = ("mean",)
@@ -82,7 +82,7 @@ class Embedder(nn.Module):
         config: The configuration.
         width: Hidden size of the encoder, D.
         layers: The layers after the pooling: `Dense`, `LayerNorm`, `Normalize`.
-        size: The number of values of a vector, W.
+        size: The number of values in a vector, W.
     """
 
     def __init__(self, config: EmbeddingConfig, width: int, layers: Sequence[nn.Module] = ()) -> None:
@@ -96,7 +96,7 @@ class Embedder(nn.Module):
         self._truncated = self.size < full
 
     def _check_widths(self) -> int:
-        """The width after all layers."""
+        """Checks the width of each layer's input, and returns the width after all layers."""
         width = self.width * len(self.config.poolings)
         for number, layer in enumerate(self.layers):
             if isinstance(layer, Normalize):
@@ -119,12 +119,12 @@ class Embedder(nn.Module):
     def variant(
         self, *, pooling: str | None = None, normalize: bool | None = None, dimensions: int | None = None
     ) -> "Embedder":
-        """The same embedder with other options; `None` keeps that of the model.
+        """The same embedder with other options; `None` keeps the model's option.
 
         Args:
             pooling: One of `POOLINGS`, or several joined by `+`.
             normalize: True scales vectors to length 1 at the very end; False omits the model's own normalization.
-            dimensions: How many leading values to keep.
+            dimensions: Number of leading values to keep.
         """
         config, layers = self.config, list(self.layers)
         if pooling is not None:
@@ -146,9 +146,9 @@ class Embedder(nn.Module):
         """Pools the output of the encoder and applies the layers after the pooling.
 
         Args:
-            output: The output of the encoder; with attentions if `needs_attentions`.
+            output: The output of the encoder, with attentions if `needs_attentions`.
             attention_mask: (B, L), nonzero at real tokens; `None` when nothing is padded.
-            skip: The number of leading tokens of a prompt; they are skipped unless the model pools them, too.
+            skip: The number of leading tokens of a prompt; skipped unless the model pools prompts, too.
 
         Returns:
             float32 (B, W).
@@ -163,7 +163,7 @@ class Embedder(nn.Module):
 
 
 def parse_poolings(text: str) -> tuple[str, ...]:
-    """`cls+mean` as a tuple of names."""
+    """Parses names joined by `+`, such as `cls+mean`."""
     names = tuple(text.split(_JOIN)) if isinstance(text, str) else ()
     if not names or not all(name in POOLINGS for name in names):
         raise ArgumentError(

@@ -25,7 +25,7 @@ class Batch:
         input_ids: int32 (B, L).
         attention_mask: bool (B, L), or `None` when nothing is padded.
         token_type_ids: int32 (B, L), or `None` when every segment is 0.
-        ids: The ids, where they are known without waiting for the device.
+        ids: The ids in Python, if they are known without waiting for the device.
     """
 
     input_ids: mx.array
@@ -36,31 +36,31 @@ class Batch:
 
 @dataclass(frozen=True)
 class KnownIds:
-    """The ids of a batch, from the lists that it was made of.
+    """The ids of a batch, collected from the lists of its inputs.
 
     Attributes:
         tokens: The token ids.
-        last_segment: The highest id of a segment.
+        last_segment: The highest segment id.
     """
 
     tokens: frozenset[int]
     last_segment: int = 0
 
     def check(self, config: EncoderConfig) -> None:
-        """Refuses ids that are not rows of a model's tables: MLX would read past them."""
+        """Refuses ids outside a model's tables: MLX would read past their ends."""
         check_rows("input_ids", min(self.tokens), max(self.tokens), config.vocab_size, "vocabulary")
         if config.type_vocab_size:  # a model without segments ignores them
             check_rows("token_type_ids", 0, self.last_segment, config.type_vocab_size, "table of segments")
 
 
 def check_rows(name: str, low: int, high: int, rows: int, table: str) -> None:
-    """Refuses ids from `low` to `high` of which one is not a row of its table."""
+    """Refuses ids, from `low` to `high`, if any of them is not a row of the table."""
     if not 0 <= low <= high < rows:
         raise InputError(f"{name} are from {low} to {high}, the {table} has ids from 0 to {rows - 1}")
 
 
 def real_tokens(mask: mx.array) -> mx.array:
-    """bool, true where a mask of the same shape is not 0."""
+    """Converts a mask to bool: true where it is not 0."""
     return mask if mask.dtype == mx.bool_ else mask != 0
 
 
@@ -70,11 +70,11 @@ class EncoderOutput:
 
     Attributes:
         last_hidden_state: (B, L, D).
-        pooler_output: (B, D), the first token through the pooler; `None` where the model has none. Lazy, like every MLX
-            array: unused, it costs nothing.
-        hidden_states: The embeddings and the output of every layer, each (B, L, D), if asked for.
-        attentions: The weights of every layer, each (B, H, L, L), if asked for.
-        attention_mask: The mask that the encoder was given, (B, L); `None` when nothing is padded.
+        pooler_output: (B, D), the first token through the pooler; `None` if the model has no pooler. Lazy, like every
+            MLX array: it costs nothing if it is not used.
+        hidden_states: The embeddings and the output of every layer, each (B, L, D), if requested.
+        attentions: The attention weights of every layer, each (B, H, L, L), if requested.
+        attention_mask: The attention mask of the input, (B, L); `None` when nothing is padded.
         input_ids: The tokens, (B, L).
     """
 
@@ -86,7 +86,7 @@ class EncoderOutput:
     input_ids: mx.array | None = None
 
     def select(self, rows: mx.array, columns: mx.array) -> "EncoderOutput":
-        """The hidden states (N, D) of single tokens, for heads over tokens: token `columns[i]` of input `rows[i]`."""
+        """Selects the hidden states (N, D) of single tokens, for heads over tokens: `columns[i]` of input `rows[i]`."""
         hidden = self.last_hidden_state[rows, columns]
         return replace(self, last_hidden_state=hidden, pooler_output=None, hidden_states=None, attentions=None)
 
@@ -115,7 +115,7 @@ class Embeddings(nn.Module):
         """The vectors of the positions, (L, E) or (B, L, E)."""
         if not self.first_position:
             return self.position.weight[: input_ids.shape[1]]
-        # Models like RoBERTa count only tokens that are not padding; padding has the row before the first position.
+        # Models like RoBERTa do not count padding, which has the row before the first position.
         pad = self.first_position - 1
         real = (input_ids != pad).astype(mx.int32)
         return self.position(pad + mx.cumsum(real, axis=1) * real)
@@ -127,18 +127,18 @@ class Embeddings(nn.Module):
             return table[0]
         if not self.training:
             return self.token_type(token_type_ids)
-        # The gradient of a product is a product: adding B x L vectors to few rows takes ten times as long.
+        # The gradient of a product is a product; a scatter-add of B x L vectors to few rows takes ten times as long.
         return (token_type_ids[:, :, None] == mx.arange(table.shape[0])).astype(table.dtype) @ table
 
     def normalized(self, input_ids: mx.array, token_type_ids: mx.array | None) -> mx.array:
-        """(B, L) → (B, L, E), what a projection takes; (B, L, D) where the projection is before the norm."""
+        """(B, L) → (B, L, E), the input of a projection; (B, L, D) if the projection is before the norm."""
         x = self.word(input_ids)
         if self.scale is not None:
             x = x * mx.array(self.scale, dtype=x.dtype)  # the factor is rounded, too
         if "position" in self:
             x = x + self._positions(input_ids)
         if "token_type" in self:
-            # Segment 0 has a vector too: it is added even when no segment ids are given.
+            # Segment 0 has a vector, too, which is added even without segment ids.
             x = x + self._segments(token_type_ids)
         x = self.projection(x) if self.projects_first else x
         return self.dropout(self.norm(x) if "norm" in self else x)
@@ -162,13 +162,13 @@ class Pooler(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Token ids to hidden states.
+    """Turns token ids into hidden states.
 
     Attributes:
-        checkpointing: Whether training computes the arrays of each layer again for its gradients: less memory, a third
-            more time, the same gradients.
-        frozen: How many stored layers, the first ones, have no gradients, nor have the embeddings.
-        divisible: Whether parts of a batch may be computed apart.
+        checkpointing: Whether training recomputes the arrays of each layer for its gradients: less memory, a third more
+            time, the same gradients.
+        frozen: The number of leading stored layers without gradients; the embeddings then have none, either.
+        divisible: Whether parts of a batch may be computed separately.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -218,7 +218,7 @@ class Encoder(nn.Module):
             x, weights = self._layer(stored, x, context, dropout.next_key() if dropping else None)
             if step == 0 and "convolution" in self:
                 x = self.convolution(embedded, x, mask)
-            hidden_states = [*hidden_states, x] if output_hidden_states else [x]  # a CPU has computed those it keeps
+            hidden_states = [*hidden_states, x] if output_hidden_states else [x]  # kept states take memory on a CPU
             attentions += [] if weights is None else [weights]
         if "final_norm" in self:
             x = hidden_states[-1] = self.final_norm(x)
@@ -234,7 +234,7 @@ class Encoder(nn.Module):
     def _layer(
         self, stored: int, x: mx.array, context: Context, key: mx.array | None
     ) -> tuple[mx.array, mx.array | None]:
-        """A layer whose dropout masks come from `key`."""
+        """Runs a stored layer; its dropout masks come from `key`."""
         if self.training and self.checkpointing:
             return checkpointed(self.layers[stored], x, context, key)
         with dropout.seeded(key), ops.unfilled() if stored < self.frozen else contextlib.nullcontext():

@@ -1,9 +1,9 @@
-"""Kernels of training on a GPU: the elementwise functions that take the most time, fused in the same way in each place.
+"""Kernels of training on a GPU: the slowest elementwise functions, each fused in the same way wherever it is called.
 
-A step of training is traced by `mx.compile`, which fuses neighboring elementwise operations, and a function that is
-compiled by itself is traced through: under `mx.grad` MLX fuses nothing else. Each other combination, and each other
-number in it, is a library of kernels that the first update waits for: 0.1 s on Metal, more than a second on CUDA. So a
-function here is cut off from its neighbors, and takes numbers that differ between runs as arrays.
+A training step is traced by `mx.compile`, which fuses neighboring elementwise operations, also those of functions that
+are compiled by themselves; under `mx.grad`, MLX fuses nothing else. Each new combination of operations and numbers is
+another kernel library that the first update waits for: 0.1 s on Metal, more than a second on CUDA. So these functions
+are isolated from their neighbors, and take numbers that differ between runs as arrays.
 """
 
 import functools
@@ -16,25 +16,25 @@ Function = Callable[..., mx.array]
 
 
 def applies() -> bool:
-    """Whether layers that do not know the device are to use these kernels: on a GPU."""
+    """Whether layers should use these kernels: on a GPU."""
     return on_gpu()
 
 
 def number(value: float, dtype: mx.Dtype = mx.float32) -> mx.array:
-    """A scalar that a kernel takes as an argument.
+    """Makes a scalar that is an argument of kernels.
 
-    `mx.compile` writes the value of a Python number, or of an evaluated scalar, into the kernel's code.
+    `mx.compile` would write a Python number, or the value of an evaluated scalar, into the kernel's code.
     """
-    return mx.array([value, value], dtype)[:1].reshape(())  # `[0]` would be a kernel
+    return mx.array([value, value], dtype)[:1].reshape(())  # `[0]` would run a kernel
 
 
 def fusion_barrier(x: mx.array) -> mx.array:
-    """`x` itself, without a copy: `mx.compile` does not fuse what computes it with what uses it."""
+    """Returns `x`, without a copy; `mx.compile` does not fuse the operations before it with those after it."""
     return cast_to(mx.array, mx.depends([x], [])[0])
 
 
 def one_kernel(function: Function) -> Function:
-    """Makes an elementwise function of arrays a kernel that is the same wherever it is called."""
+    """Decorates an elementwise function of arrays so that its kernel is the same wherever it is called."""
 
     @functools.wraps(function)
     def separate(*arrays: mx.array) -> mx.array:
@@ -45,7 +45,7 @@ def one_kernel(function: Function) -> Function:
 
 @functools.cache
 def cast(dtype: mx.Dtype) -> Function:
-    """Casts float32 to a dtype. The sum of its gradients is not fused with the cast of it."""
+    """Returns a function that casts float32 to a dtype; the sum of its gradients is not fused with their cast."""
 
     @mx.custom_function
     def differentiable(x: mx.array) -> mx.array:
@@ -60,7 +60,7 @@ def cast(dtype: mx.Dtype) -> Function:
 
 @functools.cache
 def activation(function: Callable[[mx.array], mx.array]) -> Callable[[mx.array], mx.array]:
-    """An elementwise function as one kernel and its derivative as another, which needs nothing but the input."""
+    """An elementwise function as one kernel, and its derivative as another kernel, which keeps only the input."""
     forward, backward = one_kernel(function), one_kernel(lambda x, up: mx.vjp(function, [x], [up])[1][0])
 
     @mx.custom_function
@@ -76,13 +76,13 @@ def activation(function: Callable[[mx.array], mx.array]) -> Callable[[mx.array],
 
 @mx.custom_function
 def tanh(x: mx.array) -> mx.array:
-    """The hyperbolic tangent of a few rows: in single operations, which need no library; in float32."""
+    """The hyperbolic tangent of a few rows, in float32, in separate operations, which need no compiled kernel."""
     return fusion_barrier(mx.tanh(fusion_barrier(x.astype(mx.float32)))).astype(x.dtype)
 
 
 @tanh.vjp
 def _tanh_vjp(x: mx.array, cotangent: mx.array, output: mx.array) -> mx.array:
-    wide, up = (fusion_barrier(one.astype(mx.float32)) for one in (x, cotangent))
+    wide, up = (fusion_barrier(array.astype(mx.float32)) for array in (x, cotangent))
     y = fusion_barrier(mx.tanh(wide))
     return fusion_barrier(up - fusion_barrier(up * fusion_barrier(y * y))).astype(x.dtype)
 
@@ -106,9 +106,9 @@ def _times(x: mx.array, factor: mx.array) -> mx.array:
 
 @mx.custom_function
 def dropped(x: mx.array, words: mx.array, least: mx.array, factor: mx.array) -> mx.array:
-    """`x` times a scalar where a word of the same shape is at least `least`, a scalar too, and 0 elsewhere.
+    """`x` times the scalar `factor` where `words`, of the same shape, are at least the scalar `least`; 0 elsewhere.
 
-    Of all, `x` alone gets a gradient. Between the passes nothing is kept but the words.
+    Only `x` gets a gradient. Only the words are kept for the backward pass.
     """
     return _dropped(x, words, least, factor)
 
@@ -130,7 +130,7 @@ def softmax(scores: mx.array, masks: list[mx.array]) -> mx.array:
 
     Args:
         scores: (…, L).
-        masks: One, bool and broadcast to the scores, true where they count; or none.
+        masks: An empty list, or one mask: bool, broadcast to the scores, true where they count.
     """
     for mask in masks:
         scores = _masked(scores, mask)
@@ -159,7 +159,7 @@ def _from_mean(weights: mx.array, cotangent: mx.array, mean: mx.array) -> mx.arr
 
 @one_kernel
 def _from_mean_where(mask: mx.array, weights: mx.array, cotangent: mx.array, mean: mx.array) -> mx.array:
-    return mx.where(mask, weights * (cotangent - mean), 0)  # of a row that is masked as a whole, too
+    return mx.where(mask, weights * (cotangent - mean), 0)  # also for a fully masked row
 
 
 @mx.custom_function
@@ -170,15 +170,15 @@ def dense(x: mx.array, weight: mx.array, biases: list[mx.array]) -> mx.array:
 
 @dense.vjp
 def _dense_vjp(inputs: Any, cotangent: mx.array, output: mx.array) -> tuple[mx.array, mx.array, list[mx.array]]:
-    # MLX's own gives the transposed view of x.T @ cotangent, which the update would read against its order in memory.
+    # MLX's own derivative is a transposed view of x.T @ cotangent, which the update would read out of memory order.
     x, weight, biases = inputs
     rows, up = x.reshape(-1, x.shape[-1]), cotangent.reshape(-1, cotangent.shape[-1])
-    of_weight = (up.T @ rows).astype(weight.dtype)
-    return (cotangent @ weight).astype(x.dtype), of_weight, [_column_sums(up).astype(bias.dtype) for bias in biases]
+    gradient = (up.T @ rows).astype(weight.dtype)
+    return (cotangent @ weight).astype(x.dtype), gradient, [_column_sums(up).astype(bias.dtype) for bias in biases]
 
 
 def _column_sums(rows: mx.array) -> mx.array:
-    """(N, D) → (D,). MLX adds up half precision in half precision; a matrix product accumulates in float32."""
+    """(N, D) → (D,). MLX sums half precision in half precision, but matrix products accumulate in float32."""
     if rows.dtype == mx.float32:
         return rows.sum(axis=0)
     return (mx.ones((1, len(rows)), rows.dtype) @ rows).reshape(-1)

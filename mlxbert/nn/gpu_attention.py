@@ -1,4 +1,4 @@
-"""Attention on a GPU: what Metal has one kernel for, and how other shapes are brought to it.
+"""Attention on a GPU: the shapes that Metal has a fused kernel for, and how other shapes are padded or split to fit it.
 
 Shapes: B batch, L length, H heads, d head size.
 """
@@ -7,15 +7,15 @@ from typing import Literal
 
 from mlxbert.machine.device import fused_attention_gradient, mx
 
-# What Metal's kernels of attention take: mlx/backend/metal/scaled_dot_product_attention.cpp, `use_fallback` (the same
-# in MLX 0.32.1 and in commit 846d176 of 0.32.2). Everything else is products, a softmax, and (B, H, L, L) in memory.
+# The head sizes of Metal's attention kernels: mlx/backend/metal/scaled_dot_product_attention.cpp, `use_fallback` (the
+# same in MLX 0.32.1 and in commit 846d176 of 0.32.2). Otherwise, (B, H, L, L) scores are in memory.
 _HEAD_SIZES = (64, 72, 80, 96, 128)
 _HEAD_SIZES_OF_FEW = (64, 96, 128, 256)
-_FEW = 8  # queries, for which there is another kernel
-# Estimates from bytes and operations; nobody has measured them on a Mac yet: `mlxbert bench --json` does. Padding
-# copies 3 d' a token and head, and saves some 10 bytes for each key of a query: from 80 keys on it costs less.
+_FEW = 8  # the maximum number of queries of the kernel for few queries
+# Estimates from bytes and operations, not yet measured on a Mac (`mlxbert bench --json` does). Padding copies 3 d'
+# numbers per token and head, and saves some 10 bytes for each key of a query: from 80 keys on, it costs less.
 PADDED_FROM = 256  # keys
-# Neighbours are copied three times: in the time of that, a GPU computes the products with some 270 keys.
+# Neighbours are copied three times; meanwhile, a GPU could compute the products with some 270 keys.
 BLOCKS_FROM = 8  # blocks
 
 
@@ -25,15 +25,15 @@ def on_metal() -> bool:
 
 
 def is_fused(head_size: int, queries: int, dtype: mx.Dtype, mask: mx.Dtype | None, *, gradient: bool) -> bool:
-    """Whether Metal computes attention in one kernel, with at least as many keys as queries.
+    """Whether Metal computes attention in one kernel, given at least as many keys as queries.
 
     Args:
-        head_size: d, of values too.
-        queries: How many there are.
-        dtype: Of queries, keys and values.
-        mask: The dtype of an array that is the mask: bool, or one that is added; MLX refuses one that is wider than the
+        head_size: d, also the head size of values.
+        queries: The number of queries.
+        dtype: The dtype of queries, keys and values.
+        mask: The dtype of a mask array: bool, or the dtype of an additive mask; MLX refuses a wider dtype than the
             queries' (`mlx/fast.cpp`). `None` for no mask.
-        gradient: Whether this is within `mx.grad` and the like; see `differentiates_attention`.
+        gradient: Whether a gradient is taken, as in `mx.grad`; see `differentiates_attention`.
     """
     if gradient or (mask is not None and mx.result_type(mx.zeros(0, mask), mx.zeros(0, dtype)) != dtype):
         return False
@@ -41,21 +41,21 @@ def is_fused(head_size: int, queries: int, dtype: mx.Dtype, mask: mx.Dtype | Non
 
 
 def differentiates_attention(dtype: mx.Dtype) -> bool:
-    """Whether the gradient of attention in this dtype may be a kernel too: cuDNN's of half precision, or Metal's."""
+    """Whether the gradient of attention in this dtype may use a kernel: cuDNN's for half precision, or Metal's."""
     return fused_attention_gradient() if on_metal() else dtype != mx.float32
 
 
 def differentiates_norms(width: int, dtype: mx.Dtype) -> bool:
-    """Whether the gradient of MLX's layer norm is right for rows of `width` numbers.
+    """Whether the gradient of MLX's layer norm is correct for rows of `width` numbers.
 
-    On CUDA a thread reads 16 bytes. Where they go beyond the end of a row, the sums over the row are wrong by what it
-    reads there (mlx/backend/cuda/layer_norm.cu, `layer_norm_vjp`, up to 0.32.4 at least).
+    On CUDA a thread reads 16 bytes. If they go beyond the end of a row, the numbers there are added to the sums over
+    the row (mlx/backend/cuda/layer_norm.cu, `layer_norm_vjp`, up to 0.32.4 at least).
     """
     return on_metal() or width % (16 // dtype.size) == 0
 
 
 def padded_head_size(head_size: int, keys: int) -> int:
-    """The head size that queries, keys and values are padded to for Metal's kernel; `head_size` if it does not pay."""
+    """The head size to pad queries, keys and values to for Metal's kernel; `head_size` if padding does not pay."""
     if keys < PADDED_FROM or 2 * head_size < _HEAD_SIZES[0]:
         return head_size
     return min((size for size in _HEAD_SIZES if size >= head_size), default=head_size)
@@ -70,15 +70,15 @@ def attention(
     *,
     gradient: bool,
 ) -> mx.array:
-    """Scaled dot-product attention, in one kernel where there is one.
+    """Scaled dot-product attention, in one kernel if there is one for the shape.
 
     Args:
         q: (B, H, L, d).
         k: (B, H, K, d).
         v: (B, H, K, d).
         scale: Factor of the products.
-        mask: As `mx.fast.scaled_dot_product_attention` takes it.
-        gradient: Whether a gradient is taken: then there is no fused kernel, and padding is of no use.
+        mask: The mask of `mx.fast.scaled_dot_product_attention`.
+        gradient: Whether a gradient is taken: then there is no fused kernel, and padding is useless.
     """
     size = q.shape[-1]
     wide = size if gradient or not on_metal() else padded_head_size(size, k.shape[2])
@@ -97,9 +97,9 @@ def padded_attention(
 
 
 def is_fused_here(head_size: int, length: int, dtype: mx.Dtype) -> bool:
-    """Whether one kernel computes attention over a text of `length` tokens, without an array that is a mask.
+    """Whether one kernel computes attention over a text of `length` tokens, without a mask array.
 
-    On CUDA that is cuDNN's: mlx/backend/cuda/scaled_dot_product_attention.cpp, `supports_sdpa_cudnn`.
+    On CUDA it is cuDNN's kernel: mlx/backend/cuda/scaled_dot_product_attention.cpp, `supports_sdpa_cudnn`.
     """
     if on_metal():
         return is_fused(padded_head_size(head_size, length), length, dtype, None, gradient=False)
@@ -107,12 +107,12 @@ def is_fused_here(head_size: int, length: int, dtype: mx.Dtype) -> bool:
 
 
 def blocks_pay(length: int, window: int) -> bool:
-    """Whether blocks of `window` tokens between their neighbours are faster than all tokens under a mask."""
+    """Whether attention in blocks of `window` tokens and their neighbours is faster than masked attention to all."""
     return length >= BLOCKS_FROM * window
 
 
 def divided(q: mx.array, k: mx.array, v: mx.array, blocks: mx.array) -> tuple[mx.array, mx.array, mx.array, mx.array]:
-    """Blocks as texts of a larger batch, for the fused kernel.
+    """Splits texts into blocks, which become the texts of a larger batch for the fused kernel.
 
     Args:
         q: (B, H, L, d).
@@ -128,23 +128,23 @@ def divided(q: mx.array, k: mx.array, v: mx.array, blocks: mx.array) -> tuple[mx
     mask = mx.broadcast_to(blocks, (len(q), *blocks.shape[1:])).swapaxes(1, 2).flatten(0, 1)
 
     def parts(x: mx.array, outside: int) -> mx.array:
-        """(B, blocks, size, H, d): the order in memory of values, and of what the kernel gives."""
+        """(B, blocks, size, H, d), in the memory order of the values and of the kernel's output."""
         padded = mx.pad(x.swapaxes(1, 2), [(0, 0), (outside, padding + outside), (0, 0), (0, 0)])
         return padded.reshape(len(x), -1, size, *padded.shape[2:])
 
     def around(x: mx.array) -> mx.array:
-        own = parts(x, size)
-        return mx.concatenate([own[:, :-2], own[:, 1:-1], own[:, 2:]], axis=2).flatten(0, 1).swapaxes(1, 2)
+        blocked = parts(x, size)
+        return mx.concatenate([blocked[:, :-2], blocked[:, 1:-1], blocked[:, 2:]], axis=2).flatten(0, 1).swapaxes(1, 2)
 
     return parts(q, 0).flatten(0, 1).swapaxes(1, 2), around(k), around(v), mask
 
 
 def joined(x: mx.array, batch: int, length: int) -> mx.array:
-    """What `divided` divides, (B * N, H, size, d), as (B, H, L, d) again."""
+    """Joins the blocks that `divided` makes: (B * N, H, size, d) → (B, H, L, d)."""
     return x.swapaxes(1, 2).reshape(batch, -1, x.shape[1], x.shape[3])[:, :length].swapaxes(1, 2)
 
 
 def attention_in_blocks(q: mx.array, k: mx.array, v: mx.array, scale: float, blocks: mx.array) -> mx.array:
-    """Attention to the neighbours that a mask of blocks allows, (B, H, L, d); see `divided`."""
+    """Attention in blocks, to the neighbours that the mask of blocks allows, (B, H, L, d); see `divided`."""
     parts, keys, values, mask = divided(q, k, v, blocks)
     return joined(attention(parts, keys, values, scale, mask, gradient=False), len(v), v.shape[2])

@@ -1,4 +1,4 @@
-"""Gradient checkpointing (arXiv:1604.06174): a layer's arrays are computed again for its gradients instead of kept."""
+"""Gradient checkpointing (arXiv:1604.06174): recomputes a layer's arrays for its gradients instead of keeping them."""
 
 from dataclasses import replace
 
@@ -15,29 +15,29 @@ def checkpointed(
 ) -> tuple[mx.array, mx.array | None]:
     """`layer(x, context)` with the masks of `key`; only its inputs and outputs are kept for the gradients.
 
-    Whatever the layer differentiates or draws from is an argument of the function that is computed twice: gradients do
-    not flow into arrays that it merely mentions, and another random state would give other masks.
+    All arrays that need gradients, and the random key, are arguments of the function that is computed twice: gradients
+    do not flow into arrays of its closure, and another random state would draw other masks.
     """
     learned = _learned(context)
-    own = layer.trainable_parameters()
+    trainable = layer.trainable_parameters()
 
     def run(parameters: Arrays, x: mx.array, learned: Arrays, key: mx.array) -> list[mx.array]:
         layer.update(parameters)
         try:
-            with dropout.seeded(mx.stop_gradient(key)), ops.unstaged():  # arrays of a stage would be kept
+            with dropout.seeded(mx.stop_gradient(key)), ops.unstaged():  # stages would keep their arrays
                 y, weights = layer(x, _with_learned(context, learned))
         finally:
-            layer.update(own)
+            layer.update(trainable)
         return [y] if weights is None else [y, weights]
 
-    y, *weights = mx.checkpoint(run)(own, x, learned, mx.zeros(2, dtype=mx.uint32) if key is None else key)
+    y, *weights = mx.checkpoint(run)(trainable, x, learned, mx.zeros(2, dtype=mx.uint32) if key is None else key)
     return y, weights[0] if weights else None
 
 
 def _learned(context: Context) -> Arrays:
     """The arrays of a context that come from parameters."""
-    found = {} if context.bias is None else {"bias": context.bias}
-    return found if context.distances is None else {**found, "distances": context.distances.vectors}
+    arrays = {} if context.bias is None else {"bias": context.bias}
+    return arrays if context.distances is None else {**arrays, "distances": context.distances.vectors}
 
 
 def _with_learned(context: Context, learned: Arrays) -> Context:

@@ -1,9 +1,9 @@
 """Low-rank adaptation of linear layers: LoRA (arXiv:2106.09685), rsLoRA (arXiv:2312.03732), DoRA (arXiv:2402.09353).
 
-    y = x Wᵀ + b + scale · dropout(x) Aᵀ Bᵀ        DoRA: rows of W + scale · B A with a norm of their own
+    y = x Wᵀ + b + scale · dropout(x) Aᵀ Bᵀ        DoRA: the rows of W + scale · B A have learned norms
 
-The weights of the layer stay as they are and keep their names; next to them are `lora_a`, `lora_b` and, for DoRA,
-`magnitude`. Layers whose weights are one matrix in transformers share A: its B has the rows of all of them.
+The weights of the layer do not change and keep their names; next to them are `lora_a`, `lora_b` and, for DoRA,
+`magnitude`. Layers whose weights are one matrix in transformers share A, as that matrix has one A and a B for all rows.
 
 Shapes: I inputs, O outputs, r rank.
 """
@@ -29,7 +29,7 @@ class LoraSettings:
         alpha: The update is multiplied by alpha / r.
         dropout: The rate of the dropout of the input of A.
         rslora: Whether the factor is alpha / √r instead (rsLoRA).
-        dora: Whether the norm of each row of the adapted matrix is learned apart from its direction (DoRA).
+        dora: Whether the norm of each row of the adapted matrix is learned separately from its direction (DoRA).
     """
 
     rank: int
@@ -45,7 +45,7 @@ class LoraSettings:
 
 
 def scale_of(rank: int, alpha: float, *, rslora: bool) -> float:
-    """The factor of an update of this rank."""
+    """The factor of an update of this rank, see `LoraSettings`."""
     return alpha / (math.sqrt(rank) if rslora else rank)
 
 
@@ -55,8 +55,8 @@ class LoraLinear(nn.Module):
     Args:
         base: The layer, plain or quantized; its parameters are not trained.
         settings: How it is adapted.
-        key: Of the first values of A.
-        shared: The layer whose A it shares; `None` for one of its own.
+        key: The random key of A's initial values.
+        shared: The layer whose A it shares; `None` for an A of its own.
     """
 
     def __init__(
@@ -77,14 +77,14 @@ class LoraLinear(nn.Module):
         if shared is None:
             bound = 1 / math.sqrt(weight.shape[1])  # Kaiming's uniform with a = √5, as torch initializes linear layers
             self.lora_a = mx.random.uniform(-bound, bound, (settings.rank, weight.shape[1]), key=key)
-        # A function: a layer would be a child, and have the parameters of two.
+        # A function, not the layer itself, which would become a child module with parameters.
         self._down: Callable[[], mx.array] = (lambda: self["lora_a"]) if shared is None else shared._down
         self.lora_b = mx.zeros((weight.shape[0], settings.rank))
         if settings.dora:
             self.magnitude = _row_norms(weight)  # B is 0
 
     def _weight(self) -> mx.array:
-        """The weights of the layer as it was, (O, I)."""
+        """The weights of the base layer, (O, I)."""
         if self._packing is None:
             return self["weight"]
         group_size, bits, mode = self._packing
@@ -93,7 +93,7 @@ class LoraLinear(nn.Module):
         )
 
     def _product(self, x: mx.array) -> mx.array:
-        """`x` times the weights as they were, without the bias."""
+        """`x` times the weights of the base layer, without the bias."""
         if self._packing is None:
             return x @ self["weight"].T
         group_size, bits, mode = self._packing
@@ -108,13 +108,13 @@ class LoraLinear(nn.Module):
         y = product + self["bias"] if "bias" in self else product
         if "magnitude" not in self:
             return y + update
-        # With dropout both halves of the adapted matrix see the same input.
+        # With dropout, both terms of the adapted matrix see the same input.
         seen = self._product(dropped) if self.dropout.drops else product
         factor = self._factor().astype(x.dtype)
         return y + (factor - 1) * seen + factor * update
 
     def _factor(self) -> mx.array:
-        """What the norm of each row is multiplied by, float32 (O,); no gradient flows through the norm itself."""
+        """The factor of each row's norm, float32 (O,); no gradient flows through the norm itself."""
         rows = self._weight().astype(mx.float32) + self.scale * (self.lora_b @ self._down()).astype(mx.float32)
         return self.magnitude.astype(mx.float32) / mx.stop_gradient(_row_norms(rows))
 
@@ -127,7 +127,7 @@ def merged(weight: mx.array, update: mx.array, magnitude: mx.array | None) -> mx
     """An adapted matrix, float32 (O, I).
 
     Args:
-        weight: The matrix as it was.
+        weight: The base matrix.
         update: scale · B A.
         magnitude: The norms of the rows, (O,), for DoRA.
     """
@@ -142,7 +142,7 @@ def adapt(network: nn.Module, groups: Iterable[Sequence[str]], settings: LoraSet
 
     Args:
         network: The network.
-        groups: Paths of linear layers; those of a group share A.
+        groups: Paths of linear layers; the layers of a group share A.
         settings: How they are adapted.
         seed: Determines A, together with the paths.
 
@@ -159,6 +159,6 @@ def adapt(network: nn.Module, groups: Iterable[Sequence[str]], settings: LoraSet
             adapted = LoraLinear(modules[path], settings, key, first)
             modules[parent][name] = adapted
             first = first or adapted
-            names |= {f"{path}.{own}" for own in PARAMETERS if own in adapted}
+            names |= {f"{path}.{parameter}" for parameter in PARAMETERS if parameter in adapted}
     network.train(network.training)  # new modules are in training mode
     return names

@@ -1,6 +1,6 @@
 """Losses for training: sums over the rows, in float32, whatever the dtype of the logits.
 
-Sums and not means: the parts of a batch are computed apart and divided by the weight of all.
+They are sums, not means, as the parts of a batch are computed separately and divided by the weight of the whole batch.
 
 Shapes: N rows, C classes or words.
 """
@@ -13,7 +13,7 @@ from mlxbert.nn import ops
 def cross_entropy(
     logits: mx.array, targets: mx.array, weights: mx.array | None = None, label_smoothing: float = 0.0
 ) -> mx.array:
-    """The sum of `-log softmax(logits)[target]`; as `torch.nn.functional.cross_entropy` with `reduction="sum"`.
+    """The sum of `-log softmax(logits)[target]`, like `torch.nn.functional.cross_entropy` with `reduction="sum"`.
 
     Accurate for rows as long as a vocabulary, see `ops.log_sum_exp`.
 
@@ -21,7 +21,7 @@ def cross_entropy(
         logits: (N, C).
         targets: Integers (N,), the right class of each row.
         weights: (C,), the weight of each class; `None` for 1.
-        label_smoothing: The share of each target that all classes divide among themselves, 0 to 1.
+        label_smoothing: The share of each target that is spread evenly over all classes, 0 to 1.
     """
     losses, wide, log_sum = _cross_entropies(logits, targets)
     if weights is not None:
@@ -44,22 +44,22 @@ def cross_entropies(logits: mx.array, targets: mx.array) -> mx.array:
 
 
 def soft_cross_entropies(logits: mx.array, targets: mx.array) -> mx.array:
-    """How far each row's distribution is from that of other logits (Kullback-Leibler divergence), float32 (N,).
+    """The Kullback-Leibler divergence of each row's distribution from a target distribution, float32 (N,).
 
     Args:
         logits: (N, C).
-        targets: (N, C), the logits of the distribution that is wanted; they get no gradient.
+        targets: (N, C), the logits of the target distribution; they get no gradient.
     """
     _check_shapes(logits, targets)
-    wide, wanted = logits.astype(mx.float32), mx.stop_gradient(targets.astype(mx.float32))
+    wide, target_logits = logits.astype(mx.float32), mx.stop_gradient(targets.astype(mx.float32))
     log_sum = ops.log_sum_exp(wide)
-    known = ops.log_sum_exp(wanted)
-    shares = mx.stop_gradient(mx.exp(wanted - known))
-    return (shares * ((wanted - known) - (wide - log_sum))).sum(axis=-1)
+    target_log_sum = ops.log_sum_exp(target_logits)
+    shares = mx.stop_gradient(mx.exp(target_logits - target_log_sum))
+    return (shares * ((target_logits - target_log_sum) - (wide - log_sum))).sum(axis=-1)
 
 
 def _cross_entropies(logits: mx.array, targets: mx.array) -> tuple[mx.array, mx.array, mx.array]:
-    """Those of the rows, (N,); the logits as float32, (N, C); the logarithms of their sums of exponentials, (N, 1)."""
+    """The losses of the rows, (N,); the logits as float32, (N, C); the log-sum-exp of each row, (N, 1)."""
     if logits.ndim != 2 or targets.shape != logits.shape[:1]:
         raise ArgumentError(f"targets have shape {targets.shape}, expected (N,) for logits (N, C) = {logits.shape}")
     wide = logits.astype(mx.float32)
@@ -85,7 +85,7 @@ def binary_cross_entropies(logits: mx.array, targets: mx.array) -> mx.array:
 
 
 def mean_squared_error(logits: mx.array, targets: mx.array) -> mx.array:
-    """The sum over the rows of squared differences; of several numbers in a row, their mean.
+    """The sum over the rows of squared differences; a row of several numbers counts as their mean.
 
     Args:
         logits: (N,) or (N, C).
@@ -97,5 +97,5 @@ def mean_squared_error(logits: mx.array, targets: mx.array) -> mx.array:
 
 
 def _check_shapes(logits: mx.array, targets: mx.array) -> None:
-    if logits.shape != targets.shape:  # they would be broadcast, without a word
-        raise ArgumentError(f"targets have shape {targets.shape}, expected {logits.shape}, that of the logits")
+    if logits.shape != targets.shape:  # they would be broadcast silently
+        raise ArgumentError(f"targets have shape {targets.shape}, expected the shape of the logits, {logits.shape}")

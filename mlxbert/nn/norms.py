@@ -7,7 +7,7 @@ Norm = LayerNorm | RMSNorm
 
 
 def build_norm(config: EncoderConfig, width: int | None = None) -> Norm:
-    """A norm of the model's kind, with its eps and bias, of the hidden size or of `width`."""
+    """Builds a norm of the model's kind, with the model's eps and bias; `width` defaults to the hidden size."""
     width = width or config.hidden_size
     if config.norm == "layer":
         return LayerNorm(width, eps=config.layer_norm_eps, bias=config.biases.norm)

@@ -1,6 +1,6 @@
-"""From one vector per token to one vector per text: the modes of sentence-transformers, and attention weights.
+"""Pools the vectors of tokens to one vector per text: the modes of sentence-transformers, and attention weights.
 
-Shapes: B batch, L length, D hidden size, H heads. All sums run in float32: float16 has too few digits for 512 tokens.
+Shapes: B batch, L length, D hidden size, H heads. All sums are in float32: float16 has too few digits for 512 tokens.
 """
 
 from collections.abc import Callable
@@ -10,12 +10,12 @@ from mlxbert.errors import ArgumentError
 from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import EncoderOutput, real_tokens
 
-# hidden (B, L, D) float32, weights of real tokens (B, L, 1) float32 of 0 and 1, the output they come from → (B, D)
+# hidden (B, L, D) float32, 1 for real tokens and 0 for others (B, L, 1) float32, the encoder's output → (B, D)
 Pooling = Callable[[mx.array, mx.array, EncoderOutput], mx.array]
 
 
 def _cls(hidden: mx.array, real: mx.array, output: EncoderOutput) -> mx.array:
-    first = real.argmax(axis=1)  # not 0 where a prompt is left out
+    first = real.argmax(axis=1)  # not 0 if a prompt is skipped
     return mx.take_along_axis(hidden, first[:, :, None], axis=1)[:, 0]
 
 
@@ -43,7 +43,7 @@ def _last_token(hidden: mx.array, real: mx.array, output: EncoderOutput) -> mx.a
 
 
 def _attention(hidden: mx.array, real: mx.array, output: EncoderOutput) -> mx.array:
-    """Tokens weighted as the first token attends to them in the last layer, its heads averaged."""
+    """Weights tokens by the first token's attention to them in the last layer, averaged over heads."""
     if output.attentions is None:
         raise ArgumentError(
             "pooling 'attention' needs the attention weights", hint="pass output_attentions=True to the network"
@@ -64,13 +64,13 @@ POOLINGS: dict[str, Pooling] = {
 
 
 def pool(mode: str, output: EncoderOutput, attention_mask: mx.array | None = None, *, skip: int = 0) -> mx.array:
-    """One vector per text; padding is left out.
+    """Pools hidden states to one vector per text, without padding.
 
     Args:
         mode: One of `POOLINGS`.
-        output: The output of the encoder; with attentions for the mode `attention`.
-        attention_mask: (B, L), nonzero at real tokens; that of `output` if `None`.
-        skip: How many leading tokens are left out as well.
+        output: The output of the encoder, with attentions for the mode `attention`.
+        attention_mask: (B, L), nonzero at real tokens; by default the mask of `output`.
+        skip: Number of leading tokens to skip.
 
     Returns:
         float32 (B, D).

@@ -1,4 +1,4 @@
-"""What the layers of an encoder need to know about positions in a forward pass, computed once for all of them.
+"""The arrays that encode positions in a forward pass, computed once for all layers.
 
 Shapes: B batch, L length, D hidden size, H heads, R rows of the table of distances.
 """
@@ -19,9 +19,9 @@ class Rotated(NamedTuple):
     Attributes:
         cosines: (L, head size / 2).
         sines: (L, head size / 2).
-        mask: bool, broadcast to (B, 1, L, L), true where a token may be attended to; `None` for no mask. Where
-            attention is causal, that is not in it.
-        blocks: The same as `ops.window_blocks` gives it.
+        mask: bool, broadcast to (B, 1, L, L), true where a token may be attended to; `None` for no mask. It does not
+            include the causal mask.
+        blocks: The same mask in the form of `ops.window_blocks`.
     """
 
     cosines: mx.array
@@ -44,15 +44,15 @@ class Distances(NamedTuple):
 
 @dataclass(frozen=True)
 class Context:
-    """What all layers share in one forward pass.
+    """The inputs that all layers share in one forward pass.
 
     Attributes:
-        mask: bool (B, 1, 1, L), true at real tokens; `None` when nothing is padded. Bool, so that it can neither
-            promote a half-precision model to float32 nor overflow in it.
-        output_attentions: Whether layers also give their attention weights.
+        mask: bool (B, 1, 1, L), true at real tokens; `None` when nothing is padded. Bool, so that it neither promotes a
+            half-precision model to float32 nor overflows.
+        output_attentions: Whether layers also return their attention weights.
         bias: (1, H, L, L), added to the scores of every layer; `None` for no bias.
-        rotated: What layers with rotary positions need, by their rotation.
-        distances: What layers with disentangled attention need.
+        rotated: The rotations of layers with rotary positions.
+        distances: The distances of layers with disentangled attention.
         slopes: float32 (H,), the factors of the distances that are subtracted from the scores; `None` for none.
     """
 
@@ -65,7 +65,7 @@ class Context:
 
 
 class EmbeddedPositions(nn.Module):
-    """Positions that are in the embeddings only."""
+    """Positions that are only in the embeddings."""
 
     def __call__(self, base: Context, length: int, dtype: mx.Dtype) -> Context:
         """The context of a forward pass over inputs of `length` tokens in `dtype`."""
@@ -85,15 +85,15 @@ class BiasTable(nn.Module):
         """The context of a forward pass over inputs of `length` tokens in `dtype`."""
         distances = range(1 - length, length)
         rows = [_bias_row(distance, self.num_buckets, self.max_distance) for distance in distances]
-        of_distance = self.weight[mx.array(rows)].T  # (H, 2 L - 1)
+        by_distance = self.weight[mx.array(rows)].T  # (H, 2 L - 1)
         positions = mx.arange(length)
-        bias = of_distance[:, positions[None, :] - positions[:, None] + (length - 1)]
+        bias = by_distance[:, positions[None, :] - positions[:, None] + (length - 1)]
         return replace(base, bias=bias[None])
 
 
 @functools.cache
 def _bias_row(distance: int, num_buckets: int, max_distance: int) -> int:
-    """The bucket of a distance, positive for keys on the right: exact when near, logarithmic when far (T5)."""
+    """The bucket of a distance (positive for keys on the right): exact if near, logarithmic if far, as in T5."""
     half = num_buckets // 2
     first = half if distance > 0 else 0
     far, exact = abs(distance), half // 2
@@ -116,7 +116,7 @@ class AlibiSlopes(nn.Module):
 
 
 def _slopes(num_heads: int) -> tuple[float, ...]:
-    """Those of the largest power of two within `num_heads`, then every other one of twice that power."""
+    """The slopes for the largest power of two up to `num_heads`, then every other slope for twice that power."""
     power = 1 << (num_heads.bit_length() - 1)
     slopes = [2 ** (-8 * (head + 1) / power) for head in range(power)]
     between = [2 ** (-4 * (head + 1) / power) for head in range(0, 2 * power, 2)]
@@ -139,7 +139,7 @@ class RotaryTables(nn.Module):
             powers = [2 * number / self.head_size for number in range(self.head_size // 2)]
             frequencies = mx.array([kind.theta**-power / kind.wavelength_scale for power in powers])
             angles = positions[:, None] * frequencies
-            # Padding follows the text: causal attention does not reach it.
+            # Padding is after the text, where causal attention does not reach it.
             mask, blocks = None if kind.causal else base.mask, None
             assert kind.window is None or not kind.causal
             if kind.window is not None and kind.window < length - 1:
@@ -171,7 +171,7 @@ class DistanceTable(nn.Module):
 
 @functools.cache
 def _distance_row(distance: int, buckets: int, max_relative_positions: int) -> int:
-    """The row of a distance; with buckets, far distances are spaced logarithmically up to `max_relative_positions`."""
+    """The table row of a distance; with buckets, far distances are logarithmic, up to `max_relative_positions`."""
     middle = buckets // 2
     far = abs(distance)
     if buckets and far > middle:
@@ -185,7 +185,7 @@ def _distance_row(distance: int, buckets: int, max_relative_positions: int) -> i
 def build_positions(
     config: EncoderConfig,
 ) -> EmbeddedPositions | BiasTable | RotaryTables | AlibiSlopes | DistanceTable:
-    """The module that computes the context of a forward pass, of the class that `config.positions` needs."""
+    """Builds the module that computes the context of a forward pass; `config.positions` chooses the class."""
     match config.positions:
         case Absolute():
             return EmbeddedPositions()

@@ -1,4 +1,4 @@
-"""Losses over the vectors of texts, in float32: they compare the texts of a whole batch with each other.
+"""Losses over the vectors of texts, in float32, which compare the texts of a whole batch with each other.
 
 Shapes: B examples, M negatives, W size of a vector.
 """
@@ -9,7 +9,7 @@ from mlxbert.machine.device import mx
 from mlxbert.nn.embedder import Normalize
 from mlxbert.nn.losses import cross_entropy, mean_squared_error
 
-_EXCLUDED = -1e4  # a logit whose exponential is 0, and finite, as 0 · inf is not a number
+_EXCLUDED = -1e4  # a logit whose exponential is 0; finite, as 0 · inf is NaN
 _unit = Normalize()
 
 
@@ -27,8 +27,8 @@ def in_batch_negatives(
 
     Args:
         anchors: (B, W).
-        candidates: (B + M, W): the positives in the order of their anchors, then negatives.
-        excluded: Boolean (B, B + M): candidates that are not negatives of an anchor, such as its own text.
+        candidates: (B + M, W): the positives in the order of their anchors, then the negatives.
+        excluded: Boolean (B, B + M): candidates that are not negatives of an anchor, such as the anchor's own text.
         temperature: Divides the cosines.
         symmetric: Whether each positive must find its anchor, too; the loss is then the mean of both directions.
     """
@@ -46,10 +46,10 @@ def cosine_error(first: mx.array, second: mx.array, scores: mx.array) -> mx.arra
 
 
 def same_class(vectors: mx.array, classes: mx.array) -> mx.array:
-    """The squared error of the cosines of all pairs of vectors to 1 within a class and to 0 between classes.
+    """The squared error of the cosines of all pairs of vectors; the targets are 1 within a class, 0 between classes.
 
-    Pairs of both kinds count alike: it is the mean over pairs within classes plus the mean over those between classes,
-    as SetFit (arXiv:2209.11055) draws as many of the one as of the other.
+    Both kinds of pairs have the same weight: the loss is the mean over pairs within classes plus the mean over pairs
+    between classes, as SetFit (arXiv:2209.11055) draws equally many of both.
 
     Args:
         vectors: (B, W).
@@ -57,14 +57,14 @@ def same_class(vectors: mx.array, classes: mx.array) -> mx.array:
     """
     units = _unit(vectors)
     alike = (classes[:, None] == classes[None, :]).astype(mx.float32)
-    pairs = 1 - mx.eye(classes.size)  # each twice, none of a vector with itself
+    pairs = 1 - mx.eye(classes.size)  # each pair twice, without pairs of a vector with itself
     errors = mx.square(units @ units.T - alike)
     within, between = pairs * alike, 1 - alike
     return sum(((errors * kind).sum() / mx.maximum(kind.sum(), 1) for kind in (within, between)), mx.array(0.0))
 
 
 def cosent(first: mx.array, second: mx.array, scores: mx.array, *, temperature: float) -> mx.array:
-    """CoSENT: a pair with a higher score should have a higher cosine; one number for the whole batch.
+    """CoSENT: pairs with a higher score should have a higher cosine; one number for the whole batch.
 
     `log(1 + Σ exp((cos(j) - cos(i)) / temperature))` over all pairs i, j with `scores[i] > scores[j]`. See
     https://kexue.fm/archives/8847.
@@ -96,6 +96,6 @@ def matryoshka(loss: Callable[[mx.array], mx.array], vectors: mx.array, sizes: S
     Args:
         loss: Takes vectors (T, W').
         vectors: (T, W).
-        sizes: How many leading values are kept, each in turn; they are scaled to length 1 again.
+        sizes: The numbers of leading values; each prefix is scaled to length 1 again.
     """
     return sum((loss(_unit(vectors[:, :size])) for size in sizes), mx.array(0.0))

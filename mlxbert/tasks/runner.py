@@ -14,7 +14,7 @@ from mlxbert.config import EncoderConfig
 from mlxbert.counterparts import not_one_of
 from mlxbert.errors import DeviceError, InputError, OutOfMemoryError
 from mlxbert.machine.device import dispatch, hint_once, mx, nn, on_gpu, say_what_is_built
-from mlxbert.machine.device_errors import USUAL, device_errors, errors_seen, free_memory
+from mlxbert.machine.device_errors import DEFAULT_HINT, device_errors, errors_seen, free_memory
 from mlxbert.nn.encoder import Batch
 from mlxbert.readers.stream import windows
 from mlxbert.results.result import Failure
@@ -217,7 +217,7 @@ def in_halves(items: Sequence[Item], compute: Callable[[Sequence[Item]], Output]
     """
     several = len(items) > 1
     try:
-        with device_errors(_SMALLER if several else USUAL):
+        with device_errors(_SMALLER if several else DEFAULT_HINT):
             return [compute(items)]
     except OutOfMemoryError:
         if not several:

@@ -1,1 +1,1 @@
-"""Text to batches of token ids."""
+"""Turns text into batches of token ids."""

@@ -1,10 +1,11 @@
-"""Spans of a text that may answer a question, from the scores of each token as the first and the last of the answer.
+"""Finds the spans of a text that may answer a question, from each token's scores as the answer's first and last token.
 
-The rule is that of transformers' former pipeline: within a window, a softmax over the tokens of the context and the
-first token of the input, which stands for "no answer", once for the first and once for the last token of the answer; a
-span scores their product. Of a span that several windows have, the best score counts; of "no answer" the lowest one.
+The rule comes from transformers' former pipeline: within a window, there are two softmaxes, for the first and the last
+token of the answer, over the tokens of the context and the first token of the input, which stands for "no answer". The
+score of a span is the product of its two probabilities. If several windows contain a span, its best score counts; for
+"no answer", the lowest score counts.
 
-Shapes: L tokens of a window, K tokens of it that a span may begin or end with.
+Shapes: L tokens in a window, K of them at which a span may begin or end.
 """
 
 import bisect
@@ -18,13 +19,13 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-# Words as `max_words` counts them. Ideographs and kana count one by one, since nothing separates words there.
+# Words as `max_words` counts them. Each ideograph or kana counts as a word, since nothing separates words there.
 _SINGLE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _WORD = re.compile(f"[{_SINGLE}]|[^\\s{_SINGLE}]+")
-_SPARE = 4  # times as many candidates as are kept: some differ in whitespace alone
-_SOME = 4096  # spans that are added before those are forgotten that are not among the best
-_AT_ONCE = 2**20  # spans whose scores are in memory together
-_BITS = 32  # a place is one number, the start times 2**32 and the end: in the order of the text
+_SURPLUS = 4  # candidates per kept span, as some differ only in whitespace
+_BUFFER = 4096  # spans that are added before all but the best are dropped
+_BLOCK = 2**20  # spans whose scores are in memory together
+_BITS = 32  # a place is one number, the start times 2**32 plus the end, so that places sort in the order of the text
 _END = 2**_BITS - 1
 
 
@@ -37,48 +38,48 @@ class Candidate(NamedTuple):
 
 
 class Spans:
-    """The best spans of a text so far, and how probable it is that there is none.
+    """The best spans of a text so far, and the probability that it has no answer.
 
-    What is kept is bounded: a span is added in constant time, however many are wanted.
+    Memory is bounded, and a span is added in constant time, whatever `count` is.
 
     Attributes:
-        count: How many are kept.
+        count: The number of spans to keep.
         no_answer: The lowest probability of "no answer" in a window so far.
     """
 
     def __init__(self, count: int) -> None:
         self.count = count
         self.no_answer = 1.0
-        self._found: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []  # places, see `_BITS`, and their scores
+        self._parts: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []  # places (see `_BITS`) and scores
         self._size = 0
 
     def add(self, spans: Iterable[Candidate], no_answer: float) -> None:
-        """Adds the spans of a window, and its probability of "no answer"."""
+        """Adds the spans of a window and its probability of "no answer"."""
         import numpy as np
 
         self.no_answer = min(self.no_answer, no_answer)
-        if listed := [*spans]:
-            starts, ends, scores = zip(*listed, strict=True)
+        if spans_list := [*spans]:
+            starts, ends, scores = zip(*spans_list, strict=True)
             self.add_all(np.array(starts, np.int64), np.array(ends, np.int64), np.array(scores, np.float64))
 
     def add_all(self, starts: "NDArray[np.int64]", ends: "NDArray[np.int64]", scores: "NDArray[np.float64]") -> None:
-        """Adds spans, (N,) each."""
+        """Adds spans; all arrays are (N,)."""
         self._take(starts << _BITS | ends, scores)
 
     def merge(self, other: "Spans") -> None:
-        """Adds the spans of another part of the text, and its probability of "no answer"."""
+        """Adds the spans of another part of the text and its probability of "no answer"."""
         self.no_answer = min(self.no_answer, other.no_answer)
         self._take(*other._kept())
 
     def _take(self, places: "NDArray[np.int64]", scores: "NDArray[np.float64]") -> None:
-        self._found.append((places, scores))
+        self._parts.append((places, scores))
         self._size += len(scores)
-        if self._size > 2 * self.count + _SOME:
+        if self._size > 2 * self.count + _BUFFER:
             self._kept()
 
     @property
     def best(self) -> list[Candidate]:
-        """The best spans, the best first; of equal ones the first in the text."""
+        """The best spans, in descending order of score; equal scores in the order of the text."""
         import numpy as np
 
         places, scores = self._kept()
@@ -88,23 +89,23 @@ class Spans:
 
     @property
     def no_answer_share(self) -> float:
-        """The share of "no answer" in what it and the best span have together, 0 to 1."""
+        """The probability of "no answer" relative to its sum with the best span's, 0 to 1."""
         best = float(self._kept()[1].max(initial=0.0))
         return self.no_answer / (self.no_answer + best) if self.no_answer + best > 0 else 0.5
 
     def _kept(self) -> "tuple[NDArray[np.int64], NDArray[np.float64]]":
-        """The places and scores of the best spans, in the order of the text; the others are forgotten."""
+        """The places and scores of the best spans, in the order of the text; drops the other spans."""
         import numpy as np
 
-        if len(self._found) != 1 or self._size > self.count:
-            places = np.concatenate([np.zeros(0, np.int64), *(places for places, _ in self._found)])
-            scores = np.concatenate([np.zeros(0), *(scores for _, scores in self._found)])
-            order = np.argsort(places, kind="stable")  # of parts in order, which takes linear time
+        if len(self._parts) != 1 or self._size > self.count:
+            places = np.concatenate([np.zeros(0, np.int64), *(places for places, _ in self._parts)])
+            scores = np.concatenate([np.zeros(0), *(scores for _, scores in self._parts)])
+            order = np.argsort(places, kind="stable")  # linear time, as each part is sorted
             places, first = np.unique(places[order], return_index=True)
             scores = np.maximum.reduceat(scores[order], first) if len(first) else scores
-            some = _highest(scores, self.count)
-            self._found, self._size = [(places[some], scores[some])], len(some)
-        return self._found[0]
+            kept = _highest(scores, self.count)
+            self._parts, self._size = [(places[kept], scores[kept])], len(kept)
+        return self._parts[0]
 
 
 def window_spans(
@@ -119,12 +120,12 @@ def window_spans(
     """The best spans of a window, and the probability that it has no answer.
 
     Args:
-        logits: Scores of each token as the first and the last one, (L or more, 2); padding is left out.
-        encoding: The window of a pair: the question, and L tokens in all.
+        logits: Scores of each token as the first and the last token, (L or more, 2); rows of padding are ignored.
+        encoding: The window of a pair whose first text is the question, L tokens in all.
         text: The text that the window is a part of.
-        count: How many spans are wanted.
-        max_words: The most words that a span may have.
-        before: Code points of the text in front of what the offsets of the window count in.
+        count: The number of spans to find.
+        max_words: The maximum number of words in a span.
+        before: Code points of the text before the position from which the window's offsets count.
     """
     import numpy as np
 
@@ -136,24 +137,24 @@ def window_spans(
     spans.add((), float(shares[0, 0] * shares[0, 1]))
     offsets = ((before + start, before + end) for start, end in map(encoding.offsets.__getitem__, inside))
     places = [_stripped(text, *place) for place in offsets]
-    # A token of whitespace alone neither begins nor ends an answer.
+    # A token of only whitespace neither begins nor ends an answer.
     kept = [number for number, (start, end) in enumerate(places) if start < end]
     if not kept:
         return spans
     places = [places[number] for number in kept]
     first, last = (shares[1:][kept, side] for side in (0, 1))
     starts, ends = np.array(places, np.int64).T
-    for begin, further, scores in _best_products(first, last, *_words(text, places), max_words, count * _SPARE):
+    for begin, further, scores in _best_products(first, last, *_words(text, places), max_words, count * _SURPLUS):
         spans.add_all(starts[begin], ends[begin + further], scores)
     return spans
 
 
 def _words(text: str, places: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
     """The numbers of the words in which tokens begin and end, (K,) each."""
-    found = [word.start() for word in _WORD.finditer(text, places[0][0], max(end for _, end in places))]
+    starts = [word.start() for word in _WORD.finditer(text, places[0][0], max(end for _, end in places))]
     return (
-        [bisect.bisect_right(found, start) for start, _ in places],
-        [bisect.bisect_right(found, end - 1) for _, end in places],
+        [bisect.bisect_right(starts, start) for start, _ in places],
+        [bisect.bisect_right(starts, end - 1) for _, end in places],
     )
 
 
@@ -165,38 +166,38 @@ def _best_products(
     max_words: int,
     count: int,
 ) -> "Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]]":
-    """The spans with the highest scores, a part of the tokens that they begin with at a time.
+    """Finds the spans with the highest scores, for one block of first tokens at a time.
 
     Args:
-        first: The probability of each token as the first one, (K,).
-        last: The probability of each token as the last one, (K,).
+        first: The probability of each token as the first token, (K,).
+        last: The probability of each token as the last token, (K,).
         begins: The number of the word in which each token begins, (K,).
         ends: The number of the word in which each token ends, (K,).
-        max_words: The most words that a span may have.
-        count: How many spans are wanted of each part.
+        max_words: The maximum number of words in a span.
+        count: The number of spans per block.
 
     Yields:
-        Of each span the token that it begins with, how many tokens further it ends, and its score, (N,) each.
+        For each span, its first token, the number of tokens from there to its last token, and its score, (N,) each.
     """
     import numpy as np
 
-    # How many tokens a span that begins here may have; at least one, even if that is more than one word.
+    # The maximum number of tokens in a span that begins here; at least 1, even if the token is longer than `max_words`.
     reach = np.maximum(np.searchsorted(ends, np.array(begins) + max_words) - np.arange(len(begins)), 1)
     width = int(reach.max())
     lasts = np.lib.stride_tricks.sliding_window_view(np.concatenate([last, np.zeros(width - 1)]), width)
-    rows = max(_AT_ONCE // width, 1)
+    rows = max(_BLOCK // width, 1)
     for start in range(0, len(first), rows):
         part = slice(start, start + rows)
         scores = first[part, None] * lasts[part]
         scores[np.arange(width) >= reach[part, None]] = -1
         flat = scores.ravel()
-        some = _highest(flat, count)
-        some = some[flat[some] >= 0]
-        yield start + some // width, some % width, flat[some]
+        best = _highest(flat, count)
+        best = best[flat[best] >= 0]
+        yield start + best // width, best % width, flat[best]
 
 
 def _highest(scores: "NDArray[np.float64]", count: int) -> "NDArray[np.int64]":
-    """The numbers of the highest scores, in their order; of equal scores the first ones. Takes linear time."""
+    """The indices of the highest scores, in ascending order; prefers the first of equal scores. Takes linear time."""
     import numpy as np
 
     if len(scores) <= count:
@@ -208,6 +209,6 @@ def _highest(scores: "NDArray[np.float64]", count: int) -> "NDArray[np.int64]":
 
 
 def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
-    """Offsets without the whitespace around; some vocabularies take the space before a word into its first token."""
+    """Strips whitespace from offsets; some vocabularies include the space before a word in its first token."""
     part = text[start:end]
     return start + len(part) - len(part.lstrip()), end - len(part) + len(part.rstrip())

@@ -1,9 +1,9 @@
-"""Inputs of any length to batches: which inputs go together, and their padded arrays.
+"""Groups inputs of any length into batches, and pads each batch to arrays.
 
 Within a window of consecutive inputs, a batch holds inputs of similar length and a bounded number of tokens; padding is
 on the right. Batches depend only on their window, the options and the device: a second run computes exactly the same.
 
-A GPU chooses kernels, compiles some, and keeps memory by the shape of a batch. There windows are larger, so that most
+A GPU chooses kernels, compiles some, and caches memory by the shape of a batch. There windows are larger, so that most
 batches are full, and both the rows and the length of a batch come from small fixed sets.
 """
 
@@ -17,38 +17,38 @@ from mlxbert.nn.encoder import Batch, KnownIds
 from mlxbert.options import COUNT
 from mlxbert.text.encoding import Encoding
 
-# Items that are sorted by length together, on a CPU and wherever somebody waits for the first results; a constant, so
-# that batches depend only on the items.
+# The number of items sorted by length together, on a CPU and wherever a user waits for the first results; a constant,
+# so that batches depend only on the items.
 WINDOW = 512
-# These by the size of the GPU, `None` for a CPU. On CUDA, 20,000 texts of mixed length make 244 batches in windows of
-# 512, 75 in windows of 4,096, and 68 in windows of 8,192 (`benchmarks/batches.py`).
+# The same by the size of the GPU, `None` for a CPU. On CUDA, 20,000 texts of mixed length make 244 batches in windows
+# of 512, 75 in windows of 4,096, and 68 in windows of 8,192 (`benchmarks/batches.py`).
 WINDOWS = {None: WINDOW, "small": 1024, "medium": 2048, "large": 4096}
 BATCH_TOKENS = {None: 2048, "small": 4096, "medium": 8192, "large": 16384}
 OUTPUTS = 2**27  # bytes that the outputs of a window may take
-MOST_PADDING = 1 / 32  # share of the bound on a batch's tokens, on a CPU
+MAX_PADDING = 1 / 32  # on a CPU, as a share of the maximum number of tokens of a batch
 
 
 def default_batch_tokens() -> int:
-    """Tokens per batch: enough to keep a GPU busy, few enough for its memory, or for a CPU's caches."""
+    """Tokens per batch: enough to keep a GPU busy, and few enough for its memory or for a CPU's caches."""
     return BATCH_TOKENS[gpu_size()]
 
 
 def batch_cost() -> float:
-    """The fixed cost of a batch on a GPU, as a share of the bound on its tokens: what it could compute meanwhile.
+    """The fixed cost of a batch on a GPU, as a share of the maximum number of tokens of a batch.
 
-    That is the time to start a batch and, where the shape is new, to choose and compile kernels. It takes about as long
-    on any machine, so a fast GPU could compute more meanwhile; on CUDA a new shape takes far longer than on Metal.
+    It is the time to start a batch and, for a new shape, to choose and compile kernels. It takes about as long on any
+    machine, so a fast GPU could compute more tokens meanwhile; on CUDA a new shape takes far longer than on Metal.
     """
     return 1 / 16 if mx.metal.is_available() else 1 / 8
 
 
 def window_size(output_bytes: int = 0) -> int:
-    """How many items are sorted by length together on the device in use.
+    """The number of items sorted by length together on the device in use.
 
     Args:
-        output_bytes: About how much memory the outputs of an item take until its result is made: all outputs of a
-            window may have to be kept, since its first item may be in its last batch. A window is smaller than
-            `WINDOW` only where that many outputs do not fit, and divides it then.
+        output_bytes: Approximate memory of an item's outputs until its result is made. All outputs of a window may have
+            to be kept, since its first item may be in its last batch. A window is smaller than `WINDOW`, and then a
+            divisor of it, only if the outputs of `WINDOW` items do not fit into `OUTPUTS`.
     """
     fitting = OUTPUTS // max(output_bytes, 1)
     if fitting < WINDOW:
@@ -56,23 +56,23 @@ def window_size(output_bytes: int = 0) -> int:
     return min(WINDOWS[gpu_size()], fitting // WINDOW * WINDOW)
 
 
-def padded_length(length: int, most: int) -> int:
-    """The padded length of a batch whose longest input has `length` tokens.
+def padded_length(length: int, limit: int) -> int:
+    """The padded length of a batch whose longest input has `length` tokens; at most `limit`.
 
-    A CPU computes exactly as much as there is. On a GPU kernels are chosen, and compiled, by shape: there, lengths come
+    A CPU pads no further than the longest input. A GPU chooses and compiles kernels by shape, so there lengths come
     from a small fixed set.
     """
-    return bucket(length, most) if on_gpu() else length
+    return bucket(length, limit) if on_gpu() else length
 
 
-def bucket(length: int, most: int) -> int:
-    """The next multiple of 16 up to 128, and of 64 beyond; never more than `most`."""
+def bucket(length: int, limit: int) -> int:
+    """The next multiple of 16 up to 128, and of 64 beyond; never more than `limit`."""
     step = 16 if length <= 128 else 64
-    return max(length, min(-(-length // step) * step, most))
+    return max(length, min(-(-length // step) * step, limit))
 
 
 def padded_count(count: int) -> int:
-    """On a GPU the next of 1, 2, 3, 4, 6, 8, 12, 16, 24 and so on; on a CPU the count itself."""
+    """On a GPU, the next of 1, 2, 3, 4, 6, 8, 12, 16, 24 and so on; on a CPU, the count itself."""
     if not on_gpu():
         return count
     power = 1 << (count - 1).bit_length()
@@ -81,30 +81,28 @@ def padded_count(count: int) -> int:
 
 @lru_cache
 def row_counts(length: int, batch_tokens: int) -> tuple[int, ...]:
-    """The numbers of rows that a GPU's batches of a length have: those of `padded_count`, and as many as fit."""
+    """The numbers of rows that a GPU's batches of a length may have: the values of `padded_count`, and the maximum."""
     full = max(batch_tokens // length, 1)
     rounded = (count for power in range(full.bit_length()) for count in (2**power, 3 * 2**power) if count < full)
     return (*sorted(rounded), full)
 
 
 def padded_rows(rows: int, length: int, batch_tokens: int) -> int:
-    """The number of rows of a batch with `rows` inputs of a padded length: on a GPU the next of its `row_counts`."""
+    """The number of rows of a batch with `rows` inputs of a padded length; on a GPU, the next of the `row_counts`."""
     if not on_gpu():
         return rows
     return next((count for count in row_counts(length, batch_tokens) if count >= rows), rows)
 
 
 def make_batch(encodings: Sequence[Encoding], config: EncoderConfig) -> Batch:
-    """Pads inputs on the right to the `padded_length` of the longest."""
+    """Pads inputs on the right to the `padded_length` of the longest input."""
     length = padded_length(max(map(len, encodings)), config.max_length)
     pad_id = config.pad_token_id
     padded = any(len(encoding) < length for encoding in encodings)
-    # Tokenizers may put the second text into segment 1 although the model has one segment (XLM-RoBERTa) or none.
+    # Tokenizers may put the second text into segment 1 even if the model has one segment (XLM-RoBERTa) or none.
     last = max(max(encoding.token_type_ids, default=0) for encoding in encodings) if config.type_vocab_size > 1 else 0
     if last >= max(config.type_vocab_size, 1):
-        raise InputError(
-            f"the tokenizer gives segment {last}, the model has segments 0 to {config.type_vocab_size - 1}"
-        )
+        raise InputError(f"the tokenizer uses segment {last}, the model has segments 0 to {config.type_vocab_size - 1}")
     ids = KnownIds(frozenset([pad_id] * padded).union(*(encoding.ids for encoding in encodings)), last)
     ids.check(config)
 
@@ -122,15 +120,15 @@ def make_batch(encodings: Sequence[Encoding], config: EncoderConfig) -> Batch:
 def plan(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
     """Groups inputs of similar length so that no group exceeds `batch_tokens`, padding included.
 
-    On a CPU a group also ends before padding takes more than a small share of the bound: the fixed cost of another
-    batch is about that of computing that many tokens. A longer input gets a group of its own.
+    On a CPU, the padding of a group is limited to a small share of `batch_tokens`: computing this many tokens costs
+    about as much as starting another batch. An input longer than `batch_tokens` gets its own group.
 
     Args:
-        lengths: The lengths of the inputs as `padded_length` has them.
-        batch_tokens: The most tokens of a group.
+        lengths: The padded lengths of the inputs, see `padded_length`.
+        batch_tokens: The maximum number of tokens in a group.
 
     Yields:
-        Numbers of inputs, the shortest first; each input is in exactly one group.
+        The indices of the inputs of a group, the shortest first; each input is in exactly one group.
     """
     COUNT.check_whole("batch_tokens", batch_tokens)
     order = sorted(range(len(lengths)), key=lambda number: lengths[number])
@@ -142,7 +140,7 @@ def plan(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
     for number in order:
         longest = lengths[number]
         padding = longest * len(group) - tokens
-        if group and (longest * (len(group) + 1) > batch_tokens or padding > batch_tokens * MOST_PADDING):
+        if group and (longest * (len(group) + 1) > batch_tokens or padding > batch_tokens * MAX_PADDING):
             yield group
             group, tokens = [], 0
         group.append(number)
@@ -152,26 +150,26 @@ def plan(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
 
 
 def _cheapest(order: Sequence[int], lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Groups of `row_counts` rows that together cost least: their tokens, padding included, and `batch_cost` for each.
+    """Groups with `row_counts` rows and the lowest total cost: their tokens with padding, plus `batch_cost` for each.
 
-    Only the shortest inputs may be fewer than the rows of their group.
+    Only the group of the shortest inputs may have fewer inputs than rows.
 
     Args:
-        order: The numbers of the inputs, the shortest first.
-        lengths: The lengths of the inputs by their numbers.
-        batch_tokens: The most tokens of a group.
+        order: The indices of the inputs, the shortest first.
+        lengths: The lengths of the inputs by index.
+        batch_tokens: The maximum number of tokens in a group.
     """
     fixed = batch_tokens * batch_cost()
-    costs, taken = [0.0], [0]  # of the first inputs: what they cost, and how many of them are in the last group
+    costs, sizes = [0.0], [0]  # for the first n inputs: their lowest cost, and the size of their last group
     for count, number in enumerate(order, 1):
         length = lengths[number]
         cost, rows = min(
             (costs[max(count - rows, 0)] + rows * length, rows) for rows in row_counts(length, batch_tokens)
         )
         costs.append(cost + fixed)
-        taken.append(min(rows, count))
+        sizes.append(min(rows, count))
     groups, end = list[list[int]](), len(order)
     while end:
-        groups.append([*order[end - taken[end] : end]])
-        end -= taken[end]
+        groups.append([*order[end - sizes[end] : end]])
+        end -= sizes[end]
     yield from reversed(groups)

@@ -17,8 +17,8 @@ class Encoding:
         offsets: `[start, end)` in code points of the token's text; (0, 0) for special tokens.
         word_ids: The index of the word within its text; `None` for special tokens.
         sequence_ids: 0 for the first text, 1 for the second; `None` for special tokens.
-        positions: The index of each token in the input without truncation; of a text of more than 16,384 code points
-            that is truncated, only the beginning is counted in what follows it.
+        positions: The index that each token would have in an input without truncation. For truncated texts of more
+            than 16,384 code points, the positions of the tokens after the text count only the text's beginning.
         truncated: Whether the text continues after this input.
     """
 
@@ -61,7 +61,7 @@ class Pieces:
         return Pieces(ids, offsets, words, self.before + start, self.after + max(len(self) - end, 0))
 
     def then(self, other: "Pieces") -> "Pieces":
-        """Concatenates two slices; the count in `before` keeps the positions of the other slice unchanged."""
+        """Concatenates two slices; `before` is set so that the tokens of the other slice keep their positions."""
         if not self.ids:
             return other
         return Pieces(
@@ -71,10 +71,7 @@ class Pieces:
 
 
 def starts_around(places: Sequence[int], room: int, length: int) -> list[int]:
-    """For each of some tokens, in order, where the slice of `room` tokens begins that is to be its context.
-
-    See `Tokenizer.around`.
-    """
+    """The start of a slice of `room` tokens around each of the given tokens, in order; see `Tokenizer.around`."""
     last = max(length - room, 0)
     starts: list[int] = []
     for place in places:

@@ -1,4 +1,4 @@
-"""A long text, tokenized in parts: its beginning alone where it is truncated, or one block after the other."""
+"""Tokenizes a long text in parts: only the beginning if the text is truncated, or one block after the other."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -8,30 +8,30 @@ from mlxbert.errors import InputError
 from mlxbert.text.encoding import Pieces
 from mlxbert.weights.tokenizers.library_guards import MAX_TOKEN
 
-SIZE = 16384  # code points of a block: a dozen windows
-_MARGIN = MAX_TOKEN  # code points from a token on that may have an influence on it
+SIZE = 16384  # code points of a block, about a dozen windows
+_MARGIN = MAX_TOKEN  # the number of following code points that may influence a token
 _WORD = re.compile(r"(?<=\s)\S")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_PER_TOKEN = 6  # code points, usually fewer
+_PER_TOKEN = 6  # code points; usually fewer
 
 Split = Callable[[str], Pieces]
 
 
 def beginning(split: Split, text: str, count: int) -> Pieces:
-    """The tokens of a text; of a long one at least the first `count + 1`, which are those of the whole text.
+    """The tokens of a text; for a long text, at least the first `count + 1` tokens.
 
-    Only whole words are used, and only those far enough from where the text was cut. A pattern that looks further ahead
-    than that may find something else in the whole text.
+    A long text is truncated before it is tokenized. To get the tokens of the full text, only whole words are used that
+    end far enough from the truncation. A pattern with a longer lookahead may still match differently in the full text.
     """
     size = max(SIZE, _PER_TOKEN * count)
     if not isinstance(text, str) or len(text) <= size:
         return split(text)
     check_letters(text)
     while size < len(text):
-        found = split(text[:size])
-        end = _certain(found, size - _MARGIN)
+        pieces = split(text[:size])
+        end = _certain(pieces, size - _MARGIN)
         if end > count:
-            return found.slice(0, end)
+            return pieces.slice(0, end)
         size *= 2
     return split(text)
 
@@ -42,24 +42,24 @@ def check_letters(text: str) -> None:
         raise InputError("the text contains half of a surrogate pair, which is not a character")
 
 
-def check_words(text: str, most: int) -> None:
-    """Refuses a text in which there is not a word, with a space in front, in every `most` code points."""
-    if len(text) > most:
-        starts = (found.start() for found in _WORD.finditer(text))
-        if any(after - before > most for before, after in pairwise(chain([0], starts, [len(text)]))):
-            raise InputError(f"the text has more than {most:,} characters without a space", hint="split the text")
+def check_words(text: str, limit: int) -> None:
+    """Refuses a text with more than `limit` code points between the starts of two words that follow a space."""
+    if len(text) > limit:
+        starts = (match.start() for match in _WORD.finditer(text))
+        if any(after - before > limit for before, after in pairwise(chain([0], starts, [len(text)]))):
+            raise InputError(f"the text has more than {limit:,} characters without a space", hint="split the text")
 
 
-def _certain(found: Pieces, most: int) -> int:
-    """How many tokens are those of words that end at `most` or before, and that another word follows."""
-    end = next((place for place, (_, last) in enumerate(found.offsets) if last > most), len(found) - 1)
-    while end > 0 and found.words[end] == found.words[end - 1]:
+def _certain(pieces: Pieces, limit: int) -> int:
+    """The number of tokens in words that end at `limit` or before, and that another word follows."""
+    end = next((place for place, (_, last) in enumerate(pieces.offsets) if last > limit), len(pieces) - 1)
+    while end > 0 and pieces.words[end] == pieces.words[end - 1]:
         end -= 1
     return max(end, 0)
 
 
 def words_between_spaces(text: str, offsets: Sequence[tuple[int, int]]) -> list[int | None]:
-    """The word of each token, where a word is what follows a space, with the spaces in front of it."""
+    """The word number of each token, for words separated by spaces; a word includes the spaces before it."""
     words: list[int | None] = []
     word = before = 0
     for start, _ in offsets:
@@ -70,7 +70,7 @@ def words_between_spaces(text: str, offsets: Sequence[tuple[int, int]]) -> list[
 
 
 def has_more_tokens(split: Split, text: str, other: str) -> bool:
-    """Whether a text has more tokens than another one; both may be long."""
+    """Whether a text has more tokens than another text; stops early where it can, as both may be long."""
     runs = token_blocks(split, text), token_blocks(split, other)
     counts = [0, 0]
     while True:
@@ -82,33 +82,33 @@ def has_more_tokens(split: Split, text: str, other: str) -> bool:
 
 
 def token_blocks(split: Split, text: str, size: int = SIZE) -> Iterator[Pieces]:
-    """The tokens of a text in order; each block begins with a space, so that its tokens are those of the whole text."""
+    """Yields the tokens of a text, block by block; blocks begin with a space, so that the tokens do not change."""
     start = tokens = words = 0
     length = size
     while start < len(text):
         part = text[start : start + length]
-        found = split(part)
-        end, following = (len(found), len(part)) if start + length >= len(text) else _cut(part, found)
-        if not following:  # no place to cut: a longer block
+        pieces = split(part)
+        end, following = (len(pieces), len(part)) if start + length >= len(text) else _block_end(part, pieces)
+        if not following:  # no place to end the block: try a longer one
             length *= 2
             continue
         length = size
-        offsets = [(start + first, start + last) for first, last in found.offsets[:end]]
-        numbers = [None if word is None else words + word for word in found.words[:end]]
-        yield Pieces(found.ids[:end], offsets, numbers, before=tokens)
+        offsets = [(start + first, start + last) for first, last in pieces.offsets[:end]]
+        numbers = [None if word is None else words + word for word in pieces.words[:end]]
+        yield Pieces(pieces.ids[:end], offsets, numbers, before=tokens)
         tokens, start = tokens + end, start + following
         words = max((word + 1 for word in numbers if word is not None), default=words)
 
 
-def _cut(text: str, found: Pieces) -> tuple[int, int]:
-    """Where a block may end: before its last word with a space in front; how many tokens, and code points, that is.
+def _block_end(text: str, pieces: Pieces) -> tuple[int, int]:
+    """The number of tokens and code points before the last word of a block that follows a space; (0, 0) without one.
 
-    What follows is tokenized again as part of the next block, which begins with this space; (0, 0) without such a word.
+    The rest is tokenized again as part of the next block, which begins with this space.
     """
-    for token in range(len(found) - 1, 0, -1):
-        start = found.offsets[token][0]
+    for token in range(len(pieces) - 1, 0, -1):
+        start = pieces.offsets[token][0]
         start -= not text[start : start + 1].isspace()
-        apart = found.words[token] != found.words[token - 1] and found.offsets[token - 1][1] <= start
-        if apart and start > 0 and text[start].isspace():
+        separate = pieces.words[token] != pieces.words[token - 1] and pieces.offsets[token - 1][1] <= start
+        if separate and start > 0 and text[start].isspace():
             return token, start
     return 0, 0

@@ -1,4 +1,4 @@
-"""Windows over a text of any size, a block of it at a time, so that memory does not grow with the text."""
+"""Windows over a text of any size, tokenized one block at a time, so that memory does not grow with the text."""
 
 from collections.abc import Iterator
 
@@ -9,55 +9,55 @@ from mlxbert.text.tokenizer import Tokenizer
 
 
 def text_windows(tokenizer: Tokenizer, text: str, *, stride: int, size: int = SIZE) -> Iterator[Encoding]:
-    """The windows of a text, those of `Tokenizer.windows`, each made when it is asked for.
+    """Yields the windows of `Tokenizer.windows` lazily.
 
-    Only the position of the special token behind each window is another one: how long the text is, is not known there.
-    `size` code points are tokenized at a time; more where that many have no space among them.
+    Only the position of the special token after each window differs, since the length of the text is not known yet.
+    `size` code points are tokenized at a time; more if they contain no space.
     """
-    check_letters(text)  # before the first block: after it, it would be too late for an error
+    check_letters(text)  # before the first block, since an error must come before the first window
     check_words(text, tokenizer.growth.most // 2)
     room = tokenizer.room(1)
     if room <= stride:
         raise InputError(f"windows of {room} tokens cannot overlap by {stride}")
-    run, at = Pieces([], [], []), 0
+    run, start = Pieces([], [], []), 0
     for block in token_blocks(tokenizer.split, text, size):
-        run, at = run.slice(at, len(run)).then(block), 0
-        while len(run) - at > room:
-            yield tokenizer.assemble([run.slice(at, at + room)], truncated=True)
-            at += room - stride
-    yield tokenizer.assemble([run.slice(at, len(run))], truncated=False)
+        run, start = run.slice(start, len(run)).then(block), 0
+        while len(run) - start > room:
+            yield tokenizer.assemble([run.slice(start, start + room)], truncated=True)
+            start += room - stride
+    yield tokenizer.assemble([run.slice(start, len(run))], truncated=False)
 
 
 def pair_blocks(
     tokenizer: Tokenizer, fixed: str, text: str, *, stride: int, size: int = SIZE
 ) -> Iterator[tuple[int, list[Encoding]]]:
-    """Encodes a pair whose second text may have any length.
+    """Encodes a pair whose second text may have any length, `size` code points of that text at a time.
 
-    The windows are those of the whole text, except that the first one of a block of `size` code points begins with a
-    whole word: a block begins with what would have been the last window of the one before.
+    The windows are the windows of the whole text, except that a block's first window begins with a whole word: each
+    block starts where the last window of the block before would have been.
 
     Yields:
-        Where the block begins, and its windows; their offsets count from there.
+        The start of the block, and its windows; their offsets count from there.
     """
-    check_letters(text)  # before the first block: after it, it would be too late for an error
+    check_letters(text)  # before the first block, since an error must come before the first window
     start = 0
     while True:
         end = _end(text, start, size)
-        found = tokenizer.windows(fixed, text[start:end], stride=stride)
+        encodings = tokenizer.windows(fixed, text[start:end], stride=stride)
         if end == len(text):
-            yield start, found
+            yield start, encodings
             return
-        if len(found) < 3:  # the next block would hardly begin later
+        if len(encodings) < 3:  # the next block would hardly begin later
             size *= 2
             continue
-        yield start, found[:-1]
-        begin = _word_start(found[-2], found[-1])
-        # The space in front: some vocabularies tokenize a word that follows a space differently.
+        yield start, encodings[:-1]
+        begin = _word_start(encodings[-2], encodings[-1])
+        # Includes the space before the word: some vocabularies tokenize a word that follows a space differently.
         start += begin - 1 if text[start + begin - 1].isspace() else begin
 
 
 def _end(text: str, start: int, size: int) -> int:
-    """Where a block ends: after whitespace, if there is some in its second half."""
+    """The end of a block: after the last whitespace, if there is some in the block's second half."""
     if start + size >= len(text):
         return len(text)
     spaces = (place + 1 for place in range(start + size - 1, start + size // 2, -1) if text[place].isspace())
@@ -65,9 +65,10 @@ def _end(text: str, start: int, size: int) -> int:
 
 
 def _word_start(before: Encoding, window: Encoding) -> int:
-    """Where the first word of a window begins, if that is within the window before, after its first token."""
+    """The start of a window's first word, which may be in the window before, after that window's first token."""
     token = window.sequence_ids.index(1)
-    word, (start, _) = window.word_ids[token], window.offsets[token]
+    first_word, (start, _) = window.word_ids[token], window.offsets[token]
     second = before.sequence_ids.index(1) + 1
-    same = zip(before.sequence_ids[second:], before.word_ids[second:], before.offsets[second:], strict=True)
-    return min([start, *(place[0] for text, found, place in same if text == 1 and found == word and word is not None)])
+    tokens = zip(before.sequence_ids[second:], before.word_ids[second:], before.offsets[second:], strict=True)
+    same = (span[0] for text, word, span in tokens if text == 1 and word == first_word and first_word is not None)
+    return min([start, *same])

@@ -35,23 +35,23 @@ _SEGMENTS_KEPT = (
     "the second text of a pair is in segment 1, as in transformers 4: no model_input_names is set, and transformers 5 "
     "would put both in segment 0"
 )
-_TOGETHER = 2**17  # code points that are split at once
-_PLACEHOLDERS = ("<image_soft_token>",)  # of Gemma 3; its models of text have no embedding for it
-_LEAST = 32  # tokens of a pair and what stands between, so that each has some
-_LONG = 256  # code points from which on a text is kept until the next: the questions about one follow each other
+_BATCH_SIZE = 2**17  # code points that are split at once
+_PLACEHOLDERS = ("<image_soft_token>",)  # of Gemma 3, whose text models have no embedding for it
+_MIN_ROOM = 32  # tokens of a pair and of the text in between, so that each text of the pair has some
+_MIN_CACHED = 256  # code points of a text whose tokens are cached until the next text: its questions follow each other
 
 
 class Tokenizer:
     """A model's tokenizer.
 
     Attributes:
-        files: The vocabulary files that it was made of.
+        files: The vocabulary files.
         max_length: The maximum input length in tokens, special tokens included.
         special: The special tokens in the vocabulary, by role: `cls`, `sep`, `pad`, `unk`, `mask`.
-        growth: How much longer a text can become, and how long one may be.
-        vocab_size: The number of tokens, added ones included.
-        templates: The special tokens around one text, and around two.
-        prompt: What stands around the texts of a pair, if the model reads more than the pair.
+        growth: How much longer the tokenizer's steps can make a text, and the maximum length of a text.
+        vocab_size: The number of tokens, added tokens included.
+        templates: The special tokens around one text, and around a pair.
+        prompt: The prompt around the texts of a pair, if the model has one.
     """
 
     def __init__(self, files: TokenizerFiles, config: EncoderConfig) -> None:
@@ -59,15 +59,15 @@ class Tokenizer:
         self._tokenizer = files.tokenizer
         self._rows = config.vocab_size
         self._segments = files.segments or (files.segments is None and config.type_vocab_size > 1)
-        self._unsaid: list[str] = []  # shared by copies, emptied when it is said
+        self._warnings: list[str] = []  # to be logged once; copies share the list
         self.special = files.special
         self._limit = config.max_length
         self.max_length = min(config.max_length, files.max_length or config.max_length)
         added = files.tokenizer.get_added_tokens_decoder()
-        self._beyond = {n for n, token in added.items() if n >= self._rows and token.content in _PLACEHOLDERS}
-        self.vocab_size: int = files.tokenizer.get_vocab_size() - len(self._beyond)
-        # Others are found where they leave this class: to look at all would take a third of the time to the first ids.
-        self._check_largest(max(self.vocab_size - 1, 0, *(added.keys() - self._beyond)))
+        self._placeholder_ids = {n for n, token in added.items() if n >= self._rows and token.content in _PLACEHOLDERS}
+        self.vocab_size: int = files.tokenizer.get_vocab_size() - len(self._placeholder_ids)
+        # Other ids are checked where they leave this class: checking all here would take a third of the startup time.
+        self._check_largest(max(self.vocab_size - 1, 0, *(added.keys() - self._placeholder_ids)))
         self._spelling, self.growth = files.spelling, growth_of(files.tokenizer)
         self.prompt: PairPrompt | None = None
         self._last: tuple[str, Pieces] | None = None
@@ -78,7 +78,7 @@ class Tokenizer:
             self._single, self._pair = self.templates = self._template(pair=False), self._template(pair=True)
             separate, joined = (self._encode(text).ids for text in (f"a {mask}", f"a{mask}"))
         if files.segments is None and any(segment for _, segment in self._pair):
-            self._unsaid.append(_SEGMENTS_KEPT)
+            self._warnings.append(_SEGMENTS_KEPT)
         self._mask_hides_space = separate == joined
         if self.max_length <= len(self._pair):
             raise TokenizerError(
@@ -86,23 +86,23 @@ class Tokenizer:
             )
 
     def _check_largest(self, largest: int) -> None:
-        """Refuses a vocabulary with this largest id if the model has no embedding for it; MLX would read past them."""
+        """Refuses a vocabulary whose largest id has no embedding; MLX would read past the end of the table."""
         if largest >= self._rows:
             gaps = "" if largest < self.vocab_size else f" with ids up to {largest}"
             raise TokenizerError(
                 f"the tokenizer has {self.vocab_size} tokens{gaps}, the model {self._rows} word embeddings: "
-                "the tokenizer is from another model"
+                "the tokenizer belongs to another model"
             )
 
     def _template(self, *, pair: bool) -> Template:
-        """Finds the special tokens that the tokenizer's post-processor adds, by encoding texts of one token."""
+        """Finds the special tokens that the tokenizer's post-processor adds, by encoding texts of one token each."""
         probe = self.special.get("unk", "a")
-        whole = self._encode(probe, probe if pair else None, special=True)
-        slots = zip(whole.ids, whole.type_ids, whole.sequence_ids, strict=True)
+        encoded = self._encode(probe, probe if pair else None, special=True)
+        slots = zip(encoded.ids, encoded.type_ids, encoded.sequence_ids, strict=True)
         template = [(number if text is None else None, segment * self._segments) for number, segment, text in slots]
         if sum(special is None for special, _ in template) != 1 + pair:
             raise TokenizerError(
-                f"the tokenizer encodes {' and '.join([repr(probe)] * (1 + pair))} as {' '.join(whole.tokens)}, "
+                f"the tokenizer encodes {' and '.join([repr(probe)] * (1 + pair))} as {' '.join(encoded.tokens)}, "
                 "expected one token per text and special tokens"
             )
         return template
@@ -110,75 +110,75 @@ class Tokenizer:
     def adapted(
         self, *, max_length: int | None = None, lower_case: bool = False, prompt: PairPrompt | None = None
     ) -> "Tokenizer":
-        """A copy of the tokenizer with the settings of an embedding model, or of a reranker.
+        """A copy of the tokenizer with the settings of an embedding model or of a reranker.
 
         Args:
             max_length: The maximum input length in tokens, limited by the positions of the model; `None` keeps it.
-            lower_case: Whether to lower-case texts first.
-            prompt: What stands around the texts of a pair, in place of special tokens.
+            lower_case: Whether to lowercase texts first.
+            prompt: The prompt around the texts of a pair, in place of special tokens.
 
         Raises:
-            TokenizerError: `max_length` or the prompt leaves no room for text, or the vocabulary is not that of the
+            TokenizerError: `max_length` or the prompt leaves no room for text, or the vocabulary belongs to another
                 model.
         """
-        changed = copy.copy(self)
+        copied = copy.copy(self)
         if max_length is not None:
-            changed.max_length = min(max_length, self._limit)
-            if changed.max_length < len(self._single):
+            copied.max_length = min(max_length, self._limit)
+            if copied.max_length < len(self._single):
                 raise TokenizerError(
                     f"the maximum input length is {max_length} tokens, special tokens need {len(self._single) - 1}"
                 )
         if lower_case:
-            self._check_largest(largest_id(self._tokenizer, self._beyond))  # the copy lists all ids below it
-            changed._tokenizer, changed._last, changed._plain = lower_cased(self._tokenizer), None, None
-        changed._ready = {}
+            self._check_largest(largest_id(self._tokenizer, self._placeholder_ids))  # the copy lists all ids below it
+            copied._tokenizer, copied._last, copied._plain = lower_cased(self._tokenizer), None, None
+        copied._ready = {}
         if prompt is not None:
             before, after = (self.pieces(text) for text in (prompt.before, prompt.after))
-            texts: Template = [(None, 0), (None, 0)]
-            changed._pair = [*((token, 0) for token in before), *texts, *((token, 0) for token in after)]
-            changed.templates, changed.prompt = (self._single, changed._pair), prompt
-            whole = self.pieces(prompt.before + "".join(changed.inside("a", "a")) + prompt.after)
-            if changed.room(2) >= _LEAST and changed.encode("a", "a").ids != whole:
-                raise TokenizerError("the tokenizer does not split the prompt of the model before spaces")
-        if changed.prompt is not None and changed.room(2) < _LEAST:
+            slots: Template = [(None, 0), (None, 0)]
+            copied._pair = [*((token, 0) for token in before), *slots, *((token, 0) for token in after)]
+            copied.templates, copied.prompt = (self._single, copied._pair), prompt
+            expected = self.pieces(prompt.before + "".join(copied.inside("a", "a")) + prompt.after)
+            if copied.room(2) >= _MIN_ROOM and copied.encode("a", "a").ids != expected:
+                raise TokenizerError("the tokenizer does not split the model's prompt before spaces")
+        if copied.prompt is not None and copied.room(2) < _MIN_ROOM:
             raise TokenizerError(
-                f"the maximum input length is {changed.max_length} tokens, the prompt of the model needs "
-                f"{len(changed._pair) - 2}, and texts at least {_LEAST}"
+                f"the maximum input length is {copied.max_length} tokens, the model's prompt needs "
+                f"{len(copied._pair) - 2}, and texts need at least {_MIN_ROOM}"
             )
-        return changed
+        return copied
 
     def inside(self, text: str, pair: str) -> tuple[str, str]:
-        """The texts of a pair as they stand in the prompt, if there is one."""
+        """The texts of a pair as they appear in the prompt; unchanged without a prompt."""
         return (text, pair) if self.prompt is None else (f" {text}{self.prompt.between}", f" {pair}")
 
     @property
     def mask_token(self) -> str | None:
-        """The mask token, `None` if the vocabulary has none."""
+        """The mask token; `None` if the vocabulary has none."""
         return self.special.get("mask")
 
     def token_id(self, token: str) -> int | None:
-        """The id of a token, `None` if it is not in the vocabulary.
+        """The id of a token; `None` if it is not in the vocabulary.
 
         Raises:
-            TokenizerError: The model has no word embedding for it.
+            TokenizerError: The model has no word embedding for the token.
         """
         with suppress(UnicodeEncodeError):  # half of a surrogate pair
             number: int | None = self._tokenizer.token_to_id(token)
-            if number in self._beyond:
+            if number in self._placeholder_ids:
                 return None
             self._check_largest(number or 0)
             return number
         return None
 
     def known_ids(self) -> list[int] | None:
-        """The ids with a token, `None` if every word embedding has one; some checkpoints pad their embeddings."""
-        self._check_largest(largest_id(self._tokenizer, self._beyond))
+        """The ids that have a token; `None` if all word embeddings have one: some checkpoints pad their embeddings."""
+        self._check_largest(largest_id(self._tokenizer, self._placeholder_ids))
         if self.vocab_size == self._rows:
             return None
-        return sorted({*self._tokenizer.get_vocab(with_added_tokens=True).values()} - self._beyond)
+        return sorted({*self._tokenizer.get_vocab(with_added_tokens=True).values()} - self._placeholder_ids)
 
     def token(self, number: int) -> str:
-        """The token with an id.
+        """The token with this id.
 
         Raises:
             ArgumentError: The vocabulary has no such id.
@@ -194,7 +194,7 @@ class Tokenizer:
             return self._tokenizer.decode([number], skip_special_tokens=False)
 
     def decode(self, ids: int | Iterable[int], *, skip_special_tokens: bool = False) -> str:
-        """Token ids as a text, as the vocabulary's own decoder joins them: lower-cased words stay so.
+        """Converts token ids to a text with the vocabulary's decoder; lowercased words stay lowercase.
 
         Args:
             ids: One id or several: a list, an array, `Encoding.ids`.
@@ -202,16 +202,16 @@ class Tokenizer:
                 default.
 
         Raises:
-            ArgumentError: One is not an id of the vocabulary.
+            ArgumentError: An id is not in the vocabulary.
         """
-        listed = getattr(ids, "tolist", lambda: ids)()  # an array of NumPy or MLX
-        numbers = [listed] if isinstance(listed, int) else listed
+        values = getattr(ids, "tolist", lambda: ids)()  # an array of NumPy or MLX
+        numbers = [values] if isinstance(values, int) else values
         if isinstance(numbers, str) or not isinstance(numbers, Iterable):
             raise ArgumentError(f"ids is {ids!r:.60}, expected token ids: whole numbers")
         numbers = list(numbers)
         for number in numbers:
-            known = type(number) is int and 0 <= number < self._rows
-            if not known or self._tokenizer.id_to_token(number) is None:
+            valid = type(number) is int and 0 <= number < self._rows
+            if not valid or self._tokenizer.id_to_token(number) is None:
                 raise ArgumentError(f"token id is {shown(number)}, the vocabulary has {self.vocab_size} tokens, from 0")
         special = {self.token_id(token) for role, token in self.special.items() if role != "unk"}
         kept = [number for number in numbers if not (skip_special_tokens and number in special)]
@@ -219,9 +219,9 @@ class Tokenizer:
             return self._tokenizer.decode(kept, skip_special_tokens=skip_special_tokens)
 
     def filled(self, left: str, number: int, right: str) -> str:
-        """A text with a token in place of the mask between two texts.
+        """The text with a token in place of the mask between `left` and `right`.
 
-        A token that continues a word is joined to the text on the left, unless the model saw the space there. A token
+        A token that continues a word is joined to the text on the left, unless the model saw a space there. A token
         that starts a word keeps the whitespace there, or gets a space if the vocabulary marks word starts.
         """
         token, spelling = self.token(number), self._spelling
@@ -233,7 +233,7 @@ class Tokenizer:
         return before + word.removeprefix(spelling.continuation_prefix) + right
 
     def word_id(self, word: str) -> int | None:
-        """The id of a word that is a single token, as the vocabulary spells it or as it is in a text after a space.
+        """The id of a word that is a single token, as spelled in the vocabulary or as tokenized after a space.
 
         `None` if the word is not a single token.
 
@@ -250,42 +250,42 @@ class Tokenizer:
         return exact
 
     def unknown(self, encodings: Sequence[Encoding], before: int = 0) -> tuple[int, bool]:
-        """How many tokens of a text are not in the vocabulary, and whether no other is there but masks.
+        """The number of unknown tokens in a text, and whether the text has nothing but unknown tokens and masks.
 
-        The first tokens of each input, `before` of them, are not of the text.
+        The first `before` tokens of each input do not belong to the text.
         """
         if all(owner is None for encoding in encodings for owner in encoding.sequence_ids[before:]):
             return 0, True  # an empty text
         number = self.token_id(self.special["unk"]) if "unk" in self.special else None
         if number is None or not any(number in encoding.ids for encoding in encodings):
             return 0, False
-        found = {  # by position: windows overlap
+        by_position = {  # by position: windows overlap
             encoding.positions[place]: encoding.ids[place]
             for encoding in encodings
             for place in range(before, len(encoding))
             if encoding.sequence_ids[place] is not None
         }
         mask = self.token_id(self.mask_token) if self.mask_token else None
-        count = sum(one == number for one in found.values())
-        return count, all(one in (number, mask) for one in found.values())
+        count = sum(token == number for token in by_position.values())
+        return count, all(token in (number, mask) for token in by_position.values())
 
     def pieces(self, text: str) -> list[int]:
         """The token ids of a text, without special tokens."""
         return self.split(text).ids
 
     def encode_many(self, texts: Sequence[str]) -> list[Library]:
-        """The `ids` and `word_ids` of many texts of valid Unicode, on all cores; special tokens in them are text."""
+        """Tokenizes many texts of valid Unicode on all cores, for `ids` and `word_ids`; special tokens are text."""
         if self._plain is None:
-            self._check_largest(largest_id(self._tokenizer, self._beyond))
+            self._check_largest(largest_id(self._tokenizer, self._placeholder_ids))
             self._plain = without_special(self._tokenizer)
         with guarded("the vocabulary"):
             return list(self._plain.encode_batch(list(texts), add_special_tokens=False))
 
     @contextmanager
     def together(self, texts: Iterable[str]) -> Iterator[None]:
-        """Within it, these texts are split already: on all cores, and without holding up the other threads of Python.
+        """Splits texts in advance for the block: on all cores, and without blocking the other threads of Python.
 
-        A text that cannot be split is left to `split`, which says what is wrong with it.
+        A text that cannot be split is left to `split`, which raises the error.
         """
         self._ready = self._split_all(texts)
         try:
@@ -294,22 +294,22 @@ class Tokenizer:
             self._ready = {}
 
     def _split_all(self, texts: Iterable[str]) -> dict[str, Pieces]:
-        found: dict[str, Pieces] = {}
-        for some in _batches({text: None for text in texts if isinstance(text, str) and len(text) <= SIZE}):
+        ready: dict[str, Pieces] = {}
+        for batch in _batches({text: None for text in texts if isinstance(text, str) and len(text) <= SIZE}):
             with suppress(InputError, TypeError, TokenizerError):
                 with guarded("texts", text=True):
-                    for text in some:
+                    for text in batch:
                         check_size(self._tokenizer, self.growth, text)
-                    raw = self._tokenizer.encode_batch(some, add_special_tokens=False)
-                found |= zip(some, map(self._pieces, some, raw), strict=True)
-        return found
+                    raw = self._tokenizer.encode_batch(batch, add_special_tokens=False)
+                ready |= zip(batch, map(self._pieces, batch, raw), strict=True)
+        return ready
 
-    def _pieces(self, text: str, found: Library) -> Pieces:
-        self._check(text, ids := found.ids)
-        offsets = found.offsets
-        if len(text) >= SIZE and self._between_spaces:  # so that it need not be tokenized whole
+    def _pieces(self, text: str, encoded: Library) -> Pieces:
+        self._check(text, ids := encoded.ids)
+        offsets = encoded.offsets
+        if len(text) >= SIZE and self._between_spaces:  # so that the text can be tokenized in blocks
             return Pieces(ids, offsets, words_between_spaces(text, offsets))
-        return Pieces(ids, offsets, found.word_ids)
+        return Pieces(ids, offsets, encoded.word_ids)
 
     @functools.cached_property
     def _between_spaces(self) -> bool:
@@ -318,22 +318,22 @@ class Tokenizer:
 
     def _check(self, text: str, ids: list[int]) -> None:
         largest = max(ids, default=0)
-        if largest in self._beyond:
+        if largest in self._placeholder_ids:
             token = self._tokenizer.id_to_token(largest)
             raise InputError(
                 f"the text has {token}, for which the model has no embedding",
-                hint="take it out, or put a space in it",
+                hint="remove it, or put a space in it",
             )
-        if largest >= self._rows:  # of a special token that only the post-processor knows
+        if largest >= self._rows:  # a special token that only the post-processor knows
             raise TokenizerError(f"token id {largest} in {text!r:.60}, the model has {self._rows} word embeddings")
 
     def _encode(self, text: str, pair: str | None = None, *, special: bool = False) -> Library:
-        found = self._tokenizer.encode(text, pair, add_special_tokens=special)
-        self._check(text, found.ids)
-        return found
+        encoded = self._tokenizer.encode(text, pair, add_special_tokens=special)
+        self._check(text, encoded.ids)
+        return encoded
 
     def split(self, text: str) -> Pieces:
-        """The tokens of a text, without special tokens."""
+        """The tokens of a text, without special tokens; cached for the last long text."""
         if not isinstance(text, str):
             raise InputError(f"expected a text, found {type(text).__name__}")
         if (last := self._last) is not None and last[0] == text:  # read once: another thread may replace it
@@ -345,27 +345,27 @@ class Tokenizer:
                 check_size(self._tokenizer, self.growth, text)
                 if len(text) < SIZE:
                     raw = self._tokenizer.encode(text, add_special_tokens=False)
-                else:  # a batch does not hold up the other threads of Python
+                else:  # a batch does not block the other threads of Python
                     (raw,) = self._tokenizer.encode_batch([text], add_special_tokens=False)
-        except TypeError:  # the library raises it for a string that cannot be encoded as UTF-8
+        except TypeError:  # raised by the library for a string that cannot be encoded as UTF-8
             raise InputError("the text contains half of a surrogate pair, which is not a character") from None
-        found = self._pieces(text, raw)
-        if len(text) >= _LONG:
-            self._last = text, found
-        return found
+        pieces = self._pieces(text, raw)
+        if len(text) >= _MIN_CACHED:
+            self._last = text, pieces
+        return pieces
 
     def assemble(self, texts: Sequence[Pieces], *, truncated: bool) -> Encoding:
-        """One or two slices of tokens with the special tokens around them."""
-        found = assemble(self._single if len(texts) == 1 else self._pair, texts, truncated=truncated)
-        if len(texts) == 2 and self._unsaid:
-            with suppress(IndexError):  # another thread says it
-                _LOG.warning(self._unsaid.pop())
-        if not found.ids:
-            raise InputError("the text has no token: this tokenizer adds no special tokens and drops what is in it")
-        return found
+        """Adds the special tokens to one or two slices of tokens."""
+        encoding = assemble(self._single if len(texts) == 1 else self._pair, texts, truncated=truncated)
+        if len(texts) == 2 and self._warnings:
+            with suppress(IndexError):  # another thread has logged it
+                _LOG.warning(self._warnings.pop())
+        if not encoding.ids:
+            raise InputError("the text has no tokens: this tokenizer adds no special tokens and drops its characters")
+        return encoding
 
     def room(self, texts: int) -> int:
-        """How many tokens of one or two texts an input has room for."""
+        """The number of tokens that an input has room for, from one text or from a pair (`texts` is 1 or 2)."""
         return self.max_length - (len(self._single) - 1 if texts == 1 else len(self._pair) - 2)
 
     def encode(self, text: str, pair: str | None = None, *, overflow: str = "error") -> Encoding:
@@ -374,17 +374,17 @@ class Tokenizer:
         Args:
             text: The text.
             pair: A second text, in segment 1 if the model has segments.
-            overflow: What to do with a text that is too long for the model: `error`, or `truncate` at its end (of a
-                pair, the longer text first).
+            overflow: What to do with a text that is too long for the model: raise an `error`, or `truncate` its end (in
+                a pair, the longer text first).
 
         Raises:
             InputError: The text is too long, or is not valid Unicode.
             ArgumentError: `overflow` is unknown.
         """
-        given = [text] if pair is None else [*self.inside(text, pair)]
-        room = self.room(len(given))
-        texts = [beginning(self.split, one, room) for one in given]
-        total, long = sum(map(len, texts)), any(len(one) > SIZE for one in given)
+        inputs = [text] if pair is None else [*self.inside(text, pair)]
+        room = self.room(len(inputs))
+        texts = [beginning(self.split, part, room) for part in inputs]
+        total, long = sum(map(len, texts)), any(len(part) > SIZE for part in inputs)
         if total <= room:
             return self.assemble(texts, truncated=False)
         if overflow == "error":
@@ -394,13 +394,13 @@ class Tokenizer:
         if pair is None:
             return self.assemble([texts[0].slice(0, room)], truncated=True)
         shorter = min(*map(len, texts), room // 2)
-        all_counted = not long or min(map(len, texts)) <= room  # as far as it matters
-        longer = len(texts[0]) > len(texts[1]) if all_counted else has_more_tokens(self.split, *given)
+        counts_suffice = not long or min(map(len, texts)) <= room  # to tell which text is longer
+        longer = len(texts[0]) > len(texts[1]) if counts_suffice else has_more_tokens(self.split, *inputs)
         first = room - shorter if longer else shorter
-        return self.assemble([self._cut(texts[0], first), texts[1].slice(0, room - first)], truncated=True)
+        return self.assemble([self._truncate(texts[0], first), texts[1].slice(0, room - first)], truncated=True)
 
-    def _cut(self, first: Pieces, count: int) -> Pieces:
-        """So many tokens of the first text of a pair; of a prompt, what follows the text stays."""
+    def _truncate(self, first: Pieces, count: int) -> Pieces:
+        """Truncates the first text of a pair to `count` tokens, but keeps the part of the prompt that follows it."""
         if self.prompt is None or count >= len(first):
             return first.slice(0, count)
         between = self.split(self.prompt.between)
@@ -411,14 +411,14 @@ class Tokenizer:
 
         Args:
             text: The text.
-            pairs: The second texts: one for each input.
-            overflow: What to do with inputs that are too long for the model: `error`, or `truncate` the text at its
-                end.
+            pairs: The second texts, one for each input.
+            overflow: What to do with inputs that are too long for the model: raise an `error`, or `truncate` the end of
+                the first text.
 
         Raises:
             InputError: An input is too long, a second text leaves no room, or a text is not valid Unicode.
         """
-        first, found = beginning(self.split, text, self.room(2)), []
+        first, encodings = beginning(self.split, text, self.room(2)), []
         for pair in pairs:
             second = self.split(pair)
             room = self.room(2) - len(second)
@@ -428,15 +428,15 @@ class Tokenizer:
                 raise InputError(
                     f"the second text has {len(second)} tokens and leaves no room for the first: {pair!r:.60}"
                 )
-            found.append(self.assemble([first.slice(0, room), second], truncated=len(first) > room))
-        return found
+            encodings.append(self.assemble([first.slice(0, room), second], truncated=len(first) > room))
+        return encodings
 
     def _too_long(self, excess: int, *, long: bool) -> TooLongError:
-        found = f"{'at least ' * long}{self.max_length + excess} tokens"  # of a long text, not all are counted
-        return TooLongError(f"the text has {found}, the model takes at most {self.max_length}")
+        length = f"{'at least ' * long}{self.max_length + excess} tokens"  # not all tokens of a long text are counted
+        return TooLongError(f"the text has {length}, the model takes at most {self.max_length}")
 
     def prompt_length(self, prompt: str) -> int:
-        """How many tokens precede the text: the first special token and those of `prompt`."""
+        """The number of tokens before the text: the leading special tokens and the tokens of `prompt`."""
         return next(slot for slot, (special, _) in enumerate(self._single) if special is None) + len(self.split(prompt))
 
     def windows(
@@ -445,11 +445,11 @@ class Tokenizer:
         """Encodes a text of any length as overlapping inputs.
 
         Args:
-            text: The text; with a `pair` it is repeated in full in every window.
-            pair: The text to split into windows, if there are two.
-            stride: How many tokens consecutive windows have in common.
+            text: The text; with a `pair`, it is repeated in full in every window.
+            pair: The text to split into windows, if there are two texts.
+            stride: The number of tokens that consecutive windows have in common.
             prompt: Prepended to the text in every window; offsets count it as part of the text.
-            longer: Whether to split the longer text of a pair instead, and to repeat the other.
+            longer: Whether to split the longer text of a pair instead, and to repeat the other text.
 
         Raises:
             InputError: The repeated text leaves too little room, or a text is not valid Unicode.
@@ -462,7 +462,7 @@ class Tokenizer:
         run = self.split(prompt + (text if pair is None else pair))
         head = run.slice(0, len(self.split(prompt)) if prompt else 0)
         run = run.slice(len(head), len(run))
-        swapped = longer and self.prompt is None and any(len(one) > len(run) for one in fixed)
+        swapped = longer and self.prompt is None and any(len(pieces) > len(run) for pieces in fixed)
         if swapped:
             fixed, run = [run], fixed[0]
         room = self.room(1 + len(fixed)) - sum(map(len, fixed)) - len(head)
@@ -470,43 +470,43 @@ class Tokenizer:
             if fixed and room <= 0:
                 raise InputError(
                     f"the text that every window repeats has {len(fixed[0])} tokens and leaves no room for the other",
-                    hint="overflow='truncate' cuts both texts",
+                    hint="overflow='truncate' truncates both texts",
                 )
             raise InputError(f"windows of {room} tokens cannot overlap by {stride}")
-        found = []
+        encodings = []
         for start in range(0, max(len(run) - stride, 1), room - stride):
             texts = [*fixed, head.then(run.slice(start, start + room))]
-            found.append(self.assemble(texts[::-1] if swapped else texts, truncated=start + room < len(run)))
-        return found
+            encodings.append(self.assemble(texts[::-1] if swapped else texts, truncated=start + room < len(run)))
+        return encodings
 
     def around(self, text: str, number: int) -> tuple[list[Encoding], list[tuple[int, int]]]:
         """Encodes the context of every token with the id `number`.
 
         A text that fits becomes one input for all these tokens. In a longer text, each input is centered on one such
-        token, and also serves the following ones that have a quarter of the input, or the end of the text, to their
+        token. It also serves the following such tokens if a quarter of the input, or the end of the text, is to their
         right.
 
         Returns:
             The inputs, and for each such token, in text order, the index of its input and its index in that input.
         """
         run = self.split(text)
-        places = [place for place, found in enumerate(run.ids) if found == number]
+        places = [place for place, token in enumerate(run.ids) if token == number]
         room = self.room(1)
         starts = starts_around(places, room, len(run))
-        chosen = {start: number for number, start in enumerate(sorted(set(starts)) or [0])}
-        inputs = [self.assemble([run.slice(start, start + room)], truncated=len(run) > room) for start in chosen]
+        numbers = {start: number for number, start in enumerate(sorted(set(starts)) or [0])}
+        inputs = [self.assemble([run.slice(start, start + room)], truncated=len(run) > room) for start in numbers]
         before = self.prompt_length("")
-        where = [(chosen[start], before + place - start) for start, place in zip(starts, places, strict=True)]
-        return inputs, where
+        indices = [(numbers[start], before + place - start) for start, place in zip(starts, places, strict=True)]
+        return inputs, indices
 
 
 def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Texts in lists that bound the memory of what the library returns; a single text would gain nothing."""
+    """Groups texts to bound the memory of the library's results; drops a single last text, which would gain nothing."""
     batch, length = list[str](), 0
     for text in texts:
         batch.append(text)
         length += len(text)
-        if length > _TOGETHER:
+        if length > _BATCH_SIZE:
             yield batch
             batch, length = [], 0
     if len(batch) > 1:
@@ -519,7 +519,7 @@ def load_tokenizer(folder: Path | ModelFolder, config: EncoderConfig) -> Tokeniz
     try:
         return Tokenizer(read_tokenizer(folder), config)
     except TokenizerError as problem:
-        place, message = str(folder.transformer), problem.message
+        location, message = str(folder.transformer), problem.message
         raise TokenizerError(
-            message if message.startswith(place) else f"{place}: {message}", hint=problem.hint
+            message if message.startswith(location) else f"{location}: {message}", hint=problem.hint
         ) from None

@@ -1,4 +1,4 @@
-"""What tasks count."""
+"""Counts of the inputs, tokens and batches of tasks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,16 +6,16 @@ from dataclasses import dataclass
 
 @dataclass
 class Usage:
-    """Counts of what tasks have computed.
+    """Counts of the work of tasks.
 
     Attributes:
-        inputs: Inputs of the model: texts, or windows of them.
-        tokens: Tokens of these inputs, special tokens included.
+        inputs: Inputs of the model: texts or windows of texts.
+        tokens: Tokens of the inputs, special tokens included.
         padded_tokens: Tokens of the batches, padding included.
         batches: Forward passes.
         texts: Texts with a result.
-        truncated: How many of these texts were truncated to fit the model.
-        only_unknown: How many of these texts have no token that is in the vocabulary: unknown ones only, or none.
+        truncated: Texts that were truncated to fit the model.
+        only_unknown: Texts without any token of the vocabulary: with unknown tokens only, or with no tokens.
     """
 
     inputs: int = 0
@@ -32,7 +32,7 @@ class Usage:
         return 1 - self.tokens / self.padded_tokens if self.padded_tokens else 0.0
 
     def add(self, lengths: Sequence[int], padded: int, rows: int | None = None) -> None:
-        """Counts a batch of inputs of these lengths, padded to `padded` tokens each; of `rows`, if some are padding."""
+        """Counts a batch of inputs of these lengths, each padded to `padded` tokens; `rows` if it has padding rows."""
         self.inputs += len(lengths)
         self.tokens += sum(lengths)
         self.padded_tokens += padded * (len(lengths) if rows is None else rows)

@@ -13,10 +13,10 @@ class WordToken:
     """A token of a word.
 
     Attributes:
-        place: Its index in its window.
+        place: The index of the token in its window.
         word: The number of the word.
         first: Whether it is the first token of the word.
-        best: Whether this window is the one in which the token has most context.
+        best: Whether the token has more context in this window than in others.
     """
 
     place: int
@@ -26,27 +26,27 @@ class WordToken:
 
 
 def find_pieces(text: str, windows: Sequence[Encoding], words: Sequence[Span]) -> list[list[WordToken]]:
-    """The tokens of words, for each window; see `words_of_tokens`.
+    """The tokens that belong to words, for each window; see `words_of_tokens`.
 
     Not every word has a token: tokenizers drop some characters, and a token may span two words.
     """
     best = best_windows(windows)
-    found_words = words_of_tokens(text, (windows[window].offsets[place] for window, place in best), words)
-    owners = [None if word is None else word[0] for word in found_words]
+    token_words = words_of_tokens(text, (windows[window].offsets[place] for window, place in best), words)
+    owners = [None if word is None else word[0] for word in token_words]
     firsts, last = [], -1
     for owner in owners:
         firsts.append(owner is not None and owner != last)
         last = last if owner is None else owner
-    chosen, shift = {*best}, best[0][1] if best else 0  # the special tokens before the text
-    found: list[list[WordToken]] = []
+    chosen, shift = {*best}, best[0][1] if best else 0  # the number of special tokens before the text
+    pieces: list[list[WordToken]] = []
     for number, window in enumerate(windows):
         places = [place for place, text in enumerate(window.sequence_ids) if text == 0]
         tokens = [(place, window.positions[place] - shift) for place in places]
-        found.append(
+        pieces.append(
             [
                 WordToken(place, owner, firsts[token], (number, place) in chosen)
                 for place, token in tokens
                 if (owner := owners[token]) is not None
             ]
         )
-    return found
+    return pieces

@@ -1,4 +1,4 @@
-"""Words of a plain text, as in the data that taggers are trained on, and the word that each token belongs to."""
+"""Splits a plain text into words as in the training data of taggers, and finds the word that each token belongs to."""
 
 import re
 import unicodedata
@@ -7,30 +7,30 @@ from itertools import pairwise
 
 Span = tuple[int, int]  # [start, end) in code points
 
-# Scripts without spaces between words: there the tokens of a vocabulary are as near to words as one gets.
+# Scripts without spaces between words, where the tokens of a vocabulary are the closest thing to words.
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3001-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
     "\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65]"  # and their punctuation
 )
-# Brackets, quotes, dashes and the like separate words without a space, too; a comma does not in 10,000.
+# Brackets, quotes, dashes and the like also separate words without a space; a comma does, except in 10,000.
 _SEPARATORS = re.compile('[][(){}<>"\u201c\u201d\u201e\u00ab\u00bb;\u2013\u2014\u2026]|,(?!\\d)')
 _ATTACHED = ("Mn", "Mc", "Me", "Cf", "Sk")  # marks, joiners and skin tones belong to the character before
 _ELISION = re.compile("[^\\W\\d_]{1,5}['\u2019](?!t\\b)(?=\\w)")  # l'Italie, dell'arte
 _CLITIC = re.compile("['\u2019](s|re|ve|ll|d|m)$", re.IGNORECASE)
 _INVISIBLE = "\u200b\u200e\u200f\u2060\ufeff"  # zero-width space, marks of direction, byte-order mark
-_INITIALS = re.compile(r"(?:[^\W\d_]\.)+")  # U.N., J.: the last period belongs to them
+_INITIALS = re.compile(r"(?:[^\W\d_]\.)+")  # U.N., J.: the last period belongs to the word
 _PART_OF_NAME = "@#_"  # before a name: @user, #topic
 
 
 def split_words(text: str) -> Iterator[Span]:
-    """The words of a text: what stands between spaces, with punctuation around it, `'s` and `l'` as words of their own.
+    """Splits a text at spaces; punctuation at the ends of words, and `'s` and `l'`, are words of their own.
 
-    In scripts without spaces every character is one; a token of several takes them together, see `words_of_tokens`.
+    In scripts without spaces every character is a word; a token of several joins them, see `words_of_tokens`.
     """
-    return (span for chunk in re.finditer(r"\S+", text) for span in _of_chunk(text, *chunk.span()))
+    return (span for chunk in re.finditer(r"\S+", text) for span in _chunk_words(text, *chunk.span()))
 
 
-def _of_chunk(text: str, start: int, end: int) -> Iterator[Span]:
+def _chunk_words(text: str, start: int, end: int) -> Iterator[Span]:
     core = start
     while core < end and _is_mark(text, core, end):
         core = _mark_end(text, core, end)
@@ -42,12 +42,12 @@ def _of_chunk(text: str, start: int, end: int) -> Iterator[Span]:
         tail += 1
     if _INITIALS.fullmatch(text, core, min(tail + 1, end)):
         tail += 1
-    yield from _of_core(text, core, tail)
+    yield from _core_words(text, core, tail)
     yield from _marks(text, tail, end)
 
 
-def _of_core(text: str, start: int, end: int) -> Iterator[Span]:
-    """The words of a run that neither begins nor ends with punctuation."""
+def _core_words(text: str, start: int, end: int) -> Iterator[Span]:
+    """Splits a run of characters that neither begins nor ends with punctuation into words."""
     cuts = {start, end}
     clitic = _CLITIC.search(text, start, end)
     elided = _ELISION.match(text, start, end if clitic is None else clitic.start())
@@ -56,12 +56,12 @@ def _of_core(text: str, start: int, end: int) -> Iterator[Span]:
     if elided is not None and elided[0].islower():
         cuts.add(elided.end())
     for pattern in (_UNSPACED, _SEPARATORS):
-        cuts |= {cut for found in pattern.finditer(text, start, end) for cut in found.span()}
+        cuts |= {cut for match in pattern.finditer(text, start, end) for cut in match.span()}
     yield from pairwise(sorted(cut for cut in cuts if cut in (start, end) or not _is_attached(text, cut)))
 
 
 def _marks(text: str, start: int, end: int) -> Iterator[Span]:
-    """Runs of one character of punctuation, or of one symbol with what is joined to it."""
+    """Yields runs of the same punctuation character or symbol, with the characters attached to it."""
     while start < end:
         following = _mark_end(text, start, end)
         yield start, following
@@ -76,7 +76,7 @@ def _mark_end(text: str, start: int, end: int) -> int:
 
 
 def _is_mark(text: str, place: int, end: int) -> bool:
-    """Whether a character is punctuation or a symbol that stands for itself."""
+    """Whether a character is punctuation or a symbol, and not part of a name or attached to another character."""
     named = text[place] in _PART_OF_NAME and place + 1 < end and text[place + 1].isalnum()
     return unicodedata.category(text[place])[0] in "PS" and not named and not _is_attached(text, place)
 
@@ -86,15 +86,15 @@ def _is_attached(text: str, place: int) -> bool:
 
 
 def words_of_tokens(text: str, tokens: Iterable[Span], words: Iterable[Span]) -> Iterator[tuple[int, Span] | None]:
-    """The word that each token belongs to: the one in which it begins, spaces aside.
+    """Finds the word that each token belongs to: the word in which it begins, leading spaces aside.
 
     Args:
         text: The text.
-        tokens: The offsets of its tokens, in order.
-        words: Its words, in order.
+        tokens: The offsets of the text's tokens, in order.
+        words: The text's words, in order.
 
     Yields:
-        The number of the word and its place; `None` for a token of spaces, or outside of all words.
+        The number and the span of the word; `None` for a token that is blank, or outside of all words.
     """
     following = enumerate(words)
     word, after = None, next(following, None)
@@ -105,7 +105,7 @@ def words_of_tokens(text: str, tokens: Iterable[Span], words: Iterable[Span]) ->
 
 
 def trimmed(text: str, span: Span) -> Span:
-    """A span without spaces at its ends, which some vocabularies count to their tokens, and without invisible marks."""
+    """Strips spaces and invisible marks from the ends of a span; some vocabularies include spaces in their tokens."""
     start, end = span
     while start < end and _is_blank(text[start]):
         start += 1

@@ -76,7 +76,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
     """Counts, on a device that seems to be CUDA."""
     monkeypatch.setattr(module, "_speed", dict)
     monkeypatch.setattr(module, "_vector_error", lambda dtype: 0.0)  # loads a model, for a GPU
-    functions: list[Any] = [ops._fused, ops._turned_in_one_kernel, step._adamw, step._sum_of_sixteen]
+    functions: list[Any] = [ops._fused, ops._fused_rotate_halves, step._adamw, step._sum_of_sixteen]
     for function in functions:
         function.cache_clear()
     mx.disable_compile()

@@ -6,7 +6,7 @@ import pytest
 
 from mlxbert.errors import DeviceError, OutOfMemoryError
 from mlxbert.machine.device import mx
-from mlxbert.machine.device_errors import USUAL, device_errors, errors_seen
+from mlxbert.machine.device_errors import DEFAULT_HINT, device_errors, errors_seen
 from mlxbert.machine.distributed import ProcessGroup
 from tests.helpers.faults import MEMORY, NO_FAULTS, OTHER, TOO_LONG, LateDevice, failing_eval
 
@@ -41,7 +41,7 @@ def test_what_failed_gives_up_its_arrays() -> None:
 
     with pytest.raises(OutOfMemoryError) as found, device_errors():
         fail()
-    assert found.value.hint == USUAL and kept[0]() is None
+    assert found.value.hint == DEFAULT_HINT and kept[0]() is None
 
 
 def test_a_device_that_fails_is_no_lost_process(monkeypatch: pytest.MonkeyPatch) -> None:

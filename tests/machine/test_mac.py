@@ -55,7 +55,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Make:
         monkeypatch.setattr(platform, "mac_ver", lambda: (values["kern.osproductversion"], ("", "", ""), python))
         monkeypatch.setattr(mac, "sysctl", lambda name: stored(values[name]) if name in values else None)
         monkeypatch.setattr(importlib.metadata, "distribution", lambda name: wheel)
-        found = mac.look()
+        found = mac.read_mac()
         assert found is not None
         return found
 
@@ -119,7 +119,7 @@ def test_a_kernel_of_another_kind_leaves_what_the_product_says(darwin: str, prod
 
 
 def test_another_system_is_no_mac() -> None:
-    assert sys.platform == "darwin" or mac.look() is None
+    assert sys.platform == "darwin" or mac.read_mac() is None
 
 
 def test_values_of_the_kernel_are_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,7 +74,7 @@ def become(monkeypatch: pytest.MonkeyPatch, limits: Limits) -> Callable[..., Non
         info = {"device_name": chip, **(more if metal else {"total_memory": memory})}
         described = mac.Mac(chip=chip, macos="26.2", python="arm64", translated=False, virtual=False, wheel=None)
         monkeypatch.setattr(sys, "platform", "darwin" if metal else "linux")
-        monkeypatch.setattr(mac, "look", lambda: described if metal else None)
+        monkeypatch.setattr(mac, "read_mac", lambda: described if metal else None)
         monkeypatch.setattr(mx, "is_available", lambda kind: True)
         monkeypatch.setattr(mx.metal, "is_available", lambda: metal)
         monkeypatch.setattr(mx, "device_info", lambda kind=None: info)

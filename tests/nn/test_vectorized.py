@@ -132,7 +132,7 @@ def _computed(stages: Stages) -> None:
 def test_activations_of_training_have_the_gradients_of_the_graph(
     name: str, biased: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(numpy_layers, "_WORTH", 1)
+    monkeypatch.setattr(numpy_layers, "_MIN_SIZE", 1)
     monkeypatch.setattr(numpy_layers, "block_size", lambda: 900)
     layer, x, cotangent = ops.Linear(8, 24, bias=biased), _random(3, 17, 8, scale=8), _random(3, 17, 24, seed=1)
 
@@ -199,7 +199,7 @@ def test_what_is_evaluated_before_it_is_filled_is_not_a_number() -> None:
 
 
 def test_layers_without_gradients_are_not_filled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(numpy_layers, "_WORTH", 1)
+    monkeypatch.setattr(numpy_layers, "_MIN_SIZE", 1)
     network = random_network(tiny_config())
     network.eval()
 
@@ -228,7 +228,7 @@ POSITIONS: dict[str, Positions] = {
 @pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("rows", [1, 5])
 def test_a_pass_of_inference_is_that_of_the_graph(rows: int, positions: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(numpy_layers, "_WORTH", 0)
+    monkeypatch.setattr(numpy_layers, "_MIN_SIZE", 0)
     monkeypatch.setattr(numpy_attention, "_ROTATED_SIZE", 200)  # several parts of a text
     network = random_network(tiny_config(positions=POSITIONS[positions]))
     network.eval()
@@ -258,7 +258,7 @@ def test_vectors_are_rotated_and_put_beside_their_neighbours_as_by_the_graph(mon
     x = _random(2, 70, 3, 8, seed=1).transpose(0, 2, 1, 3)
     cosines, sines = _random(70, 4, seed=2), _random(70, 4, seed=3)
     graph = ops.rotate(x, cosines, sines), window_attention.with_neighbours(x, 32, 26)
-    monkeypatch.setattr(numpy_layers, "_WORTH", 0)
+    monkeypatch.setattr(numpy_layers, "_MIN_SIZE", 0)
     with inference():
         found = ops.rotate(x, cosines, sines), window_attention.with_neighbours(x, 32, 26)
     assert _far(found[0], graph[0]) < 1e-6

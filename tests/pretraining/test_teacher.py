@@ -44,7 +44,7 @@ def _inputs() -> tuple[TermInputs, Pretraining, Any]:
 
 
 def test_numpy_computes_nothing_of_a_teacher(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(numpy_layers, "_WORTH", 1)  # all that it may
+    monkeypatch.setattr(numpy_layers, "_MIN_SIZE", 1)  # all that it may
     inputs, _, _ = _inputs()
     with stages(filled=True) as of_teacher:
         _ = inputs.teacher_output, inputs.teacher_words, inputs.teacher_vectors

@@ -232,7 +232,7 @@ def test_a_vocabulary_without_the_answers_is_refused(tmp_path: Path) -> None:
 def test_settings_that_change_the_texts_count(tmp_path: Path) -> None:
     folder = language_model(tmp_path / "m")
     assert load(with_modules(folder, SETTINGS | {"max_seq_length": 260})).tokenizer.max_length == 260
-    with pytest.raises(TokenizerError, match="the prompt of the model"):
+    with pytest.raises(TokenizerError, match="the model's prompt"):
         load(with_modules(folder, SETTINGS | {"max_seq_length": 220}))
     with pytest.raises(ConfigError, match="processing_kwargs"):
         load(with_modules(folder, SETTINGS | {"processing_kwargs": {"text": {"max_length": 9}}}))

@@ -11,7 +11,7 @@ from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
 from mlxbert.machine.mac import GpuSize
 from mlxbert.text.batch import (
-    MOST_PADDING,
+    MAX_PADDING,
     OUTPUTS,
     WINDOW,
     WINDOWS,
@@ -65,10 +65,10 @@ def test_groups_hold_inputs_of_like_length_and_no_fewer_than_fit(lengths: list[i
     order = [number for group in groups for number in group]
     assert [lengths[number] for number in order] == sorted(lengths)
     for group in groups:
-        assert padding(group, lengths) <= budget * MOST_PADDING
+        assert padding(group, lengths) <= budget * MAX_PADDING
     for group, following in pairwise(groups):
         longer = [*group, following[0]]
-        assert lengths[following[0]] * len(longer) > budget or padding(longer, lengths) > budget * MOST_PADDING
+        assert lengths[following[0]] * len(longer) > budget or padding(longer, lengths) > budget * MAX_PADDING
 
 
 def padding(group: list[int], lengths: list[int]) -> int:

@@ -96,7 +96,7 @@ def test_many_spans_of_many_windows_take_time_that_grows_with_the_windows() -> N
 
 @pytest.mark.parametrize("count", [1, 2, 7, 40])
 def test_what_is_forgotten_between_windows_is_not_among_the_best(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mlxbert.text.answer_spans._SOME", 0)
+    monkeypatch.setattr("mlxbert.text.answer_spans._BUFFER", 0)
     spans, all_of_them, rng = Spans(count), dict[Any, float](), random.Random(count)
     for _ in range(30):
         some = [Candidate(rng.randrange(9), rng.randrange(9, 15), rng.randrange(12) / 8) for _ in range(10)]
@@ -112,7 +112,7 @@ def test_spans_of_a_wide_window_are_scored_a_part_at_a_time(monkeypatch: pytest.
     encoding = window([(3 * number, 3 * number + 2) for number in range(40)])
     logits = np.random.default_rng(5).normal(0, 3, (len(encoding), 2))
     whole = window_spans(logits, encoding, text, count=9, max_words=40).best
-    monkeypatch.setattr("mlxbert.text.answer_spans._AT_ONCE", 100)
+    monkeypatch.setattr("mlxbert.text.answer_spans._BLOCK", 100)
     assert window_spans(logits, encoding, text, count=9, max_words=40).best == whole
 
 

@@ -167,11 +167,11 @@ def test_a_lost_process_ends_the_other_and_two_resume_to_the_same_bits(data: Pat
 @pytest.mark.slow
 def test_a_process_that_does_not_answer_ends_the_other(data: Path, tmp_path: Path) -> None:
     command = finetune(data, tmp_path / "out", "--save-every", "1", epochs=20)
-    impatient = "import mlxbert.machine.distributed as distributed; distributed._PATIENCE = 3.0; "
-    with started([command, command], tmp_path, impatient) as processes:
+    short_timeout = "import mlxbert.machine.distributed as distributed; distributed._TIMEOUT = 3.0; "
+    with started([command, command], tmp_path, short_timeout) as processes:
         until_saved(tmp_path / "out")
         processes[1].send_signal(signal.SIGSTOP)
-        ended(processes[0]).fails(1, "has not answered for 3 s")
+        ended(processes[0]).fails(1, "has not responded for 3 s")
     assert (tmp_path / "out.partial/runs/000/state.json").exists()
 
 

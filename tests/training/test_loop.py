@@ -63,7 +63,7 @@ def test_a_resumed_run_has_the_same_bits(tmp_path: Path, stop: int) -> None:
 
 
 def test_a_loss_may_be_evaluated_where_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(numpy_layers, "_WORTH", 1)  # numpy computes all that it may
+    monkeypatch.setattr(numpy_layers, "_MIN_SIZE", 1)  # numpy computes all that it may
     expected, usual, seen = [step.loss for step in steps(make_run().events())], Parity.loss, []
 
     def evaluated(self: Parity, network: Network, batch: TrainBatch) -> tuple[mx.array, float]:

@@ -117,7 +117,7 @@ def test_prompts_choose_the_task(theirs: Any, folder: Path) -> None:
         prompt = given.get("prompt", "") if task is None else PROMPTS[task]
         for text, vector in zip(TEXTS, mlxbert.embed(model, TEXTS, **given), strict=True):
             assert np.abs(vector - their_vectors(theirs, model, task, prompt, text)).max() < 2e-5, given
-    assert {*model._others} == {*TASKS}
+    assert {*model._with_adapters} == {*TASKS}
     alone = mlxbert.load(folder, dtype="float32", adapter="retrieval.query")
     wanted = their_vectors(theirs, model, "retrieval.query", "a query ", TEXTS[0])
     assert np.abs(mlxbert.embed(alone, TEXTS[0]) - wanted).max() < 2e-5  # its prompt is the default
@@ -130,7 +130,7 @@ def test_prompts_of_a_trained_network_choose_no_adapter(folder: Path) -> None:
     trained = mlxbert.load(folder, dtype="float32", task="embed")
     trained.network.update(nn.utils.tree_map(lambda array: array * 1.001, trained.network.parameters()))
     found = mlxbert.embed(trained, TEXTS, kind="query")
-    assert not trained._others and np.abs(found - adapted).max() > 1e-2
+    assert not trained._with_adapters and np.abs(found - adapted).max() > 1e-2
     base = mlxbert.embed(replace(model, _load_with_adapter=None), TEXTS, kind="query")
     assert 0 < np.abs(found - base).max() < 1e-2
     initial = BaseModel(ref=ModelRef(folder), files=ModelFolder(folder)).with_heads({}, 0)

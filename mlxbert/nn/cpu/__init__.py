@@ -1,1 +1,1 @@
-"""The fast path of a CPU."""
+"""The fast path on a CPU."""

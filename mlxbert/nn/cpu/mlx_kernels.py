@@ -1,11 +1,12 @@
-"""GELU and attention for MLX's Linux CPU backend, from the operations that it computes fast.
+"""GELU and attention for MLX's Linux CPU backend, built from its fast operations.
 
-There `erf`, `exp` and `tanh` take 9 to 22 ns an element, one at a time; additions and multiplications 0.2 ns. With
-them, a MiniLM spends most of its time in softmax. The functions here cost half to a fifth and agree with the exact ones
-to a few units in the last place of float32. They compute in float32 and return the dtype of their input.
+There `erf`, `exp` and `tanh` take 9 to 22 ns per element, one at a time; additions and multiplications take 0.2 ns.
+With MLX's own functions, a MiniLM spends most of its time in softmax. The functions here take half to a fifth of the
+time and agree with the exact functions to a few units in the last place of float32. They compute in float32 and return
+the dtype of their input.
 
-`mx.compile` would fuse them, but on a CPU it calls a C++ compiler at run time, where there is one (0.4 s for each shape
-of graph), and loads the result from a folder in /tmp that others can write to.
+`mx.compile` would fuse them, but on a CPU it calls a C++ compiler at run time, if there is one (0.4 s for each shape of
+graph), and loads the result from a folder in /tmp that other users can write to.
 """
 
 import functools
@@ -38,8 +39,8 @@ TAIL = (
 SLOPE_END = 5.6
 SLOPE_P = (0.021523574602, 4.02093473974, 2.21354492570, 1593.40900498, -3469.38016780, 89368.4428686)
 SLOPE_Q = (1.0, 21.5114428388, 394.560635850, 4590.47244600, 32988.2243493, 112006.622815)
-MASKED = -1e30  # added to a score, it leaves no digit of it
-_ROUND = 1.5 * 2**23  # added to a float32, it leaves the nearest integer in the last bits
+MASKED = -1e30  # so large that adding it to a score removes all digits of the score
+_ROUND = 1.5 * 2**23  # adding it to a float32 puts the nearest integer into the last bits
 
 
 def _polynomial(coefficients: tuple[float, ...], x: mx.array) -> mx.array:
@@ -52,15 +53,15 @@ def _polynomial(coefficients: tuple[float, ...], x: mx.array) -> mx.array:
 
 @mx.custom_function
 def exp2(x: mx.array) -> mx.array:
-    """`2**x` elementwise, for x <= 0 in float32; below -64 it stays at 2**-64. Differentiable.
+    """`2**x` elementwise, for x <= 0 in float32, but at least 2**-64. Differentiable.
 
-    Next to the 1 of a softmax, 2**-64 is negligible. Smaller values give subnormal products, for which a CPU takes
-    thirty times as long: masked attention ran at a third of its speed.
+    Next to the 1 of a softmax, 2**-64 is negligible. Smaller values give subnormal products, which take a CPU thirty
+    times as long: masked attention ran at a third of its speed.
     """
     x = mx.maximum(x, -64.0)
     shifted = x + _ROUND
     fraction = x - (shifted - _ROUND)
-    # The integer part goes into the exponent bits: the low bits of `shifted` hold it, the shift drops all others.
+    # The integer part, in the low bits of `shifted`, goes into the exponent bits; the shift drops all other bits.
     exponent = mx.left_shift(mx.view(shifted, mx.int32), 23)
     return mx.view(mx.view(_polynomial(_EXP2, fraction), mx.int32) + exponent, mx.float32)
 
@@ -72,7 +73,7 @@ def _exp2_vjp(x: mx.array, cotangent: mx.array, output: mx.array) -> mx.array:
 
 @mx.custom_function
 def gelu(x: mx.array) -> mx.array:
-    """`x Phi(x)`, to 4e-7 or the last digit of float32. Differentiable."""
+    """`x Phi(x)`, accurate to 4e-7 or to the last digit of float32. Differentiable."""
     wide = x.astype(mx.float32)
     distance = mx.minimum(mx.abs(wide), TAIL_END)
     tail = _polynomial(TAIL, distance)
@@ -83,7 +84,7 @@ def gelu(x: mx.array) -> mx.array:
 
 @gelu.vjp
 def _gelu_vjp(x: mx.array, cotangent: mx.array, output: mx.array) -> mx.array:
-    """`Phi(x) + x phi(x)`, to 4e-7. MLX's own derivative keeps every intermediate array and takes twice as long."""
+    """`Phi(x) + x phi(x)`, to 4e-7. MLX's own derivative keeps all intermediate arrays and takes twice as long."""
     inside = mx.clip(x.astype(mx.float32), -SLOPE_END, SLOPE_END)
     square = inside * inside
     slope = inside * _polynomial(SLOPE_P, square) / _polynomial(SLOPE_Q, square) + 0.5
@@ -92,7 +93,7 @@ def _gelu_vjp(x: mx.array, cotangent: mx.array, output: mx.array) -> mx.array:
 
 @mx.custom_function
 def dense(x: mx.array, weight: mx.array, biases: Arrays) -> mx.array:
-    """`x @ weight.T`, plus the bias where there is one. Differentiable."""
+    """`x @ weight.T`, plus the bias if there is one. Differentiable."""
     y = x @ weight.T
     return y + biases[0] if biases else y
 
@@ -105,7 +106,7 @@ def _dense_vjp(inputs: Any, cotangent: mx.array, output: mx.array) -> Any:
 def dense_vjp(inputs: Any, cotangent: mx.array) -> tuple[mx.array, mx.array, Arrays]:
     """The gradients of `dense`, times `cotangent`.
 
-    That of the weight has its layout (MLX's own is transposed), that of the bias is a product: sums are slow.
+    The weight's gradient has the weight's layout (MLX's own is transposed). The bias's is a product, as sums are slow.
     """
     x, weight, biases = inputs
     rows, wide = x.reshape(-1, x.shape[-1]), cotangent.reshape(-1, cotangent.shape[-1])
@@ -113,9 +114,9 @@ def dense_vjp(inputs: Any, cotangent: mx.array) -> tuple[mx.array, mx.array, Arr
 
 
 def layer_norm(x: mx.array, weight: mx.array, biases: Arrays, eps: float) -> mx.array:
-    """A norm over the last axis. Differentiable; sums are products with ones, which take a tenth of the time."""
-    found: mx.array = _layer_norm(eps)(x, weight, biases)[0]
-    return found
+    """A norm over the last axis. Differentiable; its sums are products with ones, which take a tenth of the time."""
+    y: mx.array = _layer_norm(eps)(x, weight, biases)[0]
+    return y
 
 
 @functools.cache
@@ -159,13 +160,13 @@ def attention(
         scale: Factor of the products.
         mask: bool, broadcast to (B, H, …, L, K), true where a token may be attended to.
         bias: Added to the scores, broadcast to (B, H, …, L, K).
-        kept: Dropout of the weights: bool (B, H, …, L, K), false where one is dropped, and the factor of the others.
-        weigh: Weights of scores, if not those of `exp2`.
+        kept: Dropout of the weights: bool (B, H, …, L, K), false where a weight is dropped, and the factor of the rest.
+        weigh: Computes the weights of scores; by default, with `exp2`.
 
     Returns:
         (B, H, …, L, head size). A fully masked row gives the mean of all values.
     """
-    # Adding a number that no score survives takes a tenth of the time of `where`.
+    # Adding a huge negative number takes a tenth of the time of `where`.
     masked = [] if mask is None else [mx.where(mask, 0.0, MASKED)]
     biased = [] if bias is None else [bias]
     dropped = [] if kept is None else [kept[0]]
@@ -173,7 +174,8 @@ def attention(
     return _differentiable_attention(scale, factor, weigh or _weigh)(q, k, v, masked, biased, dropped)[0]
 
 
-Weigh = Callable[[mx.array], tuple[mx.array, mx.array]]  # scores to powers of two, (B, H, …, L, K), and their sums
+# Takes scores (B, H, …, L, K) to powers of two of the same shape, and their sums over K.
+Weigh = Callable[[mx.array], tuple[mx.array, mx.array]]
 
 
 def _weigh(scores: mx.array) -> tuple[mx.array, mx.array]:
@@ -184,7 +186,7 @@ def _weigh(scores: mx.array) -> tuple[mx.array, mx.array]:
 def _differentiable_attention(
     scale: float, factor: float, weigh: Weigh
 ) -> Callable[..., tuple[mx.array, mx.array, mx.array]]:
-    """Attention with a derivative of its own: autodiff keeps and combines many more arrays of (B, H, L, K)."""
+    """Attention with a custom derivative: autodiff would keep and combine many more arrays of (B, H, L, K)."""
 
     @mx.custom_function
     def attend(q: mx.array, k: mx.array, v: mx.array, masked: Arrays, biased: Arrays, kept: Arrays) -> Any:

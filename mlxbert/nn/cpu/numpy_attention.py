@@ -1,8 +1,8 @@
-"""Attention of inference on a Linux CPU, and its weights in training, by numpy's vector instructions.
+"""Attention on a Linux CPU with numpy's vector instructions: all of it in inference, its weights in training.
 
-`mlxbert.nn.cpu.numpy_layers` says why numpy is faster. Attention has one more reason: MLX takes 2 ns an element to copy
-an array with transposed axes, and copies each such operand of a product, once for each block. numpy takes 0.3, so the
-copies are made here, once.
+`mlxbert.nn.cpu.numpy_layers` explains why numpy is faster. Attention has one more reason: MLX takes 2 ns per element to
+copy an array with transposed axes, and copies each such operand of a product, once for each block. numpy takes 0.3 ns,
+so the copies are made here, once.
 """
 
 import math
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float32]
 
 Ranges = tuple[slice, ...]
-_LEAST = 2.0**-64  # see `kernels.exp2`
-_FEWEST_QUERIES = 64  # of a block; with fewer, matrix products are slow
-# Where no score is further from 0, the maximum need not be subtracted: in float32, and in bfloat16, no sum of weights
+_MIN_WEIGHT = 2.0**-64  # see `mlx_kernels.exp2`
+_MIN_QUERIES = 64  # in a block; with fewer, matrix products are slow
+# If no score is further from 0, the maximum need not be subtracted: in float32 and in bfloat16, no sum of weights
 # overflows, and no weight is subnormal. float16 ends at e^11.
 _BOUND = 50.0
-_LEAST_WITHIN = 2.0**-110  # nothing next to e^-50; a query without any key gets the mean of all values, not 0 / 0
-_ROTATED_SIZE = 2**16  # elements that are rotated at a time, in the cache
+_MIN_BOUNDED_WEIGHT = 2.0**-110  # negligible next to e^-50; a query without any key gets the mean of all values
+_ROTATED_SIZE = 2**16  # elements that are rotated at a time, to stay in the cache
 
 
 def attention(
@@ -43,26 +43,26 @@ def attention(
     causal: bool = False,
     slopes: mx.array | None = None,
 ) -> mx.array:
-    """What `kernels.attention` computes without dropout, in blocks of texts, heads or queries.
+    """`mlx_kernels.attention` without dropout, in blocks of texts, heads or queries.
 
-    What follows from positions, see `ops.PositionedQK`, is computed for each block: no array has (L, L) elements.
+    `causal` and `slopes`, see `ops.PositionedQK`, are applied to each block, so that no array has (L, L) elements.
     """
     import numpy as np
 
     batch, heads, rows = q.shape[0], q.shape[1], q.shape[-2]
     size = math.prod(q.shape[2:-1]) * k.shape[-2]  # of a head
     texts = max(1, block_size() // (size * heads))
-    some = max(1, min(heads, block_size() // size))
-    queries = min(rows, max(_FEWEST_QUERIES, block_size() * rows // size))
+    heads_in_block = max(1, min(heads, block_size() // size))
+    queries = min(rows, max(_MIN_QUERIES, block_size() * rows // size))
     added = [] if bias is None else [bias.astype(mx.float32).swapaxes(-1, -2)]
     added += [] if mask is None else [mx.contiguous(mx.where(mask, 0.0, mlx_kernels.MASKED).swapaxes(-1, -2))]
     q = q * scale
     mx.eval(q, k, v, added)
     q, k, v = _contiguous(q), _contiguous(k), _contiguous(v)
-    known = bias is None and v.dtype != mx.float16
-    bounds, lowered = _bounds(q, k) if known else None, None if slopes is None else np.asarray(slopes)
-    inputs = _AttentionInputs(q, k, v, [np.asarray(array) for array in added], bounds, causal, lowered)
-    parts = [slices(*axis) for axis in ((batch, texts), (heads, some, cores_at_hand()), (rows, queries))]
+    has_bounds = bias is None and v.dtype != mx.float16
+    bounds, slope_values = _bounds(q, k) if has_bounds else None, None if slopes is None else np.asarray(slopes)
+    inputs = _AttentionInputs(q, k, v, [np.asarray(array) for array in added], bounds, causal, slope_values)
+    parts = [slices(*axis) for axis in ((batch, texts), (heads, heads_in_block, cores_at_hand()), (rows, queries))]
     blocks = over_cores(partial(_attend_all, inputs=inputs), list(product(*parts)))
     for axis, count in ((-2, len(parts[2])), (1, len(parts[1])), (0, len(parts[0]))):
         blocks = [_joined(blocks[start : start + count], axis) for start in range(0, len(blocks), count)]
@@ -71,15 +71,15 @@ def attention(
 
 @dataclass(frozen=True)
 class _AttentionInputs:
-    """What the blocks of attention share.
+    """The inputs that all blocks of attention share.
 
     Attributes:
         q: (B, H, …, L, head size), scaled.
         k: (B, H, …, K, head size).
         v: (B, H, …, K, head size).
-        added: What is added to the scores, each broadcast to (B, H, …, K, L).
-        bounds: (B, H), no score of a head is further from 0; `None` where that is not known, or of no use (float16).
-        causal: Whether no token attends to a later one.
+        added: Arrays that are added to the scores, each broadcast to (B, H, …, K, L).
+        bounds: (B, H), the maximum distance of a head's scores from 0; `None` if unknown or of no use (float16).
+        causal: Whether tokens only attend to themselves and earlier tokens.
         slopes: (H,), see `ops.PositionedQK`.
     """
 
@@ -93,12 +93,12 @@ class _AttentionInputs:
 
     @property
     def plain(self) -> bool:
-        """Whether scores are products of queries and keys and nothing else."""
+        """Whether scores are only products of queries and keys."""
         return not self.added and not self.causal and self.slopes is None
 
 
 def _bounds(q: mx.array, k: mx.array) -> "Floats":
-    """No product of two vectors is larger than that of their lengths."""
+    """Upper bounds of the scores, (B, H): the product of two vectors is at most the product of their lengths."""
     import numpy as np
 
     squares = [(wide * wide @ mx.ones((wide.shape[-1], 1))).flatten(2).max(axis=-1) for wide in map(_wide, (q, k))]
@@ -112,41 +112,41 @@ def _wide(x: mx.array) -> mx.array:
 def _attend_all(blocks: list[Ranges], inputs: _AttentionInputs) -> list[mx.array]:
     import numpy as np
 
-    with np.errstate(all="ignore"):  # what is not finite is found later, with the text it belongs to
-        found = [_attend(ranges, inputs) for ranges in blocks]
-    mx.eval(found)
-    return found
+    with np.errstate(all="ignore"):  # NaN and infinity are detected later, with the text that they belong to
+        attended = [_attend(ranges, inputs) for ranges in blocks]
+    mx.eval(attended)
+    return attended
 
 
 def _attend(ranges: Ranges, inputs: _AttentionInputs) -> mx.array:
-    """A block of attention. The scores have keys as rows: numpy then takes maxima and sums twice as fast."""
+    """Computes a block of attention. Rows of the scores are keys, which makes numpy's maxima and sums twice as fast."""
     import numpy as np
 
     texts, heads, queries = ranges
-    keys = slice(queries.stop if inputs.causal else None)  # later ones would be masked
+    keys = slice(queries.stop if inputs.causal else None)  # later keys would be masked
     v = inputs.v[texts, heads, ..., keys, :]
     scores = inputs.k[texts, heads, ..., keys, :] @ inputs.q[texts, heads, ..., queries, :].swapaxes(-1, -2)
     scores = scores.astype(mx.float32)
     mx.eval(scores)
-    weights: Floats = np.asarray(scores)  # the same memory: nobody else has these scores
+    weights: Floats = np.asarray(scores)  # shares memory with `scores`, which nothing else uses
     for array in inputs.added:
         weights += _part(array, ranges)
     _apply_positions(weights, ranges, inputs)
-    within = inputs.bounds is not None and inputs.bounds[texts, heads].max() <= _BOUND
-    if not within:  # also where the bound is not a number
+    bounded = inputs.bounds is not None and inputs.bounds[texts, heads].max() <= _BOUND
+    if not bounded:  # also if the bound is NaN
         weights -= weights.max(axis=-2, keepdims=True)
     np.exp(weights, out=weights)
-    if not (inputs.plain and within):
-        weights += _LEAST_WITHIN if within else _LEAST
+    if not (inputs.plain and bounded):
+        weights += _MIN_BOUNDED_WEIGHT if bounded else _MIN_WEIGHT
     share = mx.array(1 / weights.sum(axis=-2)[..., None])
     mixed = scores.astype(v.dtype).swapaxes(-1, -2) @ v
     mixed = (mixed.astype(mx.float32) * share).astype(v.dtype)
-    mx.async_eval(mixed)  # while the next block waits for its scores
+    mx.async_eval(mixed)  # in parallel with the next block's scores
     return mixed
 
 
 def weigh(scores: mx.array) -> tuple[mx.array, mx.array]:
-    """`kernels.Weigh` for a step of training."""
+    """A `mlx_kernels.Weigh` for a training step."""
     (weights, memory), (sums, memory_of_sums) = new(scores.shape), new((*scores.shape[:-1], 1))
     fill(partial(_weigh, scores, memory, memory_of_sums))
     return weights, sums
@@ -163,12 +163,12 @@ def _weigh(scores: mx.array, weights: "Floats", sums: "Floats") -> None:
             np.subtract(block, block.max(axis=-1, keepdims=True), out=powers)
             powers *= math.log(2)
             np.exp(powers, out=powers)
-            powers += _LEAST
+            powers += _MIN_WEIGHT
             powers.sum(axis=-1, keepdims=True, out=sums[part])
 
 
 def _apply_positions(scores: "Floats", ranges: Ranges, inputs: _AttentionInputs) -> None:
-    """Lowers scores (…, K, L) of a block by their distances, and masks later keys."""
+    """Subtracts the slopes' part from a block's scores (…, K, L), and masks later keys."""
     import numpy as np
 
     _, heads, queries = ranges
@@ -181,10 +181,10 @@ def _apply_positions(scores: "Floats", ranges: Ranges, inputs: _AttentionInputs)
 
 
 def _part(x: "Floats", ranges: Ranges) -> "Floats":
-    """A part of what is broadcast to (B, H, …, K, L)."""
-    whole = slice(None)
+    """The part of an array that broadcasts to a block of (B, H, …, K, L)."""
+    everything = slice(None)
     texts, heads, queries = (
-        part if x.shape[axis] > 1 else whole for part, axis in zip(ranges, (0, 1, -1), strict=True)
+        part if x.shape[axis] > 1 else everything for part, axis in zip(ranges, (0, 1, -1), strict=True)
     )
     return x[texts, heads, ..., queries]
 
@@ -194,7 +194,7 @@ def _joined(parts: list[mx.array], axis: int) -> mx.array:
 
 
 def _contiguous(x: mx.array) -> mx.array:
-    """An evaluated array with each of its matrices contiguous; its vectors have to be contiguous already."""
+    """Makes each matrix of an evaluated array contiguous; its vectors must be contiguous already."""
     import numpy as np
 
     if x.dtype != mx.float32:
@@ -205,16 +205,16 @@ def _contiguous(x: mx.array) -> mx.array:
     if source.strides[-2:] == (4 * source.shape[-1], 4):
         return x
     copy, memory = new(x.shape)
-    whole = f"V{4 * source.shape[-1]}"  # a vector as one element is copied in half the time
-    memory.view(whole)[...] = source.view(whole)
+    vector = f"V{4 * source.shape[-1]}"  # copying a vector as one element takes half the time
+    memory.view(vector)[...] = source.view(vector)
     return copy
 
 
 def rotated(x: mx.array, cosines: mx.array, sines: mx.array) -> mx.array:
-    """Each vector rotated by its position.
+    """Rotates each vector by its position.
 
     Args:
-        x: float32 (B, H, L, d), as the heads of (B, L, H d).
+        x: float32 (B, H, L, d), a view of (B, L, H d).
         cosines: (L, d / 2).
         sines: (L, d / 2).
 
@@ -229,11 +229,11 @@ def rotated(x: mx.array, cosines: mx.array, sines: mx.array) -> mx.array:
     along, half = np.tile(np.asarray(cosines), 2)[:, None], source.shape[-1] // 2
     across = np.concatenate([-np.asarray(sines), np.asarray(sines)], axis=-1)[:, None]
     parts = slices(source.shape[1], max(1, _ROTATED_SIZE // math.prod(source.shape[2:])))
-    one, other = np.empty((2, parts[-1].stop - parts[-1].start, *source.shape[2:]), dtype=np.float32)
+    first, second = np.empty((2, parts[-1].stop - parts[-1].start, *source.shape[2:]), dtype=np.float32)
     with np.errstate(all="ignore"):  # as in `_attend_all`
         for text, part in product(range(len(source)), parts):
             vectors = source[text, part]
-            mixed, swapped = one[: len(vectors)], other[: len(vectors)]
+            mixed, swapped = first[: len(vectors)], second[: len(vectors)]
             swapped[..., :half], swapped[..., half:] = vectors[..., half:], vectors[..., :half]
             np.multiply(vectors, along[part], out=mixed)
             swapped *= across[part]
@@ -242,7 +242,7 @@ def rotated(x: mx.array, cosines: mx.array, sines: mx.array) -> mx.array:
 
 
 def with_neighbours(x: mx.array, size: int, padding: int) -> mx.array:
-    """(B, H, L, d) → (B, H, blocks, 3 * size, d): each block between its two neighbours, in the memory of one copy."""
+    """(B, H, L, d) → (B, H, blocks, 3 * size, d): each block between its two neighbours, as views of a single copy."""
     import numpy as np
 
     mx.eval(x)

@@ -1,11 +1,12 @@
-"""Activations, dense layers and norms on a Linux CPU, by numpy's vector instructions.
+"""Activations, dense layers and norms on a Linux CPU with numpy's vector instructions.
 
 MLX's wheel is built for any x86-64 processor: an operation takes four numbers at a time and 0.15 to 0.3 ns for each,
-and an exponential or GELU is some twenty of them. numpy takes sixteen, computes in place in a core's cache, and has an
-exponential: a softmax takes 1.3 ns an element instead of 7, a GELU 2.5 instead of 4.5. Matrix products stay with MLX.
+and an exponential or GELU is some twenty operations. numpy takes sixteen numbers, computes in place in a core's cache,
+and has an exponential: a softmax takes 1.3 ns per element instead of 7, a GELU 2.5 instead of 4.5. MLX still computes
+matrix products.
 
-Inference evaluates what it is given, so it runs in `mlxbert.machine.cores.inference` only. A step of training makes its
-graph first, with arrays that numpy fills when their turn comes, see `mlxbert.machine.cores.stages`.
+Functions for inference evaluate their inputs, so they run only within `mlxbert.machine.cores.inference`. A training
+step first builds its graph, with arrays that numpy fills when their turn comes, see `mlxbert.machine.cores.stages`.
 """
 
 import functools
@@ -26,22 +27,22 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float32]
 
-_WORTH = 2**17  # elements; fewer take less time than importing numpy
+_MIN_SIZE = 2**17  # elements; fewer take less time than importing numpy
 
 
 def pays(size: int) -> bool:
-    """Whether arrays of that many elements are computed here."""
-    return size >= _WORTH and inferring() and shares_memory()
+    """Whether arrays of this many elements are computed here."""
+    return size >= _MIN_SIZE and inferring() and shares_memory()
 
 
 def pays_in_training(size: int) -> bool:
-    """Whether arrays of that many elements are computed here in a step of training."""
-    return size >= _WORTH and fills() and shares_memory()
+    """Whether arrays of this many elements are computed here in a training step."""
+    return size >= _MIN_SIZE and fills() and shares_memory()
 
 
 @functools.cache
 def shares_memory() -> bool:
-    """Whether numpy sees the memory of an evaluated array, on which all of this rests, and not a copy of it."""
+    """Whether numpy sees the memory of an evaluated array, not a copy; this file depends on it."""
     import numpy as np
 
     array = mx.zeros(2) + 1
@@ -54,19 +55,19 @@ def shares_memory() -> bool:
 
 @functools.cache
 def block_size() -> int:
-    """Elements of float32 in a block: twice the cache of a core, which is a mebibyte where the system does not say.
+    """The float32 elements of a block: twice a core's cache, which counts as a mebibyte if the system does not say.
 
-    With half of that, calls and waiting make attention 4 to 8 % slower; with a quarter, 18 to 26 %.
+    With half as many, calls and waiting make attention 4 to 8 % slower; with a quarter, 18 to 26 %.
     """
     try:
-        found = os.sysconf("SC_LEVEL2_CACHE_SIZE")
+        cache = os.sysconf("SC_LEVEL2_CACHE_SIZE")
     except (ValueError, OSError):
-        found = 0
-    return 2 * max(found if found > 0 else 2**20, 2**18) // 4
+        cache = 0
+    return 2 * max(cache if cache > 0 else 2**20, 2**18) // 4
 
 
 def new(shape: tuple[int, ...], value: float = math.nan) -> "tuple[mx.array, Floats]":
-    """A new array, which is to be filled, and its memory: MLX would copy an array that numpy has made."""
+    """Makes an array to be filled, and numpy's view of its memory; MLX would copy an array that numpy has made."""
     import numpy as np
 
     array = mx.full(shape, value)
@@ -74,18 +75,18 @@ def new(shape: tuple[int, ...], value: float = math.nan) -> "tuple[mx.array, Flo
     return array, np.asarray(array)
 
 
-def slices(length: int, most: int, multiple: int = 1) -> list[slice]:
-    """An axis in slices of nearly equal length, `most` at most; their number is a multiple, if the axis is long enough.
+def slices(length: int, limit: int, multiple: int = 1) -> list[slice]:
+    """Splits an axis into slices of nearly equal length, at most `limit`; the last slice is the longest.
 
-    The last slice is the longest.
+    Their number is a multiple of `multiple` if the axis is long enough.
     """
-    count = min(math.ceil(math.ceil(length / most) / multiple) * multiple, length)
+    count = min(math.ceil(math.ceil(length / limit) / multiple) * multiple, length)
     ends = [length * number // count for number in range(count + 1)]
     return [slice(*part) for part in pairwise(ends)]
 
 
 def _gelu(x: "Floats", tail: "Floats", distance: "Floats") -> None:
-    """`kernels.gelu`, to the bit."""
+    """`mlx_kernels.gelu`, to the bit."""
     import numpy as np
 
     np.abs(x, out=distance)
@@ -104,7 +105,7 @@ def _gelu(x: "Floats", tail: "Floats", distance: "Floats") -> None:
 
 @functools.lru_cache(8)
 def _constants(value: float, shape: tuple[int, ...]) -> "Floats":
-    """An array of one number: numpy's minimum with a plain number takes three times as long."""
+    """An array filled with a number: numpy's minimum with a Python number takes three times as long."""
     import numpy as np
 
     return np.full(shape, value, dtype=np.float32)
@@ -136,7 +137,7 @@ def _gelu_tanh_slope(x: "Floats", slope: "Floats", tanh: "Floats") -> None:
     import numpy as np
 
     linear, cubic = math.sqrt(2 / math.pi), 0.044715 * math.sqrt(2 / math.pi)
-    np.clip(x, -10, 10, out=x)  # beyond, it is 0 or 1, and powers of x may overflow
+    np.clip(x, -10, 10, out=x)  # beyond, the slope is 0 or 1, and powers of x may overflow
     np.multiply(x, x, out=slope)
     np.multiply(slope, cubic, out=tanh)
     tanh += linear
@@ -168,7 +169,7 @@ def _silu_slope(x: "Floats", slope: "Floats", share: "Floats", factor: float = 1
 
 
 def _gelu_slope(x: "Floats", slope: "Floats", square: "Floats") -> None:
-    """The derivative of GELU, as `kernels.gelu` has it."""
+    """The derivative of GELU, as in `mlx_kernels.gelu`."""
     import numpy as np
 
     np.clip(x, -mlx_kernels.SLOPE_END, mlx_kernels.SLOPE_END, out=x)
@@ -187,7 +188,7 @@ def _gelu_slope(x: "Floats", slope: "Floats", square: "Floats") -> None:
     slope += 0.5
 
 
-# Each changes its first array and uses the others.
+# Each function changes its first array in place and uses the others as buffers.
 ACTIVATIONS: dict[str, Callable[["Floats", "Floats", "Floats"], None]] = {
     "gelu": _gelu,
     "gelu_python": _gelu,
@@ -199,7 +200,7 @@ ACTIVATIONS: dict[str, Callable[["Floats", "Floats", "Floats"], None]] = {
     "swish": _silu,
 }
 
-# The derivative of each: from the first array, which is lost, into the second.
+# Their derivatives: each function reads the first array, overwrites it, and writes the result into the second.
 SLOPES: dict[str, Callable[["Floats", "Floats", "Floats"], None]] = {
     "gelu": _gelu_slope,
     "gelu_python": _gelu_slope,
@@ -218,15 +219,15 @@ def activates(name: str, layer: nn.Linear, x: mx.array) -> bool:
 
 
 def activated(name: str, layer: nn.Linear, x: mx.array) -> mx.array:
-    """The activation of `layer(x)`, in parts that stay in the cache with what they need."""
+    """The activation of `layer(x)`, computed in parts that fit into the cache together with their buffers."""
     import numpy as np
 
     values = x @ layer.weight.T
     mx.eval(values)
-    rows: Floats = np.asarray(values).reshape(-1, values.shape[-1])  # the same memory: nobody else has this product
+    rows: Floats = np.asarray(values).reshape(-1, values.shape[-1])  # shares the memory of `values`
     bias = np.asarray(layer.bias) if "bias" in layer else None
-    most = max(1, block_size() // 4 // rows.shape[1])
-    parts = [rows[part] for part in slices(len(rows), most, cores_at_hand())]
+    limit = max(1, block_size() // 4 // rows.shape[1])
+    parts = [rows[part] for part in slices(len(rows), limit, cores_at_hand())]
     over_cores(partial(_activate, name=name, bias=bias), parts)
     return values
 
@@ -234,25 +235,25 @@ def activated(name: str, layer: nn.Linear, x: mx.array) -> mx.array:
 def _activate(parts: list["Floats"], name: str, bias: "Floats | None") -> list[None]:
     import numpy as np
 
-    one, other = np.empty((2, *max(parts, key=len).shape), dtype=np.float32)
+    first, second = np.empty((2, *max(parts, key=len).shape), dtype=np.float32)
     with np.errstate(all="ignore"):
         for part in parts:
             if bias is not None:
                 part += bias
-            ACTIVATIONS[name](part, one[: len(part)], other[: len(part)])
+            ACTIVATIONS[name](part, first[: len(part)], second[: len(part)])
     return [None] * len(parts)
 
 
 def learns(name: str, layer: nn.Linear, x: mx.array) -> bool:
-    """Whether the activation of `layer(x)` and its derivative are computed here, for a step of training."""
+    """Whether the activation of `layer(x)` and its derivative are computed here, for a training step."""
     size = x.size // x.shape[-1] * layer.weight.shape[0]
     return name in SLOPES and x.dtype == mx.float32 and pays_in_training(size)
 
 
 def learned(name: str, layer: nn.Linear, x: mx.array) -> mx.array:
-    """The activation of `layer(x)`, differentiable with respect to all of them."""
-    found: mx.array = _learned(name)(x, layer.weight, [layer.bias] if "bias" in layer else [])[0]
-    return found
+    """The activation of `layer(x)`, differentiable with respect to `x`, the weight and the bias."""
+    y: mx.array = _learned(name)(x, layer.weight, [layer.bias] if "bias" in layer else [])[0]
+    return y
 
 
 @functools.cache
@@ -272,25 +273,25 @@ def _learned(name: str) -> Callable[..., tuple[mx.array, mx.array]]:
 
 
 def _fill(values: mx.array, biases: mlx_kernels.Arrays, name: str, result: "Floats", slopes: "Floats") -> None:
-    """Writes the activation of products, whose memory it uses, and its derivative."""
+    """Writes the activation of products and its derivative; overwrites the products."""
     import numpy as np
 
     mx.eval(values, biases)
     rows, result, slopes = (array.reshape(-1, array.shape[-1]) for array in (np.asarray(values), result, slopes))
     parts = slices(len(rows), max(1, block_size() // 8 // rows.shape[1]))
-    one, other = np.empty((2, *rows[parts[-1]].shape), dtype=np.float32)
+    first, second = np.empty((2, *rows[parts[-1]].shape), dtype=np.float32)
     with np.errstate(all="ignore"):
         for part in parts:
             block = rows[part]
             for bias in biases:
                 block += np.asarray(bias)
             result[part] = block
-            ACTIVATIONS[name](result[part], one[: len(block)], other[: len(block)])
-            SLOPES[name](block, slopes[part], one[: len(block)])
+            ACTIVATIONS[name](result[part], first[: len(block)], second[: len(block)])
+            SLOPES[name](block, slopes[part], first[: len(block)])
 
 
 def normalized(x: mx.array, eps: float) -> mx.array:
-    """`x` with mean 0 and variance 1. MLX takes 3 ns an element, 1.5 of them for sums; products with ones take 0.2."""
+    """`x` with mean 0 and variance 1. MLX's norm takes 3 ns per element, 1.5 for sums; products with ones take 0.2."""
     width = x.shape[-1]
     ones = mx.ones((width, 1))
     centred = x - (x @ ones) * (1 / width)

@@ -1,6 +1,6 @@
 """Sliding-window attention: each block of queries attends to three blocks of keys instead of all.
 
-`divided` is for CPUs; GPUs use the same mask, and divide in `mlxbert.nn.gpu_attention`.
+`divided` is for CPUs; GPUs use the same mask, but split texts in `mlxbert.nn.gpu_attention`.
 
 Shapes: B batch, L length, H heads, d head size.
 """
@@ -12,14 +12,14 @@ _SMALLEST_BLOCK = 32  # tokens; smaller matrix products are not worth it
 
 
 def blocks(length: int, window: int, mask: mx.array | None) -> mx.array | None:
-    """See `ops.window_blocks`: bool (B or 1, 1, blocks, size, 3 * size); `None` if blocks are not worth it."""
+    """See `ops.window_blocks`: bool (B or 1, 1, blocks, size, 3 * size); `None` if blocks do not pay."""
     size = max(window, _SMALLEST_BLOCK)
     if length <= 3 * size:
         return None
-    own, around = mx.arange(size)[:, None], mx.arange(3 * size) - size
-    near = mx.abs(around - own) <= window
-    number = -(-length // size)
-    positions = size * mx.arange(number)[:, None] + around  # (blocks, 3 * size)
+    query, key = mx.arange(size)[:, None], mx.arange(3 * size) - size
+    near = mx.abs(key - query) <= window
+    count = -(-length // size)
+    positions = size * mx.arange(count)[:, None] + key  # (blocks, 3 * size)
     real = mx.logical_and(positions >= 0, positions < length)[None]
     if mask is not None:
         real = mx.logical_and(real, mask[:, 0, 0][:, mx.clip(positions, 0, length - 1)])
@@ -27,7 +27,7 @@ def blocks(length: int, window: int, mask: mx.array | None) -> mx.array | None:
 
 
 def divided(q: mx.array, k: mx.array, v: mx.array, size: int) -> tuple[mx.array, mx.array, mx.array]:
-    """Queries in blocks, (B, H, blocks, size, d), and the keys and values around each, (B, H, blocks, 3 * size, d)."""
+    """Splits into blocks: queries (B, H, blocks, size, d); keys and values around them (B, H, blocks, 3 * size, d)."""
     padding = -q.shape[2] % size
     queries = mx.pad(q, [(0, 0), (0, 0), (0, padding), (0, 0)]).reshape(*q.shape[:2], -1, size, q.shape[-1])
     return queries, with_neighbours(k, size, padding), with_neighbours(v, size, padding)

@@ -1,6 +1,6 @@
-"""Heads, the layers that turn the encoder's output into logits: their registry, and the network of encoder and heads.
+"""The registry of heads, the layers that turn the encoder's output into logits, and the network of encoder and heads.
 
-What a head is stands in its own file here. Families add the names of tensors and the facts in which they differ.
+Each head has its own file here. Model families add the names of tensors and the settings in which they differ.
 
 Shapes: B batch, L length, V vocabulary.
 """
@@ -35,19 +35,19 @@ HEADS: dict[str, HeadSpec] = {
     "discriminator": discriminator.SPEC,
 }
 
-# By the name of a task, the head that it needs; `None` where the encoder is enough.
+# The head that each task needs, by the name of the task; `None` where the encoder is enough.
 TASKS: dict[str, str | None] = {spec.task: name for name, spec in HEADS.items() if spec.task} | {"embed": None}
 OWN_LAYERS = tuple(spec.own for spec in HEADS.values() if spec.own is not None)
 FINE_TUNED = tuple(name for name, spec in HEADS.items() if spec.peft_type is not None)
 
 
 def is_tied(parts: Iterable[str]) -> bool:
-    """Whether one of these parts has the table of word embeddings as its last layer."""
+    """Whether one of these parts uses the table of word embeddings as its last layer."""
     return any(part in HEADS and HEADS[part].scope == "vocabulary" for part in parts)
 
 
 def has_own(heads: Iterable[str], labels: Labels | None) -> bool:
-    """Whether transformers does not have one of these heads, as the labels ask for it."""
+    """Whether one of these heads, with these labels, does not exist in transformers."""
     return any(HEADS[head].is_own(labels) for head in heads if head in HEADS)
 
 
@@ -63,7 +63,7 @@ def missing_parts(task: str, config: EncoderConfig, parts: Container[str]) -> li
 
 
 def head_parts(head: str, config: EncoderConfig) -> tuple[str, ...]:
-    """The optional parts of a model that a head needs, itself included."""
+    """The optional parts of a model that a head needs, including the head itself."""
     return ("pooler", head) if takes_pooler(head, config) else (head,)
 
 
@@ -74,7 +74,7 @@ def takes_pooler(head: str, config: EncoderConfig) -> bool:
 
 
 def titles(parts: Sequence[str]) -> str:
-    """What users call parts of a model: `pooler and next-sentence head`."""
+    """The parts of a model in users' words: `pooler and next-sentence head`."""
     return " and ".join(HEADS[part].title if part in HEADS else part for part in parts)
 
 
@@ -85,12 +85,13 @@ def class_names(prefix: str, heads: Sequence[str]) -> list[str]:
         prefix: The prefix of the family's class names.
         heads: Names of `HEADS`.
     """
-    named = [HEADS[head].class_names for head in heads] or [("Model",)]
-    inside = [names for names in named if PRETRAINING in names]
-    whole = len(inside) > 1 or (PRETRAINING,) in inside  # several of its heads, or one that no other class has
-    endings = [PRETRAINING] if whole else []
-    endings += [names[0] for names in named if not (whole and names in inside)]
-    return [prefix + ending for ending in dict.fromkeys(endings)]
+    suffixes = [HEADS[head].class_names for head in heads] or [("Model",)]
+    pretraining = [names for names in suffixes if PRETRAINING in names]
+    # The class for pre-training: for several of its heads, or for a head that no other class has.
+    joint = len(pretraining) > 1 or (PRETRAINING,) in pretraining
+    chosen = [PRETRAINING] if joint else []
+    chosen += [names[0] for names in suffixes if not (joint and names in pretraining)]
+    return [prefix + suffix for suffix in dict.fromkeys(chosen)]
 
 
 def probabilities(logits: mx.array) -> mx.array:
@@ -99,7 +100,7 @@ def probabilities(logits: mx.array) -> mx.array:
 
 
 class Network(nn.Module):
-    """An encoder and the heads on it; calling it runs the encoder alone."""
+    """An encoder with heads; calling it runs the encoder only."""
 
     def __init__(self, config: EncoderConfig, heads: Iterable[str] = ()) -> None:
         super().__init__()
@@ -115,9 +116,9 @@ class Network(nn.Module):
         output_hidden_states: bool = False,
         output_attentions: bool = False,
     ) -> EncoderOutput:
-        """Runs the encoder on arrays that may come from anywhere; see `Encoder`.
+        """Runs the encoder on arrays from any source; see `Encoder`.
 
-        Their ids are checked, which waits for the device once, except inside `mx.compile`, where arrays have no values
+        The ids are checked, which waits for the device once, except inside `mx.compile`, where arrays have no values
         yet. `encode` takes batches whose ids are known.
         """
         _check_inputs(self.encoder.config, input_ids, attention_mask, token_type_ids)
@@ -130,20 +131,20 @@ class Network(nn.Module):
         )
 
     def encode(self, batch: Batch, *, output_attentions: bool = False) -> EncoderOutput:
-        """Runs the encoder on a batch; if it knows its ids, this does not wait for the device."""
+        """Runs the encoder on a batch, without waiting for the device if the batch has `ids`."""
         run: Callable[..., EncoderOutput] = self
         if batch.ids is not None:
             batch.ids.check(self.encoder.config)
             run = self.encoder
-        given = batch.input_ids, batch.attention_mask, batch.token_type_ids
-        return run(*given, output_attentions=output_attentions)
+        arrays = batch.input_ids, batch.attention_mask, batch.token_type_ids
+        return run(*arrays, output_attentions=output_attentions)
 
     def logits(self, head: str, inputs: Batch | EncoderOutput) -> mx.array:
         """The scores of a head.
 
         Args:
             head: One of `HEADS` that the network has.
-            inputs: A batch, which is run through the encoder; or the encoder's output, which several heads can share.
+            inputs: A batch, which runs through the encoder; or the encoder's output, which several heads can share.
 
         Returns:
             (B, classes) for heads over texts, (…, classes) over tokens and spans, (…, V) over the vocabulary, (…) for
@@ -151,7 +152,7 @@ class Network(nn.Module):
         """
         if head not in self.heads:
             raise ArgumentError(
-                f"head is {head!r:.60}, expected one of this network's: {', '.join(self.heads) or 'it has none'}"
+                f"head is {head!r:.60}, expected one of this network's heads: {', '.join(self.heads) or 'it has none'}"
             )
         if isinstance(inputs, Batch):
             inputs = self.encode(inputs)
@@ -169,8 +170,8 @@ def _check_inputs(
         raise InputError("input_ids: expected an mx.array of integers (B, L), not empty")
     for name, array in (("attention_mask", attention_mask), ("token_type_ids", token_type_ids)):
         if array is not None and (not isinstance(array, mx.array) or array.shape != input_ids.shape):
-            found = array.shape if isinstance(array, mx.array) else f"that of {array!r:.60}"
-            raise InputError(f"{name}: the shape is {found}, expected {input_ids.shape}, that of input_ids")
+            shape = array.shape if isinstance(array, mx.array) else f"the shape of {array!r:.60}"
+            raise InputError(f"{name}: the shape is {shape}, expected {input_ids.shape}, the shape of input_ids")
     tables = [("input_ids", input_ids, config.vocab_size, "vocabulary")]
     if token_type_ids is not None and config.type_vocab_size:  # a model without segments ignores them
         if not mx.issubdtype(token_type_ids.dtype, mx.integer):
@@ -180,12 +181,12 @@ def _check_inputs(
     bounds = [bound.astype(mx.int64) for _, ids, _, _ in tables for bound in (ids.min(), ids.max())]
     bounds.append((real[:, 1:] > real[:, :-1]).any().astype(mx.int64))
     try:
-        *limits, left = cast(list[int], mx.stack(bounds).tolist())
+        *limits, padded_left = cast(list[int], mx.stack(bounds).tolist())
     except ValueError:  # MLX: "Attempting to eval an array during function transformations"
         return
-    if left and isinstance(config.positions, Rotary) and config.positions.causal:
+    if padded_left and isinstance(config.positions, Rotary) and config.positions.causal:
         raise InputError(
-            "attention_mask has padding before tokens, expected it after them: this model attends to earlier tokens"
+            "attention_mask has padding before tokens, expected it after them: this model attends to earlier positions"
         )
     for (name, _, rows, table), low, high in zip(tables, limits[::2], limits[1::2], strict=True):
         check_rows(name, low, high, rows, table)

@@ -7,7 +7,7 @@ from mlxbert.nn.heads.head import PRETRAINING, HeadSpec, TokenHead
 
 
 class Discriminator(TokenHead):
-    """Whether each token replaces another one."""
+    """Scores whether each token replaces the original one."""
 
     def __init__(self, config: EncoderConfig, facts: HeadFacts) -> None:
         super().__init__(config, facts, 1)

@@ -1,4 +1,4 @@
-"""What a head is, and the layers that several heads have.
+"""The description of a head, and layers that several heads share.
 
 Shapes: B batch, L length, D hidden size.
 """
@@ -29,19 +29,19 @@ class Head(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class OwnLayer:
-    """A layer that transformers does not have: it has a file of its own, so that other programs open the rest.
+    """A layer that transformers does not have; it has its own file, so that other programs can open the rest.
 
     Attributes:
-        option: The field of `Labels` that asks for it.
-        stem: The name of its file, what the names of its tensors there begin with, and the key of `config.json` that
-            asks for it.
-        problem: What is expected instead of the option, if labels cannot have it.
-        content: What users are told about the file.
-        others: What other programs make of the folder, unless it is quantized.
-        elsewhere: Which program opens the folder, and as what.
+        option: The field of `Labels` that enables the layer.
+        stem: The name of the layer's file without suffix, the prefix of its tensors' names there, and the key of
+            `config.json` that enables it.
+        problem: Returns the expectation that labels with this option do not meet; `None` if they are valid.
+        content: A sentence for users about the content of the file.
+        others: A sentence about what other programs do with the folder, unless it is quantized.
+        elsewhere: The program that opens the folder, and as which kind of model.
         instead: How to train a head that other programs have.
-        alone: Whether it is the whole head. Then the encoder has a folder of its own: at the top, transformers would
-            open it with a random head.
+        alone: Whether the layer is the whole head. Then the encoder has its own subfolder: in the top folder,
+            transformers would open it with a random head.
     """
 
     option: str
@@ -55,20 +55,20 @@ class OwnLayer:
 
     @property
     def file(self) -> str:
-        """The name of its file."""
+        """The name of the layer's file."""
         return f"{self.stem}.safetensors"
 
     @property
     def note(self) -> str:
-        """The sentence about the file, in a folder that is not quantized."""
+        """The note for users about the file, in a folder that is not quantized."""
         return f"{self.content}: {self.others}"
 
     def holds(self, tensor: str) -> bool:
-        """Whether a tensor, by its name in files, is its own."""
+        """Whether a tensor, by its name in files, belongs to the layer."""
         return tensor.startswith(f"{self.stem}.")
 
     def used(self, labels: Labels | None) -> bool:
-        """Whether labels ask for it."""
+        """Whether labels enable the layer."""
         return labels is not None and bool(getattr(labels, self.option))
 
 
@@ -77,20 +77,20 @@ class HeadSpec:
     """Everything that is specific to a head.
 
     Attributes:
-        module: Builds its layers from the configuration and the facts in it that are the head's own.
+        module: Builds the head's layers from the encoder's configuration and the head's own facts in it.
         scope: What it scores: the whole `text`, each `token`, the ends of a `span`, or each word of the
-            `vocabulary`: then its last layer is the table of word embeddings.
-        class_names: The suffixes of the transformers classes that have it, the most specific first.
-        facts: The facts that it has in BERT, without dropout; a family states what differs.
-        stems: The names of its layers in the files of most families; a family states what differs.
-        pooler: Whether it takes the output of the encoder's pooler, by its facts and labels.
+            `vocabulary`; its last layer is then the table of word embeddings.
+        class_names: The suffixes of the transformers classes with this head, the most specific first.
+        facts: The head's facts in BERT, without dropout; other families state their differences.
+        stems: The names of its layers in the files of most families; other families state their differences.
+        pooler: Returns whether the head takes the output of the encoder's pooler, by its facts and labels.
         labelled: Whether its outputs are the classes that `config.json` names.
-        keys: Keys of `config.json` that it uses of those that describe labels, if it is not `labelled`.
-        own: The layer that transformers does not have, if it can have one.
-        peft_type: The `task_type` of its adapters in PEFT; without one the head cannot be fine-tuned.
-        task: The task of the command line that needs it, if there is one.
-        title: What users call it.
-        hint: A model that has it, and how to make one.
+        keys: The keys of `config.json` about labels that the head uses, if it is not `labelled`.
+        own: The layer that transformers does not have, if the head can have such a layer.
+        peft_type: The `task_type` of its adapters in PEFT; without it, the head cannot be fine-tuned.
+        task: The task of the command line that needs the head, if there is one.
+        title: The name of the head for users.
+        hint: A model with this head, and how to make such a model.
     """
 
     module: Callable[[EncoderConfig, Any], Head]
@@ -108,7 +108,7 @@ class HeadSpec:
     hint: str = ""
 
     def is_own(self, labels: Labels | None) -> bool:
-        """Whether transformers does not have the head that these labels ask for."""
+        """Whether transformers does not have the head for these labels."""
         return self.own is not None and self.own.alone and self.own.used(labels)
 
 
@@ -129,7 +129,7 @@ class DenseTransform(nn.Module):
 
 
 class TokenHead(nn.Module):
-    """Scores of every token: of its classes, or of being the first and the last of an answer."""
+    """Scores of every token: for its classes, or for being the first and the last token of an answer."""
 
     def __init__(self, config: EncoderConfig, facts: HeadFacts, classes: int) -> None:
         super().__init__()
@@ -145,12 +145,12 @@ class TokenHead(nn.Module):
 
 
 def num_labels(config: EncoderConfig) -> int:
-    """Outputs of a head with labels."""
+    """The number of outputs of a head with labels."""
     return 2 if config.labels is None else len(config.labels)
 
 
 def pooled(output: EncoderOutput) -> mx.array:
     """The pooler's output (B, D)."""
     if output.pooler_output is None:
-        raise CheckpointError("the network has no pooler, whose output this head takes")
+        raise CheckpointError("the network has no pooler, but this head takes the pooler's output")
     return output.pooler_output

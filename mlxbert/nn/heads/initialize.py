@@ -15,12 +15,12 @@ _OUTPUTS = (".attention.output.weight", ".feed_forward.down.weight", ".transform
 def initialize(
     network: nn.Module, config: EncoderConfig, names: Iterable[str], seed: int = 0, dtype: mx.Dtype = mx.float32
 ) -> None:
-    """Draws weights by a configuration; norms start as 1 (a weight that is added to 1 as 0), biases and others as 0.
+    """Draws initial weights as configured; norms start at 1 (or 0 if 1 is added to the weight), biases and others at 0.
 
-    Each depends on the seed and its name alone, not on which others are drawn.
+    Each parameter depends only on the seed and its name, not on which other parameters are drawn.
 
     Args:
-        network: The network, whose other parameters stay as they are.
+        network: The network; its other parameters do not change.
         config: The configuration of its encoder.
         names: Full names of the parameters.
         seed: A whole number.
@@ -49,24 +49,24 @@ def initialize(
 
 def _weight(name: str, shape: tuple[int, ...], config: EncoderConfig, key: mx.array) -> mx.array:
     """The initial weights of a matrix, an embedding table or a convolution, in float32."""
-    how = config.initialization
-    if name == "encoder.embeddings.position.weight" and how.sinusoidal_positions:
+    initialization = config.initialization
+    if name == "encoder.embeddings.position.weight" and initialization.sinusoidal_positions:
         return _sinusoids(*shape)
-    std = _std(name, how)
-    if how.cutoff is None:
+    std = _std(name, initialization)
+    if initialization.cutoff is None:
         drawn = mx.random.normal(shape, scale=std, key=key)
     else:
-        drawn = mx.random.truncated_normal(-how.cutoff, how.cutoff, shape, key=key) * std
+        drawn = mx.random.truncated_normal(-initialization.cutoff, initialization.cutoff, shape, key=key) * std
     pad = _pad_row(name, config)
     return drawn if pad is None else mx.where((mx.arange(shape[0]) == pad)[:, None], 0, drawn)
 
 
-def _std(name: str, how: Initialization) -> float:
-    if how.output_std is not None and name.endswith(_OUTPUTS):
-        return how.output_std
-    if how.classifier_std is not None and name.startswith("heads.") and name.endswith(".out.weight"):
-        return how.classifier_std
-    return how.std
+def _std(name: str, initialization: Initialization) -> float:
+    if initialization.output_std is not None and name.endswith(_OUTPUTS):
+        return initialization.output_std
+    if initialization.classifier_std is not None and name.startswith("heads.") and name.endswith(".out.weight"):
+        return initialization.classifier_std
+    return initialization.std
 
 
 def _pad_row(name: str, config: EncoderConfig) -> int | None:

@@ -12,12 +12,12 @@ _GELU = Transform("gelu", norm=True)
 
 @dataclass(frozen=True)
 class MaskedLMFacts(HeadFacts):
-    """The facts in which families differ.
+    """The settings in which families differ.
 
     Attributes:
-        transform: What it computes before the product with the word embeddings, if anything.
+        transform: The layers before the product with the word embeddings; `None` for none.
         bias: Whether its output has a bias for each token of the vocabulary.
-        tied: Whether the decoder is the table of word embeddings; otherwise it has a matrix of its own.
+        tied: Whether the decoder is the table of word embeddings; otherwise it has its own matrix.
     """
 
     transform: Transform | None = _GELU
@@ -26,7 +26,7 @@ class MaskedLMFacts(HeadFacts):
 
 
 class MaskedLM(nn.Module):
-    """Scores of every token of the vocabulary."""
+    """Scores for every token of the vocabulary."""
 
     def __init__(self, config: EncoderConfig, facts: MaskedLMFacts) -> None:
         super().__init__()
@@ -40,8 +40,8 @@ class MaskedLM(nn.Module):
     def __call__(self, output: EncoderOutput, encoder: Encoder) -> mx.array:
         """Logits (…, V) of hidden states (…, D).
 
-        The product with the vocabulary is the most expensive of the model: `EncoderOutput.select` the tokens that
-        matter first.
+        The product with the vocabulary is the most expensive one of the model: first select the tokens that matter
+        with `EncoderOutput.select`.
         """
         hidden = output.last_hidden_state
         hidden = self.transform(hidden) if "transform" in self else hidden
@@ -52,7 +52,7 @@ class MaskedLM(nn.Module):
 
 
 def stems(bias: str, dense: str, norm: str) -> dict[str, str]:
-    """The names of its layers; `bias` is the stem of the output's bias."""
+    """The names of the head's layers in files; `bias` is the stem of the output's bias."""
     return {"": bias, "transform.dense": dense, "transform.norm": norm}
 
 

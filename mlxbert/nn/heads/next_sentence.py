@@ -8,7 +8,7 @@ from mlxbert.nn.heads.head import PRETRAINING, HeadSpec, pooled
 
 
 class SentenceOrderHead(nn.Module):
-    """Whether the second of two texts follows the first: class 0 means that it does."""
+    """Scores whether the second of two texts follows the first: class 0 means that it does."""
 
     def __init__(self, config: EncoderConfig, facts: HeadFacts) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The classification head of whole texts. Shapes: B batch."""
+"""The classification head for whole texts. Shapes: B batch."""
 
 from dataclasses import dataclass, replace
 
@@ -14,15 +14,15 @@ from mlxbert.nn.pooling import POOLINGS, pool
 
 @dataclass(frozen=True)
 class ClassifierFacts(HeadFacts):
-    """The facts in which families differ.
+    """The settings in which families differ.
 
     Attributes:
         pooled_dropout: Rate of dropout on the pooled vector, before the transform.
-        pooling: How hidden states become one vector; `None`: it takes the output of the encoder's pooler.
-        late: Whether the scores of all tokens are pooled instead.
+        pooling: How hidden states become one vector; `None` to take the output of the encoder's pooler.
+        late: Whether the scores of all tokens are pooled instead of the hidden states.
         bias: Whether the last layer has a bias.
-        skipped: A token that is not pooled, not even within a text; `None` for none. In transformers, classifiers of
-            language models know padding by its id alone.
+        skipped: A token id that is never pooled, not even within a text; `None` for none. In transformers, classifiers
+            of language models recognize padding only by its id.
     """
 
     pooled_dropout: float | None = None
@@ -55,8 +55,8 @@ class SequenceClassifier(nn.Module):
             return pooled(output)
         mask = output.attention_mask
         if self.skipped is not None and output.input_ids is not None:
-            others = output.input_ids != self.skipped
-            mask = others if mask is None else mx.logical_and(mask != 0, others)
+            kept = output.input_ids != self.skipped
+            mask = kept if mask is None else mx.logical_and(mask != 0, kept)
         return pool(self.pooling, output, mask).astype(output.last_hidden_state.dtype)
 
     def _scores(self, x: mx.array) -> mx.array:
@@ -65,7 +65,7 @@ class SequenceClassifier(nn.Module):
 
 
 class VectorClassifier(nn.Module):
-    """Scores of the classes of a whole input: a linear function of its vector, where the labels have a pooling."""
+    """Scores of the classes of a whole input as a linear function of its vector, for labels with a `head_pooling`."""
 
     def __init__(self, config: EncoderConfig, pooling: str) -> None:
         super().__init__()
@@ -84,10 +84,10 @@ def _build(config: EncoderConfig, facts: ClassifierFacts) -> Head:
 
 
 def _pooling_problem(labels: Labels) -> str | None:
-    known = [name for name in POOLINGS if name != "attention"]
-    if labels.head_pooling is None or {*str(labels.head_pooling).split("+")} <= {*known}:
+    names = [name for name in POOLINGS if name != "attention"]
+    if labels.head_pooling is None or {*str(labels.head_pooling).split("+")} <= {*names}:
         return None
-    return f"one of {', '.join(known)}, or several joined by '+'"
+    return f"one of {', '.join(names)}, or several joined by '+'"
 
 
 _OWN = OwnLayer(

@@ -9,8 +9,8 @@ from mlxbert.nn.heads.head import HeadSpec, OwnLayer, TokenHead, num_labels
 class TokenClassifier(TokenHead):
     """Scores of the classes of every token.
 
-    Its child `crf`, where the labels have one, scores sequences of classes on top: its loss and its decoding take the
-    logits of the words.
+    If the labels ask for a CRF, the child `crf` scores sequences of classes in addition: its loss and its decoding take
+    the logits of the words.
     """
 
     def __init__(self, config: EncoderConfig, facts: HeadFacts) -> None:
