@@ -41,6 +41,11 @@ _MIN_ROOM = 32  # tokens of a pair and of the text in between, so that each text
 _MIN_CACHED = 256  # code points of a text whose tokens are cached until the next text: its questions follow each other
 
 
+def _check_overflow(overflow: str) -> None:
+    if overflow not in ("error", "truncate"):
+        raise ArgumentError(f"overflow is {overflow!r}, expected 'error' or 'truncate'")
+
+
 class Tokenizer:
     """A model's tokenizer.
 
@@ -381,6 +386,7 @@ class Tokenizer:
             InputError: The text is too long, or is not valid Unicode.
             ArgumentError: `overflow` is unknown.
         """
+        _check_overflow(overflow)
         inputs = [text] if pair is None else [*self.inside(text, pair)]
         room = self.room(len(inputs))
         texts = [beginning(self.split, part, room) for part in inputs]
@@ -389,8 +395,6 @@ class Tokenizer:
             return self.assemble(texts, truncated=False)
         if overflow == "error":
             raise self._too_long(total - room, long=long)
-        if overflow != "truncate":
-            raise ArgumentError(f"overflow is {overflow!r}, expected 'error' or 'truncate'")
         if pair is None:
             return self.assemble([texts[0].slice(0, room)], truncated=True)
         shorter = min(*map(len, texts), room // 2)
@@ -417,7 +421,9 @@ class Tokenizer:
 
         Raises:
             InputError: An input is too long, a second text leaves no room, or a text is not valid Unicode.
+            ArgumentError: `overflow` is unknown.
         """
+        _check_overflow(overflow)
         first, encodings = beginning(self.split, text, self.room(2)), []
         for pair in pairs:
             second = self.split(pair)

@@ -125,8 +125,11 @@ def test_a_text_is_truncated_at_its_end() -> None:
     assert found.ids == [CLS, *tokenizer().pieces("the cat sat on a mat"), SEP]
     assert found.truncated and found.offsets[-2] == (17, 20)
     assert not tokenizer(8).encode("the cat", overflow="truncate").truncated
-    with pytest.raises(ArgumentError, match="overflow is 'cut'"):
-        tokenizer(8).encode("the cat sat on a mat in tokyo", overflow="cut")
+    for text in ("a", "a " * 2000):
+        with pytest.raises(ArgumentError, match="overflow is 'cut'"):
+            tokenizer(8).encode(text, overflow="cut")
+        with pytest.raises(ArgumentError, match="overflow is 'cut'"):
+            tokenizer(8).encode_each(text, ["b"], overflow="cut")
 
 
 def test_of_a_pair_the_longer_text_is_cut_first() -> None:
