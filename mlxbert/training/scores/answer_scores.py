@@ -16,7 +16,7 @@ from mlxbert.errors import InputError
 from mlxbert.training.scores.evaluation_summary import Evaluation, Mistake
 from mlxbert.training.scores.intervals import bootstrap
 from mlxbert.training.scores.labelled_scores import MISTAKES, check_metric, label_scores
-from mlxbert.training.scores.metrics import MIDDLE, Bools, Counts, Floats, confusion_matrix
+from mlxbert.training.scores.metrics import DEFAULT_THRESHOLD, Bools, Counts, Floats, confusion_matrix
 
 ALWAYS = 1.0  # the threshold with which an answer is always given
 LABELS = ("answer", "no answer")
@@ -159,11 +159,11 @@ def tune_threshold(judged: JudgedAnswers) -> float:
     ends = np.append(np.flatnonzero(np.diff(shares, append=np.inf)) + 1, 0)  # equal shares stay together
     candidates = (np.append(0.0, shares)[ends] + np.append(shares, 1.0)[ends]) / 2
     candidates, values = (
-        np.append(candidates, MIDDLE),
-        np.append(sums[ends], sums[np.searchsorted(shares, MIDDLE, "right")]),
+        np.append(candidates, DEFAULT_THRESHOLD),
+        np.append(sums[ends], sums[np.searchsorted(shares, DEFAULT_THRESHOLD, "right")]),
     )
     best = np.flatnonzero(values >= values.max() - 1e-9)
-    return float(candidates[best[np.argmin(np.abs(candidates[best] - MIDDLE))]])
+    return float(candidates[best[np.argmin(np.abs(candidates[best] - DEFAULT_THRESHOLD))]])
 
 
 def answering(

@@ -15,7 +15,7 @@ from mlxbert.training.options.training_tasks import TASKS
 from mlxbert.training.scores.evaluation_summary import Evaluation, LabelScore, Mistake
 from mlxbert.training.scores.intervals import classify_interval, multilabel_interval, regress_interval
 from mlxbert.training.scores.metrics import (
-    MIDDLE,
+    DEFAULT_THRESHOLD,
     Bools,
     Counts,
     Floats,
@@ -115,7 +115,7 @@ def multilabel(
         **about: What else the evaluation says.
     """
     check_predictions("multilabel", metric, records, probabilities, (len(records), len(names)))
-    thresholds = [MIDDLE] * len(names) if thresholds is None else thresholds
+    thresholds = [DEFAULT_THRESHOLD] * len(names) if thresholds is None else thresholds
     if np.shape(thresholds) not in ((len(names),), probabilities.shape):
         raise ArgumentError(f"thresholds have the shape {np.shape(thresholds)}, expected one per label ({len(names)})")
     expected = label_matrix(records, names)
