@@ -66,9 +66,7 @@ def check_labels(labels: Collection[str], records: Iterable[Named]) -> None:
     unknown = find_unknown({*labels}.__contains__, records)
     if unknown is not None:
         listed = ", ".join(map(repr, sorted(labels)[:20])) + (", …" if len(labels) > 20 else "")
-        pairs = (
-            (name, label) for name in unknown.labels for label in sorted(labels) if _folded(label) == _folded(name)
-        )
+        pairs = ((name, label) for name in unknown.labels for label in sorted(labels) if _fold(label) == _fold(name))
         name, similar = next(pairs, (None, None))
         raise InputError(
             f"{unknown.place}: {unknown}, not in the training data, which have {listed}",
@@ -108,7 +106,7 @@ def find_unknown(is_known: Callable[[str], object], records: Iterable[Named]) ->
     return Unknown(place, dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))) if counts else None
 
 
-def _folded(label: str) -> str:
+def _fold(label: str) -> str:
     """Returns a form that labels with the same meaning share: `1`, `1.0` and `true`; `café` in any Unicode form."""
     folded = " ".join(unicodedata.normalize("NFD", without_invisible(label)).casefold().split())
     number = _number(_BOOLEANS.get(folded, folded))
@@ -176,7 +174,7 @@ def imbalance(train: SplitReport, advice: str) -> Iterator[str]:
 def alike_names(labels: Iterable[str]) -> Iterator[str]:
     """Warns of labels that are probably meant to be one."""
     first: dict[str, str] = {}
-    alike = [(other, name) for name in labels if (other := first.setdefault(_folded(name), name)) != name]
+    alike = [(other, name) for name in labels if (other := first.setdefault(_fold(name), name)) != name]
     if alike:
         pairs = "; ".join(map(_distinguished, alike[:_NAMED]))
         yield f"Labels that look or mean the same are different classes: {pairs}{_more(len(alike) - _NAMED)}."

@@ -153,9 +153,9 @@ class AnswerObjective(TaskObjective[Window]):
         threshold = default if tuned is None else tuned
         return answer_scores.answering(records, predicted, threshold=threshold, metric=self.metric, **facts)
 
-    def constant(self, known: Sequence[Question], asked: Sequence[Question]) -> dict[str, float]:
+    def constant(self, train: Sequence[Question], valid: Sequence[Question]) -> dict[str, float]:
         """Returns the score of never giving an answer, if some questions have none."""
-        silent = sum(not record.answers for record in asked) / max(len(asked), 1)
+        silent = sum(not record.answers for record in valid) / max(len(valid), 1)
         return {"no answer": silent} if silent else {}
 
     def _judge(self, examples: Sequence[Window], predictions: Predictions) -> JudgedAnswers:
@@ -187,15 +187,12 @@ class AnswerObjective(TaskObjective[Window]):
 
 
 def target(window: Encoding, start: int | None, end: int | None) -> tuple[int, int]:
-    """Finds the first and the last token of an answer in a window of a pair.
+    """Finds the first and the last token of an answer in a window of a pair; (0, 0) if the window lacks a part of it.
 
     Args:
         window: The window.
         start: The start of the answer in the second text, in code points; `None` without an answer.
         end: The end of the answer, exclusive.
-
-    Returns:
-        (0, 0) if the window does not contain the whole answer.
     """
     inside = [number for number, text in enumerate(window.sequence_ids) if text == 1]
     offsets = window.offsets

@@ -116,18 +116,18 @@ class Classify(TextObjective):
         """See `TextObjective.score`."""
         return metrics.classify_metrics(expected.argmax(1), predicted)[self.metric]
 
-    def score_common(self, known: Floats, expected: Floats) -> float:
+    def score_common(self, train: Floats, expected: Floats) -> float:
         """See `TextObjective.score_common`; if several classes are equally frequent, the one that scores best."""
-        share = known.mean(0)
+        share = train.mean(0)
         candidates = (share + 1e-9 * one_hot for one_hot in np.eye(len(share))[share == share.max()])
         scores = [self.score(expected, np.broadcast_to(candidate, expected.shape)) for candidate in candidates]
         return (min if self.minimize else max)(scores)
 
-    def constant(self, known: Sequence[LabelledText], asked: Sequence[LabelledText]) -> dict[str, float]:
+    def constant(self, train: Sequence[LabelledText], valid: Sequence[LabelledText]) -> dict[str, float]:
         """See `TaskObjective.constant`."""
-        counts = [count for _, count in Counter(record.label for record in known).most_common(2)]
+        counts = [count for _, count in Counter(record.label for record in train).most_common(2)]
         name = f"best of the {self.common}es" if len({*counts}) < len(counts) else self.common
-        return {name: super().constant(known, asked)[self.common]}
+        return {name: super().constant(train, valid)[self.common]}
 
     def evaluation(self, part: Split, predictions: Predictions, **facts: Any) -> Evaluation:
         """See `TaskObjective.evaluation`."""

@@ -124,8 +124,8 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         self.embedder.config = replace(self.embedder.config, max_length=longest)
         prompts = self.embedder.config.prompts
         default = prompts.get(self.embedder.config.default_prompt_name or "", "")
-        own = {kind: prompts.get(own_prompt(prompts, kind) or "", default) for kind in KINDS}
-        self._prompts = own | {None: default}
+        by_kind = {kind: prompts.get(own_prompt(prompts, kind) or "", default) for kind in KINDS}
+        self._prompts = by_kind | {None: default}
         if any(self._prompts.values()) and not self.embedder.config.include_prompt:
             raise ArgumentError(
                 f"{model.source} excludes the prompt from pooling; training does not support this",

@@ -32,7 +32,7 @@ class Multilabel(TextObjective):
     common, link = "most frequent labels", SIGMOID
 
     def check(self, records: Sequence[LabelledText]) -> None:
-        """Refuses examples without any label."""
+        """Refuses training data in which no example has a label."""
         if not any(record.names for record in records):
             raise InputError(f"{data_checks.first_place(records)}: no example has a label")
 
@@ -79,10 +79,10 @@ class Multilabel(TextObjective):
         has = expected.astype(np.bool_)
         return metrics.multilabel_metrics(has, predicted, metrics.cross_thresholds(predicted, has))[self.metric]
 
-    def score_common(self, known: Floats, expected: Floats) -> float:
+    def score_common(self, train: Floats, expected: Floats) -> float:
         """Scores the most frequent labels: as many as an example has on average, at least one."""
-        share = known.mean(0)
-        frequent = np.argsort(-share, kind="stable")[: max(round(float(known.sum(1).mean())), 1)]
+        share = train.mean(0)
+        frequent = np.argsort(-share, kind="stable")[: max(round(float(train.sum(1).mean())), 1)]
         thresholds = np.full(len(share), 2.0)
         thresholds[frequent] = 0.0
         predicted = np.broadcast_to(share, expected.shape)

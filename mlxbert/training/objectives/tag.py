@@ -73,7 +73,7 @@ class Tag(TaskObjective[TagExample]):
         super().__init__(**options)
         learning = self.learning
         if learning.crf and (learning.label_all_pieces or learning.scheme == "iob1"):
-            other = "label_all_pieces" if learning.label_all_pieces else "scheme iob1, in which nearly all is allowed"
+            other = "label_all_pieces" if learning.label_all_pieces else "scheme iob1, which allows nearly all tags"
             raise ArgumentError(f"crf cannot be combined with {other}")
         self._reader = TagReader(learning.scheme, crf=learning.crf)
         self._tokenless: dict[str, int] = {}  # numbers of words with a tag but no token, by the sentence's location

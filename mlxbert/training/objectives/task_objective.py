@@ -189,12 +189,12 @@ class TaskObjective(Objective[AnyExample]):
     def evaluation(self, part: Split, predictions: Predictions, **facts: Any) -> Evaluation:
         """Evaluates predictions; `facts` are the fields of `Evaluation` that are not scores."""
 
-    def constant(self, known: Sequence[Any], asked: Sequence[Any]) -> dict[str, float]:
+    def constant(self, train: Sequence[Any], valid: Sequence[Any]) -> dict[str, float]:
         """Returns the main metric of predicting the same for every record, keyed by the prediction's name.
 
         Args:
-            known: The records that decide the prediction.
-            asked: The records on which it is scored.
+            train: The records that decide the prediction.
+            valid: The records on which it is scored.
 
         Returns:
             Empty if a constant prediction is meaningless for the task.

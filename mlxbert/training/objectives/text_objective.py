@@ -117,13 +117,13 @@ class TextObjective(TaskObjective[Example]):
     def score(self, expected: Floats, predicted: Floats) -> float:
         """Returns the main metric of a linear model's predictions."""
 
-    def constant(self, known: Sequence[LabelledText], asked: Sequence[LabelledText]) -> dict[str, float]:
+    def constant(self, train: Sequence[LabelledText], valid: Sequence[LabelledText]) -> dict[str, float]:
         """See `TaskObjective.constant`."""
-        return {self.common: self.score_common(self.expected(known), self.expected(asked))}
+        return {self.common: self.score_common(self.expected(train), self.expected(valid))}
 
-    def score_common(self, known: Floats, expected: Floats) -> float:
-        """Returns the main metric of always predicting the mean of the known targets."""
-        return self.score(expected, np.broadcast_to(known.mean(0), expected.shape))
+    def score_common(self, train: Floats, expected: Floats) -> float:
+        """Returns the main metric of always predicting the mean of the training targets."""
+        return self.score(expected, np.broadcast_to(train.mean(0), expected.shape))
 
     def adapt(self, model: Model, rows: LabelledRows) -> None:
         """Uses the columns of the model's training data if the data have them and none were chosen explicitly."""
@@ -200,10 +200,7 @@ def _relabelled(record: LabelledText, name: Callable[[str], str | None]) -> Labe
 
 
 def _spellings(labels: Labels, renamed: Mapping[str, str]) -> Callable[[str], str | None]:
-    """Returns a function from a label of the data to the model's spelling, or `None` if the model does not have it.
-
-    Labels match exactly, up to case, by index for names such as `LABEL_0`, or through `renamed`.
-    """
+    """Returns a function from labels of the data (or old names in `renamed`) to the model's spelling, or `None`."""
     exact = set(labels.names)
     folded: Mapping[str, str] = {name.casefold(): name for name in labels.names}
     if len(folded) < len(labels):

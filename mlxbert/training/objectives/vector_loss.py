@@ -87,7 +87,7 @@ class VectorLoss:
             bounds_of(VectorLearning, "dimensions").check_whole("dimensions", size)
 
     def chosen(self, kind: str) -> "VectorLoss":
-        """Returns the loss with a name that fits data of a kind."""
+        """Returns the loss for a kind of data, with a default name if there is none."""
         name = self.name or _FITTING[kind][0]
         if name not in _FITTING[kind]:
             raise ArgumentError(f"loss is {name!r}, for {KIND_NAMES[kind]} expected {' or '.join(_FITTING[kind])}")
@@ -136,7 +136,7 @@ class VectorLoss:
             targets: The result of `targets` for the examples.
         """
         loss = functools.partial(self._of, targets)
-        weight = 1.0 if self.name == "cosent" else float(len(targets["anchors"]))  # one number for the batch
+        weight = 1.0 if self.name == "cosent" else float(len(targets["anchors"]))  # cosent has one loss per batch
         return (losses.matryoshka(loss, vectors, self.dimensions) if self.dimensions else loss(vectors)), weight
 
     def _of(self, targets: Mapping[str, mx.array], v: mx.array) -> mx.array:

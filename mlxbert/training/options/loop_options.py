@@ -29,7 +29,7 @@ class TrainingOptions:
         int, Option("Passes over the data.", usual="3 to 20, by its size", bounds=Bounds(SMALLEST, 100_000))
     ] = 3
     minutes: Annotated[
-        float | None, Option("Training time, instead of epochs.", usual="off", bounds=Bounds(0.01, 1_000_000))
+        float | None, Option("Total time, instead of epochs.", usual="off", bounds=Bounds(0.01, 1_000_000))
     ] = None
     lr: Annotated[
         float,
@@ -52,10 +52,10 @@ class TrainingOptions:
     ] = None
     layer_decay: Annotated[
         float,
-        Option("Factor of the learning rate per layer. From the last to the first.", bounds=Bounds(SMALLEST, 1)),
+        Option("Learning rate of each layer, relative to the layer above.", bounds=Bounds(SMALLEST, 1)),
     ] = 1.0
     freeze: Annotated[
-        int, Option("Freeze the first N layers. And the embeddings; 0 freezes nothing.", bounds=Bounds(0, 1_000))
+        int, Option("Freeze the first N layers. The embeddings, too; 0 freezes nothing.", bounds=Bounds(0, 1_000))
     ] = 0
     checkpointing: Annotated[bool, Option("Save memory, but take longer (gradient checkpointing).")] = False
     fast_float32: Annotated[
@@ -71,7 +71,7 @@ class TrainingOptions:
     save_every: Annotated[
         int | None,
         Option(
-            "Steps between saved states. The state is always saved after an evaluation.",
+            "Steps between saved states. The state is also saved after each evaluation.",
             usual="200",
             panel="Saving",
             bounds=STEPS,

@@ -37,7 +37,7 @@ class ClassData(TextData):
 
 @dataclass(frozen=True)
 class ClassLearning:
-    """Options of learning classes."""
+    """Training options of classification."""
 
     panel: ClassVar[str] = "Training"
     label_smoothing: Annotated[
@@ -57,7 +57,7 @@ class ClassLearning:
 
 @dataclass(frozen=True)
 class Guidance:
-    """The teacher, which a task with labels is also learned from."""
+    """The teacher of a task with labels."""
 
     panel: ClassVar[str] = "Training"
     teacher: Annotated[str | None, Option("Also learn from the predictions of a trained model.")] = None
@@ -65,7 +65,7 @@ class Guidance:
 
 @dataclass(frozen=True)
 class VectorGuidance:
-    """The teacher whose vectors are learned."""
+    """The teacher of vectors."""
 
     panel: ClassVar[str] = "Training"
     teacher: Annotated[str | None, Option("Learn this model's vectors, from unlabelled texts.")] = None
@@ -92,14 +92,13 @@ class WordData:
         Option("Maximum input length in tokens. Longer sentences are split.", usual="the model's", bounds=LENGTH),
     ] = None
     stride: Annotated[
-        int | None,
-        Option("Overlap of the windows of long sentences, in tokens.", usual="a quarter", bounds=OVERLAP),
+        int | None, Option("Overlap of the windows of long sentences, in tokens.", usual="a quarter", bounds=OVERLAP)
     ] = None
 
 
 @dataclass(frozen=True)
 class TagLearning:
-    """Options of learning tags."""
+    """Training options of tagging."""
 
     panel: ClassVar[str] = "Training"
     scheme: Annotated[
@@ -136,21 +135,20 @@ class RelatedData:
 
 @dataclass(frozen=True)
 class VectorLearning:
-    """Options of learning vectors."""
+    """Training options of vectors."""
 
     panel: ClassVar[str] = "Training"
     loss: Annotated[VectorLossName | None, Option("Loss. By default cosent with scores, otherwise in-batch.")] = None
     temperature: Annotated[
         float, Option("Temperature of the in-batch and cosent losses.", bounds=Bounds(SMALLEST, 1_000_000))
     ] = 0.05
-    margin: Annotated[
-        float,
-        Option("Margin of the triplet loss, a distance.", bounds=Bounds(SMALLEST, 1_000_000)),
-    ] = 5.0
-    symmetric: Annotated[bool, Option("Make the in-batch loss symmetric. Positives also look for their texts.")] = False
+    margin: Annotated[float, Option("Margin of the triplet loss, a distance.", bounds=Bounds(SMALLEST, 1_000_000))] = (
+        5.0
+    )
+    symmetric: Annotated[bool, Option("Make the in-batch loss symmetric. It also matches positives to texts.")] = False
     dimensions: Annotated[
         tuple[int, ...] | None,
-        Option("Sizes to train for truncation (Matryoshka). Such as 384,192,96.", bounds=Bounds(1, 1_000_000)),
+        Option("Sizes to truncate vectors to (Matryoshka). For example 384,192,96.", bounds=Bounds(1, 1_000_000)),
     ] = None
     max_score: Annotated[
         float, Option("Score of a perfect match. All scores are divided by it.", bounds=Bounds(SMALLEST, 1_000_000))
@@ -183,7 +181,7 @@ class QueryData:
 
 @dataclass(frozen=True)
 class RerankLearning:
-    """Options of learning scores."""
+    """Training options of reranking."""
 
     panel: ClassVar[str] = "Training"
     loss: Annotated[
@@ -210,7 +208,7 @@ class TaskSpec:
         teacher: The classes of the teacher options.
         finetune: The help of the command that trains.
         evaluate: The help of the command that evaluates.
-        needs: The ability that the model must have, as `mlxbert.load` names it.
+        needs: The `task` with which `mlxbert.load` loads its models.
         use: The command that uses the model.
         arguments: Example arguments of that command.
         problem_type: The `problem_type` of its models' labels; `None` if they have none.

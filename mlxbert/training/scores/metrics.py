@@ -268,9 +268,7 @@ def _tune(scores: Numbers, expected: Bools) -> float:
         return DEFAULT_THRESHOLD
     values, places = np.unique(scores.astype(np.float64), return_inverse=True)
     candidates = np.append((values + np.append(0.0, values[:-1])) / 2, DEFAULT_THRESHOLD)
-    below = np.append(
-        np.arange(len(values)), np.searchsorted(values, DEFAULT_THRESHOLD)
-    )  # values under a candidate
+    below = np.append(np.arange(len(values)), np.searchsorted(values, DEFAULT_THRESHOLD))  # values under a candidate
     right = np.append(0, np.bincount(places, expected).cumsum())
     predicted = np.append(0, np.bincount(places).cumsum())
     right, predicted = right[-1] - right[below], predicted[-1] - predicted[below]
