@@ -147,7 +147,7 @@ def _rankings(
         if not example.evaluated:  # a text of one character has no halves
             continue
         query, target = example.texts[:2]
-        if example.kind == "pairs" and query == target:  # a text that finds itself is no evidence
+        if example.kind == "pairs" and query == target:  # a text that finds itself proves nothing
             continue
         queries.setdefault(query, start)
         for row, text in enumerate(example.texts[1 : len(example.evaluated)], start + 1):
