@@ -106,7 +106,7 @@ class Distillation:
         """Vectors (W,), or the scores of the head, (C,) or (L, C), for each of the inputs."""
 
         def scores(network: Network, inputs: Batch) -> mx.array:
-            return self._own.taught(network, inputs).astype(mx.float32)
+            return self._own.teacher_outputs(network, inputs).astype(mx.float32)
 
         assert self._network is not None
         return compute(self._network, inputs, scores, group=group)

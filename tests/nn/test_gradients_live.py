@@ -136,7 +136,7 @@ def tag_examples(family: str, labels: int) -> list[TagExample]:
 def test_tags(family: str, tmp_path: Path) -> None:
     model, made = without_dropout(family, "ForTokenClassification"), Tag()
     model.save_pretrained(tmp_path / "config")
-    made.config, made._layer = load_network(tmp_path / "config").encoder.config, None
+    made.config, made._crf = load_network(tmp_path / "config").encoder.config, None
     examples = tag_examples(family, model.config.num_labels)
     batch = made.collate(examples, random.Random(0))
 

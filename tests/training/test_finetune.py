@@ -546,8 +546,8 @@ def test_numbers_of_labels_get_names(base: Path, tmp_path: Path, task: str) -> N
         ("multilabel", ["a"], "label_names has 1 names"),
         ("classify", "a,a", "expected different names"),
         ("classify", "a,", "expected different names"),
-        ("regress", "a,b", "label_names is given, which regress does not have"),
-        ("tag", "a,b", "label_names is given, which tag does not have"),
+        ("regress", "a,b", "label_names is not an option of regress"),
+        ("tag", "a,b", "label_names is not an option of tag"),
     ],
 )
 def test_names_that_do_not_fit_the_labels_are_refused(

@@ -338,7 +338,7 @@ def test_an_unknown_tag_at_validation_is_refused(base: Path, tmp_path: Path, val
     ("train", "problem"),
     [
         ([{"words": ["cat", "dog"], "tags": ["O", "O"]}] * 9, "every word has the tag 'O'"),
-        ([{"words": [str(n)], "tags": [f"x{n}"]} for n in range(99)], "is it the wrong one"),
+        ([{"words": [str(n)], "tags": [f"x{n}"]} for n in range(99)], "is it the wrong column"),
     ],
 )
 def test_data_that_teach_nothing_are_refused(base: Path, tmp_path: Path, train: Any, problem: str) -> None:

@@ -1,1 +1,1 @@
-"""The data of a run: read, split, tokenized, and what is said about them before training."""
+"""Checks and reports on the data of a run, before training."""

@@ -1,4 +1,4 @@
-"""What is wrong with data, or looks as if it were, before training."""
+"""Checks of the data before training: errors and warnings."""
 
 import math
 import unicodedata
@@ -12,15 +12,15 @@ from mlxbert.errors import InputError
 from mlxbert.invisible import without_invisible
 from mlxbert.training.data.data_report import DataReport, SplitReport
 
-FEW = 16  # examples of a label, up to which results differ much from run to run
+FEW = 16  # examples of a label; up to this number, results vary much from run to run
 _DOMINANT = 0.8  # share of the examples that makes a label hide the others
-_IMBALANCE = 20  # times as many examples as the rarest label has
+_IMBALANCE = 20  # ratio of the most frequent to the rarest label
 _TRUNCATED = 0.05  # share of the inputs
-_CLASSES = 10  # whole numbers, up to which they look like names of classes
-_NUMBERS = 20  # labels, from which those that are numbers look like measurements
-_RECORDS, _LONG = 20, 100  # records from which on, and mean characters above which, labels look like texts
+_CLASSES = 10  # different whole numbers; up to this number, they look like names of classes
+_NUMBERS = 20  # labels; with more, labels that are all numbers look like measurements
+_RECORDS, _LONG = 20, 100  # minimum number of records for the check, and the mean characters of labels that are texts
 _UNKNOWN = 5  # unknown labels that an error names
-_TRUTH = {"true": "1", "false": "0"}  # JSON's names, as CSV and other programs write them
+_BOOLEANS = {"true": "1", "false": "0"}  # JSON's names, as CSV and other programs write them
 _NAMED = 3  # labels that a sentence names
 
 
@@ -34,25 +34,25 @@ class Named(Protocol):
 
 
 def first_place(records: Sequence[LabelledText]) -> str:
-    """Where errors about all records begin."""
+    """Returns the location for errors that concern all records."""
     return f"{records[0].place} and below" if records else "the training data"
 
 
 def check_label_column(records: Sequence[LabelledText], column: str) -> None:
-    """Refuses names of classes that seem to be texts.
+    """Refuses class names that look like texts.
 
     Args:
         records: All data, each record with one class.
-        column: Where the labels were read.
+        column: The column of the labels.
     """
     counts = Counter(name for record in records for name in record.names)
     once = sum(count == 1 for count in counts.values())
     length = sum(len(name) * count for name, count in counts.items()) / max(len(records), 1)
     if len(records) >= _RECORDS and (2 * once > len(records) or length > _LONG):
-        said = f"{len(counts):,} different values in {len(records):,} records"
-        said += f", {length:.0f} characters long on average" if length > _LONG else ""
+        problem = f"{len(counts):,} different values in {len(records):,} records"
+        problem += f", {length:.0f} characters long on average" if length > _LONG else ""
         raise InputError(
-            f"label column {column!r} has {said}: is it the text?", hint="choose the column with label_column="
+            f"label column {column!r} has {problem}: is it the text?", hint="choose the column with label_column="
         )
 
 
@@ -60,56 +60,56 @@ def check_labels(labels: Collection[str], records: Iterable[Named]) -> None:
     """Refuses examples with a label that the training data do not have.
 
     Args:
-        labels: Those that they have.
+        labels: The labels of the training data.
         records: Validation data.
     """
     unknown = find_unknown({*labels}.__contains__, records)
     if unknown is not None:
-        shown = ", ".join(map(repr, sorted(labels)[:20])) + (", …" if len(labels) > 20 else "")
-        pairs = ((name, label) for name in unknown.labels for label in sorted(labels) if _alike(label) == _alike(name))
+        listed = ", ".join(map(repr, sorted(labels)[:20])) + (", …" if len(labels) > 20 else "")
+        pairs = ((name, label) for name in unknown.labels for label in sorted(labels) if _fold(label) == _fold(name))
         name, similar = next(pairs, (None, None))
         raise InputError(
-            f"{unknown.place}: {unknown}, not in the training data, which have {shown}",
-            hint=None if name is None else f"write {name!r} as there: {similar!r}",
+            f"{unknown.place}: {unknown}, not in the training data, which have {listed}",
+            hint=None if name is None else f"spell {name!r} as in the training data: {similar!r}",
         )
 
 
 @dataclass(frozen=True)
 class Unknown:
-    """Labels that are not known; as a string `label 'x' (3 records), label 'y' (1 record)`.
+    """Unknown labels; as a string `labels 'x' (3 records), 'y' (1 record)`.
 
     Attributes:
-        place: The first record that has one.
-        labels: Records by label, the most frequent first.
+        place: The location of the first record that has one.
+        labels: Record counts by label, the most frequent first.
     """
 
     place: str
     labels: Mapping[str, int]
 
     def __str__(self) -> str:
-        shown = [f"{_quoted(name)} ({_count(count, 'record')})" for name, count in [*self.labels.items()][:_UNKNOWN]]
+        named = [f"{_quoted(name)} ({_count(count, 'record')})" for name, count in [*self.labels.items()][:_UNKNOWN]]
         noun = "label" if len(self.labels) == 1 else "labels"
-        return f"{noun} {', '.join(shown)}{_more(len(self.labels) - _UNKNOWN)}"
+        return f"{noun} {', '.join(named)}{_more(len(self.labels) - _UNKNOWN)}"
 
     def of_no_model(self) -> str:
-        """The labels as the subject of an error: `label 'x' (3 records) is not a label of the model`."""
+        """Returns the beginning of an error: `label 'x' (3 records) is not a label of the model`."""
         return f"{self} {'is not a label' if len(self.labels) == 1 else 'are not labels'} of the model"
 
 
-def find_unknown(known: Callable[[str], object], records: Iterable[Named]) -> Unknown | None:
-    """The labels of records that are not known; `None` if all are."""
+def find_unknown(is_known: Callable[[str], object], records: Iterable[Named]) -> Unknown | None:
+    """Finds the labels of records that are not known; `None` if all are."""
     place, counts = "", Counter[str]()
     for record in records:
-        names = {name for name in record.names if not known(name)}
+        names = {name for name in record.names if not is_known(name)}
         counts.update(names)
         place = place or (record.place if names else "")
     return Unknown(place, dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))) if counts else None
 
 
-def _alike(label: str) -> str:
-    """What is the same for labels that may be meant to be one: `1`, `1.0` and `true`; `café` in any spelling."""
+def _fold(label: str) -> str:
+    """Returns a form that labels with the same meaning share: `1`, `1.0` and `true`; `café` in any Unicode form."""
     folded = " ".join(unicodedata.normalize("NFD", without_invisible(label)).casefold().split())
-    number = _number(_TRUTH.get(folded, folded))
+    number = _number(_BOOLEANS.get(folded, folded))
     return folded if number is None else repr(number)
 
 
@@ -122,11 +122,11 @@ def _number(label: str) -> float | None:
 
 
 def find_warnings(report: DataReport, about_labels: Iterable[str]) -> Iterator[str]:
-    """What a careful person would look at first, in sentences.
+    """Yields warnings about the data, in sentences.
 
     Args:
-        report: The report; its own warnings do not count.
-        about_labels: What the task says of the labels.
+        report: The report; its warnings are ignored.
+        about_labels: The task's warnings about the labels.
     """
     yield from about_labels
     for split in report.splits:
@@ -134,7 +134,7 @@ def find_warnings(report: DataReport, about_labels: Iterable[str]) -> Iterator[s
     if report.leaked:
         yield (
             f"{_count(report.leaked, 'validation example')} of {report.splits[1].examples:,} "
-            f"{_is(report.leaked)} in the training data, too: the score will look better than it is."
+            f"{_is(report.leaked)} also in the training data: the score will look better than it is."
         )
     for name, labels in report.only_in.items():
         if labels:
@@ -142,82 +142,82 @@ def find_warnings(report: DataReport, about_labels: Iterable[str]) -> Iterator[s
 
 
 def few_examples(train: SplitReport, advice: str | None) -> Iterator[str]:
-    """Labels that are rare, and what helps where all are."""
+    """Warns of labels with few examples; `advice` ends the sentence."""
     few = {name: count for name, count in train.labels.items() if count <= FEW}
     if few:
         has = "has" if len(few) == 1 else "have"
         yield (
             f"{len(few)} of {_count(len(train.labels), 'label')} {has} {FEW} training examples or fewer "
-            f"({_listed([*few][::-1])}): scores will differ much from run to run{f'; {advice}' if advice else ''}."
+            f"({_listed([*few][::-1])}): scores will vary much from run to run{f'; {advice}' if advice else ''}."
         )
 
 
 def dominant_label(train: SplitReport) -> Iterator[str]:
-    """A label that nearly all examples have."""
-    most_common, most = next(iter(train.labels.items()))
-    if most >= _DOMINANT * train.examples:
+    """Warns of a label that nearly all examples have."""
+    most_common, count = next(iter(train.labels.items()))
+    if count >= _DOMINANT * train.examples:
         yield (
-            f"{most / train.examples:.0%} of the training examples are {_quoted(most_common)}: who always says so is "
-            "right as often; look at macro F1 rather than at accuracy."
+            f"{count / train.examples:.0%} of the training examples are {_quoted(most_common)}: a model that always "
+            "predicts it is right as often; look at macro F1 rather than accuracy."
         )
 
 
 def imbalance(train: SplitReport, advice: str) -> Iterator[str]:
-    """A label with many times as many examples as another; `advice` ends the sentence."""
-    most_common, most = next(iter(train.labels.items()))
-    rarest, least = list(train.labels.items())[-1]
-    if most >= _IMBALANCE * least:
-        times = f"{most // least} times as many training examples as {_quoted(rarest)}"
+    """Warns of a label with many times as many examples as another; `advice` ends the sentence."""
+    most_common, largest = next(iter(train.labels.items()))
+    rarest, smallest = list(train.labels.items())[-1]
+    if largest >= _IMBALANCE * smallest:
+        times = f"{largest // smallest} times as many training examples as {_quoted(rarest)}"
         yield f"{_quoted(most_common)} has {times}: {advice}"
 
 
 def alike_names(labels: Iterable[str]) -> Iterator[str]:
-    """Labels that may be meant to be one."""
+    """Warns of labels that are probably meant to be one."""
     first: dict[str, str] = {}
-    alike = [(other, name) for name in labels if (other := first.setdefault(_alike(name), name)) != name]
+    alike = [(other, name) for name in labels if (other := first.setdefault(_fold(name), name)) != name]
     if alike:
-        shown = "; ".join(map(_told_apart, alike[:_NAMED]))
-        yield f"Labels that look or mean the same are different classes: {shown}{_more(len(alike) - _NAMED)}."
+        pairs = "; ".join(map(_distinguished, alike[:_NAMED]))
+        yield f"Labels that look or mean the same are different classes: {pairs}{_more(len(alike) - _NAMED)}."
 
 
 def other_than_classes(labels: Mapping[str, int]) -> Iterator[str]:
-    """Classes that seem to be lists of labels, or measurements."""
-    if parts := _parts(labels):
+    """Warns of classes that look like lists of labels, or like measurements."""
+    if lists := _label_lists(labels):
         yield (
-            f"Most labels are lists, such as {_quoted(next(iter(parts)))}, made of the same names again and again: if "
-            "each name is a label, train 'multilabel' instead."
+            f"Most labels are lists, such as {_quoted(next(iter(lists)))}, which combine the same few names: if each "
+            "name is a label, train 'multilabel' instead."
         )
     if len(labels) > _NUMBERS and all(_number(name) is not None for name in labels):
         yield f"The {len(labels):,} labels are all numbers: if they measure something, train 'regress' instead."
 
 
 def other_than_numbers(records: Sequence[LabelledText]) -> Iterator[str]:
-    """Numbers that seem to be classes."""
+    """Warns of numbers that look like classes."""
     values = {record.label for record in records if isinstance(record.label, float)}
     if len(values) <= _CLASSES and all(value.is_integer() for value in values):
-        shown = ", ".join(f"{value:.0f}" for value in sorted(values))
-        yield f"The numbers are only {shown}: if they stand for classes, train 'classify' instead."
+        listed = ", ".join(f"{value:.0f}" for value in sorted(values))
+        yield f"The numbers are only {listed}: if they stand for classes, train 'classify' instead."
 
 
-def _parts(labels: Mapping[str, int]) -> list[str]:
-    """The labels with commas, where most examples have such and their parts are fewer than they: lists, it seems."""
+def _label_lists(labels: Mapping[str, int]) -> list[str]:
+    """Returns the labels with commas if most examples have one and their parts are fewer than the labels, else none."""
     lists = [name for name in labels if "," in name]
     parts = {part.strip() for name in lists for part in name.split(",")}
-    often = 2 * sum(labels[name] for name in lists) > sum(labels.values())
-    return lists if often and len(parts) < len(lists) else []
+    common = 2 * sum(labels[name] for name in lists) > sum(labels.values())
+    return lists if common and len(parts) < len(lists) else []
 
 
 def _about_texts(split: SplitReport, max_length: int) -> Iterator[str]:
     if split.truncated > _TRUNCATED * split.examples:
-        far = "; most of each does not count: a smaller max_length= trains faster" * (split.tokens[0] > 2 * max_length)
+        far = "; most of each is ignored: a smaller max_length= trains faster" * (split.tokens[0] > 2 * max_length)
         yield (
             f"{split.truncated / split.examples:.0%} of the inputs of {split.name} are longer than {max_length} tokens "
             f"and will be truncated{far}."
         )
     if split.conflicts:
         yield (
-            f"{_count(split.conflicts, 'example')} of {split.name} {_is(split.conflicts)} labelled otherwise than the "
-            "same text earlier on."
+            f"{_count(split.conflicts, 'example')} of {split.name} {_is(split.conflicts)} labelled differently from "
+            "an earlier copy of the same text."
         )
 
 
@@ -233,10 +233,10 @@ def _quoted(name: str) -> str:
     return repr(name if len(name) <= 40 else name[:39] + "…")
 
 
-def _told_apart(pair: tuple[str, str]) -> str:
-    """Two labels, in ASCII where only that shows how they differ: spelled with other code points."""
-    seen = {unicodedata.normalize("NFD", without_invisible(name)) for name in pair}
-    return " and ".join(map(_quoted if len(seen) > 1 else ascii, pair))
+def _distinguished(pair: tuple[str, str]) -> str:
+    """Joins two labels; those that look the same are written in ASCII, which shows their different code points."""
+    looks = {unicodedata.normalize("NFD", without_invisible(name)) for name in pair}
+    return " and ".join(map(_quoted if len(looks) > 1 else ascii, pair))
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""What is known about the data before training: balance, lengths, duplicates, leaks."""
+"""The report on the data before training: balance, lengths, duplicates, leaks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,18 +8,18 @@ from mlxbert.results.brief import Brief
 
 @dataclass(frozen=True, kw_only=True)
 class SplitReport(Brief):
-    """One part of the data.
+    """The report on one split of the data.
 
     Attributes:
         name: `train`, `valid` or `test`.
-        files: Where it comes from.
-        examples: How many there are.
-        labels: Examples by label, the most frequent first, then by name; empty for numbers.
-        range: Smallest, mean and largest of the numbers to predict; `None` for labels.
-        tokens: Median, 95th percentile and longest input, in tokens, before truncation.
-        truncated: Inputs that are longer than `max_length`.
-        duplicates: Examples whose text (and pair) stood earlier in the same part.
-        conflicts: Duplicates with another label than the earlier one.
+        files: The files that it was read from.
+        examples: The number of examples.
+        labels: Example counts by label, the most frequent first, then by name; empty for numbers.
+        range: Minimum, mean and maximum of the numbers to predict; `None` for labels.
+        tokens: Median, 95th percentile and maximum of the input lengths, in tokens, before truncation.
+        truncated: The number of inputs that are longer than `max_length`.
+        duplicates: The number of examples whose text (and pair) occurred earlier in the same split.
+        conflicts: The number of duplicates with a different label than the first occurrence.
     """
 
     name: str
@@ -35,19 +35,19 @@ class SplitReport(Brief):
 
 @dataclass(frozen=True, kw_only=True)
 class DataReport(Brief):
-    """What the data look like.
+    """The report on training and validation data.
 
     Attributes:
-        columns: What is read from where: `{"text": "sentence", "label": "label"}`.
-        guessed: Which of these were guessed.
-        splits: The parts: training data first, then validation data.
-        split_off: The share of the training data that became validation data; `None` where there is a file.
-        leaked: Validation examples whose text is in the training data, too.
-        only_in: Labels that occur in one part only: `{"train": ["x"], "valid": []}`.
-        max_length: Inputs are truncated to that many tokens.
-        warnings: What a careful person would look at first, in sentences.
+        columns: The columns that are read, by role: `{"text": "sentence", "label": "label"}`.
+        guessed: The roles whose column was guessed.
+        splits: The reports on the splits: training data first, then validation data.
+        split_off: The share of the training data that became validation data; `None` if these have a file.
+        leaked: The number of validation examples whose text is also in the training data.
+        only_in: Labels that occur in one split only: `{"train": ["x"], "valid": []}`.
+        max_length: The length in tokens to which inputs are truncated.
+        warnings: Warnings about the data, in sentences.
         unused: Columns that are not read.
-        facts: What else is said of the data, by name: `{"tags": "iob1, written as iob2"}`.
+        facts: Further facts by name: `{"tags": "iob1, written as iob2"}`.
     """
 
     columns: Mapping[str, str]

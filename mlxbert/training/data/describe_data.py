@@ -1,4 +1,4 @@
-"""The report on the data, from examples and their lengths."""
+"""Makes the report on the data, from examples and their lengths."""
 
 import math
 from collections import Counter
@@ -13,14 +13,14 @@ from mlxbert.training.data.data_report import DataReport, SplitReport
 
 @dataclass(frozen=True, kw_only=True)
 class SplitSummary:
-    """One part of the data, as `describe` takes it.
+    """One split of the data, for `describe`.
 
     Attributes:
         name: `train`, `valid` or `test`.
-        files: Where it comes from.
+        files: The files that it was read from.
         records: The examples.
-        lengths: Tokens of each record before truncation, special tokens included.
-        truncated: How many records are truncated.
+        lengths: The length of each record in tokens before truncation, special tokens included.
+        truncated: The number of truncated records.
     """
 
     name: str
@@ -40,23 +40,23 @@ def describe(
     max_length: int,
     unused: tuple[str, ...] = (),
 ) -> DataReport:
-    """The report on training and validation data.
+    """Makes the report on training and validation data.
 
     Args:
         train: The training data.
         valid: The validation data.
-        warn: What the task says of the labels of the training data.
-        columns: Where texts and labels were read.
-        split_off: The share of the training data that became validation data; `None` where there is a file.
-        max_length: Inputs are truncated to that many tokens.
+        warn: Yields the task's warnings about the labels of the training data.
+        columns: The columns of texts and labels.
+        split_off: The share of the training data that became validation data; `None` if these have a file.
+        max_length: The length in tokens to which inputs are truncated.
         unused: Columns that are not read.
     """
     parts = [train] if valid is None else [train, valid]
     splits = tuple(map(_describe, parts))
     leaked, only_in = 0, dict[str, tuple[str, ...]]()
     if valid is not None:
-        known = {record.key for record in train.records}
-        leaked = sum(record.key in known for record in valid.records)
+        train_keys = {record.key for record in train.records}
+        leaked = sum(record.key in train_keys for record in valid.records)
         train_labels, valid_labels = (split.labels for split in splits)
         only_in = {
             train.name: tuple(label for label in train_labels if label not in valid_labels),
@@ -107,6 +107,6 @@ def _duplicates(records: Sequence[LabelledText]) -> tuple[int, int]:
 
 
 def _spread(lengths: Sequence[int]) -> tuple[int, int, int]:
-    """The median, the 95th percentile and the maximum; each is the length of an input."""
+    """Returns the median, the 95th percentile and the maximum; each is the length of an input."""
     ordered = sorted(lengths) or [0]
     return ordered[(len(ordered) - 1) // 2], ordered[math.ceil(0.95 * len(ordered)) - 1], ordered[-1]

@@ -1,4 +1,4 @@
-"""What can be trained, one file each."""
+"""The training objectives, one file each."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def make_objective(task: str, **options: Any) -> "TaskObjective[Any]":
-    """The objective of a task, with those of its options that are not `None`."""
+    """Makes the objective of a task; options that are `None` keep their defaults."""
     if task not in TASKS:
         raise not_one_of("task", task, TASKS)
     spec = TASKS[task]

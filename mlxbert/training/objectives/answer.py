@@ -1,4 +1,4 @@
-"""The part of a text that answers a question, or that there is none.
+"""The objective of answering questions with a part of a text, or with no answer.
 
 Shapes: B windows of a batch, L length.
 """
@@ -20,13 +20,7 @@ from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.nn.losses import cross_entropy
 from mlxbert.readers.labelled_rows import LabelledRows
-from mlxbert.tasks.answer import (
-    HEAD,
-    THRESHOLD,
-    check_question,
-    window_stride,
-    window_tokenizer,
-)
+from mlxbert.tasks.answer import HEAD, THRESHOLD, check_question, window_stride, window_tokenizer
 from mlxbert.text.answer_spans import Spans, window_spans
 from mlxbert.text.encoding import Encoding
 from mlxbert.training.data.data_report import SplitReport
@@ -39,7 +33,7 @@ from mlxbert.training.scores.answer_scores import JudgedAnswers, Predicted
 from mlxbert.training.scores.evaluation_summary import Evaluation
 from mlxbert.training.scores.metrics import cross_entropies
 
-_HIDDEN = -1e9  # the logit of padding
+_PADDING = -1e9  # the logit of padding
 
 
 @dataclass(frozen=True)
@@ -71,9 +65,9 @@ class AnswerObjective(TaskObjective[Window]):
         self._judged: tuple[Predictions | None, list[Question], list[Predicted]] = (None, [], [])
 
     def read(self, rows: LabelledRows) -> list[Question]:
-        """Questions; files read later have the columns of the first."""
+        """Reads questions; later calls use the columns of the first."""
         if self.columns is None:
-            self.columns = find_usual_columns(rows, "answer", **self._asked)
+            self.columns = find_usual_columns(rows, "answer", **self._columns)
         return read_questions(rows, self.columns)
 
     def check(self, records: Sequence[Question]) -> None:
@@ -83,61 +77,61 @@ class AnswerObjective(TaskObjective[Window]):
             raise InputError(f"{place}: no question has an answer")
 
     def warnings(self, train: SplitReport, records: Sequence[Question]) -> Iterator[str]:
-        """See `TaskObjective.warnings`; where all questions have an answer, there is nothing to compare."""
+        """See `TaskObjective.warnings`; empty if all questions have an answer, as there is one label then."""
         if len(train.labels) > 1:
             yield from super().warnings(train, records)
 
     def heads(self, records: Sequence[Question]) -> Mapping[str, Labels | None]:
-        """A head of its own, which has no labels."""
+        """Returns the question answering head, which has no labels."""
         return {HEAD: None}
 
     def bind(self, model: Model) -> None:
-        """Takes the tokenizer and the threshold of a model."""
+        """Stores the tokenizer and the threshold of a model."""
         super().bind(model)
         self.tokenizer = window_tokenizer(model.tokenizer, self.max_length)
         self.labels = self.config.labels or Labels()
 
     def prepare(self, record: Question) -> Window:
-        """The first window."""
+        """Returns the first window of a question's context."""
         return self.examples(record)[0]
 
     def examples(self, record: Question) -> list[Window]:
-        """All windows of a question's context."""
+        """Splits a question's context into windows."""
         check_question(self.tokenizer, record.text)
         stride = window_stride(self.tokenizer, self.data.stride)
         windows = self.tokenizer.windows(record.text, record.pair, stride=stride)
         return [Window(window, target(window, record.start, record.end), record) for window in windows]
 
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, float]:
-        """The sum over the windows of the mean of both cross-entropies, and the number of windows."""
+        """Returns the mean of both cross-entropies, summed over the windows, and the number of windows."""
         logits = network.logits(HEAD, batch.inputs).astype(mx.float32)
         if batch.inputs.attention_mask is not None:
-            logits = mx.where(batch.inputs.attention_mask[..., None], logits, _HIDDEN)
+            logits = mx.where(batch.inputs.attention_mask[..., None], logits, _PADDING)
         ends = logits.transpose(0, 2, 1).reshape(-1, logits.shape[1])
         return cross_entropy(ends, batch.targets.reshape(-1)) / 2, float(batch.targets.shape[0])
 
     def teacher_targets(
         self, batch: TrainBatch, examples: Sequence[Window], scores: Sequence[Scores]
     ) -> TeacherTargets:
-        """The scores of all tokens, padded."""
+        """See `TaskObjective.teacher_targets`; the scores are those of all tokens, padded."""
         length = batch.inputs.input_ids.shape[1]
-        padded = [np.pad(one, ((0, length - len(one)), (0, 0)), constant_values=_HIDDEN) for one in scores]
+        padded = [np.pad(array, ((0, length - len(array)), (0, 0)), constant_values=_PADDING) for array in scores]
         return TeacherTargets(batch.targets, mx.array(np.stack(padded)))
 
     def teacher_distance(self, scores: mx.array, targets: TeacherTargets, temperature: float) -> mx.array:
-        """The mean over both ends of the divergence from the teacher's distribution over the tokens."""
+        """Returns the divergence from the teacher's distribution over the tokens, the mean of both ends."""
         theirs = targets.scores
-        ours = mx.where(theirs > _HIDDEN, scores, _HIDDEN)
+        ours = mx.where(theirs > _PADDING, scores, _PADDING)
         return divergence(ours.transpose(0, 2, 1), theirs.transpose(0, 2, 1), temperature) / 2
 
     def predict(self, network: Network, inputs: Batch) -> mx.array:
-        """The scores of each token as the first and the last of the answer, float32 (B, L, 2)."""
+        """Computes each token's scores as the first and the last of the answer, float32 (B, L, 2)."""
         return network.logits(HEAD, inputs).astype(mx.float32)
 
     def metrics(self, examples: Sequence[Window], predictions: Predictions) -> dict[str, float]:
         """See `mlxbert.training.scores.answer_scores`, with a threshold that is tuned on these predictions.
 
-        `loss` is that of training, without dropout.
+        `loss` is the training loss without dropout.
         """
         judged = self._judge(examples, predictions)
         pairs = zip(examples, predictions, strict=True)
@@ -147,28 +141,28 @@ class AnswerObjective(TaskObjective[Window]):
         }
 
     def tuned(self, part: Split, predictions: Predictions) -> Labels:
-        """The best threshold for these predictions."""
+        """Returns the labels with the best threshold for these predictions."""
         threshold = answer_scores.tune_threshold(self._judge(part.examples, predictions))
         return replace(self.labels, no_answer_threshold=threshold)
 
     def evaluation(self, part: Split, predictions: Predictions, **facts: Any) -> Evaluation:
         """See `TaskObjective.evaluation`; without a threshold an answer is always given if every question has one."""
         records, predicted = self._best(part.examples, predictions)
-        usual = THRESHOLD if any(not record.answers for record in records) else answer_scores.ALWAYS
-        own = self.labels.no_answer_threshold
-        threshold = usual if own is None else own
+        default = THRESHOLD if any(not record.answers for record in records) else answer_scores.ALWAYS
+        tuned = self.labels.no_answer_threshold
+        threshold = default if tuned is None else tuned
         return answer_scores.answering(records, predicted, threshold=threshold, metric=self.metric, **facts)
 
-    def constant(self, known: Sequence[Question], asked: Sequence[Question]) -> dict[str, float]:
-        """The score of never giving an answer, where some questions have none."""
-        silent = sum(not record.answers for record in asked) / max(len(asked), 1)
+    def constant(self, train: Sequence[Question], valid: Sequence[Question]) -> dict[str, float]:
+        """Returns the score of never giving an answer, if some questions have none."""
+        silent = sum(not record.answers for record in valid) / max(len(valid), 1)
         return {"no answer": silent} if silent else {}
 
     def _judge(self, examples: Sequence[Window], predictions: Predictions) -> JudgedAnswers:
         return answer_scores.judge(*self._best(examples, predictions))
 
     def _best(self, examples: Sequence[Window], predictions: Predictions) -> tuple[list[Question], list[Predicted]]:
-        """The questions, and the best span of each; kept, as metrics, threshold and evaluation need them."""
+        """Returns the questions and their best spans; cached, as metrics, threshold and evaluation need them."""
         if self._judged[0] is not predictions:
             records: list[Question] = []
             predicted: list[Predicted] = []
@@ -181,7 +175,7 @@ class AnswerObjective(TaskObjective[Window]):
         return self._judged[1], self._judged[2]
 
     def _span(self, windows: Sequence[tuple[Window, Any]]) -> Predicted:
-        """The best span of the windows of a question, with their logits (L, 2)."""
+        """Returns the best span in the windows of a question, given with their logits (L, 2)."""
         context = windows[0][0].record.pair
         spans = Spans(1)
         for window, logits in windows:
@@ -193,12 +187,12 @@ class AnswerObjective(TaskObjective[Window]):
 
 
 def target(window: Encoding, start: int | None, end: int | None) -> tuple[int, int]:
-    """The first and the last token of an answer in a window of a pair; (0, 0) if the window does not have all of it.
+    """Finds the first and the last token of an answer in a window of a pair; (0, 0) if the window lacks a part of it.
 
     Args:
         window: The window.
-        start: Where the answer begins in the second text, in code points; `None` without an answer.
-        end: Where it ends, exclusive.
+        start: The start of the answer in the second text, in code points; `None` without an answer.
+        end: The end of the answer, exclusive.
     """
     inside = [number for number, text in enumerate(window.sequence_ids) if text == 1]
     offsets = window.offsets

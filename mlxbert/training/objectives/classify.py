@@ -1,4 +1,4 @@
-"""One class per text or pair."""
+"""The objective of classification: one class per text or pair."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ from mlxbert.training.scores.evaluation_summary import Evaluation
 from mlxbert.training.scores.linear_models import SOFTMAX
 from mlxbert.training.scores.metrics import Floats
 
-_FEW_SHOT = 64  # examples of a label, up to which pairs of texts teach more: benchmarks/few_shot.py
+_FEW_SHOT = 64  # examples of a label; up to this number, training on pairs is better: benchmarks/few_shot.py
 
 
 class Classify(TextObjective):
@@ -37,13 +37,13 @@ class Classify(TextObjective):
     common, link = "largest class", SOFTMAX
 
     def check(self, records: Sequence[LabelledText]) -> None:
-        """Refuses names of classes that seem to be texts, and a single class."""
+        """Refuses a single class, and class names that look like texts."""
         if self.columns is not None:
             data_checks.check_label_column(records, self.columns.label or "")
         labels = {name for record in records for name in record.names}
         if len(labels) < 2:
-            said = f"every example has the label {min(labels, default='')!r}, expected two labels or more"
-            raise InputError(f"{data_checks.first_place(records)}: {said}")
+            problem = f"every example has the label {min(labels, default='')!r}, expected two labels or more"
+            raise InputError(f"{data_checks.first_place(records)}: {problem}")
 
     def warnings(self, train: SplitReport, records: Sequence[LabelledText]) -> Iterator[str]:
         """See `TaskObjective.warnings`."""
@@ -51,19 +51,19 @@ class Classify(TextObjective):
         yield from data_checks.other_than_classes(train.labels)
 
     def usual_variant(self, records: Sequence[LabelledText], source: Origin) -> str | None:
-        """Pairs of texts, for few examples and a model that makes vectors."""
-        alike = 2 * len({record.label for record in records}) < len(records)  # also after some are held out
-        usual = self.learning.few_shot is None and alike and source.embeds()
-        return "few_shot" if usual and self.few_shot_hint(records) else None
+        """Returns `few_shot` for few examples and an embedding model."""
+        repeated = 2 * len({record.label for record in records}) < len(records)  # even after the validation split
+        suitable = self.learning.few_shot is None and repeated and source.embeds()
+        return "few_shot" if suitable and self.few_shot_hint(records) else None
 
     def few_shot_hint(self, records: Sequence[LabelledText]) -> str | None:
         """See `TaskObjective.few_shot_hint`."""
         counts = Counter(str(record.label) for record in records)
         pairs = self.columns is not None and self.columns.pair is not None
-        others = replace(self.learning, few_shot=None) != ClassLearning()  # which do not work with it
-        if pairs or others or max(counts.values()) > _FEW_SHOT:
+        conflicting = replace(self.learning, few_shot=None) != ClassLearning()  # few_shot takes none of these options
+        if pairs or conflicting or max(counts.values()) > _FEW_SHOT:
             return None
-        return "few_shot=True is made for so few examples per label"
+        return "few_shot=True is made for this few examples per label"
 
     def balance(self, train: SplitReport) -> Iterator[str]:
         """See `TaskObjective.balance`."""
@@ -76,11 +76,11 @@ class Classify(TextObjective):
         return super().heads(records)
 
     def target(self, record: LabelledText) -> int:
-        """The number of the class."""
+        """Returns the number of the class."""
         return self.labels.encode(str(record.label))
 
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, mx.array | float]:
-        """The summed cross-entropy, and the summed weights of the examples."""
+        """Returns the summed cross-entropy, and the summed weights of the examples."""
         logits = network.logits(HEAD, batch.inputs)
         smoothing = self.learning.label_smoothing
         if self.learning.class_weights == "none":
@@ -91,16 +91,16 @@ class Classify(TextObjective):
         return loss, weights[batch.targets].sum()
 
     def weights(self) -> list[float]:
-        """The weight of each class: all classes together weigh the same, and the mean example weighs 1."""
+        """Returns class weights that give all classes the same total weight; the mean weight of an example is 1."""
         total = sum(self._counts.values())
         return [total / (len(self.labels) * max(self._counts[name], 1)) for name in self.labels.names]
 
     def teacher_distance(self, scores: mx.array, targets: TeacherTargets, temperature: float) -> mx.array:
-        """The divergence from the teacher's distribution over the classes."""
+        """Returns the divergence from the teacher's distribution over the classes."""
         return divergence(scores, targets.scores, temperature)
 
     def scores(self, logits: mx.array) -> mx.array:
-        """Probabilities of the classes."""
+        """Converts logits to probabilities of the classes."""
         return probabilities(logits)
 
     def metrics(self, examples: Sequence[Example], predictions: Predictions) -> dict[str, float]:
@@ -109,25 +109,25 @@ class Classify(TextObjective):
         return metrics.classify_metrics(targets, np.asarray(predictions))
 
     def expected(self, records: Sequence[LabelledText]) -> Floats:
-        """1 for the class of each record, (N, C)."""
+        """Returns the one-hot classes of the records, (N, C)."""
         return np.eye(len(self.labels))[labelled_scores.label_numbers(records, self.labels.names)]
 
     def score(self, expected: Floats, predicted: Floats) -> float:
         """See `TextObjective.score`."""
         return metrics.classify_metrics(expected.argmax(1), predicted)[self.metric]
 
-    def score_common(self, known: Floats, expected: Floats) -> float:
-        """See `TextObjective.score_common`; of classes that are as frequent, the one that scores best."""
-        share = known.mean(0)
-        likely = (share + 1e-9 * one for one in np.eye(len(share))[share == share.max()])
-        scores = [self.score(expected, np.broadcast_to(one, expected.shape)) for one in likely]
+    def score_common(self, train: Floats, expected: Floats) -> float:
+        """See `TextObjective.score_common`; if several classes are equally frequent, the one that scores best."""
+        share = train.mean(0)
+        candidates = (share + 1e-9 * one_hot for one_hot in np.eye(len(share))[share == share.max()])
+        scores = [self.score(expected, np.broadcast_to(candidate, expected.shape)) for candidate in candidates]
         return (min if self.minimize else max)(scores)
 
-    def constant(self, known: Sequence[LabelledText], asked: Sequence[LabelledText]) -> dict[str, float]:
+    def constant(self, train: Sequence[LabelledText], valid: Sequence[LabelledText]) -> dict[str, float]:
         """See `TaskObjective.constant`."""
-        most = [count for _, count in Counter(record.label for record in known).most_common(2)]
-        name = f"best of the {self.common}es" if len({*most}) < len(most) else self.common
-        return {name: super().constant(known, asked)[self.common]}
+        counts = [count for _, count in Counter(record.label for record in train).most_common(2)]
+        name = f"best of the {self.common}es" if len({*counts}) < len(counts) else self.common
+        return {name: super().constant(train, valid)[self.common]}
 
     def evaluation(self, part: Split, predictions: Predictions, **facts: Any) -> Evaluation:
         """See `TaskObjective.evaluation`."""

@@ -1,6 +1,6 @@
-"""What is trained with a teacher: the loss of a task, and the distance from what another model computes.
+"""The objectives of training with a teacher: the loss of a task, and the distance from another model's outputs.
 
-These objectives stand before that of the task in the loop alone, which says how far its scores are from a teacher's.
+They wrap the objective of the task, for the loop alone; the task defines the distance between scores.
 
 Shapes: B examples of a batch, L length, N rows of scores, C classes, W size of a vector.
 """
@@ -25,29 +25,29 @@ from mlxbert.training.data.data_report import DataReport
 from mlxbert.training.objectives.objective import LoopObjective, TrainBatch
 from mlxbert.training.options.loop_options import TeacherOptions
 
-ERROR = "teacher_error"  # the metric that chooses vectors where nobody has judged the validation data
+ERROR = "teacher_error"  # the metric that chooses the best checkpoint if the validation data are texts alone
 Scores = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class DistillationExample:
-    """An example, and what the teacher computes for it.
+    """An example with the teacher's outputs for it.
 
     Attributes:
         example: The example of the task.
-        ask: Gives the `scores`.
+        compute: Computes the `scores`.
     """
 
     example: Any
-    ask: Callable[[], Scores]
+    compute: Callable[[], Scores]
 
     def __len__(self) -> int:
         return len(self.example)
 
     @cached_property
     def scores(self) -> Scores:
-        """Scores of the teacher's head, (C,), of each token (L, C); or its vector, (W,)."""
-        return self.ask()
+        """The scores of the teacher's head, (C,), or per token, (L, C); or its vector, (W,)."""
+        return self.compute()
 
     @property
     def encodings(self) -> Sequence[Encoding]:
@@ -57,27 +57,27 @@ class DistillationExample:
 
 @dataclass(frozen=True)
 class TeacherTargets:
-    """What is learned of a batch.
+    """The targets of a batch in training with a teacher.
 
     Attributes:
-        own: The targets of the task.
-        scores: Those of the teacher: float32 (N, C), or (B, L, 2) for questions.
-        rows: The rows of the flattened batch that the scores are of, int32 (N,); `None` for all.
+        labels: The targets of the task.
+        scores: The teacher's scores: float32 (N, C), or (B, L, 2) for questions.
+        rows: The rows of the flattened batch that have scores, int32 (N,); `None` for all.
     """
 
-    own: Any
+    labels: Any
     scores: mx.array
     rows: mx.array | None = None
 
 
 class _ComputedNetwork:
-    """A network whose scores of a batch are known: two losses of one forward pass."""
+    """A network with cached scores of a batch, so that two losses need one forward pass."""
 
     def __init__(self, network: Network, scores: mx.array) -> None:
         self._network, self._scores = network, scores
 
     def logits(self, head: str, inputs: Batch) -> mx.array:
-        """The known scores."""
+        """Returns the cached scores."""
         return self._scores
 
     def __getattr__(self, name: str) -> Any:
@@ -85,11 +85,11 @@ class _ComputedNetwork:
 
 
 class DistillationObjective(LoopObjective[Any]):
-    """What both objectives with a teacher share.
+    """The base class of both objectives with a teacher.
 
     Args:
         task: The objective of the task, a `TaskObjective`.
-        order: For each label of the student its place in the teacher's scores; `None` for the same order.
+        order: The index of each of the student's labels in the teacher's scores; `None` for the same order.
 
     Attributes:
         chooses: Whether the distance on the validation data chooses the best checkpoint.
@@ -107,28 +107,28 @@ class DistillationObjective(LoopObjective[Any]):
         return cast(Iterable[int], self.task.tokens(example.example))
 
     def settings(self) -> dict[str, Any]:
-        """The options that decide the result: with others, a run cannot resume."""
+        """Returns the options that decide the result; a run resumes only with the same options."""
         return {}
 
     def noted(self, report: DataReport, teacher: str) -> DataReport:
-        """A report that names the teacher."""
+        """Adds the teacher's name to a report."""
         return replace(report, facts={**report.facts, "teacher": teacher})
 
     def distance(self, ours: mx.array, theirs: mx.array) -> mx.array:
-        """How far predictions of the student are from the teacher's, summed over the examples."""
+        """Returns the distance of the student's predictions from the teacher's, summed over the examples."""
         return mean_squared_error(ours, theirs)
 
 
 class ScoreDistillation(DistillationObjective):
-    """The loss of a task with a head, and the distance from the teacher's scores, each with its share.
+    """The weighted sum of the loss of a task with a head, and the distance from the teacher's scores.
 
-    Classes, tags and places of answers are distributions, softened by the temperature: the Kullback-Leibler divergence
-    (arXiv:1503.02531). Labels that do not exclude each other are as many distributions of two. The square of the
-    temperature is a factor, so that gradients keep their size. Of numbers it is the squared error.
+    For classes, tags and the ends of answers, the distance is the Kullback-Leibler divergence of the distributions
+    (arXiv:1503.02531), softened by the temperature and multiplied by its square, so that gradients keep their size.
+    Independent labels are one binary distribution each. For numbers it is the squared error.
 
     Args:
         task: The objective of the task.
-        options: The share of the teacher, and the temperature.
+        options: The teacher's weight, and the temperature.
         order: See `DistillationObjective`.
     """
 
@@ -136,35 +136,36 @@ class ScoreDistillation(DistillationObjective):
 
     def __init__(self, task: Any, options: TeacherOptions, order: list[int] | None = None) -> None:
         super().__init__(task, order)
-        self._share, self._temperature = options.teacher_weight, options.temperature
+        self._weight, self._temperature = options.teacher_weight, options.temperature
 
     def settings(self) -> dict[str, Any]:
         """See `DistillationObjective.settings`."""
-        return {"teacher_weight": self._share, "soft": self._temperature}
+        return {"teacher_weight": self._weight, "soft": self._temperature}
 
     def collate(self, examples: Sequence[DistillationExample], rng: random.Random) -> TrainBatch:
-        """The batch of the task, with the scores of the teacher."""
-        own = [one.example for one in examples]
-        batch = self.task.collate(own, rng)
-        return replace(batch, targets=self.task.teacher_targets(batch, own, [one.scores for one in examples]))
+        """Makes the batch of the task, with the teacher's scores in its targets."""
+        task_examples = [example.example for example in examples]
+        batch = self.task.collate(task_examples, rng)
+        scores = [example.scores for example in examples]
+        return replace(batch, targets=self.task.teacher_targets(batch, task_examples, scores))
 
     def totals(self, examples: Sequence[DistillationExample]) -> Any:
         """See `Objective.totals`."""
-        return self.task.totals([one.example for one in examples])
+        return self.task.totals([example.example for example in examples])
 
     def terms(self, network: Network, batch: TrainBatch) -> tuple[Mapping[str, mx.array], mx.array | float]:
-        """The loss of the task and the distance from the teacher, both as sums; the weight is the task's."""
+        """Returns the summed loss of the task, the summed distance from the teacher, and the task's weight."""
         targets: TeacherTargets = batch.targets
         scores = network.logits(self.task.head, batch.inputs)
-        known = cast(Network, _ComputedNetwork(network, scores))
-        loss, weight = self.task.loss(known, replace(batch, targets=targets.own))
-        far = self.task.teacher_distance(scores.astype(mx.float32), targets, self._temperature)
-        return {"labels": (1 - self._share) * loss, "teacher": self._share * far}, weight
+        computed = cast(Network, _ComputedNetwork(network, scores))
+        loss, weight = self.task.loss(computed, replace(batch, targets=targets.labels))
+        distance = self.task.teacher_distance(scores.astype(mx.float32), targets, self._temperature)
+        return {"labels": (1 - self._weight) * loss, "teacher": self._weight * distance}, weight
 
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, mx.array | float]:
-        """The sum of both."""
-        found, weight = self.terms(network, batch)
-        return found["labels"] + found["teacher"], weight
+        """Returns the sum of both terms, and the weight."""
+        terms, weight = self.terms(network, batch)
+        return terms["labels"] + terms["teacher"], weight
 
 
 class VectorDistillation(DistillationObjective):
@@ -172,7 +173,8 @@ class VectorDistillation(DistillationObjective):
 
     Args:
         task: The objective of `embed`.
-        dimensions: Sizes to which vectors are truncated and scaled to length 1 first; `None` for whole vectors.
+        dimensions: Sizes to which vectors are truncated, then scaled to length 1, before comparison; `None` compares
+            full vectors.
         chooses: Whether the same error on the validation data chooses the best checkpoint.
     """
 
@@ -183,27 +185,27 @@ class VectorDistillation(DistillationObjective):
             self.metric, self.minimize = ERROR, True
 
     def noted(self, report: DataReport, teacher: str) -> DataReport:
-        """A report whose only loss is the distance from the teacher."""
+        """Adds the loss to a report, and removes the warnings about the task's loss, which is not used."""
         error = f"squared error to the vectors of {teacher}"
         facts = {**report.facts, "loss": error} | ({"validated by": error} if self.chooses else {})
-        said = self.task.notes()  # of the loss that is not used
-        return replace(report, facts=facts, warnings=tuple(note for note in report.warnings if note not in said))
+        notes = self.task.notes()
+        return replace(report, facts=facts, warnings=tuple(note for note in report.warnings if note not in notes))
 
     def tokens(self, example: DistillationExample) -> Iterable[int]:
         """See `Objective.tokens`."""
         return cast(Iterable[int], example.example.encoding.ids)
 
     def collate(self, examples: Sequence[DistillationExample], rng: random.Random) -> TrainBatch:
-        """Each text once, with the vector of the teacher."""
-        inputs = make_batch([one.example.encoding for one in examples], self.task.config)
-        return TrainBatch(inputs, mx.array(np.stack([one.scores for one in examples])))
+        """Pads each text once; the targets are the teacher's vectors."""
+        inputs = make_batch([example.example.encoding for example in examples], self.task.config)
+        return TrainBatch(inputs, mx.array(np.stack([example.scores for example in examples])))
 
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, float]:
-        """The distance, and the number of texts."""
+        """Returns the distance, and the number of texts."""
         return self.distance(self.task.outputs(network, batch.inputs), batch.targets), float(len(batch.targets))
 
     def distance(self, ours: mx.array, theirs: mx.array) -> mx.array:
-        """The sum over the texts of the mean over the values (B, W), for each size."""
+        """Returns the squared error of vectors (B, W): the mean over values, summed over texts and sizes."""
         if self._dimensions is None:
             return super().distance(ours, theirs)
         units = [[Normalize()(vectors[:, :size]) for vectors in (ours, theirs)] for size in self._dimensions]
@@ -211,18 +213,18 @@ class VectorDistillation(DistillationObjective):
 
 
 def divergence(ours: mx.array, theirs: mx.array, temperature: float) -> mx.array:
-    """The divergence of distributions along the last axis, softened by a temperature; the sum over all others."""
-    one, other = (_log_shares(scores / temperature) for scores in (ours, theirs))
-    return temperature**2 * (mx.exp(other) * (other - one)).sum()
+    """Returns the divergence of softened distributions along the last axis, summed over all other axes."""
+    student, teacher = (_log_softmax(scores / temperature) for scores in (ours, theirs))
+    return temperature**2 * (mx.exp(teacher) * (teacher - student)).sum()
 
 
 def independent_divergence(ours: mx.array, theirs: mx.array, temperature: float) -> mx.array:
-    """The divergence of probabilities of independent labels, softened; the mean over the labels (B, C)."""
+    """Returns the divergence of softened probabilities of independent labels (B, C), the mean over the labels."""
     ours, theirs = ours / temperature, theirs / temperature
-    wanted = mx.sigmoid(theirs)
-    far = binary_cross_entropy(ours, wanted) - binary_cross_entropy(theirs, wanted)
-    return temperature**2 * far / ours.shape[-1]
+    targets = mx.sigmoid(theirs)
+    distance = binary_cross_entropy(ours, targets) - binary_cross_entropy(theirs, targets)
+    return temperature**2 * distance / ours.shape[-1]
 
 
-def _log_shares(scores: mx.array) -> mx.array:
+def _log_softmax(scores: mx.array) -> mx.array:
     return scores - mx.logsumexp(scores, axis=-1, keepdims=True)

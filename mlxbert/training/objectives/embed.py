@@ -1,4 +1,4 @@
-"""Vectors of texts: what belongs together becomes similar, what does not becomes dissimilar.
+"""The objective of vectors: texts that belong together get similar vectors, others dissimilar ones.
 
 Shapes: B examples of a batch, T texts of a batch, W size of a vector.
 """
@@ -26,7 +26,7 @@ from mlxbert.training.objectives.distillation_losses import VectorDistillation
 from mlxbert.training.objectives.objective import ContrastiveObjective, Predictions, Split
 from mlxbert.training.objectives.predictions import predict
 from mlxbert.training.objectives.task_objective import TaskObjective
-from mlxbert.training.objectives.vector_loss import WHAT, TextGroup, VectorLoss
+from mlxbert.training.objectives.vector_loss import KIND_NAMES, TextGroup, VectorLoss
 from mlxbert.training.options.loop_options import TeacherOptions
 from mlxbert.training.options.training_tasks import VectorLearning
 from mlxbert.training.scores import vector_scores as scoring
@@ -37,11 +37,11 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
     """Contrastive and regression losses over vectors.
 
     Attributes:
-        unjudged: Whether the validation data are texts alone, and no metric is asked for.
+        unjudged: Whether the validation data are texts alone, and no metric was chosen explicitly.
     """
 
     name, head = "embed", ""
-    lr_factor = 0.4  # nothing is new
+    lr_factor = 0.4  # there is no new head
     learning: VectorLearning
     columns: ColumnNames | None = None
     embedder: Embedder
@@ -49,23 +49,24 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        how = self.learning
+        learning = self.learning
         self._loss = VectorLoss(
-            how.loss, temperature=how.temperature, margin=how.margin, symmetric=how.symmetric,
-            dimensions=None if how.dimensions is None else tuple(how.dimensions), max_score=how.max_score,
+            learning.loss, temperature=learning.temperature, margin=learning.margin, symmetric=learning.symmetric,
+            dimensions=None if learning.dimensions is None else tuple(learning.dimensions),
+            max_score=learning.max_score,
         )  # fmt: skip
-        self.chunk = how.chunk
+        self.chunk = learning.chunk
 
     def settings(self) -> dict[str, Any]:
-        """See `Objective.settings`; the loss is the one that was chosen."""
-        found = super().settings() | {"name": self._loss.name}
-        del found["loss"]
-        return found
+        """See `Objective.settings`; `name` is the loss in use."""
+        settings = super().settings() | {"name": self._loss.name}
+        del settings["loss"]
+        return settings
 
     def read(self, rows: LabelledRows) -> list[Related]:
-        """Related texts; validation data may have other columns than the training data, such as scores."""
-        there = any(column in rows.columns for column in self._asked.values())
-        columns = find_related_columns(rows, **(self._asked if self.columns is None or there else {}))
+        """Reads related texts; validation data may have other columns than the training data, such as scores."""
+        present = any(column in rows.columns for column in self._columns.values())
+        columns = find_related_columns(rows, **(self._columns if self.columns is None or present else {}))
         self.columns = self.columns or columns
         return read_related(rows, columns)
 
@@ -76,54 +77,55 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         self._loss.check(records)
 
     def check_valid(self, train: Sequence[Related], valid: Sequence[Related]) -> None:
-        """Takes the metric that fits the validation data."""
+        """Chooses the metric that fits the validation data."""
         self._choose_metric(valid)
 
     def matched(self, records: Sequence[Related], model: Model) -> tuple[Sequence[Related], Mapping[str, int]]:
-        """The records as they are; takes the metric that fits them."""
+        """Returns the records unchanged, and chooses the metric that fits them."""
         self._choose_metric(records)
         return records, {}
 
     def _choose_metric(self, valid: Sequence[Related]) -> None:
-        kinds = {"scored" if one.label is not None else "pairs" if one.positives else "texts" for one in valid}
-        self._validated = " and ".join(WHAT[kind] for kind in sorted(kinds))
+        kinds = {"scored" if record.label is not None else "pairs" if record.positives else "texts" for record in valid}
+        self._validated = " and ".join(KIND_NAMES[kind] for kind in sorted(kinds))
         self.unjudged = kinds == {"texts"} and self._metric is None
-        known = scoring.metrics_of(valid)
-        if self._metric is not None and self._metric not in known:
-            raise ArgumentError(f"metric is {self._metric!r}, the validation data allow {', '.join(known)}")
-        self.metric = self._metric or known[0]
+        metrics = scoring.metrics_of(valid)
+        if self._metric is not None and self._metric not in metrics:
+            raise ArgumentError(f"metric is {self._metric!r}, the validation data allow {', '.join(metrics)}")
+        self.metric = self._metric or metrics[0]
 
     def facts(self) -> dict[str, str]:
-        """The loss, which depends on the data."""
+        """Returns the loss and the kind of validation data, which depend on the data."""
         return {"loss": str(self._loss.name), "validated by": self._validated}
 
     def notes(self) -> tuple[str, ...]:
-        """That texts alone need dropout."""
+        """Warns if texts alone are learned without dropout."""
         if self.columns is None or self.columns.kind != "texts" or not self._without_dropout:
             return ()
         return ("The model has no dropout: unless the option dropout is set, the two views of each text are the same.",)
 
     def heads(self, records: Sequence[Related]) -> Mapping[str, Labels | None]:
-        """None: the encoder is trained."""
+        """Returns no heads: the encoder is trained."""
         return {}
 
     def bind(self, model: Model) -> None:
-        """Takes the tokenizer and the pooling of a model."""
+        """Stores the tokenizer, the pooling and the prompts of a model."""
         super().bind(model)
         self.embedder = model.embedder.variant(pooling=self.learning.pooling, normalize=self.learning.normalize)
         self.width = self.embedder.size
-        rates = {one.rate for one in model.network.modules() if isinstance(one, KeyedDropout)}
+        rates = {module.rate for module in model.network.modules() if isinstance(module, KeyedDropout)}
         self._without_dropout = not any(rates)
         if self.embedder.needs_attentions:
-            raise ArgumentError("pooling is 'attention', which sentence-transformers cannot open")
+            raise ArgumentError("pooling is 'attention', which sentence-transformers does not support")
         if (largest := max(self._loss.dimensions or (), default=0)) > self.width:
-            raise ArgumentError(f"dimensions has {largest}, the model's vectors have {self.width} values")
+            raise ArgumentError(f"dimensions has {largest}, expected at most {self.width}, the size of the vectors")
         self.tokenizer = model.embed_tokenizer.adapted(max_length=self.max_length)
-        longest = max(self.tokenizer.max_length, model.embed_tokenizer.max_length)  # what is trained is also used
+        longest = max(self.tokenizer.max_length, model.embed_tokenizer.max_length)  # trained lengths are usable later
         self.embedder.config = replace(self.embedder.config, max_length=longest)
         prompts = self.embedder.config.prompts
-        usual = prompts.get(self.embedder.config.default_prompt_name or "", "")
-        self._prompts = {kind: prompts.get(own_prompt(prompts, kind) or "", usual) for kind in KINDS} | {None: usual}
+        default = prompts.get(self.embedder.config.default_prompt_name or "", "")
+        by_kind = {kind: prompts.get(own_prompt(prompts, kind) or "", default) for kind in KINDS}
+        self._prompts = by_kind | {None: default}
         if any(self._prompts.values()) and not self.embedder.config.include_prompt:
             raise ArgumentError(
                 f"{model.source} excludes the prompt from pooling; training does not support this",
@@ -131,32 +133,32 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
             )
 
     def prepare(self, record: Related) -> TextGroup:
-        """The first example of a record."""
+        """Returns the first example of a record."""
         return self.examples(record)[0]
 
     def examples(self, record: Related) -> Sequence[TextGroup]:
-        """One example for each positive."""
+        """Returns an example for each positive; for a triplet loss one for each positive and negative."""
         kind = "scored" if record.label is not None else "pairs" if record.positives else "texts"
         first, second = ("query", "document") if kind == "pairs" else (None, None)
         anchor = self._encode(record.text, first)
         if kind == "texts":
             halves = tuple(self._encode(half, None) for half in halved(record.text))
             return [TextGroup(anchor, None, (anchor,), (record.text, record.text), kind, halves)]
-        apart = self._loss.name == "triplet" and record.negatives  # an example for each negative
-        chosen = [(one,) for one in record.negatives] if apart else [record.negatives]
+        triplets = self._loss.name == "triplet" and record.negatives
+        groups = [(negative,) for negative in record.negatives] if triplets else [record.negatives]
         return [
             TextGroup(
                 anchor, record.label, tuple(self._encode(text, second) for text in (positive, *negatives)),
                 (record.text, positive, *negatives), kind,
             )
-            for positive in record.positives for negatives in chosen
+            for positive in record.positives for negatives in groups
         ]  # fmt: skip
 
     def _encode(self, text: str, kind: str | None) -> Encoding:
         return self.tokenizer.encode(self._prompts[kind] + text, overflow="truncate")
 
     def outputs(self, network: Network, inputs: Batch) -> mx.array:
-        """Vectors, float32 (T, W)."""
+        """Computes vectors, float32 (T, W)."""
         hidden = network.encoder(inputs.input_ids, inputs.attention_mask, inputs.token_type_ids)
         return self.embedder(hidden, inputs.attention_mask)
 
@@ -169,11 +171,11 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         return self._loss(outputs, targets)
 
     def inputs(self, examples: Sequence[TextGroup]) -> Sequence[Encoding]:
-        """All texts; of a text alone its halves."""
-        return [one for example in examples for one in example.evaluated]
+        """Returns all texts of each example; for a text alone, its two halves."""
+        return [encoding for example in examples for encoding in example.evaluated]
 
     def check_teacher(self) -> None:
-        """Refuses pairs of texts, which have a loss of their own."""
+        """Refuses a teacher for pairs of texts, which are trained with a loss over pairs."""
         if self.columns is None or self.columns.kind != "texts":
             raise ArgumentError(
                 "teacher is given with pairs of texts, expected texts alone",
@@ -181,28 +183,28 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
             )
 
     def of_teacher(self, model: Model) -> Self:
-        """See `TaskObjective.of_teacher`; options of pooling are the student's."""
-        own = super().of_teacher(model)
-        own.embedder = model.embedder
-        return own
+        """See `TaskObjective.of_teacher`; the pooling options apply to the student alone."""
+        task = super().of_teacher(model)
+        task.embedder = model.embedder
+        return task
 
-    def distilled(self, own: Self, name: str, options: TeacherOptions) -> VectorDistillation:
-        """The distance of vectors alone."""
-        ours, theirs, sizes = self.embedder.size, own.embedder.size, self._loss.dimensions
-        least = min(ours, theirs)
-        if max(sizes or (ours, theirs)) > least:
+    def distilled(self, teacher_task: Self, name: str, options: TeacherOptions) -> VectorDistillation:
+        """Returns the objective whose only loss is the distance of the vectors."""
+        ours, theirs, sizes = self.embedder.size, teacher_task.embedder.size, self._loss.dimensions
+        smaller = min(ours, theirs)
+        if max(sizes or (ours, theirs)) > smaller:
             raise ArgumentError(
-                f"{name}: its vectors have {theirs} values, those of the student {ours}",
-                hint=f"choose sizes up to {least} with dimensions=",
+                f"{name}: its vectors have {theirs} values, the student's vectors {ours}",
+                hint=f"choose sizes up to {smaller} with dimensions=",
             )
         return VectorDistillation(self, sizes, chooses=self.unjudged)
 
-    def taught(self, network: Network, inputs: Batch) -> mx.array:
-        """The vectors of a teacher."""
+    def teacher_outputs(self, network: Network, inputs: Batch) -> mx.array:
+        """Computes the teacher's vectors."""
         return self.outputs(network, inputs)
 
     def predict(self, network: Network, inputs: Batch) -> mx.array:
-        """Vectors, float32 (T, W)."""
+        """Computes vectors, float32 (T, W)."""
         return self.outputs(network, inputs)
 
     def metrics(self, examples: Sequence[TextGroup], predictions: Predictions) -> dict[str, float]:
@@ -215,7 +217,7 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         return scoring.evaluation(part.records, part.examples, np.asarray(predictions), **about)
 
     def baselines(self, model: Model, train: Sequence[Related], valid: Sequence[Related]) -> dict[str, float]:
-        """The score of the model before training."""
+        """Returns the score of the model before training."""
         examples = [example for record in valid for example in self.examples(record)]
         trained, self.embedder = self.embedder, model.embedder
         predictions = predict(model.network, self, examples)
@@ -223,12 +225,12 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         return {"before training": self.metrics(examples, predictions)[self.metric]}
 
     def tuned(self, part: Split, predictions: Predictions) -> Labels:
-        """The labels of the configuration, which do not matter here."""
+        """Returns the labels of the configuration, which vectors do not need."""
         return self.config.labels or Labels()
 
 
 def halved(text: str) -> tuple[str, ...]:
-    """The two halves of a text: of its words, or of its characters where no spaces separate words."""
+    """Splits a text into two halves: by words, or by characters if it has no spaces."""
     words = text.split()
     if len(words) > 1:
         return " ".join(words[: len(words) // 2]), " ".join(words[len(words) // 2 :])

@@ -1,7 +1,7 @@
-"""One class per text from few examples (SetFit, arXiv:2209.11055).
+"""The objective of classification with few examples (SetFit, arXiv:2209.11055).
 
-Instead of a classifier, the encoder is trained first: vectors of texts with the same label become similar, others
-dissimilar, so that n examples give n² / 2 pairs. The classifier is a logistic regression on the vectors.
+First the encoder is trained so that texts with the same label get similar vectors, and other texts dissimilar ones:
+n examples give n² / 2 pairs. The classifier is a logistic regression on the vectors.
 
 Shapes: B examples of a batch, T texts, W size of a vector.
 """
@@ -31,13 +31,13 @@ from mlxbert.training.scores.linear_models import fit_linear
 
 
 class FewShot(ContrastiveObjective[Example], Classify):
-    """Similar vectors within classes, and a logistic regression on them.
+    """A contrastive loss over vectors of the classes, and a logistic regression on the vectors.
 
     Args:
-        **options: See `Classify`; without `label_smoothing` and `class_weights`.
+        **options: See `Classify`; `label_smoothing` and `class_weights` are refused.
 
     Attributes:
-        embedder: How the trained model makes vectors, after `bind`.
+        embedder: The embedder of the trained model, after `bind`.
     """
 
     embedder: Embedder
@@ -45,9 +45,9 @@ class FewShot(ContrastiveObjective[Example], Classify):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        for name, usual in (("label_smoothing", 0.0), ("class_weights", "none")):
-            if getattr(self.learning, name) != usual:
-                raise ArgumentError(f"{name} is given, which does not work with few_shot")
+        for name, default in (("label_smoothing", 0.0), ("class_weights", "none")):
+            if getattr(self.learning, name) != default:
+                raise ArgumentError(f"{name} cannot be combined with few_shot")
 
     def few_shot_hint(self, records: Sequence[LabelledText]) -> str | None:
         """See `TaskObjective.few_shot_hint`."""
@@ -62,7 +62,7 @@ class FewShot(ContrastiveObjective[Example], Classify):
         return super().settings() | {"few_shot": True}
 
     def start(self, source: Origin) -> None:
-        """Takes the pooling of the model that training starts from."""
+        """Stores the pooling of the model that training starts from."""
         self._pooling = source.pooling()
 
     def check(self, records: Sequence[LabelledText]) -> None:
@@ -70,34 +70,34 @@ class FewShot(ContrastiveObjective[Example], Classify):
         super().check(records)
         if self.columns is not None and self.columns.pair is not None:
             raise InputError(
-                f"column {self.columns.pair!r} holds second texts, few_shot takes texts alone",
-                hint="leave out few_shot, or name the column of the text alone with text_column=",
+                f"column {self.columns.pair!r} holds second texts, but few_shot takes single texts",
+                hint="leave out few_shot, or choose just a text column with text_column=",
             )
 
     def heads(self, records: Sequence[LabelledText]) -> Mapping[str, Labels | None]:
-        """A classifier of vectors with the classes of the records, to which it is fitted."""
+        """Returns a classifier of vectors with the classes of the records; stores the records for `fit`."""
         labels = self.labels_of(records)
         if len(labels) == len(records):
             raise InputError(
                 f"{records[0].place} and below: every training example has a different label, expected at least two "
-                "with the same one"
+                "with the same label"
             )
         self._records = records
         return {HEAD: replace(labels, head_pooling=self._pooling)}
 
     def bind(self, model: Model) -> None:
-        """Takes tokenizer, labels and pooling of a model."""
+        """Stores the tokenizer, labels and pooling of a model."""
         super().bind(model)
-        how = EmbeddingConfig(parse_poolings(self.labels.head_pooling or "mean"), normalize=True)
-        self.embedder = Embedder(how, self.config.hidden_size)
+        config = EmbeddingConfig(parse_poolings(self.labels.head_pooling or "mean"), normalize=True)
+        self.embedder = Embedder(config, self.config.hidden_size)
         self.width = self.embedder.size
 
     def outputs(self, network: Network, inputs: Batch) -> mx.array:
-        """Vectors of length 1, float32 (T, W)."""
+        """Computes vectors of length 1, float32 (T, W)."""
         return self.embedder(network.encoder(inputs.input_ids, inputs.attention_mask, inputs.token_type_ids))
 
     def targets(self, examples: Sequence[Example]) -> mx.array:
-        """The classes of the examples."""
+        """Returns the classes of the examples."""
         return mx.array([example.target for example in examples])
 
     def compare(self, outputs: mx.array, targets: mx.array) -> tuple[mx.array, float]:
@@ -105,20 +105,20 @@ class FewShot(ContrastiveObjective[Example], Classify):
         return same_class(outputs, targets), 1.0
 
     def check_teacher(self) -> None:
-        """Refuses a teacher, whose scores no loss is made of."""
-        raise ArgumentError("teacher is given with few_shot, which trains vectors and not scores")
+        """Refuses a teacher: the loss is over vectors, a teacher gives scores."""
+        raise ArgumentError("teacher cannot be combined with few_shot, which trains vectors instead of scores")
 
     def fit(self, network: Network, group: ProcessGroup) -> None:
         """Fits the classifier to the vectors of the training texts."""
         examples = [self.prepare(record) for record in self._records]
         vectors = np.asarray(compute(network, self.inputs(examples), self._vectors, group=group))
         targets = np.eye(len(self.labels))[[example.target for example in examples]]
-        found = fit_linear(vectors, targets, self.link)
-        head = {"weight": found.weights.T, "bias": found.bias}
+        classifier = fit_linear(vectors, targets, self.link)
+        head = {"weight": classifier.weights.T, "bias": classifier.bias}
         weights = [(f"heads.{HEAD}.linear.{name}", mx.array(array, mx.float32)) for name, array in head.items()]
         network.load_weights(weights, strict=False)
 
     def _vectors(self, network: Network, inputs: Batch) -> mx.array:
-        """What the classifier takes: vectors as they are pooled, float32 (T, W)."""
+        """Computes the inputs of the classifier: pooled vectors without normalization, float32 (T, W)."""
         hidden = network.encoder(inputs.input_ids, inputs.attention_mask, inputs.token_type_ids)
         return self.embedder.variant(normalize=False)(hidden)

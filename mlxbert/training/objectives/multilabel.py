@@ -1,4 +1,4 @@
-"""Any number of labels per text or pair."""
+"""The objective of multi-label classification: any number of labels per text or pair."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -25,14 +25,14 @@ from mlxbert.training.scores.metrics import Floats
 
 
 class Multilabel(TextObjective):
-    """Binary cross-entropy of every label; a label is chosen from a threshold on, which is tuned on validation data."""
+    """Binary cross-entropy of every label; each label has a threshold, which is tuned on the validation data."""
 
     name = "multilabel"
     kind = "classes"
     common, link = "most frequent labels", SIGMOID
 
     def check(self, records: Sequence[LabelledText]) -> None:
-        """Refuses examples without any label."""
+        """Refuses training data in which no example has a label."""
         if not any(record.names for record in records):
             raise InputError(f"{data_checks.first_place(records)}: no example has a label")
 
@@ -40,24 +40,24 @@ class Multilabel(TextObjective):
         """See `TaskObjective.warnings`."""
         yield from super().warnings(train, records)
         if all(len(record.names) == 1 for record in records):
-            yield "Every training example has exactly one label: if that is always so, train 'classify' instead."
+            yield "Every training example has exactly one label: if this is always so, train 'classify' instead."
 
     def target(self, record: LabelledText) -> list[float]:
-        """1 for every label that the record has."""
-        found = {self.labels.encode(name) for name in record.names}
-        return [float(number in found) for number in range(len(self.labels))]
+        """Returns 1 for every label that the record has, else 0."""
+        numbers = {self.labels.encode(name) for name in record.names}
+        return [float(number in numbers) for number in range(len(self.labels))]
 
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, float]:
-        """The sum over the examples of the mean over the labels, and the number of examples."""
+        """Returns the mean loss over the labels, summed over the examples, and the number of examples."""
         loss = binary_cross_entropy(network.logits(HEAD, batch.inputs), batch.targets)
         return loss / len(self.labels), float(batch.targets.shape[0])
 
     def teacher_distance(self, scores: mx.array, targets: TeacherTargets, temperature: float) -> mx.array:
-        """The divergence from the teacher's probabilities of the labels."""
+        """Returns the divergence from the teacher's probabilities of the labels."""
         return independent_divergence(scores, targets.scores, temperature)
 
     def scores(self, logits: mx.array) -> mx.array:
-        """Probabilities of the labels."""
+        """Converts logits to probabilities of the labels."""
         return mx.sigmoid(logits)
 
     def metrics(self, examples: Sequence[Example], predictions: Predictions) -> dict[str, float]:
@@ -66,30 +66,30 @@ class Multilabel(TextObjective):
         return metrics.multilabel_metrics(targets, scores, metrics.tune_thresholds(scores, targets))
 
     def tuned(self, part: Split, predictions: Predictions) -> Labels:
-        """The labels with the best thresholds for these predictions."""
+        """Returns the labels with the best thresholds for these predictions."""
         thresholds = metrics.tune_thresholds(np.asarray(predictions), _targets(part.examples))
         return replace(super().tuned(part, predictions), thresholds=tuple(thresholds))
 
     def expected(self, records: Sequence[LabelledText]) -> Floats:
-        """1 for every label that a record has, (N, C)."""
+        """Returns 1 for every label that a record has, else 0, (N, C)."""
         return labelled_scores.label_matrix(records, self.labels.names).astype(np.float64)
 
     def score(self, expected: Floats, predicted: Floats) -> float:
-        """See `TextObjective.score`; thresholds are those of `cross_thresholds`, as those of a trained model."""
+        """See `TextObjective.score`; thresholds come from `cross_thresholds`, as for a trained model."""
         has = expected.astype(np.bool_)
         return metrics.multilabel_metrics(has, predicted, metrics.cross_thresholds(predicted, has))[self.metric]
 
-    def score_common(self, known: Floats, expected: Floats) -> float:
-        """Predicts as many labels as examples have on average, at least one."""
-        share = known.mean(0)
-        often = np.argsort(-share, kind="stable")[: max(round(float(known.sum(1).mean())), 1)]
+    def score_common(self, train: Floats, expected: Floats) -> float:
+        """Scores the most frequent labels: as many as an example has on average, at least one."""
+        share = train.mean(0)
+        frequent = np.argsort(-share, kind="stable")[: max(round(float(train.sum(1).mean())), 1)]
         thresholds = np.full(len(share), 2.0)
-        thresholds[often] = 0.0
+        thresholds[frequent] = 0.0
         predicted = np.broadcast_to(share, expected.shape)
         return metrics.multilabel_metrics(expected.astype(np.bool_), predicted, thresholds)[self.metric]
 
     def evaluation(self, part: Split, predictions: Predictions, **facts: Any) -> Evaluation:
-        """See `TaskObjective.evaluation`; labels count from their thresholds on."""
+        """See `TaskObjective.evaluation`; labels are predicted at their thresholds or above."""
         thresholds = self.labels.thresholds or (0.5,) * len(self.labels)
         return labelled_scores.multilabel(
             part.records, self.labels.names, np.asarray(predictions), thresholds=thresholds, metric=self.metric, **facts

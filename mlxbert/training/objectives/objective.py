@@ -1,6 +1,6 @@
-"""What is trained: an objective turns records into examples, batches into a loss, and predictions into metrics.
+"""Training objectives: they turn records into examples, batches into a loss, and predictions into metrics.
 
-The loop knows no task. A task of one's own is a subclass of `Objective`: `mlxbert.finetune(MyObjective(), …)`.
+The loop knows no tasks. A custom task is a subclass of `Objective`: `mlxbert.finetune(MyObjective(), …)`.
 
 Shapes: B examples of a batch, L length.
 """
@@ -36,7 +36,7 @@ class Example:
 
     Attributes:
         encoding: The input of the model.
-        target: What the model should predict, as the objective's `collate` takes it.
+        target: The expected prediction, in the form that the objective's `collate` takes.
     """
 
     encoding: Encoding
@@ -47,7 +47,7 @@ class Example:
 
     @property
     def encodings(self) -> Sequence[Encoding]:
-        """All inputs of the model."""
+        """The inputs of the model."""
         return (self.encoding,)
 
 
@@ -57,9 +57,9 @@ class TrainBatch:
 
     Attributes:
         inputs: The inputs of the network.
-        targets: What it should predict: an array (B, …), or what else the objective's `loss` takes.
+        targets: The expected predictions: an array (B, …), or anything else that the objective's `loss` takes.
         examples: The examples, for a `ContrastiveObjective`.
-        totals: What `Objective.totals` gave for all examples of the update that this batch is a part of.
+        totals: The result of `Objective.totals` for all examples of the update that this batch is a part of.
     """
 
     inputs: Batch
@@ -75,8 +75,8 @@ class Split:
     Attributes:
         records: N records.
         examples: Their M examples, in the same order.
-        owners: For each example the number of its record.
-        places: For each example where its record stands.
+        owners: The index of each example's record.
+        places: The location of each example's record.
     """
 
     records: Sequence[Any]
@@ -86,13 +86,14 @@ class Split:
 
     @property
     def truncated(self) -> int:
-        """How many records are truncated."""
-        last = dict(zip(self.owners, self.examples, strict=True))  # of the windows of a record only the last one may be
+        """The number of truncated records."""
+        last = dict(zip(self.owners, self.examples, strict=True))  # only a record's last window can be truncated
         return len(
             {
                 owner
-                for owner, one in zip(self.owners, self.examples, strict=True)
-                if (one is last[owner] or len(one.encodings) > 1) and any(each.truncated for each in one.encodings)
+                for owner, example in zip(self.owners, self.examples, strict=True)
+                if (example is last[owner] or len(example.encodings) > 1)
+                and any(encoding.truncated for encoding in example.encodings)
             }
         )
 
@@ -101,19 +102,19 @@ AnyExample = TypeVar("AnyExample", bound=Example)
 
 
 class LoopObjective(ABC, Generic[AnyExample]):
-    """What the loop needs to know of an objective: batches and their losses.
+    """The part of an objective that the loop uses: batches and their losses.
 
     Attributes:
         name: Its name in reports.
         metric: The metric that chooses the best checkpoint.
         minimize: Whether a smaller value of the metric is better.
-        perfect: The value of the metric that no model exceeds; a run whose score stays there ends early. `None` if
-            there is no such value.
-        all_words: Whether training may use any row of the word embeddings; otherwise those of `tokens` alone.
-        losses: The names of the losses that `terms` gives, where there are several.
-        pure: Whether losses depend on nothing but the network and arrays of the batch, and evaluate nothing. Then a GPU
-            may compile them, in which what they read elsewhere stays as it was, and a CPU may compute parts with numpy,
-            which are not numbers until the loss is evaluated.
+        perfect: The best possible value of the metric; a run whose score stays there ends early. `None` if there is no
+            such value.
+        all_words: Whether training may use any row of the word embeddings, not just the rows of `tokens`.
+        losses: The names of the losses that `terms` returns, if there are several.
+        pure: Whether losses depend only on the network and the arrays of the batch, and evaluate nothing. Then a GPU
+            may compile them, which freezes every other value that they read, and a CPU may compute parts with numpy,
+            whose values do not exist before the loss is evaluated.
     """
 
     name: ClassVar[str]
@@ -125,39 +126,39 @@ class LoopObjective(ABC, Generic[AnyExample]):
     pure: bool = False
 
     def tokens(self, example: AnyExample) -> Iterable[int]:
-        """All token ids that `collate` can put into a batch because of an example."""
+        """Returns all token ids that an example can add to a batch of `collate`."""
         return (token for encoding in example.encodings for token in encoding.ids)
 
     @abstractmethod
     def collate(self, examples: Sequence[AnyExample], rng: random.Random) -> TrainBatch:
-        """Pads examples; `rng` is a function of seed, epoch and batch, for objectives that draw something."""
+        """Pads examples; `rng` depends on seed, epoch and batch alone, for objectives that draw random numbers."""
 
     @abstractmethod
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, mx.array | float]:
-        """The sum of the losses of a batch, and its weight, by which sums over several batches are divided.
+        """Returns the sum of the losses of a batch, and its weight, which divides sums over several batches.
 
-        Both are float32 scalars; the weight is the number of examples, or of tokens, that the sum is over.
+        Both are float32 scalars; the weight is the number of examples, or of tokens, in the sum.
         """
 
     def totals(self, examples: Sequence[AnyExample]) -> Any:
-        """What `terms` has to know of all examples of an update, of which it sees a part: `TrainBatch.totals`."""
+        """Returns facts about all examples of an update for `terms`, which sees a part of them: `TrainBatch.totals`."""
         return None
 
     def terms(self, network: Network, batch: TrainBatch) -> tuple[Mapping[str, mx.array], mx.array | float]:
-        """The losses whose sum is trained, by their names, and the weight, as in `loss`; by default that loss alone."""
+        """Returns the losses that are summed for training, by name, and the weight; by default the result of `loss`."""
         loss, weight = self.loss(network, batch)
         return {"": loss}, weight
 
 
 class Objective(LoopObjective[AnyExample]):
-    """What a model is trained for.
+    """A training objective: a task, its loss and its metrics.
 
     A subclass sets `name`, `metric` and implements `heads`, `prepare`, `loss`, `predict` and `metrics`. Before
     `prepare`, `bind` is called with the model.
 
     Attributes:
-        lr_factor: The usual learning rate, relative to that of a new head on an encoder.
-        embedder: How the trained model makes vectors, where it is trained for them, after `bind`; its folder says so.
+        lr_factor: The default learning rate, relative to the default for a new head on an encoder.
+        embedder: The embedder of a model that is trained for vectors, after `bind`; it is saved with the model.
         tokenizer: The model's tokenizer, after `bind`.
         config: The model's configuration, after `bind`.
     """
@@ -169,35 +170,35 @@ class Objective(LoopObjective[AnyExample]):
 
     @property
     def numeric(self) -> bool:
-        """Whether numbers are predicted, so that the name of the output says nothing."""
+        """Whether numbers are predicted, so that the name of the output is meaningless."""
         return False
 
     def read(self, rows: LabelledRows) -> Sequence[Any]:
-        """Records of the rows of files; by default a record is the `values` of a row: `{"text": …, "label": …}`.
+        """Converts rows of files to records; by default a record is the `values` of a row: `{"text": …, "label": …}`.
 
         Raises:
-            InputError: A row cannot be used; it says where the row stands.
+            InputError: A row cannot be used; the message names its location.
         """
         return [row.values for row in rows]
 
     def settings(self) -> dict[str, Any]:
-        """The objective's own options by name: with others, a run cannot resume."""
+        """Returns the objective's own options by name; a run resumes only with the same options."""
         return {}
 
     def config_keys(self) -> dict[str, Any]:
-        """Keys of `config.json` that say how the trained model is used, besides its labels; `None` removes one."""
+        """Returns keys of `config.json`, besides labels, for the use of the trained model; `None` removes a key."""
         return {}
 
     @abstractmethod
     def heads(self, records: Sequence[Any]) -> Mapping[str, Labels | None]:
-        """The heads that are trained, by their names in `mlxbert.nn.heads.HEADS`, and their labels.
+        """Returns the labels of the heads to train, by their names in `mlxbert.nn.heads.HEADS`.
 
         Args:
             records: The training records.
         """
 
     def bind(self, model: Model) -> None:
-        """Takes what `prepare` and `collate` need of the model."""
+        """Stores the parts of the model that `prepare` and `collate` need."""
         self.tokenizer, self.config = model.tokenizer, model.network.encoder.config
 
     @abstractmethod
@@ -209,7 +210,7 @@ class Objective(LoopObjective[AnyExample]):
         """
 
     def examples(self, record: Any) -> Sequence[AnyExample]:
-        """The examples of a record: one, unless long records become several windows.
+        """Returns the examples of a record: one, unless long records are split into windows.
 
         Raises:
             InputError: The record cannot be used.
@@ -217,47 +218,47 @@ class Objective(LoopObjective[AnyExample]):
         return [self.prepare(record)]
 
     def collate(self, examples: Sequence[AnyExample], rng: random.Random) -> TrainBatch:
-        """Pads examples; `rng` is a function of seed, epoch and batch, for objectives that draw something."""
-        inputs = make_batch([one for example in examples for one in example.encodings], self.config)
+        """Pads examples; `rng` depends on seed, epoch and batch alone, for objectives that draw random numbers."""
+        inputs = make_batch([encoding for example in examples for encoding in example.encodings], self.config)
         return TrainBatch(inputs, mx.array([example.target for example in examples]))
 
     def inputs(self, examples: Sequence[AnyExample]) -> Sequence[Encoding]:
-        """The inputs that predictions are made of: one per example, unless a subclass says otherwise."""
+        """Returns the inputs to predict for: one per example, unless a subclass overrides it."""
         return [example.encoding for example in examples]
 
     def fit(self, network: Network, group: ProcessGroup) -> None:
-        """Computes the weights of a network that no gradient trains, if there are any, from the training data.
+        """Computes weights that are not trained by gradients, if there are any, from the training data.
 
-        It is called before every evaluation, and once more with the weights that are kept.
+        It is called before every evaluation, and again with the weights that are kept.
 
         Args:
-            network: The network.
+            network: The network, whose weights it sets.
             group: The processes that share the work; each gets the same weights.
         """
 
     @abstractmethod
     def predict(self, network: Network, inputs: Batch) -> mx.array:
-        """One prediction per input, lazy: (B, …). Where they are per token, (B, L, …), they include padding."""
+        """Returns one lazy prediction per input, (B, …). Predictions per token, (B, L, …), include padding."""
 
     @abstractmethod
     def metrics(self, examples: Sequence[AnyExample], predictions: Predictions) -> dict[str, float]:
-        """Metrics by name, `metric` among them.
+        """Returns metrics by name, including `metric`.
 
         Args:
             examples: N examples.
-            predictions: What `predict` gave for the N `inputs`, (N, …); a list of N arrays where their shapes differ.
+            predictions: The results of `predict` for the N `inputs`, (N, …); a list of N arrays if their shapes differ.
         """
 
 
 class ContrastiveObjective(Objective[AnyExample]):
-    """An objective whose loss compares the examples of a batch with each other, so that it is no sum over them.
+    """An objective whose loss compares the examples of a batch with each other, so it is not a sum over examples.
 
-    Its `outputs` can be computed in parts nevertheless, by cores, processes, or one after the other in little memory;
+    Its `outputs` can still be computed in parts: on several cores, in several processes, or one by one to save memory;
     see `mlxbert.training.loop.gradients`.
 
     Attributes:
-        chunk: The most examples that are computed at a time; `None` for as many as the batch has.
-        width: The number of values of an output, after `bind`.
+        chunk: The maximum number of examples to compute at a time; `None` for the whole batch.
+        width: The size of an output vector, after `bind`.
     """
 
     chunk: int | None = None
@@ -265,26 +266,26 @@ class ContrastiveObjective(Objective[AnyExample]):
 
     @abstractmethod
     def outputs(self, network: Network, inputs: Batch) -> mx.array:
-        """What is compared: float32 (T, width) for the T inputs of some examples."""
+        """Computes the vectors to compare: float32 (T, width) for the T inputs of some examples."""
 
     def targets(self, examples: Sequence[AnyExample]) -> Any:
-        """What `compare` has to know of all examples of a batch: arrays, if it is `pure`; by default the examples."""
+        """Returns the targets of a batch for `compare`: arrays, if it is `pure`; by default the examples."""
         return examples
 
     @abstractmethod
     def compare(self, outputs: mx.array, targets: Any) -> tuple[mx.array, float]:
-        """The loss of a batch, and its weight, as `loss` gives them.
+        """Returns the loss of a batch and its weight, see `loss`.
 
         Args:
-            outputs: Those of all inputs of the examples, (T, width), in their order.
-            targets: What `targets` gives for all examples of the batch.
+            outputs: The outputs of all inputs of the examples, (T, width), in their order.
+            targets: The result of `targets` for all examples of the batch.
         """
 
     def collate(self, examples: Sequence[AnyExample], rng: random.Random) -> TrainBatch:
-        """All inputs of the examples, without targets: `compare` takes the examples."""
-        inputs = make_batch([one for example in examples for one in example.encodings], self.config)
+        """Pads all inputs of the examples; there are no targets, as `compare` takes the examples."""
+        inputs = make_batch([encoding for example in examples for encoding in example.encodings], self.config)
         return TrainBatch(inputs, mx.zeros(0), examples)
 
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, float]:
-        """That of a whole batch at once, as `collate` makes it; the loop computes it in parts."""
+        """Returns the loss and the weight of a whole batch of `collate`; the loop computes the outputs in parts."""
         return self.compare(self.outputs(network, batch.inputs), self.targets(batch.examples))

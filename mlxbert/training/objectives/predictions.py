@@ -1,4 +1,4 @@
-"""Predictions on many examples, shared among the processes of a run."""
+"""Predictions on many examples, split among the processes of a run."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -26,18 +26,18 @@ def predict(
     batch_tokens: int | None = None,
     on_progress: OnProgress | None = None,
 ) -> Predictions:
-    """The objective's predictions; see `compute`.
+    """Computes an objective's predictions; see `compute`.
 
     Args:
         network: The network.
-        objective: Computes them.
+        objective: The objective, whose `inputs` and `predict` are used.
         examples: Examples with N inputs.
-        group: See `compute`, as the following ones.
+        group: The processes that share the work; see `compute`.
         batch_tokens: Tokens per batch, padding included.
-        on_progress: Called with how many inputs are done, and N.
+        on_progress: Called with the number of finished inputs, and N.
 
     Returns:
-        float32 (N, …), or a list of N arrays where their shapes differ.
+        float32 (N, …), or a list of N arrays if their shapes differ.
     """
     return compute(
         network, objective.inputs(examples), objective.predict,
@@ -54,38 +54,38 @@ def compute(
     batch_tokens: int | None = None,
     on_progress: OnProgress | None = None,
 ) -> Predictions:
-    """What a function of batches gives, with the network in evaluation mode.
+    """Applies a function to batches of inputs, with the network in evaluation mode.
 
     Args:
         network: The network.
         inputs: N inputs.
-        function: A batch of B inputs to numbers (B, …), which stay lazy.
-        group: The processes that share the work; each gets all predictions.
+        function: Maps a batch of B inputs to a lazy array (B, …).
+        group: The processes that share the work; each gets all results.
         batch_tokens: Tokens per batch, padding included.
-        on_progress: Called with how many inputs are done, and N; first with 0, then after every batch.
+        on_progress: Called with the number of finished inputs, and N; first with 0, then after every batch.
 
     Returns:
-        float32 (N, …), or a list of N arrays where their shapes differ.
+        float32 (N, …), or a list of N arrays if their shapes differ.
     """
     turns = Turns(group or ProcessGroup())
     done = 0
-    tell = on_progress or (lambda done, total: None)
+    report = on_progress or (lambda done, total: None)
 
     def forward(batch: Batch, numbers: list[int]) -> mx.array:
         return function(network, batch)
 
-    def read(found: mx.array | None, numbers: list[int]) -> Sequence[Any]:
+    def read(outputs: mx.array | None, numbers: list[int]) -> Sequence[Any]:
         nonlocal done
         done += len(numbers)
-        tell(done, len(inputs))
-        return [None] * len(numbers) if found is None else [*np.asarray(found, np.float32)]
+        report(done, len(inputs))
+        return [None] * len(numbers) if outputs is None else [*np.asarray(outputs, np.float32)]
 
-    tell(done, len(inputs))
-    found: list[Any] = []
+    report(done, len(inputs))
+    results: list[Any] = []
     with evaluation_mode(network):
         window = window_size()
         for start in range(0, len(inputs), window):
-            some = inputs[start : start + window]
-            found += run_batches(some, forward, read, network.encoder.config, batch_tokens, mine=turns.is_mine)
-    rows = turns.all_gather(found)
+            part = inputs[start : start + window]
+            results += run_batches(part, forward, read, network.encoder.config, batch_tokens, mine=turns.is_mine)
+    rows = turns.all_gather(results)
     return np.array(rows, np.float32) if len({row.shape for row in rows}) < 2 else rows

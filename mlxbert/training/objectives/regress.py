@@ -1,4 +1,4 @@
-"""A number per text or pair."""
+"""The objective of regression: a number per text or pair."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -22,39 +22,39 @@ from mlxbert.training.scores.metrics import Floats
 
 
 class Regress(TextObjective):
-    """Squared error of one number."""
+    """Squared error of a number."""
 
     name = "regress"
     kind = "number"
     common, link = "mean", IDENTITY
 
     def labels_of(self, records: Sequence[LabelledText]) -> Labels:
-        """One output, called by the column that is predicted."""
+        """Returns one label, named after the column that is predicted."""
         column = self.columns.label if self.columns is not None else None
         return Labels((column or "value",), self.problem_type)
 
     def check(self, records: Sequence[LabelledText]) -> None:
         """Refuses numbers that are all the same."""
         if len({record.label for record in records}) < 2:
-            said = f"every example has the number {records[0].label}, expected different ones"
-            raise InputError(f"{data_checks.first_place(records)}: {said}")
+            problem = f"every example has the number {records[0].label}, expected different numbers"
+            raise InputError(f"{data_checks.first_place(records)}: {problem}")
 
     def warnings(self, train: SplitReport, records: Sequence[LabelledText]) -> Iterator[str]:
         """See `TaskObjective.warnings`."""
         return data_checks.other_than_numbers(records)
 
     def target(self, record: LabelledText) -> float:
-        """The number."""
+        """Returns the number."""
         assert isinstance(record.label, float)
         return record.label
 
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, float]:
-        """The summed squared errors, and the number of examples."""
+        """Returns the summed squared errors, and the number of examples."""
         logits = network.logits(HEAD, batch.inputs)[:, 0]
         return mean_squared_error(logits, batch.targets), float(batch.targets.shape[0])
 
     def scores(self, logits: mx.array) -> mx.array:
-        """The numbers as they are."""
+        """Returns the logits, which are the predicted numbers."""
         return logits
 
     def metrics(self, examples: Sequence[Example], predictions: Predictions) -> dict[str, float]:
@@ -63,7 +63,7 @@ class Regress(TextObjective):
         return metrics.regress_metrics(targets, np.asarray(predictions, np.float64)[:, 0])
 
     def expected(self, records: Sequence[LabelledText]) -> Floats:
-        """The numbers, (N,)."""
+        """Returns the numbers, (N,)."""
         return labelled_scores.numbers(records)
 
     def score(self, expected: Floats, predicted: Floats) -> float:

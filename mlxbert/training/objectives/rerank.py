@@ -1,4 +1,4 @@
-"""How well a text answers a query: the one score of a cross-encoder.
+"""The objective of reranking: a cross-encoder's score for how well a text answers a query.
 
 Shapes: B examples of a batch.
 """
@@ -35,12 +35,12 @@ from mlxbert.training.scores.reranking_scores import (
 )
 from mlxbert.weights.cross_encoder import activation, gives_probabilities
 
-_LABELS = Labels(("LABEL_0",))  # as sentence-transformers has it, without a problem_type
+_LABELS = Labels(("LABEL_0",))  # without a problem_type, as in sentence-transformers
 
 
 @dataclass(frozen=True)
 class Pair(Example):
-    """A query with a text; its target is the label.
+    """A query with a text; the target is the label.
 
     Attributes:
         record: The query, the text and the label.
@@ -67,10 +67,10 @@ class Rerank(TaskObjective[Pair]):
         self._probabilities = self.learning.loss == "bce"
 
     def read(self, rows: LabelledRows) -> list[JudgedPair]:
-        """Pairs with labels; the labels that are read first decide which metric is the main one."""
+        """Reads pairs with labels; the labels of the first call decide the main metric."""
         columns = self.columns
         if columns is None or not columns.fit(rows):  # files of another layout
-            columns = find_relevance_columns(rows, **self._asked)
+            columns = find_relevance_columns(rows, **self._columns)
         records = read_judged(rows, columns, self.data.max_score)
         if self.columns is None:
             self.columns = columns
@@ -85,19 +85,19 @@ class Rerank(TaskObjective[Pair]):
         """Refuses labels that are all the same; counts queries that no text answers."""
         labels = {record.label for record in records}
         if len(labels) < 2:
-            said = f"every example has the label {records[0].label:g}, expected different ones"
-            raise InputError(f"{records[0].place} and below: {said}")
+            problem = f"every example has the label {records[0].label:g}, expected different labels"
+            raise InputError(f"{records[0].place} and below: {problem}")
         if self.columns is not None and self.columns.groups:
             answered = {record.text for record in records if record.label}
             without = len({record.text for record in records} - answered)
             self._notes = (f"Queries without a positive text: {without:,}.",) if without else ()
 
     def check_valid(self, train: Sequence[JudgedPair], valid: Sequence[JudgedPair]) -> None:
-        """Refuses validation data that do not have the metric."""
+        """Refuses validation data for which the metric is not defined."""
         check_rerank_metric(self.metric, valid)
 
     def heads(self, records: Sequence[JudgedPair]) -> Mapping[str, Labels | None]:
-        """A classifier with one output."""
+        """Returns a classifier with one output."""
         return {HEAD: _LABELS}
 
     def config_keys(self) -> dict[str, Any]:
@@ -105,7 +105,7 @@ class Rerank(TaskObjective[Pair]):
         return activation(probabilities=self._probabilities)
 
     def check_model(self, model: Model) -> None:
-        """Refuses a model with several scores; takes what its files say of them."""
+        """Refuses a model with several scores; stores whether its files turn the score into a probability."""
         check_one_score(model)
         self._probabilities = gives_probabilities(model.files)
 
@@ -115,33 +115,33 @@ class Rerank(TaskObjective[Pair]):
         return Pair(encoding, record.label, record)
 
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, float]:
-        """The summed losses, and the number of examples."""
+        """Returns the summed losses, and the number of examples."""
         logits = network.logits(HEAD, batch.inputs)[:, 0]
         loss = binary_cross_entropy if self.learning.loss == "bce" else mean_squared_error
         return loss(logits, batch.targets), float(batch.targets.shape[0])
 
     def teacher_distance(self, scores: mx.array, targets: TeacherTargets, temperature: float) -> mx.array:
-        """The divergence from the teacher's probability, or the squared error, as the loss is."""
+        """Returns the divergence from the teacher's probability, or for the `mse` loss the squared error."""
         if self.learning.loss == "mse":
             return super().teacher_distance(scores, targets, temperature)
         return independent_divergence(scores, targets.scores, temperature)
 
     def predict(self, network: Network, inputs: Batch) -> mx.array:
-        """The logits, float32 (B,)."""
+        """Computes the logits, float32 (B,)."""
         return network.logits(HEAD, inputs).astype(mx.float32)[:, 0]
 
     def _scores(self, logits: Numbers) -> Numbers:
-        """The scores, float32 (N,): probabilities, or the logits themselves."""
+        """Converts logits to scores, float32 (N,): probabilities, or the logits themselves."""
         return np.asarray(mx.sigmoid(mx.array(logits))) if self._probabilities else logits
 
     def metrics(self, examples: Sequence[Pair], predictions: Predictions) -> dict[str, float]:
-        """See `mlxbert.training.scores.reranking_scores`; `loss` is that of training, without dropout."""
+        """See `mlxbert.training.scores.reranking_scores`; `loss` is the training loss without dropout."""
         logits, targets = np.asarray(predictions, np.float64), np.array([example.target for example in examples])
         binary = self.learning.loss == "bce"
         losses = np.logaddexp(0, logits) - targets * logits if binary else (logits - targets) ** 2
         scores = self._scores(np.asarray(predictions))
-        found = rerank_metrics([example.record for example in examples], scores, logits)
-        return found | {"loss": float(losses.mean())}
+        metrics = rerank_metrics([example.record for example in examples], scores, logits)
+        return metrics | {"loss": float(losses.mean())}
 
     def evaluation(self, part: Split, predictions: Predictions, **facts: Any) -> Evaluation:
         """See `TaskObjective.evaluation`."""
@@ -149,5 +149,5 @@ class Rerank(TaskObjective[Pair]):
         return reranking(part.records, self._scores(logits), logits=logits, metric=self.metric, **facts)
 
     def baselines(self, model: Model, train: Sequence[JudgedPair], valid: Sequence[JudgedPair]) -> dict[str, float]:
-        """The similarity of the vectors of query and text."""
+        """Returns the score of ranking by the similarity of the vectors of query and text."""
         return vector_baseline(model, valid, self.metric)

@@ -1,4 +1,4 @@
-"""What the built-in tasks share: everything that a report, an evaluation and a model card need to know of a task."""
+"""The base class of the built-in tasks, which adds everything for reports, evaluations and model cards."""
 
 import copy
 from abc import abstractmethod
@@ -39,47 +39,47 @@ class TaskRecord(Protocol):
 
     @property
     def place(self) -> str:
-        """Where it stands: `train.csv, line 17`."""
+        """The record's location: `train.csv, line 17`."""
 
     @property
     def key(self) -> Hashable:
-        """What makes two records the same input."""
+        """The identity of the input: equal keys mean duplicate inputs."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its labels; none where numbers or texts are predicted."""
+        """The labels; empty if numbers or texts are predicted."""
 
     @property
     def label(self) -> Any:
-        """What should be predicted: records with the same key and another label contradict each other."""
+        """The expected prediction: records with the same key and different labels contradict each other."""
 
 
 class Origin(Protocol):
     """The model that training starts from."""
 
     def labels(self, head: str) -> Labels | None:
-        """The labels of a head; `None` if the model does not have it."""
+        """Returns the labels of a head; `None` if the model does not have the head."""
 
     def pooling(self) -> str:
-        """How the model makes the vector of a text; `mean` where its files do not say."""
+        """Returns the model's pooling; `mean` if its files do not define one."""
 
     def embeds(self) -> bool:
-        """Whether its files say how it makes vectors."""
+        """Returns whether the model's files define how it computes vectors."""
 
 
 class TaskObjective(Objective[AnyExample]):
-    """A task of the command line.
+    """A built-in task.
 
     Args:
-        **options: Those of `TaskSpec.data` and `TaskSpec.learning`; and `metric`, which chooses the best checkpoint.
-            Options that are `None` have their defaults.
+        **options: The options of `TaskSpec.data` and `TaskSpec.learning`; and `metric`, which chooses the best
+            checkpoint. `None` stands for the default of an option.
 
     Attributes:
-        data: The options of its data, a `TaskSpec.data`.
-        learning: The options of training, a `TaskSpec.learning`.
+        data: The data options, a `TaskSpec.data`.
+        learning: The training options, a `TaskSpec.learning`.
         head: The head that is trained, a name in `mlxbert.nn.heads.HEADS`.
-        given: The options that were given.
-        columns: What was read from where, once something was read.
+        given: The options that were set explicitly.
+        columns: The columns that records are read from, after the first `read`.
         labels: The labels of the model, after `bind`.
     """
 
@@ -89,33 +89,34 @@ class TaskObjective(Objective[AnyExample]):
     columns: TaskColumns | None = None
     labels: Labels
     pure = True
-    _asked: dict[str, str | None]  # the columns that are named, by option
+    _columns: dict[str, str | None]  # the explicitly chosen columns, by option
 
     def __init__(self, **options: Any) -> None:
-        self.given = given = {option: value for option, value in options.items() if value is not None}
-        groups, known = (self.spec.data, self.spec.learning), self.spec.metrics
-        names = {"metric", *(one.name for group in groups for one in fields(group))}
-        for option in given:
+        self.given = values = {option: value for option, value in options.items() if value is not None}
+        groups, metrics = (self.spec.data, self.spec.learning), self.spec.metrics
+        names = {"metric", *(field.name for group in groups for field in fields(group))}
+        for option in values:
             if option not in names:
-                message = f"{option} is given, which {self.name} does not have"
+                message = f"{option} is not an option of {self.name}"
                 raise no_argument(option, {*names, *self.spec.defaults}, message)
-        self._metric = given.get("metric")
-        if self._metric not in (None, *known):
-            raise not_one_of("metric", self._metric, known)
-        self.metric = self._metric or known[0]
+        self._metric = values.get("metric")
+        if self._metric not in (None, *metrics):
+            raise not_one_of("metric", self._metric, metrics)
+        self.metric = self._metric or metrics[0]
         self.minimize = self.metric in self.spec.minimized
         self.perfect = self.spec.perfect(self.metric)
         self.data, self.learning = (
-            group(**{one.name: given[one.name] for one in fields(group) if one.name in given}) for group in groups
+            group(**{field.name: values[field.name] for field in fields(group) if field.name in values})
+            for group in groups
         )
         check_fields(self.data)
         check_fields(self.learning)
         self.max_length: int | None = self.data.max_length
-        self._asked = {name: value for name, value in asdict(self.data).items() if name.endswith("_column")}
+        self._columns = {name: value for name, value in asdict(self.data).items() if name.endswith("_column")}
 
     @property
     def spec(self) -> TaskSpec:
-        """What is known of the task without a model."""
+        """The declaration of the task."""
         return TASKS[self.name]
 
     @property
@@ -125,12 +126,12 @@ class TaskObjective(Objective[AnyExample]):
 
     def settings(self) -> dict[str, Any]:
         """See `Objective.settings`."""
-        own = {name: value for name, value in asdict(self.learning).items() if name not in self.spec.variants}
+        learning = {name: value for name, value in asdict(self.learning).items() if name not in self.spec.variants}
         data = {name: value for name, value in asdict(self.data).items() if name != "label_names"}
-        return {"metric": self.metric, **data, **own}
+        return {"metric": self.metric, **data, **learning}
 
     def bind(self, model: Model) -> None:
-        """Takes the tokenizer and the labels of a model."""
+        """Stores the tokenizer and the labels of a model."""
         super().bind(model)
         if self.max_length is not None and self.max_length > self.config.max_length:
             raise ArgumentError(
@@ -141,33 +142,33 @@ class TaskObjective(Objective[AnyExample]):
             self.labels = model.labels
 
     def start(self, source: Origin) -> None:
-        """Takes what it needs to know of the model that training starts from, before anything is read."""
+        """Stores facts about the model that training starts from, before any data are read."""
 
     def facts(self) -> dict[str, str]:
-        """What the report says of the data besides columns, by name; after reading."""
+        """Returns facts for the report besides columns, by name; available after reading."""
         return {}
 
     def notes(self) -> tuple[str, ...]:
-        """What looked wrong while reading, in sentences for the report's warnings."""
+        """Returns sentences on problems found while reading, for the report's warnings."""
         return ()
 
     def few_shot_hint(self, records: Sequence[Any]) -> str | None:
-        """What to try where every label has few examples; `None` where that is nothing, or nothing special helps."""
+        """Returns what to try if every label has few examples; `None` if some have many, or nothing special helps."""
         return None
 
     def usual_variant(self, records: Sequence[Any], source: Origin) -> str | None:
-        """The option of `TaskSpec.variants` that suits the training records where the user chose none."""
+        """Returns the option of `TaskSpec.variants` that suits the training records if the user chose none."""
         return None
 
     def warnings(self, train: SplitReport, records: Sequence[Any]) -> Iterator[str]:
-        """What a careful person would look at first in the labels of the training records, in sentences."""
+        """Returns warnings about the labels of the training records, in sentences."""
         if train.labels:
             yield from data_checks.few_examples(train, self.few_shot_hint(records))
             yield from self.balance(train)
             yield from data_checks.alike_names(train.labels)
 
     def balance(self, train: SplitReport) -> Iterator[str]:
-        """The part of `warnings` that is about how often labels occur."""
+        """Returns the part of `warnings` about the frequencies of labels."""
         return data_checks.imbalance(train, "look at the scores of each label.")
 
     @abstractmethod
@@ -181,27 +182,27 @@ class TaskObjective(Objective[AnyExample]):
         """Refuses validation records with labels that the training records do not have."""
 
     def tuned(self, part: Split, predictions: Predictions) -> Labels:
-        """The labels, with what is chosen on validation data."""
+        """Returns the labels, with thresholds tuned on validation data if the task has any."""
         return self.labels
 
     @abstractmethod
     def evaluation(self, part: Split, predictions: Predictions, **facts: Any) -> Evaluation:
-        """Everything that is known about predictions; `facts` are those of `Evaluation` that are not scores."""
+        """Evaluates predictions; `facts` are the fields of `Evaluation` that are not scores."""
 
-    def constant(self, known: Sequence[Any], asked: Sequence[Any]) -> dict[str, float]:
-        """The main metric of predicting the same for every record, by the name of what is predicted.
+    def constant(self, train: Sequence[Any], valid: Sequence[Any]) -> dict[str, float]:
+        """Returns the main metric of predicting the same for every record, keyed by the prediction's name.
 
         Args:
-            known: The records that decide what is predicted.
-            asked: The records on which it is scored.
+            train: The records that decide the prediction.
+            valid: The records on which it is scored.
 
         Returns:
-            Empty where such a prediction says nothing of a task.
+            Empty if a constant prediction is meaningless for the task.
         """
         return {}
 
     def baselines(self, model: Model, train: Sequence[Any], valid: Sequence[Any]) -> dict[str, float]:
-        """The main metric of simple methods on the validation records, by their names.
+        """Returns the main metric of simple methods on the validation records, by the method's name.
 
         Args:
             model: The model before training, with its pooling.
@@ -211,79 +212,79 @@ class TaskObjective(Objective[AnyExample]):
         return self.constant(train, valid)
 
     def adapt(self, model: Model, rows: LabelledRows) -> None:
-        """Takes the columns of a model's training data, where the data have them and no others are named.
+        """Uses the columns of the model's training data if the data have them and none were chosen explicitly.
 
-        Numbers of columns mean something else in every file.
+        Column numbers are not reused, as they mean something else in every file.
         """
         for role, column in trained_columns(model.folder).items():
-            named = self._asked.get(f"{role}_column", column) is not None or column in self._asked.values()
+            named = self._columns.get(f"{role}_column", column) is not None or column in self._columns.values()
             if column in rows.columns and not named and not column.isdecimal():
-                self._asked[f"{role}_column"] = column
+                self._columns[f"{role}_column"] = column
 
     def check_model(self, model: Model) -> None:
-        """Refuses to evaluate a model of another kind."""
+        """Refuses to evaluate a model that was made for another task."""
 
     def matched(self, records: Sequence[Any], model: Model) -> tuple[Sequence[Any], Mapping[str, int]]:
-        """Records with labels as a model spells them; and the labels that it does not have, with their records."""
+        """Returns the records with the model's spelling of labels, and the record counts of labels it does not have."""
         return records, {}
 
     def check_teacher(self) -> None:
-        """Refuses what cannot be learned from a teacher."""
+        """Refuses a teacher if the options or the data do not support one."""
 
     def of_teacher(self, model: Model) -> Self:
-        """The same task with the tokenizer and the labels of a teacher."""
-        own = copy.copy(self)
-        own.check_model(model)
-        own.bind(model)
-        return own
+        """Returns a copy of the task with the tokenizer and the labels of a teacher."""
+        task = copy.copy(self)
+        task.check_model(model)
+        task.bind(model)
+        return task
 
-    def distilled(self, own: Self, name: str, options: TeacherOptions) -> DistillationObjective:
-        """What is trained with a teacher.
+    def distilled(self, teacher_task: Self, name: str, options: TeacherOptions) -> DistillationObjective:
+        """Returns the objective of training with a teacher.
 
         Args:
-            own: The task `of_teacher`.
-            name: What the teacher is called.
-            options: How much it counts.
+            teacher_task: The result of `of_teacher`.
+            name: The teacher's name.
+            options: The options of distillation.
         """
-        return ScoreDistillation(self, options, self._order(own.labels, name))
+        return ScoreDistillation(self, options, self._order(teacher_task.labels, name))
 
     def _order(self, theirs: Labels, name: str) -> list[int] | None:
-        """For each label its place among those of a teacher; `None` where outputs have no names."""
+        """Returns each label's index among the teacher's labels; `None` if outputs have no names."""
         if self.numeric or not HEADS[self.head].labelled:
             return None
         if self.labels.crf or theirs.crf:
             raise ArgumentError(
-                f"{name if theirs.crf else 'the student'}: has a CRF, which scores whole sentences: a teacher's scores "
-                "are those of single words"
+                f"{name if theirs.crf else 'the student'}: has a CRF, which scores whole sentences; distillation needs "
+                "a score for each word"
             )
         if {*self.labels.names} != {*theirs.names}:
             raise ArgumentError(
-                f"{name}: has the labels {_shown(theirs.names)}, the training data {_shown(self.labels.names)}",
+                f"{name}: has the labels {_listed(theirs.names)}, the training data {_listed(self.labels.names)}",
                 hint="teacher and student need the same labels",
             )
         return [theirs.names.index(label) for label in self.labels.names]
 
-    def taught(self, network: Network, inputs: Batch) -> mx.array:
-        """What a teacher computes: the scores of its head."""
+    def teacher_outputs(self, network: Network, inputs: Batch) -> mx.array:
+        """Computes the teacher's outputs: the scores of its head."""
         return network.logits(self.head, inputs)
 
     def teacher_targets(
         self, batch: TrainBatch, examples: Sequence[AnyExample], scores: Sequence[Scores]
     ) -> TeacherTargets:
-        """What is learned of a batch: its targets, and the scores of the teacher for each example."""
+        """Returns the targets of a batch together with the teacher's scores for each example."""
         return TeacherTargets(batch.targets, mx.array(np.stack(scores)))
 
     def teacher_distance(self, scores: mx.array, targets: TeacherTargets, temperature: float) -> mx.array:
-        """How far the scores of a batch are from a teacher's, summed as in `loss`; for numbers the squared error."""
+        """Returns the distance of the scores from the teacher's, summed as in `loss`; for numbers the squared error."""
         return mean_squared_error(scores, targets.scores)
 
 
-def _shown(names: Sequence[str]) -> str:
+def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
 
 
 def relabelled(model: Model, labels: Labels) -> Model:
-    """The model with other labels; the network is the same."""
+    """Returns the model with other labels; the network is shared, and its configuration is updated."""
     config = replace(model.network.encoder.config, labels=labels)
     model.network.encoder.config = config
     return replace(model, labels=None if model.labels is None else labels, config=config)

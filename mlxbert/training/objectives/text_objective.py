@@ -1,4 +1,4 @@
-"""What the objectives over whole texts share: how their data are read, tokenized and predicted.
+"""The base class of the objectives over whole texts: reading, tokenizing and predicting.
 
 Shapes: B examples of a batch, C classes.
 """
@@ -38,10 +38,10 @@ class TextObjective(TaskObjective[Example]):
     """A sequence classifier over one text or two.
 
     Attributes:
-        kind: What a label is: `class`, `classes` or `number`.
-        renamed: The names that labels of the data get; empty where they keep their own.
-        common: The name of predicting what is most common, a baseline.
-        link: That of a linear model, another one.
+        kind: The kind of a label: `class`, `classes` or `number`.
+        renamed: New names for the labels of the data; empty if they keep their names.
+        common: The name of the baseline that predicts what is most common.
+        link: The link function of the linear baseline.
     """
 
     head = HEAD
@@ -53,13 +53,13 @@ class TextObjective(TaskObjective[Example]):
 
     @property
     def problem_type(self) -> str | None:
-        """As in `config.json`."""
+        """The `problem_type` of `config.json`."""
         return self.spec.problem_type
 
     def read(self, rows: LabelledRows) -> list[LabelledText]:
-        """Texts with labels; files read later have the columns of the first."""
+        """Reads texts with labels; later calls use the columns of the first."""
         if self.columns is None:
-            self.columns = find_columns(rows, labels=True, **self._asked)
+            self.columns = find_columns(rows, labels=True, **self._columns)
         records = read_labelled(rows, self.columns, self.kind)
         names = getattr(self.data, "label_names", None)
         if names is None:
@@ -76,30 +76,30 @@ class TextObjective(TaskObjective[Example]):
         check_labels({name for record in train for name in record.names}, valid)
 
     def heads(self, records: Sequence[LabelledText]) -> Mapping[str, Labels | None]:
-        """A classifier with the classes of the records."""
+        """Returns a classifier with the classes of the records."""
         return {HEAD: self.labels_of(records)}
 
     def labels_of(self, records: Sequence[LabelledText]) -> Labels:
-        """The classes of the records, numbers in their order, other names by the alphabet; or those that got names."""
+        """Returns the renamed classes, or those of the records: numbers in order, then other names alphabetically."""
         names = {name for record in records for name in record.names}
         return Labels(tuple(self.renamed.values()) or tuple(sorted(names, key=_order)), self.problem_type)
 
     def prepare(self, record: LabelledText) -> Example:
-        """Tokenizes a text or a pair; of a pair the longer text is truncated first."""
+        """Tokenizes a text or a pair; in a pair, the longer text is truncated first."""
         encoding = self.tokenizer.encode(record.text, record.pair, overflow="truncate")
         return Example(encoding, self.target(record))
 
     @abstractmethod
     def target(self, record: LabelledText) -> Any:
-        """What the model should predict, as numbers."""
+        """Returns the expected prediction in numeric form."""
 
     def predict(self, network: Network, inputs: Batch) -> mx.array:
-        """Probabilities, or for numbers the logit itself, float32 (B, C)."""
+        """Computes probabilities, or for numbers the logit itself, float32 (B, C)."""
         return self.scores(network.logits(HEAD, inputs).astype(mx.float32))
 
     @abstractmethod
     def scores(self, logits: mx.array) -> mx.array:
-        """Logits (B, C) as predictions (B, C)."""
+        """Converts logits (B, C) to predictions (B, C)."""
 
     def tuned(self, part: Split, predictions: Predictions) -> Labels:
         """See `TaskObjective.tuned`."""
@@ -111,36 +111,36 @@ class TextObjective(TaskObjective[Example]):
 
     @abstractmethod
     def expected(self, records: Sequence[LabelledText]) -> Floats:
-        """What a linear model should predict; see `fit_linear`."""
+        """Returns the targets of a linear model; see `fit_linear`."""
 
     @abstractmethod
     def score(self, expected: Floats, predicted: Floats) -> float:
-        """The main metric of the predictions of a linear model."""
+        """Returns the main metric of a linear model's predictions."""
 
-    def constant(self, known: Sequence[LabelledText], asked: Sequence[LabelledText]) -> dict[str, float]:
+    def constant(self, train: Sequence[LabelledText], valid: Sequence[LabelledText]) -> dict[str, float]:
         """See `TaskObjective.constant`."""
-        return {self.common: self.score_common(self.expected(known), self.expected(asked))}
+        return {self.common: self.score_common(self.expected(train), self.expected(valid))}
 
-    def score_common(self, known: Floats, expected: Floats) -> float:
-        """The main metric of always predicting the mean of what is known."""
-        return self.score(expected, np.broadcast_to(known.mean(0), expected.shape))
+    def score_common(self, train: Floats, expected: Floats) -> float:
+        """Returns the main metric of always predicting the mean of the training targets."""
+        return self.score(expected, np.broadcast_to(train.mean(0), expected.shape))
 
     def adapt(self, model: Model, rows: LabelledRows) -> None:
-        """Takes the columns of the training data, where the data have them and no others are named."""
+        """Uses the columns of the model's training data if the data have them and none were chosen explicitly."""
         trained = trained_columns(model.folder)
-        known = {role: column for role, column in trained.items() if column in rows.columns}
-        asked = {column for column in self._asked.values() if column is not None}
+        present = {role: column for role, column in trained.items() if column in rows.columns}
+        named = {column for column in self._columns.values() if column is not None}
         texts = {"text", "pair"} & trained.keys()
-        if self._asked["text_column"] or self._asked["pair_column"] or not texts <= known.keys():
-            known = {role: column for role, column in known.items() if role == "label"}
+        if self._columns["text_column"] or self._columns["pair_column"] or not texts <= present.keys():
+            present = {role: column for role, column in present.items() if role == "label"}
         chosen = {
-            role: column for role, column in known.items()
-            if self._asked.get(f"{role}_column", column) is None and column not in asked
+            role: column for role, column in present.items()
+            if self._columns.get(f"{role}_column", column) is None and column not in named
         }  # fmt: skip
         if chosen:
-            self._asked |= {f"{role}_column": column for role, column in chosen.items()}
-            said = ", ".join(f"{role} {column!r}" for role, column in chosen.items())
-            _LOG.info("columns as in the training of %s: %s", model.source, said)
+            self._columns |= {f"{role}_column": column for role, column in chosen.items()}
+            listed = ", ".join(f"{role} {column!r}" for role, column in chosen.items())
+            _LOG.info("using the columns that %s was trained with: %s", model.source, listed)
 
     def check_model(self, model: Model) -> None:
         """See `TaskObjective.check_model`."""
@@ -150,57 +150,57 @@ class TextObjective(TaskObjective[Example]):
         kind = labels.problem_type or (REGRESSION if len(labels) == 1 else self.problem_type)
         if kind != self.problem_type:
             other = next((name for name, spec in TASKS.items() if spec.problem_type == kind), "classify")
-            raise ArgumentError(f"task is {self.name!r}, the model is made for {other!r} ({kind})")
+            raise ArgumentError(f"task is {self.name!r}, the model was trained for {other!r} ({kind})")
         if self.kind == "number" and len(labels) > 1:
             raise ArgumentError(f"task is {self.name!r}, the model has {len(labels)} outputs, expected one")
 
     def matched(
         self, records: Sequence[LabelledText], model: Model
     ) -> tuple[Sequence[LabelledText], Mapping[str, int]]:
-        """See `TaskObjective.matched`. Only several labels can do without some."""
+        """See `TaskObjective.matched`. Unknown labels are an error unless examples can have several labels."""
         if "pair" in trained_columns(model.folder) and all(record.pair is None for record in records):
             _LOG.warning("%s", missing_pair(model.source))
         if self.kind == "number":
             return records, {}
         labels = model.labels or Labels()
-        spelled = _spellings(labels, trained_names(model.folder))
-        unknown = find_unknown(spelled, records)
-        one = self.kind == "class"
+        spelling = _spellings(labels, trained_names(model.folder))
+        unknown = find_unknown(spelling, records)
+        single = self.kind == "class"
         if unknown is not None:
-            shown = ", ".join(labels.names[:20]) + (", …" if len(labels) > 20 else "")
-            if one or not any(spelled(name) for record in records for name in record.names):
+            listed = ", ".join(labels.names[:20]) + (", …" if len(labels) > 20 else "")
+            if single or not any(spelling(name) for record in records for name in record.names):
                 raise InputError(
-                    f"{unknown.place}: {unknown.of_no_model()}, which has: {shown}",
+                    f"{unknown.place}: {unknown.of_no_model()}, which has: {listed}",
                     hint="rename the labels of the data, or choose the column with label_column=",
                 )
             _LOG.warning("%s does not have %s: the scores leave them out", model.source, unknown)
-        return [_relabelled(record, spelled) for record in records], unknown.labels if unknown is not None else {}
+        return [_relabelled(record, spelling) for record in records], unknown.labels if unknown is not None else {}
 
 
-def _renamed(given: str | Sequence[str], labels: Collection[str]) -> Mapping[str, str]:
-    """The name of each label of the data: the first name is that of the first label, in the order of `_order`."""
-    names = [name.strip() for name in (given.split(",") if isinstance(given, str) else given)]
+def _renamed(label_names: str | Sequence[str], labels: Collection[str]) -> Mapping[str, str]:
+    """Maps the labels of the data, sorted by `_order`, to the names in `label_names`."""
+    names = [name.strip() for name in (label_names.split(",") if isinstance(label_names, str) else label_names)]
     if not all(names) or len({*names}) < len(names):
-        raise ArgumentError(f"label_names is {given!r:.60}, expected different names with commas between them")
-    found = names if {*labels} <= {*names} else sorted(labels, key=_order)
-    if len(found) != len(names):
-        shown = ", ".join(found[:20]) + (", …" if len(found) > 20 else "")
+        raise ArgumentError(f"label_names is {label_names!r:.60}, expected different names separated by commas")
+    old_names = names if {*labels} <= {*names} else sorted(labels, key=_order)
+    if len(old_names) != len(names):
+        listed = ", ".join(old_names[:20]) + (", …" if len(old_names) > 20 else "")
         raise ArgumentError(
-            f"label_names has {len(names)} names, the data have {len(found)} labels: {shown}",
+            f"label_names has {len(names)} names, the data have {len(old_names)} labels: {listed}",
             hint="give as many names as there are labels, in the same order",
         )
-    return dict(zip(found, names, strict=True))
+    return dict(zip(old_names, names, strict=True))
 
 
 def _relabelled(record: LabelledText, name: Callable[[str], str | None]) -> LabelledText:
-    """The record with other names of its labels; of several, those without a name are left out."""
+    """Renames the labels of a record; if it has several, those without a new name are left out."""
     if isinstance(record.label, str):
         return replace(record, label=name(record.label))
     return replace(record, label=tuple(filter(None, map(name, record.names))))
 
 
 def _spellings(labels: Labels, renamed: Mapping[str, str]) -> Callable[[str], str | None]:
-    """How a model spells a label of data, which `renamed` may know; `None` for one that it does not have."""
+    """Returns a function from labels of the data (or old names in `renamed`) to the model's spelling, or `None`."""
     exact = set(labels.names)
     folded: Mapping[str, str] = {name.casefold(): name for name in labels.names}
     if len(folded) < len(labels):

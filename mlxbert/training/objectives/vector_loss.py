@@ -1,4 +1,4 @@
-"""The loss of a batch of vectors, by name: which texts are compared, and how.
+"""The losses over a batch of vectors: which texts are compared, and how.
 
 Shapes: B examples of a batch, T texts of a batch, W size of a vector.
 """
@@ -24,7 +24,7 @@ from mlxbert.training.options.training_tasks import VectorLearning
 
 _FITTING = {"texts": ("in-batch",), "pairs": ("in-batch", "triplet"), "scored": ("cosent", "cosine")}  # by kind
 LOSSES: tuple[str, ...] = get_args(VectorLossName)
-WHAT = {"texts": "texts alone", "pairs": "texts that belong together", "scored": "scored pairs"}
+KIND_NAMES = {"texts": "texts alone", "pairs": "texts that belong together", "scored": "scored pairs"}
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class TextGroup(Example):
 
     Attributes:
         others: The inputs after the first one: the positive, then the negatives. A text alone is its own positive.
-        texts: The texts themselves.
-        kind: What the record is: `texts`, `pairs` or `scored`.
-        halves: Of a text alone its two halves, by which it is evaluated.
+        texts: The texts in string form.
+        kind: The kind of the record: `texts`, `pairs` or `scored`.
+        halves: The two halves of a text alone, which replace it in evaluations.
     """
 
     others: tuple[Encoding, ...] = ()
@@ -53,7 +53,7 @@ class TextGroup(Example):
 
     @property
     def evaluated(self) -> Sequence[Encoding]:
-        """The inputs by which it is evaluated."""
+        """The inputs for evaluations."""
         return self.halves if self.kind == "texts" else self.encodings
 
 
@@ -62,11 +62,11 @@ class VectorLoss:
     """A loss over the vectors of a batch.
 
     Attributes:
-        name: One of `LOSSES`; `None` for `cosent` where there are scores, and `in-batch` elsewhere.
+        name: One of `LOSSES`; `None` for `cosent` with scores, and `in-batch` without.
         temperature: Divides the cosines of `in-batch` and `cosent`.
-        margin: Of `triplet`: how much farther the negative should be.
-        symmetric: Of `in-batch`: whether each positive must find its text, too.
-        dimensions: Sizes to which vectors can be truncated later (Matryoshka): the loss is the sum over them.
+        margin: For `triplet`: how much farther the negative should be than the positive.
+        symmetric: For `in-batch`: whether each positive must find its text, too.
+        dimensions: Sizes to which vectors can be truncated later (Matryoshka): the loss is the sum over these sizes.
         max_score: The score of the most similar pair: scores are divided by it.
     """
 
@@ -87,21 +87,21 @@ class VectorLoss:
             bounds_of(VectorLearning, "dimensions").check_whole("dimensions", size)
 
     def chosen(self, kind: str) -> "VectorLoss":
-        """The loss for data of a kind."""
+        """Returns the loss for a kind of data, with a default name if there is none."""
         name = self.name or _FITTING[kind][0]
         if name not in _FITTING[kind]:
-            raise ArgumentError(f"loss is {name!r}, for {WHAT[kind]} expected {' or '.join(_FITTING[kind])}")
+            raise ArgumentError(f"loss is {name!r}, for {KIND_NAMES[kind]} expected {' or '.join(_FITTING[kind])}")
         return replace(self, name=name)
 
     def check(self, records: Sequence[Related]) -> None:
         """Refuses training data from which nothing can be learned."""
-        first = f"{records[0].place} and below"
-        if self.name == "triplet" and (lacking := next((one for one in records if not one.negatives), None)):
+        place = f"{records[0].place} and below"
+        if self.name == "triplet" and (lacking := next((record for record in records if not record.negatives), None)):
             raise InputError(f"{lacking.place}: there is no negative, which loss 'triplet' needs")
         if self.name == "in-batch" and len({record.text for record in records}) < 2:
-            raise InputError(f"{first}: every example has the same text, expected different ones")
+            raise InputError(f"{place}: every example has the same text, expected different texts")
         if records[0].label is not None and len({record.label for record in records}) < 2:
-            raise InputError(f"{first}: every pair has the score {records[0].label:g}, expected different ones")
+            raise InputError(f"{place}: every pair has the score {records[0].label:g}, expected different scores")
         if self.name == "cosine":
             self._check_scores(records)
 
@@ -116,35 +116,35 @@ class VectorLoss:
                 )
 
     def targets(self, examples: Sequence[TextGroup]) -> dict[str, mx.array]:
-        """What the loss needs to know of B examples, by name: rows of their T vectors, and which are compared."""
-        sizes = [len(one.encodings) for one in examples]
+        """Returns the arrays that the loss takes for B examples: rows of the T vectors to compare, and scores."""
+        sizes = [len(example.encodings) for example in examples]
         first = np.cumsum([0, *sizes[:-1]])
-        found = {"anchors": mx.array(first), "positives": mx.array(first + 1)}
+        targets = {"anchors": mx.array(first), "positives": mx.array(first + 1)}
         if self.name == "in-batch":
             negatives = [np.arange(start + 2, start + size) for start, size in zip(first, sizes, strict=True)]
             candidates = mx.array(np.concatenate([first + 1, *negatives]))
-            return found | {"candidates": candidates, "excluded": mx.array(_excluded(examples))}
+            return targets | {"candidates": candidates, "excluded": mx.array(_excluded(examples))}
         if self.name == "triplet":
-            return found | {"negatives": mx.array(first + 2)}
-        return found | {"scores": mx.array([one.target / self.max_score for one in examples])}
+            return targets | {"negatives": mx.array(first + 2)}
+        return targets | {"scores": mx.array([example.target / self.max_score for example in examples])}
 
     def __call__(self, vectors: mx.array, targets: Mapping[str, mx.array]) -> tuple[mx.array, float]:
-        """The loss, and its weight.
+        """Returns the loss and its weight.
 
         Args:
-            vectors: Of all texts of the examples, (T, W), in their order.
-            targets: What `targets` gives for the examples.
+            vectors: The vectors of all texts of the examples, (T, W), in order.
+            targets: The result of `targets` for the examples.
         """
         loss = functools.partial(self._of, targets)
-        weight = 1.0 if self.name == "cosent" else float(len(targets["anchors"]))  # one number for the batch
+        weight = 1.0 if self.name == "cosent" else float(len(targets["anchors"]))  # cosent has one loss per batch
         return (losses.matryoshka(loss, vectors, self.dimensions) if self.dimensions else loss(vectors)), weight
 
     def _of(self, targets: Mapping[str, mx.array], v: mx.array) -> mx.array:
-        """The loss of vectors (T, W')."""
+        """Returns the loss of vectors (T, W')."""
         anchors, positives = v[targets["anchors"]], v[targets["positives"]]
         if self.name == "in-batch":
-            how: Any = {"temperature": self.temperature, "symmetric": self.symmetric}
-            return losses.in_batch_negatives(anchors, v[targets["candidates"]], targets["excluded"], **how)
+            options: Any = {"temperature": self.temperature, "symmetric": self.symmetric}
+            return losses.in_batch_negatives(anchors, v[targets["candidates"]], targets["excluded"], **options)
         if self.name == "triplet":
             return losses.triplet(anchors, positives, v[targets["negatives"]], margin=self.margin)
         if self.name == "cosine":
@@ -153,14 +153,15 @@ class VectorLoss:
 
 
 def _excluded(examples: Sequence[TextGroup]) -> NDArray[np.bool_]:
-    """Which candidates are not negatives of an anchor, (B, B + M): its own text, its positive, and those of its equals.
+    """Marks the candidates that are not negatives of an anchor, (B, B + M) with M negatives.
 
-    Its own positive is not excluded: it is the right answer.
+    These are copies of its text or its positive, and the positives of anchors with the same text. Its own positive is
+    not excluded: it is the right answer.
     """
-    known: dict[str, int] = {}
-    numbers = [[known.setdefault(text, len(known)) for text in one.texts] for one in examples]
-    anchors, positives = (np.array([one[place] for one in numbers]) for place in (0, 1))
-    negatives = [number for one in numbers for number in one[2:]]
+    ids: dict[str, int] = {}
+    numbers = [[ids.setdefault(text, len(ids)) for text in example.texts] for example in examples]
+    anchors, positives = (np.array([row[place] for row in numbers]) for place in (0, 1))
+    negatives = [number for row in numbers for number in row[2:]]
     candidates = np.array([*positives, *negatives])
     same = (candidates == positives[:, None]) | (candidates == anchors[:, None])
     equals = np.pad(anchors == anchors[:, None], ((0, 0), (0, len(negatives))))

@@ -1,1 +1,1 @@
-"""The options of training, and the table of the tasks that can be trained."""
+"""The training options, and the registry of the tasks that can be trained."""

@@ -1,4 +1,4 @@
-"""How a model is trained: the options of the loop, which are the same for every task."""
+"""The options of the training loop, which are the same for every task."""
 
 import functools
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Schedule = Literal["linear", "cosine", "constant"]
 VectorLossName = Literal["in-batch", "triplet", "cosent", "cosine"]
 ALL_LINEAR, DEFAULT_LAYERS = "all-linear", "query,value"
-RUNS = Bounds(1, 1000)  # of a sweep, with all its seeds
+RUNS = Bounds(1, 1000)  # runs of a sweep, all seeds included
 _Lora = functools.partial(Option, panel="Adapters")
 
 
@@ -24,7 +24,7 @@ class TrainingOptions:
 
     panel: ClassVar[str] = "Training"
     # `finetune` replaces the defaults of `epochs` and `lr` by ones for the size of the data and of the model
-    # (`LabelledMaterial.usual`, `usual_rate` in calls.py); it never takes fewer than these 3 epochs.
+    # (`LabelledMaterial.usual`); it never takes fewer than these 3 epochs.
     epochs: Annotated[
         int, Option("Passes over the data.", usual="3 to 20, by its size", bounds=Bounds(SMALLEST, 100_000))
     ] = 3
@@ -34,34 +34,32 @@ class TrainingOptions:
     lr: Annotated[
         float,
         Option(
-            "Highest learning rate. By the size of the model; adapters and new weights have a higher one.",
+            "Peak learning rate. The default depends on the model's size; adapters and new weights have a higher one.",
             usual="1e-4 to 2e-5",
             bounds=Bounds(1e-12, 1),
         ),
     ] = 5e-5
     batch_size: Annotated[int, Option("Examples per batch.", bounds=Bounds(1, 1_000_000))] = 32
     gradient_accumulation: Annotated[int, Option("Batches per update of the weights.", bounds=Bounds(1, 100_000))] = 1
-    schedule: Annotated[Schedule, Option("Schedule. How the learning rate falls after the warm-up.")] = "linear"
-    warmup: Annotated[
-        float, Option("Share of updates with a rising rate. It falls after them.", bounds=Bounds(0, 1))
-    ] = 0.1
-    weight_decay: Annotated[float, Option("Weight decay of matrices.", bounds=Bounds(0, 1))] = 0.01
+    schedule: Annotated[Schedule, Option("Learning rate schedule. How the rate falls after the warmup.")] = "linear"
+    warmup: Annotated[float, Option("Share of updates with a rising learning rate.", bounds=Bounds(0, 1))] = 0.1
+    weight_decay: Annotated[float, Option("Weight decay. Biases and norms have none.", bounds=Bounds(0, 1))] = 0.01
     max_grad_norm: Annotated[
-        float, Option("Maximum norm of the gradient. 0 for no limit.", bounds=Bounds(0, 1_000_000_000))
+        float, Option("Maximum gradient norm. 0 for no limit.", bounds=Bounds(0, 1_000_000_000))
     ] = 1.0
     dropout: Annotated[
-        float | None, Option("Dropout rate. It is used everywhere.", usual="the model's", bounds=RATE)
+        float | None, Option("Dropout rate. For all dropout layers.", usual="the model's", bounds=RATE)
     ] = None
     layer_decay: Annotated[
         float,
-        Option("Factor of the learning rate per layer. From the last layer to the first.", bounds=Bounds(SMALLEST, 1)),
+        Option("Learning rate of each layer, relative to the layer above.", bounds=Bounds(SMALLEST, 1)),
     ] = 1.0
     freeze: Annotated[
         int, Option("Freeze the first N layers. The embeddings, too; 0 freezes nothing.", bounds=Bounds(0, 1_000))
     ] = 0
-    checkpointing: Annotated[bool, Option("Use less memory, more time (gradient checkpointing).")] = False
+    checkpointing: Annotated[bool, Option("Save memory, but take longer (gradient checkpointing).")] = False
     fast_float32: Annotated[
-        bool, Option("Round float32 products to TF32 (faster on M5, CUDA). For the whole process.")
+        bool, Option("Round float32 products to TF32 (faster on M5, CUDA). Applies to the whole process.")
     ] = False
     patience: Annotated[
         int | None,
@@ -79,17 +77,18 @@ class TrainingOptions:
             bounds=STEPS,
         ),
     ] = None
-    seed: Annotated[int, Option("Random seed. For new weights, the order of the data, and dropout.", bounds=SEED)] = 0
+    seed: Annotated[int, Option("Random seed. For new weights, the order of the data and dropout.", bounds=SEED)] = 0
     lora: Annotated[
-        int | None, _Lora("Train only the head and adapters of rank R.", "R", usual="off", bounds=Bounds(1, 8_192))
+        int | None, _Lora("Train only the head and LoRA adapters of rank R.", "R", usual="off", bounds=Bounds(1, 8_192))
     ] = None
     lora_alpha: Annotated[
-        float | None, _Lora("Scale of adapters, divided by the rank.", usual="2R", bounds=Bounds(SMALLEST, 1_000_000))
+        float | None,
+        _Lora("LoRA alpha: adapters are scaled by alpha / R.", usual="2R", bounds=Bounds(SMALLEST, 1_000_000)),
     ] = None
-    lora_dropout: Annotated[float, _Lora("Dropout rate of adapters' inputs.", bounds=RATE)] = 0.0
-    lora_layers: Annotated[str, _Lora("Layers with adapters. A,B,… or all-linear.", "NAMES")] = DEFAULT_LAYERS
-    dora: Annotated[bool, _Lora("Learn the norms of adapted rows, too (DoRA).")] = False
-    rslora: Annotated[bool, _Lora("Divide the scale by √R instead (rsLoRA).")] = False
+    lora_dropout: Annotated[float, _Lora("Dropout rate of the adapters' inputs.", bounds=RATE)] = 0.0
+    lora_layers: Annotated[str, _Lora("Layers that get adapters. A,B,… or all-linear.", "NAMES")] = DEFAULT_LAYERS
+    dora: Annotated[bool, _Lora("Also learn the norms of adapted rows (DoRA).")] = False
+    rslora: Annotated[bool, _Lora("Scale by alpha / √R instead (rsLoRA).")] = False
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -101,7 +100,7 @@ class TrainingOptions:
         for name in ("lora_alpha", "lora_dropout", "lora_layers", "dora", "rslora"):
             if self.lora is None and getattr(self, name) != getattr(TrainingOptions, name):
                 raise ArgumentError(
-                    f"{name} is {getattr(self, name)!r:.60} without lora", hint="lora=8 is a usual rank"
+                    f"{name} is {getattr(self, name)!r:.60} without lora", hint="lora=8 is a common rank"
                 )
         if not isinstance(self.lora_layers, str) or not all(name.strip() for name in self.lora_layers.split(",")):
             raise ArgumentError(
@@ -110,16 +109,16 @@ class TrainingOptions:
 
     @property
     def adapters(self) -> "LoraSettings | None":
-        """How layers are adapted; `None` where all weights are trained."""
+        """The settings of the adapters; `None` if all weights are trained."""
         if self.lora is None:
             return None
-        from mlxbert.nn.lora import LoraSettings  # the command line reads these options where there is no MLX
+        from mlxbert.nn.lora import LoraSettings  # the command line also runs without MLX
 
         alpha = 2 * self.lora if self.lora_alpha is None else self.lora_alpha
         return LoraSettings(rank=self.lora, alpha=alpha, dropout=self.lora_dropout, rslora=self.rslora, dora=self.dora)
 
     def check_layers(self, layers: int) -> None:
-        """Refuses to freeze more layers than a model has; layers that share their weights are one."""
+        """Refuses to freeze more layers than a model has; layers that share their weights count as one."""
         if self.freeze > layers:
             raise ArgumentError(
                 f"freeze is {self.freeze}, expected at most {layers}, the number of layers with separate weights"
@@ -132,16 +131,16 @@ class TrainingOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TeacherOptions:
-    """How much a teacher counts."""
+    """Options of distillation."""
 
     panel: ClassVar[str] = "Training"
     teacher_weight: Annotated[
-        float, Option("Share of the teacher in the loss. The labels make up the rest.", bounds=Bounds(SMALLEST, 1))
+        float, Option("Weight of the teacher in the loss. The labels have the rest.", bounds=Bounds(SMALLEST, 1))
     ] = 0.5
     temperature: Annotated[
         float,
         Option(
-            "Divides scores of teacher and model. Higher values give unlikely labels more weight.",
+            "Temperature of distillation. Higher values give unlikely labels more weight.",
             bounds=Bounds(SMALLEST, 1_000_000),
         ),
     ] = 2.0
@@ -150,23 +149,23 @@ class TeacherOptions:
         check_fields(self)
 
     def refuse_alone(self) -> None:
-        """Refuses options of a teacher where there is none."""
+        """Refuses options of distillation if there is no teacher."""
         for name in (field.name for field in fields(self)):
             if getattr(self, name) != getattr(TeacherOptions, name):
                 raise ArgumentError(f"{name} is {getattr(self, name)!r:.60} without teacher")
 
 
 _NOT_VARIED = ("minutes", "save_every", "eval_every", "fast_float32")
-# What a sweep can vary.
+# Options that a sweep can vary.
 VARIED = tuple(field.name for field in fields(TrainingOptions) if field.name not in _NOT_VARIED)
 
 
 def check_sweep(sweep: Mapping[str, Any] | None, seeds: int = 1) -> list[dict[str, Any]]:
-    """The combinations of the values that are tried: `{"lr": [1e-5, 2e-5]}` gives two.
+    """Returns all combinations of the values of a sweep: `{"lr": [1e-5, 2e-5]}` gives two.
 
     Args:
-        sweep: Values by option.
-        seeds: With how many seeds each is tried.
+        sweep: Lists of values, keyed by option.
+        seeds: The number of seeds per combination.
     """
     RUNS.check_whole("seeds", seeds)
     combinations: list[dict[str, Any]] = [{}]
@@ -179,9 +178,7 @@ def check_sweep(sweep: Mapping[str, Any] | None, seeds: int = 1) -> list[dict[st
         if isinstance(values, str | bytes) or not isinstance(values, list | tuple) or not values:
             raise ArgumentError(f"sweep of {name} is {values!r:.60}, expected a list of values")
         runs *= len(values)
-        if runs > RUNS.most:  # before they are listed
-            raise ArgumentError(
-                f"sweep asks for {runs:,} runs or more, expected at most {RUNS.most:,}, all seeds included"
-            )
-        combinations = [{**one, name: value} for one in combinations for value in values]
+        if runs > RUNS.most:  # checked before the combinations take memory
+            raise ArgumentError(f"sweep has {runs:,} runs or more, expected at most {RUNS.most:,}, all seeds included")
+        combinations = [{**options, name: value} for options in combinations for value in values]
     return combinations

@@ -1,6 +1,6 @@
-"""The tasks: what each is besides its objective. A task is registered here, and nowhere else.
+"""The registry of the tasks that can be trained: everything about a task except its objective.
 
-Commands, their options and their help are made of it, and do not need MLX.
+Commands, options and help are generated from it; importing it does not need MLX.
 """
 
 from collections.abc import Mapping
@@ -12,12 +12,12 @@ from mlxbert.options import LENGTH, OVERLAP, RATE, SMALLEST, Bounds, Option, dec
 from mlxbert.tasks.options import AnswerOptions, VectorOptions
 from mlxbert.training.options.loop_options import TeacherOptions, TrainingOptions, VectorLossName
 
-_ANSWERS, _VECTORS = declared_options(AnswerOptions), declared_options(VectorOptions)  # of the tasks themselves
+_ANSWERS, _VECTORS = declared_options(AnswerOptions), declared_options(VectorOptions)  # shared with inference
 
 
 @dataclass(frozen=True)
 class TextData:
-    """Where texts and labels stand in a row."""
+    """Columns of texts and labels."""
 
     panel: ClassVar[str] = "Data"
     text_column: Annotated[str | None, Option("Column of the text.", usual="guessed")] = None
@@ -28,28 +28,28 @@ class TextData:
 
 @dataclass(frozen=True)
 class ClassData(TextData):
-    """The same, and what the labels are called."""
+    """Columns of texts and labels, and names for the labels."""
 
     label_names: Annotated[
-        str | None, Option("Names of the labels in order: no,yes for 0,1.", "NAMES", usual="the labels")
+        str | None, Option("Names for the labels, in order: no,yes for 0,1.", "NAMES", usual="the labels")
     ] = None
 
 
 @dataclass(frozen=True)
 class ClassLearning:
-    """How labels are learned."""
+    """Training options of classification."""
 
     panel: ClassVar[str] = "Training"
     label_smoothing: Annotated[
-        float, Option("Share of the target for all labels. It is spread evenly.", bounds=RATE)
+        float, Option("Label smoothing. The share of the target that is spread evenly over all labels.", bounds=RATE)
     ] = 0.0
     class_weights: Annotated[
-        Literal["none", "balanced"], Option("Weights of labels. With balanced, rare labels count more.")
+        Literal["none", "balanced"], Option("Class weights in the loss. With balanced, rare labels count more.")
     ] = "none"
     few_shot: Annotated[
         bool | None,
         Option(
-            "Train on pairs: SetFit. For few examples per label; the model should be one that makes vectors.",
+            "Train on pairs: SetFit. For few examples per label; works best with an embedding model.",
             usual="up to 64 per label",
         ),
     ] = None
@@ -57,61 +57,60 @@ class ClassLearning:
 
 @dataclass(frozen=True)
 class Guidance:
-    """From which model a task is learned, besides the labels."""
+    """The teacher of a task with labels."""
 
     panel: ClassVar[str] = "Training"
-    teacher: Annotated[str | None, Option("Also learn from what a finished model predicts.")] = None
+    teacher: Annotated[str | None, Option("Also learn from the predictions of a trained model.")] = None
 
 
 @dataclass(frozen=True)
 class VectorGuidance:
-    """From which model vectors are learned."""
+    """The teacher of vectors."""
 
     panel: ClassVar[str] = "Training"
-    teacher: Annotated[str | None, Option("Learn this model's vectors, from texts alone.")] = None
+    teacher: Annotated[str | None, Option("Learn this model's vectors, from unlabelled texts.")] = None
 
 
 @dataclass(frozen=True)
 class NoOptions:
-    """A task without options of training."""
+    """The training options of a task that has none."""
 
 
 @dataclass(frozen=True)
 class WordData:
-    """Where words and tags stand in a row, and how long sentences become windows."""
+    """Columns of words and tags, and the windows that long sentences are split into."""
 
     panel: ClassVar[str] = "Data"
     text_column: Annotated[
-        str | None, Option("Column of the words or the text. In .conll its number, by default 1.")
+        str | None, Option("Column of the words or the text. In .conll files a number, by default 1.")
     ] = None
     label_column: Annotated[
-        str | None, Option("Column of the tags or the spans. In .conll its number, by default the last one.")
+        str | None, Option("Column of the tags or the spans. In .conll files a number, by default the last.")
     ] = None
     max_length: Annotated[
         int | None,
-        Option("Longest input in tokens. Longer sentences become windows.", usual="the model's", bounds=LENGTH),
+        Option("Maximum input length in tokens. Longer sentences are split.", usual="the model's", bounds=LENGTH),
     ] = None
     stride: Annotated[
-        int | None,
-        Option("Overlap of windows, in tokens. Long sentences have them.", usual="a quarter", bounds=OVERLAP),
+        int | None, Option("Overlap of the windows of long sentences, in tokens.", usual="a quarter", bounds=OVERLAP)
     ] = None
 
 
 @dataclass(frozen=True)
 class TagLearning:
-    """How tags are learned."""
+    """Training options of tagging."""
 
     panel: ClassVar[str] = "Training"
     scheme: Annotated[
-        Scheme | None, Option("Tagging scheme. By default the model's, or for a new head the data's.")
+        Scheme | None, Option("Tagging scheme. By default the model's; a new head takes the one of the data.")
     ] = None
     crf: Annotated[bool, Option("Also learn which tag follows which (a CRF).")] = False
-    label_all_pieces: Annotated[bool, Option("Train on all tokens of a word, not only its first.")] = False
+    label_all_pieces: Annotated[bool, Option("Train on all tokens of a word, not just the first.")] = False
 
 
 @dataclass(frozen=True)
 class QuestionData:
-    """Where questions, contexts and answers stand in a row, and how contexts become windows."""
+    """Columns of questions, contexts and answers, and the windows that long contexts are split into."""
 
     panel: ClassVar[str] = "Data"
     text_column: Annotated[str | None, Option("Column of the question.", usual="question")] = None
@@ -124,42 +123,40 @@ class QuestionData:
 
 @dataclass(frozen=True)
 class RelatedData:
-    """Where texts stand that belong together, and how similar they are."""
+    """Columns of related texts and of their similarity scores."""
 
     panel: ClassVar[str] = "Data"
-    text_column: Annotated[str | None, Option("Column of the text, or query.", usual="guessed")] = None
-    pair_column: Annotated[str | None, Option("Column of the text, or texts, that belong to it.")] = None
-    negative_column: Annotated[str | None, Option("Column of texts that do not belong to it.")] = None
+    text_column: Annotated[str | None, Option("Column of the text or query.", usual="guessed")] = None
+    pair_column: Annotated[str | None, Option("Column of the text or texts that belong to it (positives).")] = None
+    negative_column: Annotated[str | None, Option("Column of texts that do not belong to it (negatives).")] = None
     label_column: Annotated[str | None, Option("Column of the similarity score.")] = None
     max_length: Annotated[int | None, Option("Truncate texts to N tokens.", usual="the model's", bounds=LENGTH)] = None
 
 
 @dataclass(frozen=True)
 class VectorLearning:
-    """How vectors are learned."""
+    """Training options of vectors."""
 
     panel: ClassVar[str] = "Training"
     loss: Annotated[VectorLossName | None, Option("Loss. By default cosent with scores, otherwise in-batch.")] = None
     temperature: Annotated[
-        float, Option("Divides the cosines. Of in-batch and cosent.", bounds=Bounds(SMALLEST, 1_000_000))
+        float, Option("Temperature of the in-batch and cosent losses.", bounds=Bounds(SMALLEST, 1_000_000))
     ] = 0.05
-    margin: Annotated[
-        float, Option("Margin of triplet. How much farther a negative should be.", bounds=Bounds(SMALLEST, 1_000_000))
-    ] = 5.0
-    symmetric: Annotated[bool, Option("Also match positives to texts, in in-batch. Not only texts to positives.")] = (
-        False
+    margin: Annotated[float, Option("Margin of the triplet loss, a distance.", bounds=Bounds(SMALLEST, 1_000_000))] = (
+        5.0
     )
+    symmetric: Annotated[bool, Option("Make the in-batch loss symmetric. It also matches positives to texts.")] = False
     dimensions: Annotated[
         tuple[int, ...] | None,
-        Option("Sizes that vectors can be truncated to. Matryoshka: 384,192,96.", bounds=Bounds(1, 1_000_000)),
+        Option("Sizes to truncate vectors to (Matryoshka). For example 384,192,96.", bounds=Bounds(1, 1_000_000)),
     ] = None
     max_score: Annotated[
-        float, Option("Score of the most similar pair. Scores are divided by it.", bounds=Bounds(SMALLEST, 1_000_000))
+        float, Option("Score of a perfect match. All scores are divided by it.", bounds=Bounds(SMALLEST, 1_000_000))
     ] = 1.0
     chunk: Annotated[
         int | None,
         Option(
-            "Examples that are computed at a time. A large batch then takes little memory.",
+            "Examples to compute at a time. Reduces the memory of a large batch.",
             usual="all",
             bounds=Bounds(1, 1_000_000),
         ),
@@ -170,7 +167,7 @@ class VectorLearning:
 
 @dataclass(frozen=True)
 class QueryData:
-    """Where queries, texts and labels stand in a row, and what labels are."""
+    """Columns of queries, texts and labels, and the range of the labels."""
 
     panel: ClassVar[str] = "Data"
     query_column: Annotated[str | None, Option("Column of the query.", usual="guessed")] = None
@@ -178,47 +175,47 @@ class QueryData:
     label_column: Annotated[str | None, Option("Column of the label or score.", usual="guessed")] = None
     max_length: Annotated[int | None, Option("Truncate pairs to N tokens.", usual="the model's", bounds=LENGTH)] = None
     max_score: Annotated[
-        float, Option("Largest score in the data. All are divided by it.", bounds=Bounds(SMALLEST, 1_000_000))
+        float, Option("Highest possible score. All scores are divided by it.", bounds=Bounds(SMALLEST, 1_000_000))
     ] = 1.0
 
 
 @dataclass(frozen=True)
 class RerankLearning:
-    """How scores are learned."""
+    """Training options of reranking."""
 
     panel: ClassVar[str] = "Training"
     loss: Annotated[
         Literal["bce", "mse"],
-        Option("Loss. With bce, scores are probabilities (cross-entropy); mse is the squared error of the score."),
+        Option("Loss. bce (cross-entropy) trains scores that are probabilities; mse is the squared error."),
     ] = "bce"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSpec:
-    """A task.
+    """The declaration of a task.
 
     Attributes:
-        objective: The class of its objective: a module of `mlxbert.training.objectives`, and a name there.
-        variants: Other objectives for it, each by the option that chooses it.
+        objective: The class of its objective: a module of `mlxbert.training.objectives` and a name in it.
+        variants: Alternative objectives, keyed by the option that chooses them.
         metrics: Its metrics; the first is the main one, which chooses the best model.
-        by_data: Which metric is the main one, in words, where that depends on the data.
-        formats: The formats of files that it has besides texts and tables.
-        minimized: The metrics of which less is better.
-        shares: The metrics that are shares of independent examples: they have Wilson's interval, others a bootstrap.
+        by_data: A phrase for the main metric if it depends on the data.
+        formats: File formats it reads besides texts and tables.
+        minimized: Metrics for which lower is better.
+        shares: Metrics that are shares of independent examples: they have Wilson's interval, others a bootstrap.
             Words are not independent, nor are pairs with a threshold that is tuned on them.
-        data: The options of its data, which evaluation has, too; an objective has their values as `data`.
-        learning: Those of training alone, which an objective has as `learning`.
-        teacher: Those of a teacher.
+        data: The class of the data options, which evaluation has, too; their values are `data` of the objective.
+        learning: The class of the options that only training has; their values are `learning` of the objective.
+        teacher: The classes of the teacher options.
         finetune: The help of the command that trains.
         evaluate: The help of the command that evaluates.
-        needs: What the model must be able to do, as `mlxbert.load` calls it.
+        needs: The `task` with which `mlxbert.load` loads its models.
         use: The command that uses the model.
-        arguments: What follows that command.
-        problem_type: That of the labels of its models; `None` where it says nothing.
-        numeric: Whether numbers are predicted, so that the name of the output says nothing.
+        arguments: Example arguments of that command.
+        problem_type: The `problem_type` of its models' labels; `None` if they have none.
+        numeric: Whether numbers are predicted, so that the name of the output is meaningless.
         of_words: Whether labels belong to words, not to examples.
-        mistakes: What the score of a mistake is: how sure the model was of the wrong `class`, of the wrong `answer`, or
-            of one of several `labels`; or the share of the `ranks` that were missed. Of numbers it is the distance.
+        mistakes: The meaning of a mistake's score: the confidence in the wrong `class`, in the wrong `answer`, or in
+            one of several `labels`; or the share of the `ranks` that were missed. For numbers it is the distance.
     """
 
     objective: tuple[str, str]
@@ -243,23 +240,23 @@ class TaskSpec:
 
     @property
     def usual_metric(self) -> str:
-        """The default of `metric`, in words."""
+        """A phrase for the default of `metric`."""
         return self.by_data or self.metrics[0]
 
     def perfect(self, metric: str) -> float:
-        """The value of a metric that no model exceeds."""
+        """The best possible value of a metric."""
         return 0.0 if metric in self.minimized else 1.0
 
     @property
     def groups(self) -> tuple[type, ...]:
-        """All options of training that are the task's own."""
+        """The classes of the task's own training options."""
         return self.data, self.learning, *self.teacher
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """The defaults of all options of training by name; `epochs` and `lr` depend on data and model."""
+        """The defaults of all training options by name; `epochs` and `lr` are `None`: they depend on data and model."""
         groups = (TrainingOptions, *self.groups)
-        return {one.name: one.default for group in groups for one in fields(group)} | {"epochs": None, "lr": None}
+        return {field.name: field.default for group in groups for field in fields(group)} | {"epochs": None, "lr": None}
 
 
 TASKS: Mapping[str, TaskSpec] = {
@@ -272,13 +269,13 @@ TASKS: Mapping[str, TaskSpec] = {
         learning=ClassLearning,
         mistakes="class",
         problem_type="single_label_classification",
-        finetune="""Train a model to give each text, or pair, one of several labels.
+        finetune="""Train a model to give each text or pair of texts one of several labels.
 
-        If training is interrupted, with Ctrl-C or otherwise, the same command resumes it from the last saved state.
+        If training is interrupted, by Ctrl-C or otherwise, the same command resumes it from the last saved state.
 
         Example: mlxbert finetune classify --train reviews.csv --output my-model
         """,
-        evaluate="""Measure how often a model gives the right label: metrics, each label, confusions, worst mistakes.
+        evaluate="""Measure how often a model gives the right label: metrics, scores per label, confusions, mistakes.
 
         Example: mlxbert evaluate classify --data test.csv --model my-model
         """,
@@ -292,13 +289,13 @@ TASKS: Mapping[str, TaskSpec] = {
         data=ClassData,
         problem_type="multi_label_classification",
         mistakes="labels",
-        finetune="""Train a model to give each text, or pair, any number of labels.
+        finetune="""Train a model to give each text or pair of texts any number of labels.
 
-        The score above which a label is given is tuned for each label on the validation data.
+        Each label has its own threshold, which is tuned on the validation data.
 
         Example: mlxbert finetune multilabel --train emotions.jsonl --output my-model
         """,
-        evaluate="""Measure how well a model finds all labels of texts: metrics, each label, worst mistakes.
+        evaluate="""Measure how well a model finds all labels of texts: metrics, scores per label, worst mistakes.
 
         Example: mlxbert evaluate multilabel --data test.jsonl --model my-model
         """,
@@ -308,7 +305,7 @@ TASKS: Mapping[str, TaskSpec] = {
         metrics=("spearman", "pearson", "mse", "mae", "r2"),
         problem_type="regression",
         numeric=True,
-        finetune="""Train a model to give each text, or pair of texts, a number.
+        finetune="""Train a model to give each text or pair of texts a number.
 
         Example: mlxbert finetune regress --train ratings.csv --pair-column answer --output my-model
         """,
@@ -332,11 +329,11 @@ TASKS: Mapping[str, TaskSpec] = {
         of_words=True,
         finetune="""Train a model to tag words: names and other entities, parts of speech, chunks.
 
-        Data are sentences of CoNLL or CoNLL-U, lists of words and tags, or texts with spans.
+        Data are CoNLL or CoNLL-U files, lists of words and tags, or texts with spans.
 
         Example: mlxbert finetune tag --train train.conll --output my-model
         """,
-        evaluate="""Measure how well a model finds entities, or tags words: metrics, each type or tag, worst mistakes.
+        evaluate="""Measure how well a model finds entities or tags words: metrics, scores per type, worst mistakes.
 
         Example: mlxbert evaluate tag --data test.conll --model my-model
         """,
@@ -351,8 +348,8 @@ TASKS: Mapping[str, TaskSpec] = {
         arguments='"…" --context-file FILE',
         finetune="""Train a model to answer questions with a part of a text; or to say that the text has no answer.
 
-        Data are .json files of SQuAD, 1.1 or 2.0, or rows of question, context and answers. Long contexts are split
-        into windows of --max-length tokens.
+        Data are .json files in the format of SQuAD 1.1 or 2.0, or rows of question, context and answers. Long contexts
+        are split into windows of --max-length tokens.
 
         Example: mlxbert finetune answer --train train-v2.0.json --output my-model
         """,
@@ -375,14 +372,14 @@ TASKS: Mapping[str, TaskSpec] = {
         mistakes="ranks",
         finetune="""Train a model to give similar texts similar vectors: for search and comparison.
 
-        Data are pairs of texts that belong together, also with texts that do not; pairs with scores of how similar they
-        are; or texts alone.
+        Data are pairs of texts that belong together, optionally with negatives; pairs with similarity scores; or texts
+        alone.
 
         Example: mlxbert finetune embed --train pairs.csv --output my-model
         """,
-        evaluate="""Measure how well vectors say which texts belong together: against scores of pairs, or by search.
+        evaluate="""Measure how well vectors tell which texts belong together: against similarity scores, or by search.
 
-        A folder of BEIR has queries, documents and judgements: every query ranks all documents.
+        A BEIR folder has queries, documents and judgements: every query ranks all documents.
 
         Example: mlxbert evaluate embed --data test.csv --model my-model
         """,
@@ -399,15 +396,14 @@ TASKS: Mapping[str, TaskSpec] = {
         finetune="""Train a cross-encoder to score how well a text answers a query.
 
         Data are rows of a query, a text and a label from 0 to 1, or records {"query": …, "positives": […], "negatives":
-        […]}. All texts of a query are in the training data, or all in the validation data.
+        […]}. All texts of a query go into the training data, or all into the validation data.
 
         Example: mlxbert finetune rerank --train pairs.jsonl --output my-model
         """,
-        evaluate="""Measure how well a cross-encoder scores pairs of query and text; or ranks what an embedder finds.
+        evaluate="""Measure how well a cross-encoder scores pairs of query and text; or reranks an embedder's results.
 
-        With --embedder, the data are a folder of BEIR, or records of query, positives and negatives. The
-        embedder finds --top-k documents for each query, and the model ranks them anew; metrics called before_… are the
-        embedder's.
+        With --embedder, the data are a BEIR folder, or records of query, positives and negatives. The embedder finds
+        --top-k documents for each query, and the model reranks them; metrics named before_… are the embedder's.
 
         Example: mlxbert evaluate rerank --data scifact --embedder BAAI/bge-small-en-v1.5 --model my-model
         """,

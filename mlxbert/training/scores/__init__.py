@@ -1,1 +1,1 @@
-"""How good a model is: metrics, intervals, baselines."""
+"""Scores of models: metrics, intervals, baselines."""

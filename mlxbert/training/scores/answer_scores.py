@@ -1,4 +1,4 @@
-"""Exact match and F1 of answers, as the official evaluation of SQuAD 1.1 and 2.0 has them; the no-answer threshold.
+"""Exact match and F1 of answers as in the official evaluations of SQuAD 1.1 and 2.0, and the no-answer threshold.
 
 Shapes: N questions.
 """
@@ -16,17 +16,17 @@ from mlxbert.errors import InputError
 from mlxbert.training.scores.evaluation_summary import Evaluation, Mistake
 from mlxbert.training.scores.intervals import bootstrap
 from mlxbert.training.scores.labelled_scores import MISTAKES, check_metric, label_scores
-from mlxbert.training.scores.metrics import MIDDLE, Bools, Counts, Floats, confusion_matrix
+from mlxbert.training.scores.metrics import DEFAULT_THRESHOLD, Bools, Counts, Floats, confusion_matrix
 
-ALWAYS = 1.0  # the threshold with which an answer is always given
+ALWAYS = 1.0  # a threshold at which an answer is always given
 LABELS = ("answer", "no answer")
 _ARTICLE = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
-_AROUND = 120  # code points of the context on each side of an answer, in a mistake
+_MARGIN = 120  # code points of the context on each side of an answer, in a mistake
 
 
 class Asked(Protocol):
-    """A question, its context, and the right answers; none where there is no answer."""
+    """A question, its context, and the right answers; empty if the context has no answer."""
 
     @property
     def text(self) -> str: ...  # noqa: D102
@@ -45,9 +45,9 @@ class Predicted(NamedTuple):
 
     Attributes:
         text: The span.
-        start: Where it begins in the context.
-        score: Its probability, 0 to 1.
-        share: The share of "no answer" in what it and the span score together, 0 to 1.
+        start: The start of the span in the context.
+        score: The probability of the span, 0 to 1.
+        share: The probability of "no answer" divided by its sum with the span's probability, 0 to 1.
     """
 
     text: str
@@ -57,42 +57,42 @@ class Predicted(NamedTuple):
 
 
 def normalized(text: str) -> str:
-    """A text in small letters, without punctuation, articles and superfluous whitespace."""
+    """Returns a text in lowercase, without punctuation, articles and extra whitespace."""
     return " ".join(_ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def exact_match(text: str, answers: Sequence[str]) -> float:
-    """1 if a text is one of the right answers, else 0; no answer is an empty text."""
+    """Returns 1 if a text is one of the right answers, else 0; "no answer" is an empty text."""
     return float(normalized(text) in {normalized(answer) for answer in right_answers(answers)})
 
 
 def f1(text: str, answers: Sequence[str]) -> float:
-    """The best F1 of the words of a text and those of a right answer, 0 to 1; no answer is an empty text."""
+    """Returns the best F1 of a text's words and a right answer's words, 0 to 1; "no answer" is an empty text."""
     return max(_overlap(normalized(text).split(), normalized(answer).split()) for answer in right_answers(answers))
 
 
 def right_answers(answers: Sequence[str]) -> Sequence[str]:
-    """The answers of which something is left after normalization; if there are none, an empty text is right."""
+    """Returns the answers that are not empty after normalization; without any, an empty text is right."""
     return [answer for answer in answers if normalized(answer)] or [""]
 
 
-def _overlap(found: Sequence[str], right: Sequence[str]) -> float:
-    if not found or not right:
-        return float(found == right)
-    common = (Counter(found) & Counter(right)).total()
-    return 2 * common / (len(found) + len(right))
+def _overlap(words: Sequence[str], right: Sequence[str]) -> float:
+    if not words or not right:
+        return float(words == right)
+    common = (Counter(words) & Counter(right)).total()
+    return 2 * common / (len(words) + len(right))
 
 
 @dataclass(frozen=True)
 class JudgedAnswers:
-    """Answers next to the right ones; arrays are (N,).
+    """The scores of N questions; arrays are (N,).
 
     Attributes:
-        exact_match: Of each best span.
-        f1: Of each best span.
-        silence: Both metrics of each question if no answer is given.
-        answerable: Whether each has an answer.
-        shares: The share of "no answer" of each.
+        exact_match: The exact match of each best span.
+        f1: The F1 of each best span.
+        silence: The value of both metrics for each question if no answer is given.
+        answerable: Whether each question has an answer.
+        shares: The share of "no answer" for each question; see `Predicted`.
     """
 
     exact_match: Floats
@@ -103,11 +103,11 @@ class JudgedAnswers:
 
     @property
     def both(self) -> bool:
-        """Whether there are questions with and without an answer."""
+        """Whether there are both questions with and without an answer."""
         return bool(self.answerable.any() and not self.answerable.all())
 
     def scores(self, threshold: float) -> dict[str, Floats]:
-        """`f1` and `exact_match` of each question, where a share above the threshold means no answer."""
+        """Returns `f1` and `exact_match` of each question, if a share above the threshold means no answer."""
         silent = self.shares > threshold
         return {
             "f1": np.where(silent, self.silence, self.f1),
@@ -121,62 +121,62 @@ def judge(records: Sequence[Asked], predicted: Sequence[Predicted]) -> JudgedAns
         raise InputError("there is no example to evaluate")
     pairs = [*zip(records, predicted, strict=True)]
     return JudgedAnswers(
-        np.array([exact_match(found.text, record.answers) for record, found in pairs]),
-        np.array([f1(found.text, record.answers) for record, found in pairs]),
+        np.array([exact_match(span.text, record.answers) for record, span in pairs]),
+        np.array([f1(span.text, record.answers) for record, span in pairs]),
         np.array([exact_match("", record.answers) for record in records]),
         np.array([bool(record.answers) for record in records]),
-        np.array([found.share for found in predicted], np.float64),
+        np.array([span.share for span in predicted], np.float64),
     )
 
 
 def answer_metrics(judged: JudgedAnswers, threshold: float) -> dict[str, float]:
-    """`f1` and `exact_match`.
+    """Returns `f1` and `exact_match`.
 
-    If some questions have no answer, the same of those that have one, and the accuracy on those that have none.
+    If some questions have no answer, also both metrics on the answerable questions, and the accuracy on the others.
 
     Args:
         judged: N questions.
         threshold: The share of "no answer" above which none is given.
     """
     scores = judged.scores(threshold)
-    found = {name: float(values.mean()) for name, values in scores.items()}
+    metrics = {name: float(values.mean()) for name, values in scores.items()}
     if judged.both:
-        found |= {f"has_answer_{name}": float(values[judged.answerable].mean()) for name, values in scores.items()}
-        found["no_answer_accuracy"] = float(scores["f1"][~judged.answerable].mean())
-    return found
+        metrics |= {f"has_answer_{name}": float(values[judged.answerable].mean()) for name, values in scores.items()}
+        metrics["no_answer_accuracy"] = float(scores["f1"][~judged.answerable].mean())
+    return metrics
 
 
 def tune_threshold(judged: JudgedAnswers) -> float:
-    """The threshold with the best mean F1; `ALWAYS` where every question has an answer.
+    """Returns the threshold with the best mean F1; `ALWAYS` if every question has an answer.
 
-    Candidates lie halfway between neighbouring shares. The one nearest to 0.5 wins a tie.
+    Candidates lie halfway between neighbouring shares. The candidate nearest to 0.5 wins a tie.
     """
     if judged.answerable.all():
         return ALWAYS
     order = np.argsort(judged.shares, kind="stable")
     shares, gain = judged.shares[order], (judged.f1 - judged.silence)[order]
-    sums = np.append(0.0, np.cumsum(gain))  # by how many questions, those of the smallest shares, are answered
+    sums = np.append(0.0, np.cumsum(gain))  # by the number of answered questions, smallest shares first
     ends = np.append(np.flatnonzero(np.diff(shares, append=np.inf)) + 1, 0)  # equal shares stay together
     candidates = (np.append(0.0, shares)[ends] + np.append(shares, 1.0)[ends]) / 2
     candidates, values = (
-        np.append(candidates, MIDDLE),
-        np.append(sums[ends], sums[np.searchsorted(shares, MIDDLE, "right")]),
+        np.append(candidates, DEFAULT_THRESHOLD),
+        np.append(sums[ends], sums[np.searchsorted(shares, DEFAULT_THRESHOLD, "right")]),
     )
     best = np.flatnonzero(values >= values.max() - 1e-9)
-    return float(candidates[best[np.argmin(np.abs(candidates[best] - MIDDLE))]])
+    return float(candidates[best[np.argmin(np.abs(candidates[best] - DEFAULT_THRESHOLD))]])
 
 
 def answering(
     records: Sequence[Asked], predicted: Sequence[Predicted], *, threshold: float, metric: str = "f1", **about: Any
 ) -> Evaluation:
-    """The evaluation of answers.
+    """Evaluates answers.
 
     Args:
         records: N questions.
-        predicted: The best span of each.
+        predicted: The best span for each question.
         threshold: The share of "no answer" above which none is given.
         metric: The main metric, one of `TASKS["answer"].metrics`.
-        **about: What else the evaluation says.
+        **about: Further fields of the evaluation.
     """
     check_metric("answer", metric)
     judged = judge(records, predicted)
@@ -189,7 +189,7 @@ def answering(
         examples=len(records),
         metric=metric,
         score=metrics[metric],
-        interval=bootstrap(lambda some: float(main[some].mean()), len(records)),
+        interval=bootstrap(lambda rows: float(main[rows].mean()), len(records)),
         metrics=metrics,
         labels=label_scores(LABELS, Counts.of_confusion(confusion)) if judged.both else (),
         confusion=tuple(map(tuple, confusion.tolist())) if judged.both else None,
@@ -201,9 +201,9 @@ def answering(
 def _mistakes(
     records: Sequence[Asked], predicted: Sequence[Predicted], silent: Bools, values: Floats
 ) -> tuple[Mistake, ...]:
-    """Those with the lowest F1 that the model was surest about."""
-    sure = np.array([found.share if none else found.score for found, none in zip(predicted, silent, strict=True)])
-    badness = sure * (1 - values)
+    """Returns the mistakes with the largest product of confidence and missing F1."""
+    confidences = np.array([span.share if none else span.score for span, none in zip(predicted, silent, strict=True)])
+    badness = confidences * (1 - values)
     ranked = [int(number) for number in np.argsort(-badness, kind="stable") if values[number] < 1][:MISTAKES]
     return tuple(
         Mistake(
@@ -211,19 +211,19 @@ def _mistakes(
             pair=excerpt(records[number], predicted[number], bool(silent[number])),
             expected=next(iter(records[number].answers), ""),
             predicted="" if silent[number] else predicted[number].text,
-            score=float(sure[number]),
+            score=float(confidences[number]),
             place=records[number].place,
         )
         for number in ranked
     )
 
 
-def excerpt(record: Asked, found: Predicted, silent: bool) -> str:
-    """The part of the context around the right answer and, if it is near, the one that is given."""
+def excerpt(record: Asked, span: Predicted, silent: bool) -> str:
+    """Returns the part of the context around the right answer and, if it is near, the predicted answer."""
     context = record.pair
-    middle = found.start if record.start is None else record.start
-    begin, end = middle - _AROUND, middle + _AROUND
-    if not silent and abs(found.start - middle) <= 2 * _AROUND:
-        begin, end = min(begin, found.start - _AROUND), max(end, found.start + len(found.text) + _AROUND)
+    middle = span.start if record.start is None else record.start
+    begin, end = middle - _MARGIN, middle + _MARGIN
+    if not silent and abs(span.start - middle) <= 2 * _MARGIN:
+        begin, end = min(begin, span.start - _MARGIN), max(end, span.start + len(span.text) + _MARGIN)
     before, after = "…" if begin > 0 else "", "…" if end < len(context) else ""
     return before + " ".join(context[max(begin, 0) : end].split()) + after

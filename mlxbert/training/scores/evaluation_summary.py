@@ -1,4 +1,4 @@
-"""How good a model is on labelled data, and next to simple baselines."""
+"""The results of an evaluation on labelled data, and a trained model's comparison with simple baselines."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,12 +8,12 @@ from mlxbert.results.brief import Brief
 from mlxbert.results.notebook import Shown, to_html
 from mlxbert.training.options.training_tasks import TASKS, TaskSpec
 
-_MARGIN = 0.05  # how far below the mean F1 a label stands out
+_MARGIN = 0.05  # distance below the mean F1 at which a label stands out
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelScore(Brief):
-    """Scores of one label, each from 0 to 1; `support` counts the examples that have it."""
+    """Scores of one label, each from 0 to 1; `support` is the number of examples that have it."""
 
     label: str
     precision: float
@@ -30,11 +30,11 @@ class Mistake(Brief):
         text: The text.
         pair: The second text, if there are two.
         expected: The label; the labels, joined by commas, empty for none; or the number.
-        predicted: What the model gives, in the same form.
-        score: How sure it was, 0 to 1: the probability of the label it predicts; where there may be several, how sure
-            it was that a label is there, or is not, where it was most wrong. The distance, for numbers.
-        place: Where it stands: `test.csv, line 17`.
-        label: Where there may be several: the label about which it was most wrong, which `score` is of.
+        predicted: The model's prediction, in the same form.
+        score: The model's confidence, 0 to 1: the probability of the predicted label; if there may be several, the
+            confidence that the worst label is present, or absent. For numbers, the distance.
+        place: The location of the example: `test.csv, line 17`.
+        label: The worst label, to which `score` refers, if there may be several.
     """
 
     text: str
@@ -48,30 +48,29 @@ class Mistake(Brief):
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation(Shown):
-    """How good a model is on labelled data.
+    """The evaluation of a model on labelled data.
 
     Attributes:
         task: The name of the task, one of `TASKS`.
-        model: The model.
+        model: The name or the folder of the model.
         data: The files.
-        examples: How many.
+        examples: The number of examples.
         metric: The name of the main metric.
-        score: Its value.
-        interval: 95 % of it, from a bootstrap over the examples; of accuracy, Wilson's interval.
+        score: The value of the main metric.
+        interval: The score's 95 % interval, from a bootstrap over the examples; for accuracy, Wilson's interval.
         metrics: All metrics by name.
         labels: Scores of every label; empty for numbers.
-        confusion: Rows are expected labels, columns predicted ones, in the order of `classes`; `None` where an example
-            may have several labels, or numbers are predicted. Of tags it counts words.
-        classes: The rows of `confusion`: the names of `labels`; where these are types of entities, `O` after them.
-        mistakes: Those that the model was surest about, or the largest distances; ten at most, the worst first.
-        truncated: Inputs that were truncated.
-        constant: The main metric of predicting the same for every example, by the name of what is predicted, which the
-            data themselves decide: `{"largest class": 0.28}`. A score means something only next to it. Empty where such
-            a prediction says nothing.
-        seen: Rows that stand in files that the model was trained on, or chosen by.
-        unknown: Labels of the data that the model does not have, with how many examples have them. Only `multilabel`
-            and `tag` have such. The scores of `multilabel` are those of the labels that the model has; of `tag`, what
-            it does not know counts as missed.
+        confusion: The confusion matrix, with a row per expected and a column per predicted label, in the order of
+            `classes`; `None` if examples may have several labels, or numbers are predicted. For tags it counts words.
+        classes: The rows of `confusion`: the names of `labels`; entity types are followed by `O`.
+        mistakes: The mistakes with the highest confidence, or the largest distances; ten at most, the worst first.
+        truncated: The number of truncated inputs.
+        constant: The main metric of predicting the same for every example, by the name of the prediction, which is
+            fitted to the same data: `{"largest class": 0.28}`. A score is meaningful only next to it. Empty if such a
+            prediction is meaningless.
+        seen: The number of rows in files that the model was trained on, or selected by.
+        unknown: Labels of the data that the model does not have, with their example counts; for `multilabel` and `tag`
+            only. The scores of `multilabel` leave them out; in `tag` they count as missed.
     """
 
     task: str
@@ -97,39 +96,39 @@ class Evaluation(Shown):
 
     @property
     def numeric(self) -> bool:
-        """Whether numbers are predicted, which are more or less wrong."""
+        """Whether numbers are predicted, whose mistakes are distances."""
         return self.spec.numeric
 
     @property
     def spec(self) -> TaskSpec:
-        """What the task is."""
+        """The declaration of the task."""
         return TASKS[self.task]
 
     def _repr_html_(self) -> str:
-        """The table of a notebook, with the names of the classes at the confusion matrix."""
-        shown = self.to_dict()
-        classes = shown.pop("classes")
+        """Returns a table for notebooks, whose confusion matrix has the names of the classes."""
+        values = self.to_dict()
+        classes = values.pop("classes")
         if self.confusion is not None:
-            shown["confusion"] = [
+            values["confusion"] = [
                 {"expected \\ predicted": name} | dict(zip(classes, row, strict=True))
                 for name, row in zip(classes, self.confusion, strict=True)
             ]
-        return to_html(shown)
+        return to_html(values)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Summary(Brief):
-    """How good a trained model is next to honest baselines, all on the same validation data.
+    """A trained model's comparison with honest baselines, all on the same validation data.
 
     Attributes:
         metric: The main metric.
-        score: That of the model.
-        interval: 95 % of it.
-        baselines: The same metric of simple methods, by name: `largest class`, `frozen vectors`, …
-        weakest: What the model is worst at, in a sentence; `None` if nothing stands out.
+        score: The score of the model.
+        interval: The score's 95 % interval.
+        baselines: The same metric for simple methods, by name: `largest class`, `frozen vectors`, …
+        weakest: A sentence about what the model is worst at; `None` if nothing stands out.
         deviation: Standard deviation of the score over the seeds; `None` for one seed.
         command: The command that uses the model.
-        advice: What may give a better model, where a baseline is as good as this one.
+        advice: A suggestion for a better model, if a baseline is as good as this one.
     """
 
     metric: str
@@ -143,27 +142,27 @@ class Summary(Brief):
 
 
 def weakest(evaluation: Evaluation) -> str | None:
-    """What a model is worst at, in a sentence, or `None` if nothing stands out.
+    """Returns a sentence about what a model is worst at, or `None` if nothing stands out.
 
-    Labels: the one with the lowest F1, if that is clearly below their mean. Numbers: the largest distance.
+    For labels, it is the label with the lowest F1, if clearly below the mean F1. For numbers, the largest distance.
     """
     if evaluation.numeric:
-        return _farthest(evaluation)
-    known = [number for number, label in enumerate(evaluation.labels) if label.support]
-    if len(known) < 2:
+        return _largest_error(evaluation)
+    present = [number for number, label in enumerate(evaluation.labels) if label.support]
+    if len(present) < 2:
         return None
-    worst = min(known, key=lambda number: evaluation.labels[number].f1)
+    worst = min(present, key=lambda number: evaluation.labels[number].f1)
     label = evaluation.labels[worst]
-    mean = sum(evaluation.labels[number].f1 for number in known) / len(known)
+    mean = sum(evaluation.labels[number].f1 for number in present) / len(present)
     if label.f1 > mean - _MARGIN:
         return None
     examples = _count(label.support, evaluation.spec.of_words and OUTSIDE in evaluation.classes)
     matrix = evaluation.confusion or ()
     if label.recall <= label.precision:
-        taken = _most(evaluation, matrix[worst] if matrix else (), worst, ", most often taken for {}")
-        return f"{label.label}: recall {label.recall:.2f} on {examples}{taken}"
-    taken = _most(evaluation, [row[worst] for row in matrix], worst, ", most often in place of {}")
-    return f"{label.label}: precision {label.precision:.2f} ({examples} in all){taken}"
+        confused = _confused(evaluation, matrix[worst] if matrix else (), worst, ", most often predicted as {}")
+        return f"{label.label}: recall {label.recall:.2f} on {examples}{confused}"
+    confused = _confused(evaluation, [row[worst] for row in matrix], worst, ", most often instead of {}")
+    return f"{label.label}: precision {label.precision:.2f} ({examples} in all){confused}"
 
 
 def _count(number: int, entities: bool) -> str:
@@ -171,13 +170,13 @@ def _count(number: int, entities: bool) -> str:
     return f"{number} {kind[number != 1]}"
 
 
-def _most(evaluation: Evaluation, counts: Sequence[int], label: int, sentence: str) -> str:
-    """A sentence with the other label that counts most; empty where none counts."""
-    others = {other: count for other, count in enumerate(counts) if other != label and count}
-    return sentence.format(evaluation.classes[max(others, key=others.__getitem__)]) if others else ""
+def _confused(evaluation: Evaluation, counts: Sequence[int], label: int, phrase: str) -> str:
+    """Returns the phrase with the other label that has the highest count; empty if all counts are 0."""
+    confusions = {other: count for other, count in enumerate(counts) if other != label and count}
+    return phrase.format(evaluation.classes[max(confusions, key=confusions.__getitem__)]) if confusions else ""
 
 
-def _farthest(evaluation: Evaluation) -> str | None:
+def _largest_error(evaluation: Evaluation) -> str | None:
     if not evaluation.mistakes:
         return None
     worst = evaluation.mistakes[0]

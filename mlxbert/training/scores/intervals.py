@@ -1,4 +1,4 @@
-"""How far a metric can be trusted: 95 % intervals over the examples.
+"""The uncertainty of metrics: 95 % intervals over the examples.
 
 Shapes: N examples, C labels.
 """
@@ -28,15 +28,15 @@ from mlxbert.training.scores.metrics import (
 def bootstrap(
     metric: Callable[[Ints], float], examples: int, *, seed: int = 0, resamples: int = 1000
 ) -> tuple[float, float]:
-    """The range that holds 95 % of a metric's values on random resamples of the examples (percentile bootstrap).
+    """Returns the range of 95 % of a metric's values on random resamples of the examples (percentile bootstrap).
 
-    It knows only mistakes that occur: where there are none, it has no width.
+    It sees only mistakes that occur: without mistakes, the range has no width.
 
     Args:
-        metric: Takes numbers of examples, (N,), some repeated, and gives the metric of these.
+        metric: Computes the metric from indices of examples, (N,), some repeated.
         examples: N.
         seed: Determines the resamples.
-        resamples: How many.
+        resamples: The number of resamples.
     """
     rng = np.random.default_rng(seed)
     values = [metric(rng.integers(examples, size=examples)) for _ in range(resamples)]
@@ -45,7 +45,7 @@ def bootstrap(
 
 
 def wilson(share: float, examples: int) -> tuple[float, float]:
-    """The 95 % interval of a share (Wilson 1927); unlike `bootstrap` it has a width at 0 and 1, too."""
+    """Returns the 95 % interval of a share (Wilson 1927); unlike `bootstrap`, it has a width at 0 and 1, too."""
     z = 1.959963984540054
     middle = (share + z**2 / (2 * examples)) / (1 + z**2 / examples)
     half = z / (1 + z**2 / examples) * np.sqrt(share * (1 - share) / examples + (z / (2 * examples)) ** 2)
@@ -55,46 +55,46 @@ def wilson(share: float, examples: int) -> tuple[float, float]:
 def classify_interval(
     metric: str, score: float, expected: Ints, predicted: Ints, probabilities: Numbers
 ) -> tuple[float, float]:
-    """Of a metric of one label per example: (N,), (N,) and (N, C)."""
+    """Returns the interval of a metric of one label per example, from arrays (N,), (N,) and (N, C)."""
     if metric == "accuracy":
         return wilson(score, len(expected))
     if metric == "log_loss":
         return _mean_interval(classify_losses(expected, probabilities))
-    labels, of = probabilities.shape[1], OF_CONFUSION[metric]
-    return bootstrap(lambda some: of(confusion_matrix(expected[some], predicted[some], labels)), len(expected))
+    labels, compute = probabilities.shape[1], OF_CONFUSION[metric]
+    return bootstrap(lambda rows: compute(confusion_matrix(expected[rows], predicted[rows], labels)), len(expected))
 
 
 def multilabel_interval(metric: str, expected: Bools, predicted: Bools, probabilities: Numbers) -> tuple[float, float]:
-    """Of a metric of any number of labels per example: (N, C) each."""
+    """Returns the interval of a metric of any number of labels per example, from arrays (N, C)."""
     if metric == "subset_accuracy":
         right = (expected == predicted).all(1)
         return wilson(float(right.mean()), len(right))
     if metric == "log_loss":
         return _mean_interval(multilabel_losses(expected, probabilities))
-    of, examples = OF_COUNTS[metric], len(expected)
+    compute, examples = OF_COUNTS[metric], len(expected)
     # A product of matrices instead of sums over the rows of each resample: ten times faster.
     cells = np.concatenate([expected & predicted, predicted, expected], axis=1).astype(np.float32)
 
-    def resampled(some: Ints) -> float:
-        times = np.bincount(some, minlength=examples).astype(np.float32)
-        return of(Counts(*np.split((times @ cells).astype(np.float64), 3)))
+    def resampled(rows: Ints) -> float:
+        times = np.bincount(rows, minlength=examples).astype(np.float32)
+        return compute(Counts(*np.split((times @ cells).astype(np.float64), 3)))
 
     return bootstrap(resampled, examples)
 
 
 def regress_interval(metric: str, expected: Floats, predicted: Floats) -> tuple[float, float]:
-    """Of a metric of numbers: (N,) each."""
+    """Returns the interval of a metric of numbers, from arrays (N,)."""
     error = predicted - expected
     first, second = order(expected), order(predicted)  # sorted once
-    of: dict[str, Callable[[Ints], float]] = {
-        "spearman": lambda some: pearson(ranks(first[some]), ranks(second[some])),
-        "pearson": lambda some: pearson(expected[some], predicted[some]),
-        "mse": lambda some: float(np.mean(error[some] ** 2)),
-        "mae": lambda some: float(np.mean(np.abs(error[some]))),
-        "r2": lambda some: r2(expected[some], predicted[some]),
+    metrics: dict[str, Callable[[Ints], float]] = {
+        "spearman": lambda rows: pearson(ranks(first[rows]), ranks(second[rows])),
+        "pearson": lambda rows: pearson(expected[rows], predicted[rows]),
+        "mse": lambda rows: float(np.mean(error[rows] ** 2)),
+        "mae": lambda rows: float(np.mean(np.abs(error[rows]))),
+        "r2": lambda rows: r2(expected[rows], predicted[rows]),
     }
-    return bootstrap(of[metric], len(expected))
+    return bootstrap(metrics[metric], len(expected))
 
 
 def _mean_interval(losses: Floats) -> tuple[float, float]:
-    return bootstrap(lambda some: float(losses[some].mean()), len(losses))
+    return bootstrap(lambda rows: float(losses[rows].mean()), len(losses))

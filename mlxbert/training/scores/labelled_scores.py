@@ -1,4 +1,4 @@
-"""Predictions on labelled records to an `Evaluation`.
+"""The evaluations of predictions on labelled records: classes, labels and numbers.
 
 Shapes: N examples, C labels.
 """
@@ -15,7 +15,7 @@ from mlxbert.training.options.training_tasks import TASKS
 from mlxbert.training.scores.evaluation_summary import Evaluation, LabelScore, Mistake
 from mlxbert.training.scores.intervals import classify_interval, multilabel_interval, regress_interval
 from mlxbert.training.scores.metrics import (
-    MIDDLE,
+    DEFAULT_THRESHOLD,
     Bools,
     Counts,
     Floats,
@@ -28,11 +28,11 @@ from mlxbert.training.scores.metrics import (
     regress_metrics,
 )
 
-MISTAKES = 10  # shown
+MISTAKES = 10  # maximum number in an evaluation
 
 
 class LabelledRecord(Protocol):
-    """A text, or two, with what should be predicted: a label, labels or a number; and where it stands."""
+    """A text or a pair, with the expected label, labels or number, and its location."""
 
     @property
     def text(self) -> str: ...  # noqa: D102
@@ -45,7 +45,7 @@ class LabelledRecord(Protocol):
 
 
 class EvaluationFacts(TypedDict):
-    """What an `Evaluation` says besides scores; see there."""
+    """The fields of an `Evaluation` that are not scores."""
 
     model: str
     data: tuple[str, ...]
@@ -61,22 +61,22 @@ def classification(
     metric: str = "accuracy",
     **about: Unpack[EvaluationFacts],
 ) -> Evaluation:
-    """The evaluation of one label per example.
+    """Evaluates one label per example.
 
     Args:
         records: N records, each with the name of a label.
         names: The C labels.
-        probabilities: Of every label, (N, C).
+        probabilities: The probability of every label, (N, C).
         metric: The main metric, one of `TASKS["classify"].metrics`.
-        **about: What else the evaluation says.
+        **about: Further fields of the evaluation.
     """
     check_predictions("classify", metric, records, probabilities, (len(records), len(names)))
     expected = label_numbers(records, names)
     predicted = probabilities.argmax(1)
     confusion = confusion_matrix(expected, predicted, len(names))
     scores = classify_metrics(expected, probabilities)
-    sure = probabilities.max(1)
-    worst = worst_first(sure, expected != predicted)
+    confidences = probabilities.max(1)
+    worst = worst_first(confidences, expected != predicted)
     return Evaluation(
         task="classify",
         examples=len(records),
@@ -87,7 +87,7 @@ def classification(
         labels=label_scores(names, Counts(np.diag(confusion), confusion.sum(0), confusion.sum(1))),
         confusion=tuple(map(tuple, confusion.tolist())),
         mistakes=tuple(
-            mistake(records[number], names[expected[number]], names[predicted[number]], sure[number])
+            mistake(records[number], names[expected[number]], names[predicted[number]], confidences[number])
             for number in worst
         ),
         **about,
@@ -103,26 +103,26 @@ def multilabel(
     metric: str = "macro_f1",
     **about: Unpack[EvaluationFacts],
 ) -> Evaluation:
-    """The evaluation of any number of labels per example.
+    """Evaluates any number of labels per example.
 
     Args:
         records: N records, each with names of labels.
         names: The C labels.
-        probabilities: Of every label, (N, C).
-        thresholds: The probabilities from which on a label is predicted, (C,), or of each example, (N, C);
-            0.5 if left out. See `tune_thresholds` and `cross_thresholds`.
+        probabilities: The probability of every label, (N, C).
+        thresholds: The minimum probabilities of predicted labels, (C,), or for each example, (N, C); 0.5 by default.
+            See `tune_thresholds` and `cross_thresholds`.
         metric: The main metric, one of `TASKS["multilabel"].metrics`.
-        **about: What else the evaluation says.
+        **about: Further fields of the evaluation.
     """
     check_predictions("multilabel", metric, records, probabilities, (len(records), len(names)))
-    thresholds = [MIDDLE] * len(names) if thresholds is None else thresholds
+    thresholds = [DEFAULT_THRESHOLD] * len(names) if thresholds is None else thresholds
     if np.shape(thresholds) not in ((len(names),), probabilities.shape):
         raise ArgumentError(f"thresholds have the shape {np.shape(thresholds)}, expected one per label ({len(names)})")
     expected = label_matrix(records, names)
     predicted = above(probabilities, thresholds)
     scores = multilabel_metrics(expected, probabilities, thresholds)
-    sure = np.where(predicted, probabilities, 1 - probabilities)
-    wrong = np.where(expected == predicted, 0, sure)
+    confidences = np.where(predicted, probabilities, 1 - probabilities)
+    wrong = np.where(expected == predicted, 0, confidences)
     worst = worst_first(wrong.max(1), (expected != predicted).any(1))
     return Evaluation(
         task="multilabel",
@@ -149,13 +149,13 @@ def multilabel(
 def regression(
     records: Sequence[LabelledRecord], values: Numbers, *, metric: str = "spearman", **about: Unpack[EvaluationFacts]
 ) -> Evaluation:
-    """The evaluation of numbers.
+    """Evaluates numbers.
 
     Args:
         records: N records, each with a number.
         values: The predicted numbers, (N,).
         metric: The main metric, one of `TASKS["regress"].metrics`.
-        **about: What else the evaluation says.
+        **about: Further fields of the evaluation.
     """
     check_predictions("regress", metric, records, values, (len(records),))
     expected, predicted = numbers(records), values.astype(np.float64)
@@ -177,62 +177,62 @@ def regression(
 
 
 def label_numbers(records: Sequence[LabelledRecord], names: Sequence[str]) -> Ints:
-    """The number of each record's label, (N,)."""
-    known = {name: number for number, name in enumerate(names)}
-    return np.array([_number(record, record.label, known) for record in records], np.int64)
+    """Returns the index of each record's label in `names`, (N,)."""
+    indices = {name: number for number, name in enumerate(names)}
+    return np.array([_number(record, record.label, indices) for record in records], np.int64)
 
 
 def label_matrix(records: Sequence[LabelledRecord], names: Sequence[str]) -> Bools:
-    """Which labels each record has, (N, C)."""
-    known = {name: number for number, name in enumerate(names)}
+    """Returns whether each record has each label, (N, C)."""
+    indices = {name: number for number, name in enumerate(names)}
     matrix = np.zeros((len(records), len(names)), np.bool_)
     for row, record in zip(matrix, records, strict=True):
-        row[[_number(record, label, known) for label in record.label]] = True
+        row[[_number(record, label, indices) for label in record.label]] = True
     return matrix
 
 
 def numbers(records: Sequence[LabelledRecord]) -> Floats:
-    """The number of each record, (N,)."""
+    """Returns the number of each record, (N,)."""
     return np.array([record.label for record in records], np.float64)
 
 
-def _number(record: LabelledRecord, label: str, known: dict[str, int]) -> int:
-    if label not in known:
+def _number(record: LabelledRecord, label: str, indices: dict[str, int]) -> int:
+    if label not in indices:
         raise InputError(
-            f"{record.place}: label is {label!r:.60}, the model has {', '.join(list(known)[:20])}",
-            hint="labels are compared as they are written, with capitals and spaces",
+            f"{record.place}: label is {label!r:.60}, the model has {', '.join(list(indices)[:20])}",
+            hint="the spelling of labels must match exactly, including case and spaces",
         )
-    return known[label]
+    return indices[label]
 
 
 def check_predictions(
-    task: str, metric: str, records: Sequence[LabelledRecord], given: Numbers, shape: tuple[int, ...]
+    task: str, metric: str, records: Sequence[LabelledRecord], predictions: Numbers, shape: tuple[int, ...]
 ) -> None:
-    """Refuses what cannot be scored.
+    """Refuses an unknown metric, missing records, and predictions of the wrong shape or without finite values.
 
     Args:
         task: The name of the task.
         metric: The main metric.
         records: N records.
-        given: The predictions.
-        shape: What their shape should be.
+        predictions: The predictions.
+        shape: The expected shape of the predictions.
     """
     check_metric(task, metric)
     if not records:
         raise InputError("there is no example to evaluate")
-    if given.shape != shape:
-        raise ArgumentError(f"predictions have the shape {given.shape}, expected {shape}")
-    check_finite(given, "predictions")
+    if predictions.shape != shape:
+        raise ArgumentError(f"predictions have the shape {predictions.shape}, expected {shape}")
+    check_finite(predictions, "predictions")
 
 
 def check_metric(task: str, metric: str) -> None:
-    """Refuses what is not a metric of a task."""
+    """Refuses a metric that the task does not have."""
     if metric not in TASKS[task].metrics:
         raise not_one_of("metric", metric, TASKS[task].metrics)
 
 
 def label_scores(names: Sequence[str], counts: Counts) -> tuple[LabelScore, ...]:
-    """The scores of C labels, from their counts."""
+    """Computes the scores of C labels from their counts."""
     columns = (counts.precision.tolist(), counts.recall.tolist(), counts.f1.tolist(), counts.expected.tolist())
     return tuple(
         LabelScore(label=name, precision=precision, recall=recall, f1=f1, support=int(support))
@@ -241,13 +241,13 @@ def label_scores(names: Sequence[str], counts: Counts) -> tuple[LabelScore, ...]
 
 
 def worst_first(badness: Numbers, wrong: Bools) -> list[int]:
-    """The numbers of the wrong examples with the largest values, the worst first."""
+    """Returns the indices of the wrong examples with the largest values, the worst first."""
     ranked = np.argsort(-badness, kind="stable")
     return [int(number) for number in ranked[wrong[ranked]][:MISTAKES]]
 
 
 def mistake(record: LabelledRecord, expected: str, predicted: str, score: float, label: str | None = None) -> Mistake:
-    """A record that is wrong; see `Mistake`."""
+    """Makes the `Mistake` of a record."""
     return Mistake(
         text=record.text,
         pair=record.pair,
@@ -260,4 +260,4 @@ def mistake(record: LabelledRecord, expected: str, predicted: str, score: float,
 
 
 def _joined(names: Sequence[str], has: Bools) -> str:
-    return ", ".join(name for name, there in zip(names, has.tolist(), strict=True) if there)
+    return ", ".join(name for name, present in zip(names, has.tolist(), strict=True) if present)

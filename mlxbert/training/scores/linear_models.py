@@ -1,4 +1,4 @@
-"""Linear models of vectors: a baseline, and the classifier of a model that is trained on few examples.
+"""Linear models on vectors: a baseline, and the classifier of a model that is trained on few examples.
 
 Shapes: N examples, C labels, D numbers of a vector.
 """
@@ -16,7 +16,7 @@ _STEPS, _TOLERANCE = 500, 1e-6
 
 @dataclass(frozen=True)
 class Link:
-    """What makes predictions of the scores of a linear model.
+    """The function from the scores of a linear model to predictions.
 
     Attributes:
         function: Scores (N, C) to probabilities, or numbers (N,) to numbers.
@@ -29,12 +29,12 @@ class Link:
 
 @dataclass(frozen=True)
 class LinearModel:
-    """A linear model of vectors.
+    """A linear model on vectors.
 
     Attributes:
         weights: (D, C), or (D,) for numbers.
         bias: (C,), or a number.
-        link: What makes predictions of `vectors @ weights + bias`.
+        link: The function from `vectors @ weights + bias` to predictions.
     """
 
     weights: Floats
@@ -42,40 +42,40 @@ class LinearModel:
     link: Callable[[Floats], Floats]
 
     def __call__(self, vectors: Numbers) -> Floats:
-        """Vectors (M, D) to probabilities (M, C), or to numbers (M,)."""
+        """Maps vectors (M, D) to probabilities (M, C), or to numbers (M,)."""
         return self.link(vectors @ self.weights + self.bias)
 
 
 def fit_linear(vectors: Numbers, targets: Floats, link: Link) -> LinearModel:
-    """Fits a linear model, its weights (not the bias) held small by an L2 penalty.
+    """Fits a linear model with an L2 penalty on the weights (not the bias).
 
-    Vectors are centred and scaled to a mean squared length of 1. The strength of the penalty is then 1, which is the
-    default of scikit-learn and fits vectors of any model: sentence-transformers' have this length, others do not.
-    Single values are not scaled, as models have some that are constant but for rounding.
+    Vectors are centred and scaled to a mean squared length of 1. The strength of the penalty is then 1, the default of
+    scikit-learn, which suits vectors of any model: those of sentence-transformers have this length, others do not.
+    Dimensions are not scaled individually, as some models have dimensions that are constant except for rounding.
 
     Args:
         vectors: (N, D).
         targets: 0 and 1 (N, C), one 1 per row for `SOFTMAX`, any for `SIGMOID`; numbers (N,) for `IDENTITY`.
         link: `SOFTMAX` (one class), `SIGMOID` (any labels) or `IDENTITY` (least squares).
     """
-    middle = vectors.mean(0, dtype=np.float64)
-    length = math.sqrt(float(((vectors - middle) ** 2).sum(1).mean())) or 1.0
-    x = np.hstack([(vectors - middle) / length, np.ones((len(vectors), 1))])
+    mean = vectors.mean(0, dtype=np.float64)
+    length = math.sqrt(float(((vectors - mean) ** 2).sum(1).mean())) or 1.0
+    x = np.hstack([(vectors - mean) / length, np.ones((len(vectors), 1))])
     penalty = np.append(np.ones(x.shape[1] - 1), 0.0)
     if link.curvature is None:
         weights = np.linalg.solve(x.T @ x + np.diag(penalty), x.T @ targets)
     else:
         weights = _minimize(x, targets, penalty, link.function, link.curvature)
-    return LinearModel(weights[:-1] / length, weights[-1] - middle @ weights[:-1] / length, link.function)
+    return LinearModel(weights[:-1] / length, weights[-1] - mean @ weights[:-1] / length, link.function)
 
 
 def _minimize(
     x: Floats, targets: Floats, penalty: Floats, link: Callable[[Floats], Floats], curvature: float
 ) -> Floats:
-    """The weights (D, C) with the least cross-entropy plus half the penalty times their squares.
+    """Minimizes the cross-entropy plus half the penalty times the squares of the weights (D, C).
 
-    Newton's method with a bound of the Hessian (Böhning and Lindsay 1988), which is inverted once and makes every step
-    safe without a line search; accelerated as by Nesterov, with restarts (arXiv:1204.3982).
+    This is Newton's method with a bound of the Hessian (Böhning and Lindsay 1988), which is inverted once and makes
+    every step safe without a line search; with Nesterov's acceleration and restarts (arXiv:1204.3982).
     """
     inverse = np.linalg.inv(curvature * (x.T @ x) + np.diag(penalty))
     weights = ahead = np.zeros((x.shape[1], targets.shape[1]))

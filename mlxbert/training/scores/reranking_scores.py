@@ -1,9 +1,9 @@
-"""Scores of pairs of query and text to an `Evaluation`.
+"""The evaluation of scores for pairs of query and text.
 
-Labels of 0 and 1 have average precision (as scikit-learn computes it), F1 and accuracy; these two with the threshold
-that is best for them on the same pairs, as sentence-transformers' CrossEncoderClassificationEvaluator has them, but
-thresholds do not separate equal scores. Labels between 0 and 1 have correlations. Where queries have texts of different
-labels, their rankings are scored, too: see `retrieval`.
+Labels of 0 and 1 have average precision (as in scikit-learn), F1 and accuracy. F1 and accuracy use the threshold that
+is best on the same pairs, as in sentence-transformers' CrossEncoderClassificationEvaluator, but thresholds never
+separate equal scores. Labels between 0 and 1 have correlations. If queries have texts with different labels, their
+rankings are scored, too: see `retrieval_metrics`.
 
 Shapes: N pairs.
 """
@@ -18,7 +18,7 @@ from mlxbert.errors import InputError, MlxbertError
 from mlxbert.model import Model
 from mlxbert.tasks.pairs import similarity_pairs
 from mlxbert.training.options.training_tasks import TASKS
-from mlxbert.training.scores.baselines import MOST
+from mlxbert.training.scores.baselines import MAX_EXAMPLES
 from mlxbert.training.scores.evaluation_summary import Evaluation
 from mlxbert.training.scores.intervals import bootstrap, regress_interval
 from mlxbert.training.scores.labelled_scores import (
@@ -37,11 +37,11 @@ _CORRELATIONS: Mapping[str, Callable[[Numbers, Numbers], float]] = {"spearman": 
 
 
 def average_precision(expected: Floats, scores: Numbers) -> float:
-    """The area under the curve of precision over recall, in steps at the different scores; 0 without a positive.
+    """Returns the area under the precision-recall curve, a step function with a step per distinct score; 0 without a 1.
 
     Args:
         expected: 0 or 1, (N,).
-        scores: The higher, the more likely 1, (N,).
+        scores: Scores that are higher for likelier pairs, (N,).
     """
     right, chosen = _cuts(expected, scores)
     gained = np.diff(right, prepend=0.0)
@@ -49,20 +49,20 @@ def average_precision(expected: Floats, scores: Numbers) -> float:
 
 
 def best_f1(expected: Floats, scores: Numbers) -> float:
-    """The F1 of the best threshold, of (N,) and (N,)."""
+    """Returns the F1 at the best threshold, from arrays (N,)."""
     right, chosen = _cuts(expected, scores)
     return float((2 * right / (chosen + right[-1])).max())
 
 
 def best_accuracy(expected: Floats, scores: Numbers) -> float:
-    """The accuracy of the best threshold, of (N,) and (N,)."""
+    """Returns the accuracy at the best threshold, from arrays (N,)."""
     right, chosen = _cuts(expected, scores)
     negatives = len(expected) - right[-1]
     return float(max((right + negatives - (chosen - right)).max(), negatives) / len(expected))
 
 
 def _cuts(expected: Floats, scores: Numbers) -> tuple[Floats, Floats]:
-    """How many are right, and how many there are, at or above each of the different scores, the highest first."""
+    """Counts the positives, and all pairs, at or above each distinct score, the highest first."""
     order = np.argsort(-scores, kind="stable")
     ends = np.append(np.flatnonzero(np.diff(scores[order])), len(order) - 1)
     return np.cumsum(expected[order])[ends], ends + 1.0
@@ -76,38 +76,38 @@ _BINARY: Mapping[str, Callable[[Floats, Numbers], float]] = {
 
 
 def metrics_of(records: Sequence[LabelledRecord]) -> tuple[str, ...]:
-    """The metrics that labels allow, in the order of `TASKS["rerank"].metrics`; the first is the main one."""
+    """Returns the metrics that the labels allow, in the order of `TASKS["rerank"].metrics`; the main one is first."""
     binary = all(record.label in (0.0, 1.0) for record in records)
-    known = {*_CORRELATIONS, *(_BINARY if binary else ()), *(_RANKINGS if _lists(records) else ())}
-    return tuple(name for name in TASKS["rerank"].metrics if name in known)
+    defined = {*_CORRELATIONS, *(_BINARY if binary else ()), *(_RANKINGS if _lists(records) else ())}
+    return tuple(name for name in TASKS["rerank"].metrics if name in defined)
 
 
 def check_rerank_metric(metric: str, records: Sequence[LabelledRecord]) -> None:
-    """Refuses a metric that the labels of the records do not have."""
-    known = metrics_of(records)
-    if records and metric not in known:
+    """Refuses a metric that is not defined for the labels of the records."""
+    defined = metrics_of(records)
+    if records and metric not in defined:
         why = "labels between 0 and 1" if metric in _BINARY else "few queries with texts of different labels"
         raise InputError(
             f"{records[0].place} and below: there are {why}, so the metric {metric!r} is not defined",
-            hint=f"choose another one with metric=: {', '.join(known)}",
+            hint=f"choose another one with metric=: {', '.join(defined)}",
         )
 
 
 def _lists(records: Sequence[LabelledRecord]) -> dict[str, list[int]]:
-    """The numbers of the records of each query that has texts with different labels.
+    """Returns the indices of the records of each query that has texts with different labels.
 
-    None if these are less than half of the queries: the data are pairs, of which a few have a text in common.
+    It is empty if fewer than half of the queries have such texts: the data are pairs, some of which share a text.
     """
-    found: defaultdict[str, list[int]] = defaultdict(list)
+    by_query: defaultdict[str, list[int]] = defaultdict(list)
     for number, record in enumerate(records):
-        found[record.text].append(number)
-    labels = {query: {records[number].label for number in members} for query, members in found.items()}
-    lists = {query: members for query, members in found.items() if len(labels[query]) > 1}
-    return lists if 2 * len(lists) >= len(found) else {}
+        by_query[record.text].append(number)
+    labels = {query: {records[number].label for number in members} for query, members in by_query.items()}
+    lists = {query: members for query, members in by_query.items() if len(labels[query]) > 1}
+    return lists if 2 * len(lists) >= len(by_query) else {}
 
 
 def _ranked(records: Sequence[LabelledRecord], scores: Numbers) -> RetrievalScores | None:
-    """The scores of the rankings of queries; of equal scores the least relevant text is first."""
+    """Scores the rankings of queries; if texts have equal scores, the least relevant one ranks first."""
     lists = _lists(records)
     if not lists:
         return None
@@ -124,31 +124,31 @@ def _ranked(records: Sequence[LabelledRecord], scores: Numbers) -> RetrievalScor
 def rerank_metrics(
     records: Sequence[LabelledRecord], scores: Numbers, logits: Numbers | None = None
 ) -> dict[str, float]:
-    """The metrics by name, as far as the labels have them.
+    """Returns the metrics that are defined for the labels, by name.
 
     Args:
         records: N pairs with labels.
-        scores: Of each, (N,).
-        logits: What scores are the probabilities of, (N,): these decide every order, as many scores may be 1.0.
+        scores: The scores of the pairs, (N,).
+        logits: The logits behind scores that are probabilities, (N,): they decide the order, as many scores may be 1.0.
     """
-    expected, known = numbers(records), metrics_of(records)
-    of_pairs = {**_BINARY, **_CORRELATIONS}
-    found = {name: of_pairs[name](expected, _counted(name, scores, logits)) for name in known if name in of_pairs}
+    expected, defined = numbers(records), metrics_of(records)
+    functions = {**_BINARY, **_CORRELATIONS}
+    metrics = {name: functions[name](expected, _inputs(name, scores, logits)) for name in defined if name in functions}
     ranked = _ranked(records, scores if logits is None else logits)
     means = {} if ranked is None else ranked.means()
-    return found | {name: means[name] for name in known if name in _RANKINGS}
+    return metrics | {name: means[name] for name in defined if name in _RANKINGS}
 
 
 def vector_baseline(model: Model, records: Sequence[LabelledRecord], metric: str, *, seed: int = 0) -> dict[str, float]:
-    """The metric of the similarities of the vectors of query and text, by the name of the baseline.
+    """Returns the metric of scoring pairs by the similarity of their vectors, keyed by the baseline's name.
 
-    It is of at most 2,000 pairs, those of a query together, and left out where the model makes no vectors of these.
+    Queries are sampled with all their texts, up to about 2,000 pairs. Empty if the model cannot embed these texts.
 
     Args:
-        model: The model that training starts from, before it.
+        model: The model before training.
         records: Validation records.
         metric: One of `metrics_of(records)`.
-        seed: Determines which queries are taken.
+        seed: Determines the sample of queries.
     """
     by_query: defaultdict[str, list[LabelledRecord]] = defaultdict(list)
     for record in records:
@@ -156,32 +156,32 @@ def vector_baseline(model: Model, records: Sequence[LabelledRecord], metric: str
     chosen: list[LabelledRecord] = []
     for number in np.random.default_rng(seed).permutation(len(by_query)):
         chosen += [*by_query.values()][number]
-        if len(chosen) >= MOST:
+        if len(chosen) >= MAX_EXAMPLES:
             break
     pairs = [(record.text, record.pair or "") for record in chosen]
     try:
-        scores = np.array([found.score for found in similarity_pairs(model, pairs)])
-    except MlxbertError:  # hours of training do not fail for this
+        scores = np.array([result.score for result in similarity_pairs(model, pairs)])
+    except MlxbertError:  # hours of training must not fail because of a baseline
         return {}
-    found = rerank_metrics(chosen, scores)
-    return {f"{model.embedder.config.similarity} of vectors": found[metric]} if metric in found else {}
+    metrics = rerank_metrics(chosen, scores)
+    return {f"{model.embedder.config.similarity} of vectors": metrics[metric]} if metric in metrics else {}
 
 
-def _counted(metric: str, scores: Numbers, logits: Numbers | None) -> Numbers:
-    """What a metric is of: only for `pearson` it matters how far scores are apart."""
+def _inputs(metric: str, scores: Numbers, logits: Numbers | None) -> Numbers:
+    """Returns the inputs of a metric: logits, unless differences between scores matter, as in `pearson`."""
     return scores if logits is None or metric == "pearson" else logits
 
 
 def _interval(metric: str, records: Sequence[LabelledRecord], scores: Numbers) -> tuple[float, float]:
-    """95 % of a metric: over the queries for rankings, over the pairs for the others."""
+    """Returns the 95 % interval of a metric: over the queries for rankings, over the pairs for other metrics."""
     expected = numbers(records)
     if metric in _CORRELATIONS:
         return regress_interval(metric, expected, scores.astype(np.float64))
     if metric in _BINARY:
-        of = _BINARY[metric]
+        compute = _BINARY[metric]
 
-        def resampled(some: Ints) -> float:
-            return of(expected[some], scores[some])
+        def resampled(rows: Ints) -> float:
+            return compute(expected[rows], scores[rows])
 
         return bootstrap(resampled, len(records))
     ranked = _ranked(records, scores)
@@ -197,26 +197,26 @@ def reranking(
     metric: str = "average_precision",
     **about: Unpack[EvaluationFacts],
 ) -> Evaluation:
-    """The evaluation of scores of pairs.
+    """Evaluates scores of pairs.
 
     Args:
         records: N pairs with labels from 0 to 1.
-        scores: Of each, (N,).
+        scores: The scores of the pairs, (N,).
         logits: See `rerank_metrics`.
         metric: The main metric, one of `metrics_of(records)`.
-        **about: What else the evaluation says.
+        **about: Further fields of the evaluation.
     """
     check_predictions("rerank", metric, records, scores if logits is None else logits, (len(records),))
     check_rerank_metric(metric, records)
-    found = rerank_metrics(records, scores, logits)
+    metrics = rerank_metrics(records, scores, logits)
     distance = np.abs(scores.astype(np.float64) - numbers(records))
     return Evaluation(
         task="rerank",
         examples=len(records),
         metric=metric,
-        score=found[metric],
-        interval=_interval(metric, records, _counted(metric, scores, logits)),
-        metrics=found,
+        score=metrics[metric],
+        interval=_interval(metric, records, _inputs(metric, scores, logits)),
+        metrics=metrics,
         mistakes=tuple(
             mistake(records[number], f"{records[number].label:.4g}", f"{scores[number]:.4g}", distance[number])
             for number in worst_first(distance, distance > 0)

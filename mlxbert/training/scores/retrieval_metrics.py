@@ -1,9 +1,9 @@
-"""How well documents are ranked: nDCG, MAP, MRR and recall, as trec_eval has them.
+"""Metrics of rankings: nDCG, MAP, MRR and recall, as in trec_eval.
 
 A document is relevant if its judgement is above 0. The gain of nDCG is the judgement itself (linear, as in trec_eval;
-`2**grade - 1` is another usual choice). MAP is over the whole ranking that is given, and divides by all relevant
-documents. Documents that are not ranked are not found. With judgements of 0 and 1 the numbers are those of
-sentence-transformers' InformationRetrievalEvaluator, whose `map@100` divides by 100 where more are relevant.
+`2**grade - 1` is another common choice). MAP covers the whole given ranking, and divides by the number of all relevant
+documents. Documents outside the ranking count as not found. With judgements of 0 and 1 the results equal those of
+sentence-transformers' InformationRetrievalEvaluator, except that its `map@100` divides by 100 if more are relevant.
 
 Shapes: Q queries.
 """
@@ -26,8 +26,8 @@ class RetrievalScores:
 
     Attributes:
         queries: The Q queries that have relevant documents.
-        values: By the names in `RETRIEVAL` a score for each of them, (Q,).
-        left_out: Queries without relevant documents, which no ranking can answer.
+        values: The scores of the queries, (Q,), keyed by the names in `RETRIEVAL`.
+        left_out: The number of queries without relevant documents, which no ranking can answer.
     """
 
     queries: tuple[str, ...]
@@ -35,13 +35,13 @@ class RetrievalScores:
     left_out: int
 
     def means(self) -> dict[str, float]:
-        """Every metric: the mean over the queries."""
+        """Returns every metric by name: its mean over the queries."""
         return {name: float(values.mean()) for name, values in self.values.items()}
 
     def interval(self, metric: str) -> tuple[float, float]:
-        """95 % of a metric, from a bootstrap over the queries."""
+        """Returns the 95 % interval of a metric, from a bootstrap over the queries."""
         values = self.values[metric]
-        return bootstrap(lambda some: float(values[some].mean()), len(values))
+        return bootstrap(lambda rows: float(values[rows].mean()), len(values))
 
 
 def retrieval_scores(
@@ -50,13 +50,13 @@ def retrieval_scores(
     """Scores rankings.
 
     Args:
-        ranked: For each query its documents, the best first.
-        judgements: By query and document how well it answers, above 0 for relevant ones. A query with such that is not
-            ranked scores 0, as with trec_eval's `-c`.
+        ranked: The documents of each query, the best first.
+        judgements: The grades of documents by query, above 0 for relevant ones. A query with relevant documents that
+            has no ranking scores 0, as with trec_eval's `-c`.
     """
     grades = {
-        query: {document: grade for document, grade in found.items() if grade > 0}
-        for query, found in judgements.items()
+        query: {document: grade for document, grade in judged.items() if grade > 0}
+        for query, judged in judgements.items()
     }
     queries = [query for query, relevant in grades.items() if relevant]
     if not queries:
@@ -68,9 +68,9 @@ def retrieval_scores(
 
 
 def _scores(query: str, ranked: Sequence[str], grades: Mapping[str, float]) -> tuple[float, ...]:
-    """The scores of one ranking, in the order of `RETRIEVAL`."""
+    """Returns the scores of one ranking, in the order of `RETRIEVAL`."""
     if len({*ranked}) < len(ranked):
-        raise ArgumentError(f"the ranking of query {query!r:.60} names a document twice")
+        raise ArgumentError(f"the ranking of query {query!r:.60} contains a document twice")
     gains = np.array([grades.get(document, 0.0) for document in ranked])
     places = np.flatnonzero(gains) + 1
     best = np.array(sorted(grades.values(), reverse=True))
@@ -84,6 +84,6 @@ def _scores(query: str, ranked: Sequence[str], grades: Mapping[str, float]) -> t
 
 
 def _discounted(gains: Floats, depth: int) -> float:
-    """The discounted cumulative gain of the first places."""
+    """Returns the discounted cumulative gain down to a depth."""
     top = gains[:depth]
     return float((top / np.log2(np.arange(2, len(top) + 2))).sum())

@@ -1,7 +1,7 @@
-"""Predicted tags of words to an `Evaluation`: entities as seqeval counts them, or plain tags.
+"""The evaluation of predicted tags: entities as seqeval counts them, or plain tags.
 
-An entity is right if its type, its first and its last word are. Averages leave out types that are neither expected nor
-predicted, as seqeval does; what divides by 0 is 0.
+An entity is right if its type, its first and its last word are right. Averages leave out types that are neither
+expected nor predicted, as in seqeval; divisions by 0 give 0.
 
 Shapes: N sentences, K types of entities or plain tags.
 """
@@ -22,7 +22,7 @@ from mlxbert.training.scores.labelled_scores import MISTAKES, EvaluationFacts, c
 from mlxbert.training.scores.metrics import Counts, Floats, Ints, confusion_matrix, macro_f1, ratio, weighted_f1
 
 _ENTITIES = ("f1", "precision", "recall")  # metrics that plain tags do not have
-_SHOWN, _AROUND = 300, 120  # characters of a sentence from which on a part is shown, and those before the mistake
+_MAX_TEXT, _CONTEXT = 300, 120  # characters of a sentence in a mistake, and the characters before the wrong word
 
 
 class Sentence(Protocol):
@@ -40,26 +40,26 @@ class Sentence(Protocol):
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a model says of a sentence.
+    """A model's prediction for a sentence.
 
     Attributes:
-        tags: Of each word, (W,).
-        sure: The probability of each of these tags, (W,).
+        tags: The tag of each word, (W,).
+        confidences: The probabilities of these tags, (W,).
     """
 
     tags: Sequence[str]
-    sure: Sequence[float]
+    confidences: Sequence[float]
 
 
 @dataclass(frozen=True)
 class Tally:
-    """How often each type or tag was right, predicted and expected in each sentence, (N, K) each; and words.
+    """Counts of entities (or of words with plain tags) by sentence and type, and counts of words by sentence.
 
     Attributes:
         names: The K types or tags.
-        right: See above.
-        predicted: See above.
-        expected: See above.
+        right: Right predictions, (N, K).
+        predicted: Predictions, (N, K).
+        expected: Expected entities or words, (N, K).
         right_words: Words of each sentence whose tag is right, (N,).
         words: Words of each sentence, (N,).
     """
@@ -72,11 +72,11 @@ class Tally:
     words: Floats
 
     def counts(self) -> Counts:
-        """All sentences together, (K,) each."""
+        """Returns the sums over all sentences, (K,) each."""
         return Counts(self.right.sum(0), self.predicted.sum(0), self.expected.sum(0))
 
 
-# Those that counts of types determine.
+# Metrics that are functions of the counts of types.
 _OF_COUNTS: Mapping[str, Callable[[Counts], float]] = {
     "f1": lambda counts: float(counts.sum().f1[0]),
     "precision": lambda counts: float(counts.sum().precision[0]),
@@ -93,59 +93,59 @@ def _mean(values: Floats) -> float:
 
 
 def metrics_of(scheme: str) -> tuple[str, ...]:
-    """The metrics of tags of a scheme, the main one first: F1 of entities, accuracy of plain tags."""
-    known = TASKS["tag"].metrics
-    return (
-        known if scheme != "plain" else ("accuracy", *(name for name in known if name not in (*_ENTITIES, "accuracy")))
-    )
+    """Returns the metrics for a scheme, the main one first: F1 of entities, accuracy of plain tags."""
+    names = TASKS["tag"].metrics
+    if scheme != "plain":
+        return names
+    return "accuracy", *(name for name in names if name not in (*_ENTITIES, "accuracy"))
 
 
 def units(tags: Sequence[str], scheme: str) -> list[Entity]:
-    """What is counted: the entities of a sentence; or each word with its tag."""
+    """Returns the units to count: the entities of a sentence; or each word with its plain tag."""
     return [(tag, word, word + 1) for word, tag in enumerate(tags)] if scheme == "plain" else decode(tags, scheme)
 
 
 def tally(
     expected: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], scheme: str, names: Iterable[str] = ()
 ) -> Tally:
-    """Counts what is right.
+    """Counts expected and predicted entities, and the right ones.
 
     Args:
         expected: The tags of N sentences.
-        predicted: Tags of the same words.
-        scheme: How both are written.
-        names: Types or tags that are counted even if they do not occur.
+        predicted: The predicted tags of the same words.
+        scheme: The scheme of both.
+        names: Types or tags that get a column even if they do not occur.
     """
-    pairs = [(units(one, scheme), units(other, scheme)) for one, other in zip(expected, predicted, strict=True)]
-    found = {kind for pair in pairs for one in pair for kind, _, _ in one}
-    known = tuple(sorted({*names, *found}))
-    numbers = {name: number for number, name in enumerate(known)}
-    right, guessed, there = np.zeros((3, len(pairs), len(known)))
-    for row, (one, other) in enumerate(pairs):
-        for table, kinds in ((right, {*one} & {*other}), (guessed, other), (there, one)):
-            for kind, count in Counter(kind for kind, _, _ in kinds).items():
+    pairs = [(units(gold, scheme), units(guess, scheme)) for gold, guess in zip(expected, predicted, strict=True)]
+    occurring = {kind for pair in pairs for side in pair for kind, _, _ in side}
+    columns = tuple(sorted({*names, *occurring}))
+    numbers = {name: number for number, name in enumerate(columns)}
+    right, guessed, present = np.zeros((3, len(pairs), len(columns)))
+    for row, (gold, guess) in enumerate(pairs):
+        for table, entities in ((right, {*gold} & {*guess}), (guessed, guess), (present, gold)):
+            for kind, count in Counter(kind for kind, _, _ in entities).items():
                 table[row, numbers[kind]] = count
-    both = [*zip(expected, predicted, strict=True)]
-    right_words = np.array([sum(map(str.__eq__, one, other)) for one, other in both], np.float64)
-    return Tally(known, right, guessed, there, right_words, np.array([*map(len, expected)], np.float64))
+    tags = [*zip(expected, predicted, strict=True)]
+    right_words = np.array([sum(map(str.__eq__, gold, guess)) for gold, guess in tags], np.float64)
+    return Tally(columns, right, guessed, present, right_words, np.array([*map(len, expected)], np.float64))
 
 
-def tag_metrics(found: Tally, scheme: str) -> dict[str, float]:
-    """All metrics of tags by name."""
-    counts = found.counts()
-    accuracy = float(ratio(found.right_words.sum(), found.words.sum()))
+def tag_metrics(tallied: Tally, scheme: str) -> dict[str, float]:
+    """Returns all metrics of tags by name."""
+    counts = tallied.counts()
+    accuracy = float(ratio(tallied.right_words.sum(), tallied.words.sum()))
     return {name: accuracy if name == "accuracy" else _OF_COUNTS[name](counts) for name in metrics_of(scheme)}
 
 
-def tag_interval(metric: str, found: Tally) -> tuple[float, float]:
-    """95 % of a metric, from a bootstrap over the sentences: words of one sentence are not independent."""
-    sentences = len(found.words)
+def tag_interval(metric: str, tallied: Tally) -> tuple[float, float]:
+    """Returns a metric's 95 % interval, from a bootstrap over sentences: words of a sentence are not independent."""
+    sentences, right_words, words = len(tallied.words), tallied.right_words, tallied.words
     if metric == "accuracy":
-        return bootstrap(lambda some: float(ratio(found.right_words[some].sum(), found.words[some].sum())), sentences)
-    cells = np.concatenate([found.right, found.predicted, found.expected], axis=1)
+        return bootstrap(lambda rows: float(ratio(right_words[rows].sum(), words[rows].sum())), sentences)
+    cells = np.concatenate([tallied.right, tallied.predicted, tallied.expected], axis=1)
 
-    def resampled(some: Ints) -> float:
-        times = np.bincount(some, minlength=sentences).astype(np.float64)
+    def resampled(rows: Ints) -> float:
+        times = np.bincount(rows, minlength=sentences).astype(np.float64)
         return _OF_COUNTS[metric](Counts(*np.split(times @ cells, 3)))
 
     return bootstrap(resampled, sentences)
@@ -160,31 +160,32 @@ def tagging(
     metric: str,
     **about: Unpack[EvaluationFacts],
 ) -> Evaluation:
-    """The evaluation of tags.
+    """Evaluates predicted tags.
 
     Args:
         records: N sentences.
-        predictions: What a model says of each.
-        scheme: How the tags of both are written.
+        predictions: The model's prediction for each sentence.
+        scheme: The scheme of both.
         names: The types or plain tags that the model has.
         metric: The main metric, one of `metrics_of(scheme)`.
-        **about: What else the evaluation says.
+        **about: Further fields of the evaluation.
     """
     check_metric("tag", metric)
     if not records:
         raise InputError("there is no example to evaluate")
-    found = tally([record.tags for record in records], [one.tags for one in predictions], scheme, names)
-    scores = tag_metrics(found, scheme)
-    classes = found.names if scheme == "plain" else (*found.names, OUTSIDE)
+    expected, predicted = [record.tags for record in records], [prediction.tags for prediction in predictions]
+    tallied = tally(expected, predicted, scheme, names)
+    scores = tag_metrics(tallied, scheme)
+    classes = tallied.names if scheme == "plain" else (*tallied.names, OUTSIDE)
     return Evaluation(
         task="tag",
         examples=len(records),
         metric=metric,
         score=scores[metric],
-        interval=tag_interval(metric, found),
+        interval=tag_interval(metric, tallied),
         metrics=scores,
-        labels=label_scores(found.names, found.counts()),
-        confusion=_confusion(records, predictions, scheme, classes),
+        labels=label_scores(tallied.names, tallied.counts()),
+        confusion=_confusion(expected, predicted, scheme, classes),
         classes=classes,
         mistakes=_mistakes(records, predictions, scheme),
         **about,
@@ -192,52 +193,51 @@ def tagging(
 
 
 def _confusion(
-    records: Sequence[Sentence], predictions: Sequence[Prediction], scheme: str, classes: Sequence[str]
+    expected: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], scheme: str, classes: Sequence[str]
 ) -> tuple[tuple[int, ...], ...]:
-    """How many words of each type (row) were taken for each type (column)."""
+    """Counts how many words of each type (row) were predicted as each type (column)."""
     numbers = {name: number for number, name in enumerate(classes)}
 
-    def numbered(tags: Iterable[Sequence[str]]) -> Ints:
-        found = (tag if scheme == "plain" else parts(tag, scheme)[1] or OUTSIDE for one in tags for tag in one)
-        return np.array([numbers[name] for name in found], np.int64)
+    def numbered(sentences: Sequence[Sequence[str]]) -> Ints:
+        names = (tag if scheme == "plain" else parts(tag, scheme)[1] or OUTSIDE for tags in sentences for tag in tags)
+        return np.array([numbers[name] for name in names], np.int64)
 
-    matrix = confusion_matrix(
-        numbered(record.tags for record in records), numbered(one.tags for one in predictions), len(classes)
-    )
+    matrix = confusion_matrix(numbered(expected), numbered(predicted), len(classes))
     return tuple(map(tuple, matrix.tolist()))
 
 
 def _mistakes(records: Sequence[Sentence], predictions: Sequence[Prediction], scheme: str) -> tuple[Mistake, ...]:
-    """The sentences with the wrong tags that the model was surest of."""
-    found: list[tuple[float, int, int]] = []
-    for number, (record, one) in enumerate(zip(records, predictions, strict=True)):
-        wrong = [(-one.sure[word], number, word) for word, tag in enumerate(record.tags) if tag != one.tags[word]]
-        if wrong and units(record.tags, scheme) != units(one.tags, scheme):
-            found.append(min(wrong))
+    """Returns the sentences whose wrong tags have the highest confidence."""
+    worst: list[tuple[float, int, int]] = []
+    for number, (record, guess) in enumerate(zip(records, predictions, strict=True)):
+        wrong = [(-guess.confidences[i], number, i) for i, tag in enumerate(record.tags) if tag != guess.tags[i]]
+        if wrong and units(record.tags, scheme) != units(guess.tags, scheme):
+            worst.append(min(wrong))
     return tuple(
-        _mistake(records[number], predictions[number], scheme, -sure, word)
-        for sure, number, word in sorted(found)[:MISTAKES]
+        _mistake(records[number], predictions[number], scheme, -confidence, word)
+        for confidence, number, word in sorted(worst)[:MISTAKES]
     )
 
 
-def _mistake(record: Sentence, one: Prediction, scheme: str, sure: float, word: int) -> Mistake:
-    expected, predicted = units(record.tags, scheme), units(one.tags, scheme)
-    known, given = {*expected}, {*predicted}
+def _mistake(record: Sentence, prediction: Prediction, scheme: str, confidence: float, word: int) -> Mistake:
+    expected, predicted = units(record.tags, scheme), units(prediction.tags, scheme)
     text, start = record.text, 0
-    if len(text) > _SHOWN:
-        start = max(record.offsets[word][0] - _AROUND, 0)
-        text = ("…" if start else "") + text[start : start + _SHOWN] + ("…" if start + _SHOWN < len(text) else "")
+    if len(text) > _MAX_TEXT:
+        start = max(record.offsets[word][0] - _CONTEXT, 0)
+        end = start + _MAX_TEXT
+        text = ("…" if start else "") + text[start:end] + ("…" if end < len(text) else "")
+    expected_set, predicted_set = {*expected}, {*predicted}
     return Mistake(
         text=text,
         pair=None,
-        expected=_shown(record, [unit for unit in expected if unit not in given]),
-        predicted=_shown(record, [unit for unit in predicted if unit not in known]),
-        score=float(sure),
+        expected=_listed(record, [unit for unit in expected if unit not in predicted_set]),
+        predicted=_listed(record, [unit for unit in predicted if unit not in expected_set]),
+        score=float(confidence),
         place=record.place,
     )
 
 
-def _shown(record: Sentence, found: Sequence[Entity]) -> str:
-    """Entities or words with their types: `Paris LOC, New York LOC`."""
+def _listed(record: Sentence, entities: Sequence[Entity]) -> str:
+    """Lists entities or words with their types: `Paris LOC, New York LOC`."""
     offsets = record.offsets
-    return ", ".join(f"{record.text[offsets[start][0] : offsets[end - 1][1]]} {kind}" for kind, start, end in found)
+    return ", ".join(f"{record.text[offsets[start][0] : offsets[end - 1][1]]} {kind}" for kind, start, end in entities)
