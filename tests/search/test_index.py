@@ -174,7 +174,7 @@ def test_a_file_that_may_not_be_read_is_tried_again(
 
 
 def test_what_is_left_out_is_counted(index: Index, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_writer, "MOST_BYTES", 10_000)
+    monkeypatch.setattr(index_writer, "MAX_BYTES", 10_000)
     write(folder / "big.txt", "dog " * 3000)
     write(folder / "binary", b"\0\1\2" * 50)
     write(folder / ".hidden", "dog")
