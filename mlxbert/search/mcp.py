@@ -219,10 +219,9 @@ def make_server(call: Callable[[Work], Awaitable[Answer]]) -> Any:
             value = json.loads(_encodable(json.dumps(plain(asdict(result)), ensure_ascii=False)))
             return CallToolResult(content=[TextContent(text=_encodable(str(result)))], structured_content=value)
 
-        shape = inspect.signature(partial(method, None))  # without `self`
-        run.__dict__["__signature__"] = shape.replace(
-            return_annotation=Annotated[CallToolResult, shape.return_annotation]
-        )
+        source = inspect.signature(partial(method, None))  # without `self`
+        result_type = Annotated[CallToolResult, source.return_annotation]
+        run.__dict__["__signature__"] = source.replace(return_annotation=result_type)
         return run
 
     server = MCPServer("mlxbert", instructions=_ABOUT, version=__version__, log_level="ERROR")

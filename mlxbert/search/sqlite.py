@@ -25,9 +25,9 @@ from mlxbert.search import schema
 from mlxbert.search.database import CHECKSUM, Database, connect
 from mlxbert.search.filters import Filter
 from mlxbert.search.schema import BLOCK, guarded
-from mlxbert.search.sql_conditions import OWN, Patterns, holds, sql_of
+from mlxbert.search.sql_conditions import COLUMNS, Patterns, holds, sql_of
 from mlxbert.search.store import FoundChunk, IndexSettings, Scores, Stats, StoredChunk, StoredDocument, StoredFile
-from mlxbert.search.vector_cache import FilterMask, VectorCache, checksum, whole
+from mlxbert.search.vector_cache import FilterMask, VectorCache, checksum, verified
 from mlxbert.search.vector_signs import row_bytes, signs_of
 from mlxbert.search.word_search import any_word, phrases, reachable
 
@@ -290,7 +290,7 @@ class SqliteStore:
         if place not in self._blocks:
             row = self._connection.row("SELECT alive, bits, crc FROM signs WHERE block = ?", (place,))
             width = row_bytes(self.about.dimensions)
-            alive, bits = whole(*row) if row else (bytes(BLOCK), bytes(BLOCK * width))
+            alive, bits = verified(*row) if row else (bytes(BLOCK), bytes(BLOCK * width))
             rows = np.frombuffer(bits, np.uint8).reshape(BLOCK, width).copy()
             self._blocks[place] = np.frombuffer(alive, np.uint8).copy(), rows
         return self._blocks[place]
@@ -360,7 +360,7 @@ class SqliteStore:
         while True:
             scores = self._cache.nearest(vector, count, mask)
             rows = self._connection.rows(query, (json.dumps([*scores]),))
-            pairs = [(chunk, scores[vector]) for chunk, vector in rows if mask is None or mask.lets_through(chunk)]
+            pairs = [(chunk, scores[vector]) for chunk, vector in rows if mask is None or mask.matches(chunk)]
             if len(pairs) >= count or len(scores) < count or mask is not None:
                 return self._best(pairs, count)
             mask = self._mask(only)  # some vectors have no chunk: not written yet, or not pruned yet
@@ -419,7 +419,7 @@ class SqliteStore:
                 return self._best([(chunk, float(score)) for chunk, score in first], count)
         mask = self._mask(only) if only else None
         rows = self._connection.execute(command, (match,))
-        pairs = [(chunk, float(score)) for chunk, score in rows if mask is None or mask.lets_through(chunk)]
+        pairs = [(chunk, float(score)) for chunk, score in rows if mask is None or mask.matches(chunk)]
         return self._best(pairs, count)
 
     def _best(self, scores: Scores, count: int) -> Scores:
@@ -490,7 +490,7 @@ class SqliteStore:
     def fields(self) -> list[str]:
         """See `IndexStore`."""
         rows = self._connection.execute("SELECT DISTINCT key FROM documents, json_each(documents.fields) ORDER BY key")
-        return [*OWN, *(str(key) for (key,) in rows if key not in OWN)]
+        return [*COLUMNS, *(str(key) for (key,) in rows if key not in COLUMNS)]
 
     @guarded
     def stats(self) -> Stats:

@@ -324,8 +324,8 @@ def test_records_of_files_have_fields(index: Index, folder: Path) -> None:
 def test_of_an_update_that_ends_early_the_vectors_are_kept(
     index: Index, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index_writer, "_TOGETHER", 3)
-    monkeypatch.setattr(index_writer, "_SMALL", 100)  # bytes: what is read waits on disk
+    monkeypatch.setattr(index_writer, "_GROUP", 3)
+    monkeypatch.setattr(index_writer, "_SPOOL_BYTES", 100)  # bytes: what is read waits on disk
     monkeypatch.setattr("mlxbert.tasks.task.Task.window", 4)
     write(folder / "rows.jsonl", "".join(f'{{"text": "milk {passage(row, 5)}"}}\n' for row in range(20)))
     update = index.update()
