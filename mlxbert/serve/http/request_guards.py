@@ -182,7 +182,7 @@ class Guard:
         """Counts a part of a body; refuses the part if all bodies together become too large."""
         self._held += size
         if self._held > _AT_ONCE * self._policy.options.max_body * 1e6:
-            raise RequestError("overloaded", "too much is being received", hint="ask again in a moment")
+            raise RequestError("overloaded", "too much is being received", hint="try again in a moment")
 
 
 class _Body:

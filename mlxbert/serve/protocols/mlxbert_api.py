@@ -315,7 +315,7 @@ async def search(service: Service, body: SearchBody) -> Reply:
         raise RequestError("not_found", f"index is {body.index!r:.100}, expected one of {known}", param="index")
     file = service.indexes[name]
     service.check_size(1, len(body.query))
-    await service.claim(min(body.top_k * _HIT_BYTES, service.room.most))
+    await service.claim(min(body.top_k * _HIT_BYTES, service.room.max_bytes))
 
     def find() -> list[Any]:
         opened = service.opened.get(name, file)

@@ -292,7 +292,7 @@ async def _with_tokenizer(service: Service, work: Callable[[Tokenizer], Any], it
     """
     size = sum(map(len, items))
     service.check_size(len(items), size)
-    await service.claim(min(size * unit, service.room.most))
+    await service.claim(min(size * unit, service.room.max_bytes))
     facts = _first(service)
     tokenizer = await asyncio.wrap_future(service.engine.call(facts.name, facts.tokenizer))
     return await asyncio.to_thread(work, tokenizer)
