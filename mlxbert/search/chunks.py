@@ -54,8 +54,7 @@ class Splitter:
 
     Args:
         tokenizer: The tokenizer of the model.
-        tokens: The maximum number of tokens of a chunk with its titles; `None` for 256, or the limit of the model if
-            that is lower.
+        tokens: The maximum number of tokens of a chunk with its titles; `None` for 256, or the model's limit if lower.
         prompt: The prompt that the model expects in front of a text.
         titles: Whether titles are embedded with a chunk.
     """

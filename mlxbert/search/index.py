@@ -159,8 +159,7 @@ class Index:
             # A root that is a link inside an updated folder: the walk through the folder does not follow it.
             inner = [root for root in self.about.roots if root not in selected and is_under(root, selected)]
             selected += filter(os.path.exists, inner)
-            # The disk may not be mounted: the files stay in the index.
-            yield from (FileLeftOut(path, "vanished") for path in missing)
+            yield from (FileLeftOut(path, "vanished") for path in missing)  # not removed: the disk may not be mounted
             yield from self._writer().update([path for path in selected if path not in missing])
 
     def _without_removed(self, roots: Sequence[str]) -> list[str]:
@@ -232,8 +231,7 @@ class Index:
                 return after + path[len(before) :] if is_under(path, [before]) else path
 
             with self.store.writing():
-                # In an order in which no new path is still in use.
-                for path in sorted(moved, key=len, reverse=len(after) > len(before)):
+                for path in sorted(moved, key=len, reverse=len(after) > len(before)):  # no new path may be in use
                     self.store.rename(path, renamed(path))
                 roots = tuple(map(renamed, self.about.roots))
                 more = () if is_under(after, roots) else (after,)  # otherwise no update would read the new path
@@ -446,8 +444,7 @@ def open_index(
         model: The model of a new index, by default the built-in one. An existing index accepts only the model that it
             was created with.
         paths: Files and folders that a new index covers.
-        tokens: The maximum number of tokens of a chunk with its titles; by default 256, or the limit of the model if
-            that is lower.
+        tokens: The maximum number of tokens of a chunk with its titles; by default 256, or the model's limit if lower.
         titles: Whether titles and headings are embedded with a chunk.
         include: Patterns, as in a `.gitignore`, of the files to index; by default all.
         exclude: Patterns of files and folders to leave out.

@@ -109,8 +109,7 @@ class IndexWriter:
 
     Args:
         store: The store of the index; no other process writes to it.
-        tools: Returns the embedding task and the splitter. Called only if there is something to embed, as it loads a
-            model.
+        tools: Loads and returns the embedding task and the splitter; called only if there is something to embed.
     """
 
     def __init__(self, store: IndexStore, tools: "Callable[[], tuple[EmbedTask, Splits]]") -> None:

@@ -86,7 +86,7 @@ def error_of(path: str, problem: apsw.Error) -> StoreError:
             hint = "mlxbert.open_index(path=FILE) opens an index at another place"
             return StoreError(f"{path}: cannot be opened for writing ({problem})", hint=hint)
         case apsw.NotADBError():
-            return StoreError(f"{path}: is not an mlxbert index", hint=_INDEXES)
+            return StoreError(f"{path}: is not an index of mlxbert", hint=_INDEXES)
         case apsw.ConnectionClosedError():
             return StoreError(f"{path}: the index is closed")
         case apsw.IOError() if getattr(problem, "extendedresult", 0) == apsw.SQLITE_IOERR_DATA:
@@ -112,7 +112,7 @@ def create(connection: Database) -> None:
 def check(path: str, connection: Database) -> None:
     """Refuses a file that is not an index of this version, or has other tables, triggers or views."""
     if _pragma(connection, "application_id") != APPLICATION:
-        raise StoreError(f"{path}: is not an mlxbert index", hint=_INDEXES)
+        raise StoreError(f"{path}: is not an index of mlxbert", hint=_INDEXES)
     version = _pragma(connection, "user_version")
     if version != SCHEMA:
         message = f"{path}: the index has schema version {version}, this mlxbert supports {SCHEMA}"

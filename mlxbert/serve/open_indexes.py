@@ -47,10 +47,8 @@ class OpenIndexes:
         try:
             state = path.stat()
         except OSError:
-            self._close(path)
-            raise RequestError(
-                "not_found", f"the index {name} is gone", param="index"
-            ) from None  # opening would create it
+            self._close(path)  # opening it again would create it
+            raise RequestError("not_found", f"the index {name} is gone", param="index") from None
         opened = self._open.get(path)
         if opened is not None and not _is_same(path, opened, state):
             self._close(path)

@@ -336,11 +336,11 @@ def test_files_that_are_no_indexes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="there is no index"):
         SqliteStore(path)
     path.write_text("a text\n" * 1000)
-    with pytest.raises(StoreError, match="not an mlxbert index"):
+    with pytest.raises(StoreError, match="is not an index"):
         SqliteStore(path, ABOUT)
     path.unlink()
     sqlite3.connect(path).execute("CREATE TABLE x (y)").connection.close()
-    with pytest.raises(StoreError, match="not an mlxbert index"):
+    with pytest.raises(StoreError, match="is not an index"):
         SqliteStore(path, ABOUT)
     with pytest.raises(StoreError):
         SqliteStore(tmp_path, ABOUT)
