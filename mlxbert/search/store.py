@@ -183,7 +183,7 @@ class IndexStore(Protocol):
         """Returns the files by their paths."""
 
     def known(self, hashes: Iterable[bytes]) -> set[bytes]:
-        """Returns those hashes of texts for which a vector is stored."""
+        """Returns the hashes of texts that have a stored vector."""
 
     def put_vectors(self, vectors: Mapping[bytes, "Vector"]) -> None:
         """Stores vectors before their chunks, for a file that is stored later."""

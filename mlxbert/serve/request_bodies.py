@@ -30,7 +30,7 @@ class BodyReader:
 
     Args:
         kind: The type of the bodies, a `msgspec.Struct`; `Any` for a route that reads no fields.
-        max_texts: How many texts a request may have.
+        max_texts: The maximum number of texts of a request.
     """
 
     def __init__(self, kind: Any, max_texts: int) -> None:
