@@ -15,8 +15,8 @@ from mlxbert.text.tokenizer import Tokenizer
 
 _TOKENS = 256  # of a chunk: longer chunks cover too many topics
 _MIN_TOKENS = 8
-_JOINTS = 2  # tokens that a text may have more than its two parts
-_PER_TOKEN = 16  # maximum characters: an unknown word of any length is one token
+_JOINTS = 2  # tokens that a joined text may have beyond its parts
+_PER_TOKEN = 16  # maximum characters: a word of any length may be one unknown token
 _MAX_LEVELS = 8  # headings above a chunk
 _SPACE = re.compile(r"\s+")
 _BREAKS = (BLANK_LINE, re.compile(r"\n\s*"), SENTENCE, _SPACE)  # best first

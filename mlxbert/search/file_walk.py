@@ -209,7 +209,7 @@ class _Walk:
         return ignores, iter([inside[name] for name in sorted(inside)])
 
     def _left_out(self, entry: os.DirEntry[str], ignores: _FolderIgnores, start: int) -> str | None:
-        """Returns the reason for which an entry is left out by its name, if any."""
+        """Returns the reason to leave out an entry because of its name; `None` if there is no reason."""
         if entry.name.startswith(".") or is_system_file(entry.name):
             return "hidden"
         if not ignores.rules and self._exclude is None:
@@ -258,7 +258,7 @@ class _Walk:
 
 
 def reason_to_skip(path: str, state: os.stat_result) -> str | None:
-    """Returns the reason for which macOS metadata leave out a folder below a given one, if any."""
+    """Returns the reason to leave out a folder below a given one because of macOS metadata; `None` if there is none."""
     if is_hidden(state):
         return "hidden"
     if is_package(os.path.basename(path)):

@@ -82,7 +82,9 @@ def as_paths(values: str | Path | Sequence[str | Path]) -> Sequence[str | Path]:
         try:
             os.fsencode(path)
         except UnicodeEncodeError:
-            raise ArgumentError(f"path is {str(path)!a:.200}, expected no lone surrogate: no file has it") from None
+            raise ArgumentError(
+                f"path is {str(path)!a:.200}, with half of a surrogate pair, expected a valid path"
+            ) from None
     return paths
 
 

@@ -129,7 +129,7 @@ def about_of(file: Path) -> IndexSettings | None:
 def find_index(paths: Sequence[str | Path]) -> Path | None:
     """Returns the index that covers all paths; of several, the one whose roots are nearest above them.
 
-    An index whose roots include the paths as spelled comes first, then indexes that need no other roots resolved.
+    An index whose roots include all paths as spelled comes first; then an index found without resolving other roots.
     """
     abouts = [(about, file) for file in list_indexes() if (about := about_of(file)) is not None]
     absolute_paths = {os.path.abspath(path) for path in paths}

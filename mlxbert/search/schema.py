@@ -34,7 +34,7 @@ _TABLES = (
     "CREATE INDEX chunks_of_vector ON chunks (vector)",
     "CREATE TABLE vectors (id INTEGER PRIMARY KEY, hash BLOB NOT NULL UNIQUE, vector BLOB NOT NULL)",
     "CREATE TABLE signs (block INTEGER PRIMARY KEY, alive BLOB NOT NULL, bits BLOB NOT NULL, "
-    "crc INTEGER NOT NULL)",  # the end of `bits` may fill a page of zeros, which has the right checksum
+    "crc INTEGER NOT NULL)",  # the end of `bits` may be alone in a page, and a page of zeros passes
     "CREATE VIRTUAL TABLE words USING fts5 (titles, text, content='chunks', content_rowid='id', "
     f"tokenize='{_TOKENIZER}')",
 )

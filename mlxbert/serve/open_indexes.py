@@ -49,14 +49,14 @@ class OpenIndexes:
         except OSError:
             self._close(path)  # opening it again would create it
             raise RequestError("not_found", f"the index {name} is gone", param="index") from None
-        opened = self._open.get(path)
-        if opened is not None and not _is_same(path, opened, state):
+        entry = self._open.get(path)
+        if entry is not None and not _is_same(path, entry, state):
             self._close(path)
-            opened = None
-        if opened is None:
-            opened = self._open[path] = _OpenedIndex(open_index(path), state)
-        opened.file = state
-        return opened.index
+            entry = None
+        if entry is None:
+            entry = self._open[path] = _OpenedIndex(open_index(path), state)
+        entry.file = state
+        return entry.index
 
     def _close(self, path: Path) -> None:
         if (opened := self._open.pop(path, None)) is not None:

@@ -149,7 +149,7 @@ class Service:
         raise RequestError("invalid", message, hint=hint, param="model")
 
     def check_size(self, texts: int, characters: int) -> None:
-        """Refuses too large requests, see `measure`."""
+        """Refuses requests that are too large, see `measure`."""
         limits = ((texts, "texts", self.options.max_texts), (characters, "characters", self.options.max_characters))
         for amount, unit, limit in limits:
             if amount > limit:

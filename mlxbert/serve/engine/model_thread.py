@@ -29,7 +29,7 @@ _LOG = logging.getLogger("mlxbert.serve")
 _MAX_TASKS = 256  # cached tasks with their options; the least recently used are discarded
 _FIRST, _SMALLEST = 512, 256  # tokens of the first batch of a model, and of a batch of a slow model
 _LARGE = 2**20  # bytes of a result that takes as long as several batches
-BATCH_SECONDS, OVERTAKEN_SECONDS = 0.15, 0.25  # duration of a batch; time that shorter requests may overtake others
+BATCH_SECONDS, OVERTAKEN_SECONDS = 0.15, 0.25  # duration of a batch; how long shorter requests may overtake another
 
 
 @dataclass

@@ -46,7 +46,7 @@ class Request:
     """A request of a caller.
 
     Attributes:
-        key: The requests that it can share batches with have the same key.
+        key: The key, which is equal for requests that can share batches.
         items: The items to compute.
         served: The time of its arrival, or of its last batch, in seconds of the monotonic clock.
         future: Receives the answer.

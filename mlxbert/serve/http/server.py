@@ -54,7 +54,7 @@ def serve(
     quiet: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> None:
-    """Serves models until a signal arrives; accepted requests are still answered. A second signal ends the process.
+    """Serves models until a signal; accepted requests are still answered. A second signal ends the process at once.
 
     Args:
         models: The models by the names that clients use.
@@ -77,7 +77,7 @@ def serve(
 
 
 def make_guarded(service: Service, policy: AccessPolicy, log: Log) -> Access:
-    """Makes the application with access control and logging."""
+    """Makes the application with access control, metrics and logging."""
     return Access(Guard(make_app(service), policy), service.metrics, log)
 
 

@@ -39,18 +39,18 @@ class SentencesToCompare(Struct):
     sentences: list[str]
 
 
-def texts_of(given: str | Sequence[str | int | list[int]], param: str) -> list[str]:
+def texts_of(inputs: str | Sequence[str | int | list[int]], param: str) -> list[str]:
     """Returns the texts of a request; refuses token ids and an empty list."""
-    texts = [given] if isinstance(given, str) else given
+    texts = [inputs] if isinstance(inputs, str) else inputs
     if not texts:
         raise RequestError("empty", f"{param} is empty, expected at least one text", param=param)
-    found = [text for text in texts if isinstance(text, str)]
-    if len(found) < len(texts):
+    checked = [text for text in texts if isinstance(text, str)]
+    if len(checked) < len(texts):
         raise RequestError(
             "invalid", f"{param} has token ids, expected texts: ids of another tokenizer would give wrong vectors",
             hint="in LangChain, use OpenAIEmbeddings(check_embedding_ctx_length=False)", param=param,
         )  # fmt: skip
-    return found
+    return checked
 
 
 def overflow_of(
@@ -66,15 +66,15 @@ def overflow_of(
     return "truncate" if truncate is True or (truncate and truncate.lower() == "end") else "error"
 
 
-def prompt_of(service: Service, model: str, given: str | None, param: str) -> str | None:
+def prompt_of(service: Service, model: str, name: str | None, param: str) -> str | None:
     """Returns the name of the model's prompt for a prompt name or for a kind of texts."""
     prompts = service.facts[model].prompts
-    if given is None or given in prompts:
-        return given
-    if given not in _KINDS:
+    if name is None or name in prompts:
+        return name
+    if name not in _KINDS:
         names = ", ".join(dict.fromkeys([*prompts, *_KINDS]))
-        raise RequestError("invalid", f"{param} is {given!r:.60}, expected one of {names}", param=param)
-    kind = _KINDS[given]
+        raise RequestError("invalid", f"{param} is {name!r:.60}, expected one of {names}", param=param)
+    kind = _KINDS[name]
     return None if kind is None else own_prompt(prompts, kind)
 
 
@@ -100,19 +100,19 @@ async def compare(
     )
     first = asked.results[0].embedding
 
-    def scored(found: Any) -> Scored | Failure:
-        if isinstance(found, Failure):
-            return found
-        score = float(scores_of_pairs(task.similarity, first, found.embedding))
-        return Scored(score, found.text, found.truncated, found.unknown_tokens)
+    def scored(result: Any) -> Scored | Failure:
+        if isinstance(result, Failure):
+            return result
+        score = float(scores_of_pairs(task.similarity, first, result.embedding))
+        return Scored(score, result.text, result.truncated, result.unknown_tokens)
 
     return asked, answered, [scored(result) for result in answered.results]
 
 
-async def similarities(service: Service, model: str, given: SentencesToCompare, options: SimilarityOptions) -> Reply:
+async def similarities(service: Service, model: str, body: SentencesToCompare, options: SimilarityOptions) -> Reply:
     """Returns the similarity of each sentence to a source sentence, in order, as in `mlxbert.similarity`."""
-    sentences = texts_of(given.sentences, "sentences")
-    asked, answered, scored = await compare(service, model, given.source_sentence, sentences, options)
+    sentences = texts_of(body.sentences, "sentences")
+    asked, answered, scored = await compare(service, model, body.source_sentence, sentences, options)
     scores = [score.score for score in scored if isinstance(score, Scored)]
     return Reply(scores, asked.tokens + answered.tokens, len(asked.truncated) + len(answered.truncated))
 
