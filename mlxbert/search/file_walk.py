@@ -87,8 +87,7 @@ class _Rules:
     """Compiled patterns of a .gitignore or an option.
 
     Attributes:
-        patterns: Regular expressions of several patterns each, the last pattern first; with one flag per group:
-            whether a match of the group is ignored (for an option: selected).
+        patterns: Regular expressions, the last pattern first, with a flag per group: ignored (selected, for options).
         naming: How names are compared.
     """
 

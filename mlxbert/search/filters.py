@@ -82,9 +82,7 @@ def as_paths(values: str | Path | Sequence[str | Path]) -> Sequence[str | Path]:
         try:
             os.fsencode(path)
         except UnicodeEncodeError:
-            raise ArgumentError(
-                f"path is {str(path)!a:.200}, with half of a surrogate pair, expected a valid path"
-            ) from None
+            raise ArgumentError(f"path is {str(path)!a:.200}, with half of a surrogate pair that no file has") from None
     return paths
 
 

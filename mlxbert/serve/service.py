@@ -207,9 +207,7 @@ class Service:
 
 
 def measure(items: Sequence[Any], options: TaskOptions, max_length: int) -> tuple[int, int]:
-    """Returns the number of texts that a model computes for a request, and of their characters.
-
-    Each text counts once per label, with prompt and label, and with the overlap of its windows.
+    """Returns the numbers of texts and characters that a model computes: with all labels, prompts, and overlaps.
 
     Args:
         items: The items of the request.

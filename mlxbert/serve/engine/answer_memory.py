@@ -73,8 +73,7 @@ class Room:
     def claim(self, size: int, ready: Callable[[], object]) -> Claim:
         """Claims memory, at once or in turn; a claim larger than the lane is reduced to most of the lane.
 
-        The rest of the lane is for an earlier result of the same request (the vector of a query), so that a request
-        never waits for itself.
+        The rest is for an earlier result of the same request (the vector of a query): no request waits for itself.
 
         Args:
             size: The size in bytes.

@@ -20,17 +20,15 @@ def describe(protocols: Sequence[Protocol]) -> dict[str, Any]:
     """Returns the description of protocols."""
     types = [*dict.fromkeys(kind for protocol in protocols for route in protocol.routes for kind in _types(route))]
     schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
-    schema_of = dict(zip(types, schemas, strict=True))
-    parents = {
-        schema["$ref"].rpartition("/")[2]: kind.__mro__ for kind, schema in schema_of.items() if "$ref" in schema
-    }
+    by_type = dict(zip(types, schemas, strict=True))
+    parents = {schema["$ref"].rpartition("/")[2]: kind.__mro__ for kind, schema in by_type.items() if "$ref" in schema}
     for name, component in components.items():
         _explain(component, [parent.__doc__ or "" for parent in parents.get(name, ())])
     paths: dict[str, dict[str, Any]] = {}
     for protocol in protocols:
         for route in protocol.routes:
             path = re.sub(r"\{(\w+):\w+\}", r"{\1}", route.path)
-            paths.setdefault(path, {})[route.method.lower()] = _operation(protocol, route, path, schema_of)
+            paths.setdefault(path, {})[route.method.lower()] = _operation(protocol, route, path, by_type)
     about = {"title": "mlxbert", "version": __version__, "summary": "BERT encoders: vectors, labels, words, answers"}
     return {"openapi": "3.1.0", "info": about, "paths": paths, "components": {"schemas": components}}
 
@@ -65,14 +63,14 @@ def _types(route: Route) -> Iterator[Any]:
     return (kind for kind in (route.body, route.reply) if kind is not None)
 
 
-def _operation(protocol: Protocol, route: Route, path: str, schema_of: dict[Any, Any]) -> dict[str, Any]:
+def _operation(protocol: Protocol, route: Route, path: str, by_type: dict[Any, Any]) -> dict[str, Any]:
     error = {
         "description": "An error",
         "content": {_JSON: {"example": msgspec.to_builtins(protocol.shape(_PROBLEM)[1])}},
     }
     success: dict[str, Any] = {"description": route.summary}
     if route.reply is not None:
-        success["content"] = {_JSON: {"schema": schema_of[route.reply]}}
+        success["content"] = {_JSON: {"schema": by_type[route.reply]}}
     names = re.findall(r"\{(\w+)\}", path)
     operation: dict[str, Any] = {
         "summary": route.summary, "description": cleandoc(route.answer.__doc__ or route.summary),
@@ -83,5 +81,5 @@ def _operation(protocol: Protocol, route: Route, path: str, schema_of: dict[Any,
         ],
     }  # fmt: skip
     if route.body is not None:
-        operation["requestBody"] = {"required": True, "content": {_JSON: {"schema": schema_of[route.body]}}}
+        operation["requestBody"] = {"required": True, "content": {_JSON: {"schema": by_type[route.body]}}}
     return operation
